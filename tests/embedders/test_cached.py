@@ -118,7 +118,7 @@ async def test_it_fits_the_port_and_shows_the_inner_model(counted: Counted) -> N
 
 
 def second_level(cache: Cache, clock: FrozenClock) -> SecondLevel:
-    return SecondLevel(cache, Dependency("cache", MemoryCache(clock).ping, clock), timeout_s=5.0, clock=clock)
+    return SecondLevel(cache, Dependency("cache", MemoryCache(clock).ping, clock), timeout_s=5.0)
 
 
 async def test_a_query_that_another_process_embedded_is_not_embedded_again(counted: Counted) -> None:

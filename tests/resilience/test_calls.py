@@ -246,3 +246,67 @@ async def test_a_bug_on_the_first_way_is_no_reason_for_the_second() -> None:
 
     with pytest.raises(TypeError, match="bug"):
         await hedged(bug, lambda: after(0.0, "second"), 0.02)
+
+
+class Store:
+    """A port: an asynchronous call, a property, and a function without I/O."""
+
+    version = 1
+
+    def __init__(self, *errors: BackendError) -> None:
+        self.calls = Calls(*errors)
+
+    def title(self) -> str:
+        return "store"
+
+    async def get(self, name: str, *, limit: int = 1) -> str:
+        return f"{await self.calls()}: {name} {limit}"
+
+    async def hang(self) -> None:
+        await asyncio.Event().wait()
+
+
+async def test_a_guarded_port_is_called_as_the_port_itself() -> None:
+    store = Store(unavailable())
+    guarded = Dependency("x", alive).guard(store, 5.0)
+    assert await guarded.get("a", limit=2) == "done: a 2"
+    assert store.calls.count == 2  # once more, after the failure
+    store.version = 2
+    assert (guarded.version, guarded.title()) == (2, "store")
+
+
+async def test_a_guarded_port_fails_at_once_while_its_breaker_is_open_unless_that_is_bypassed() -> None:
+    clock = FrozenClock()
+    part = Dependency("x", alive, clock)
+    store = Store(*(BackendDataError("x", "?") for _ in range(3)))
+    guarded = part.guard(store, 5.0)
+    for _ in range(3):
+        with pytest.raises(BackendDataError):
+            await guarded.get("a")
+    with pytest.raises(BreakerOpenError):
+        await guarded.get("a")
+    assert store.calls.count == 3
+    assert await part.guard_bypassing_breaker(store, 5.0).get("a") == "done: a 1"
+
+
+async def test_a_guarded_call_ends_after_its_timeout_or_by_a_sooner_deadline() -> None:
+    part = Dependency("x", alive)
+    with pytest.raises(BackendTimeoutError):
+        await part.guard(Store(), 0.01).hang()
+    with soon(0.01).applied(), pytest.raises(BackendTimeoutError):
+        await part.guard(Store(), 60.0).hang()
+
+
+async def test_a_later_deadline_gives_a_guarded_call_no_more_time() -> None:
+    part = Dependency("x", alive)
+    with soon(60.0).applied(), pytest.raises(BackendTimeoutError):
+        await part.guard(Store(), 0.01).hang()
+    with soon(0.01).applied(), soon(60.0).applied(), pytest.raises(BackendTimeoutError):
+        await part.guard(Store(), 60.0).hang()
+
+
+async def test_after_the_block_its_deadline_is_not_applied_any_more() -> None:
+    guarded = Dependency("x", alive).guard(Store(), 5.0)
+    with soon(0.0).applied(), pytest.raises(BackendTimeoutError):
+        await guarded.hang()
+    assert await guarded.get("a") == "done: a 1"

@@ -55,7 +55,7 @@ class Processes:
 
     def level(self, **options: float) -> SecondLevel:
         guard = Dependency("cache", self.values.ping, self.clock)
-        return SecondLevel(self.cache.port, guard, timeout_s=options.get("timeout_s", 5.0), clock=self.clock)
+        return SecondLevel(self.cache.port, guard, timeout_s=options.get("timeout_s", 5.0))
 
     async def flush(self) -> None:
         """Let both have written what they wanted to."""
@@ -285,7 +285,7 @@ async def test_writing_is_done_beside_the_requests(processes: Processes) -> None
 
 async def test_what_is_too_much_or_rejected_is_dropped_and_counted(processes: Processes) -> None:
     guard = Dependency("cache", processes.values.ping, processes.clock)
-    level = SecondLevel(processes.cache.port, guard, capacity=2, clock=processes.clock)
+    level = SecondLevel(processes.cache.port, guard, capacity=2)
     for key in ("a", "b", "c"):
         level.put(key, lambda: b"value", 300.0)
     assert level.dropped == 1
@@ -312,8 +312,8 @@ async def over_redis() -> AsyncIterator[tuple[ResultCache, ResultCache, SecondLe
     with redis_server() as server:
         url = f"redis://{server.host}:{server.port}/0"
         async with open_redis(url, "ours") as one, open_redis(url, "ours") as other:
-            first = SecondLevel(one, Dependency("cache", one.ping, clock), clock=clock, timeout_s=20.0)
-            second = SecondLevel(other, Dependency("cache", other.ping, clock), clock=clock, timeout_s=20.0)
+            first = SecondLevel(one, Dependency("cache", one.ping, clock), timeout_s=20.0)
+            second = SecondLevel(other, Dependency("cache", other.ping, clock), timeout_s=20.0)
             yield ResultCache(10, 300.0, clock, first), ResultCache(10, 300.0, clock, second), first
 
 
@@ -332,8 +332,8 @@ async def test_only_values_that_were_signed_with_the_secret_are_accepted(own: st
     clock = FrozenClock()
     cache = MemoryCache(clock)
     guard = Dependency("cache", cache.ping, clock)
-    writer = SecondLevel(cache, guard, clock=clock, timeout_s=5.0, secret=theirs)
-    reader = SecondLevel(cache, guard, clock=clock, timeout_s=5.0, secret=own)
+    writer = SecondLevel(cache, guard, timeout_s=5.0, secret=theirs)
+    reader = SecondLevel(cache, guard, timeout_s=5.0, secret=own)
     writer.put("name", lambda: b"value", 60.0)
     await writer.flush()
     assert await reader.get("name") == (b"value" if believed else None)

@@ -38,7 +38,7 @@ class Shared:
 
 def share(harness: ServiceHarness, cache: RedisCache) -> SecondLevel:
     """Give a house a second level."""
-    level = SecondLevel(cache, Dependency("cache", cache.ping, harness.clock), timeout_s=1.0, clock=harness.clock)
+    level = SecondLevel(cache, Dependency("cache", cache.ping, harness.clock), timeout_s=1.0)
     sources = harness.sources
     roles = (("v", sources.vector_store), ("e", sources.embedding), ("d", sources.document_store), ("c", level.guard))
     parts = harness.service._dependencies

@@ -11,7 +11,7 @@ from uuid import UUID, uuid5
 
 import numpy as np
 
-from rag_context.collections.connections import CollectionRef, Connection, Connections, bulk
+from rag_context.collections.connections import CollectionRef, Connection, Connections, ProviderCalls
 from rag_context.collections.labels import (
     BUILT,
     OWN_EMBEDDER,
@@ -69,7 +69,7 @@ class Collections:
 
     async def listing(self, connection: str) -> list[Collection]:
         """All collections of a connection, by name, without those that a reindexing is building."""
-        found = await self._on(connection).call(lambda p: p.collections(), READ_S)
+        found = await self._reading(connection).collections()
         return [labelled(one) for one in found if BUILT not in one.name]
 
     async def get(self, ref: CollectionRef) -> Collection:
@@ -121,7 +121,7 @@ class Collections:
         before = writable(await self._raw(ref)).metadata
         kept = {key: value for key, value in before.items() if key == RECORD}
         merged = {**overriding(before), **kept, **given}
-        return labelled(await self._on(ref.connection).call(lambda p: p.replace_metadata(ref.name, merged), WRITE_S))
+        return labelled(await self._writing(ref.connection).replace_metadata(ref.name, merged))
 
     async def merge_metadata(self, ref: CollectionRef, metadata: Mapping[str, Json]) -> Collection:
         """Set these keys and keep the others. Raises: InvalidInputError if a label is not a string."""
@@ -150,32 +150,30 @@ class Collections:
 
     async def _upsert(self, ref: CollectionRef, entries: Sequence[Entry], vectors: Matrix) -> None:
         async with self.write_lock.shared():
-            await self._on(ref.connection).call(lambda p: p.upsert(ref.name, entries, vectors), WRITE_S)
+            await self._writing(ref.connection).upsert(ref.name, entries, vectors)
 
     async def entries(self, ref: CollectionRef, where: Clause, *, limit: int, offset: int) -> EntryPage:
         """A page of the documents that match a filter, sorted by id, and the number of all that match."""
-        return await self._on(ref.connection).call(
-            lambda p: p.entries(ref.name, where, limit=limit, offset=offset), READ_S
-        )
+        return await self._reading(ref.connection).entries(ref.name, where, limit=limit, offset=offset)
 
     async def get_entries(self, ref: CollectionRef, ids: Sequence[str]) -> dict[str, Entry]:
         """The documents with these ids; unknown ids are left out."""
-        return await self._on(ref.connection).call(lambda p: bulk(p).get(ref.name, ids), READ_S)
+        return await self._reading(ref.connection).get(ref.name, ids)
 
     async def vectors(self, ref: CollectionRef, ids: Sequence[str]) -> dict[str, Vector]:
         """The vectors of the documents with these ids, `(dim,) float32` each; unknown ids are left out."""
-        return await self._on(ref.connection).call(lambda p: p.vectors(ref.name, ids), READ_S)
+        return await self._reading(ref.connection).vectors(ref.name, ids)
 
     async def matching(self, ref: CollectionRef, where: Clause) -> tuple[list[str], int]:
         """The ids of the documents that match a filter, and the number of all documents."""
         count = (await self._raw(ref)).count
-        return await self._on(ref.connection).call(lambda p: bulk(p).ids(ref.name, where), WRITE_S), count
+        return await self._writing(ref.connection).ids(ref.name, where), count
 
     async def delete_matching(self, ref: CollectionRef, ids: Sequence[str], where: Clause) -> int:
         """Delete those of these documents that still match a filter; returns how many."""
         writable(await self._raw(ref))
         async with self.write_lock.shared():
-            return await self._on(ref.connection).call(lambda p: bulk(p).delete_many(ref.name, ids, where), WRITE_S)
+            return await self._writing(ref.connection).delete_many(ref.name, ids, where)
 
     async def update_metadata(
         self, ref: CollectionRef, id_: str, metadata: Mapping[str, Json], *, merge: bool
@@ -201,9 +199,7 @@ class Collections:
         self, ref: CollectionRef, vector: Vector, *, limit: int, where: Clause = EVERYTHING
     ) -> list[EntryHit]:
         """The documents nearest to a vector. Raises: InvalidInputError if it has another dimension."""
-        return await self._on(ref.connection).call(
-            lambda p: p.search(ref.name, vector, limit=limit, where=where), READ_S
-        )
+        return await self._reading(ref.connection).search(ref.name, vector, limit=limit, where=where)
 
     async def query(self, ref: CollectionRef, text: str, *, limit: int, where: Clause = EVERYTHING) -> list[EntryHit]:
         """The documents nearest to a text, which the server embeds.
@@ -264,13 +260,13 @@ class Collections:
         return are_alike([stored[entry.id] for entry in sampled], made)
 
     async def _merged(self, ref: CollectionRef, metadata: Mapping[str, Json]) -> Collection:
-        return labelled(await self._on(ref.connection).call(lambda p: p.merge_metadata(ref.name, metadata), WRITE_S))
+        return labelled(await self._writing(ref.connection).merge_metadata(ref.name, metadata))
 
     async def delete(self, ref: CollectionRef, id_: str) -> None:
         """Delete one document. Raises: NotFoundError."""
         writable(await self._raw(ref))
         async with self.write_lock.shared():
-            existed = await self._on(ref.connection).call(lambda p: p.delete(ref.name, id_), WRITE_S)
+            existed = await self._writing(ref.connection).delete(ref.name, id_)
         if not existed:
             raise NotFoundError(f"Document '{id_}' not found")
 
@@ -289,13 +285,19 @@ class Collections:
 
     async def values(self, ref: CollectionRef, path: tuple[str, ...]) -> list[Json]:
         """The distinct values of a metadata field, unordered."""
-        return await self._on(ref.connection).call(lambda p: p.values(ref.name, path), READ_S)
+        return await self._reading(ref.connection).values(ref.name, path)
+
+    def _reading(self, connection: str) -> ProviderCalls:
+        return self._on(connection).within(READ_S)
+
+    def _writing(self, connection: str) -> ProviderCalls:
+        return self._on(connection).within(WRITE_S)
 
     def _on(self, connection: str) -> Connection:
         return self.connections.known(connection)
 
     async def _raw(self, ref: CollectionRef) -> Collection:
-        found = await self._on(ref.connection).call(lambda p: p.collection(ref.name), READ_S)
+        found = await self._reading(ref.connection).collection(ref.name)
         if found is None:
             raise NotFoundError(f"Collection '{ref.name}' not found")
         return found

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from rag_context.errors import (
 )
 from rag_context.ingest.indexer import SLICE, SLICE_S
 from rag_context.ports.models import Embedder
-from rag_context.ports.provider import BulkCalls, Entry, Provider, ProviderHealth
+from rag_context.ports.provider import BulkCalls, Entry, Provider, ProviderHealth, Switching
 from rag_context.resilience.breaker import BreakerState
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
@@ -143,8 +143,12 @@ class Connection:
             raise BackendUnavailableError("embedder", "no embedder is configured: send embeddings instead of texts")
         return self._embedder
 
+    def within(self, seconds: float) -> "ProviderCalls":
+        """The provider, each of whose calls opens it if needed and ends within `seconds`. They raise as `call` does."""
+        return cast("ProviderCalls", _Calls(self, seconds))
+
     async def call(self, work: Callable[[Provider], Awaitable[T]], seconds: float) -> T:
-        """Call the provider within `seconds`; opening it before the first call has a time budget of its own.
+        """Do `work` with the provider within `seconds`; opening it before the first call has a time budget of its own.
 
         Raises:
             BackendError: it failed or did not answer in time, or its breaker is open.
@@ -201,6 +205,27 @@ class Connection:
             raise BackendUnavailableError(self.dependency.name, health.error or "it did not answer")
         count = "" if health.collections is None else f", {health.collections} collections"
         return f"{self.provider}{count}"
+
+
+class ProviderCalls(Provider, BulkCalls, Switching, Protocol):
+    """A provider behind its breaker. It has the bulk calls of every provider; `switch` only if the provider has it."""
+
+
+class _Calls:
+    """Makes each call of a provider through its connection, by name, as the guards of `resilience.dependency` do."""
+
+    def __init__(self, connection: Connection, seconds: float) -> None:
+        self._connection = connection
+        self._seconds = seconds
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            async def work(provider: Provider) -> Any:
+                return await getattr(bulk(provider) if name in _BULK_CALLS else provider, name)(*args, **kwargs)
+
+            return await self._connection.call(work, self._seconds)
+
+        return call
 
 
 class Connections(Mapping[str, Connection]):
@@ -300,6 +325,7 @@ class _OpenProvider:
 
 
 _PAGE = 1000
+_BULK_CALLS = frozenset({"ids", "get", "delete_many"})
 
 
 def bulk(provider: Provider) -> BulkCalls:

@@ -45,7 +45,7 @@ class Located:
 class OnDifference(StrEnum):
     """What happens to a target with documents, metadata or labels that the source does not have."""
 
-    REJECT = "refuse"
+    REJECT = "reject"
     OVERWRITE = "overwrite"
     """The target becomes equal to the source; everything else in it is deleted."""
 

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -26,8 +25,6 @@ from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.resilience.retry import retrying
 from rag_context.text.analysis import terms
-
-T = TypeVar("T")
 
 SLICE = 32
 """Texts embedded per call: short enough that a long document cannot keep others waiting."""
@@ -123,8 +120,8 @@ class Indexer:
     ) -> None:
         self._embedder = embedder
         self._embedding = embedding
-        self._documents = documents
-        self._document_store = document_store
+        # A search with little time may have opened the breaker too soon: what is to be stored is tried all the same.
+        self._documents = document_store.guard_bypassing_breaker(documents, STORE_S)
         self._writer = writer
         self._policy = policy
         self._stored_vectors = stored_vectors
@@ -172,10 +169,10 @@ class Indexer:
 
     async def _complete(self, id_: str, trying: Callable[[Callable[[], Awaitable[bool]]], Awaitable[bool]]) -> bool:
         async with self._lock(id_):
-            document = await self._read(lambda: self._documents.get(id_))
+            document = await self._documents.get(id_)
             if document is None:
                 return False
-            stored = await self._read(lambda: self._documents.stored(id_))
+            stored = await self._documents.stored(id_)
             if stored is not None and stored.indexed:  # by the task that had the lock before
                 return True
             chunks = await asyncio.to_thread(self._cut, document)
@@ -184,7 +181,7 @@ class Indexer:
             vectors = await self._embed([chunk.embedded for chunk in chunks], made, None)
             if vectors is None:
                 return False
-            current = await self._read(lambda: self._documents.chunks(id_))
+            current = await self._documents.chunks(id_)
             # Another window may cut the text otherwise; then the new chunks replace the stored ones with their vectors.
             if [chunk.id for chunk in current] == [chunk.id for chunk in chunks]:
                 done = await trying(lambda: self._writer.attach(id_, document.content_hash, vectors, made_by))
@@ -202,7 +199,7 @@ class Indexer:
             BackendError: an embedder or the store failed.
         """
         async with self._lock(id_):
-            document = await self._read(lambda: self._documents.get(id_))
+            document = await self._documents.get(id_)
             if document is None:
                 return False
             chunks = await asyncio.to_thread(self._cut, document, embedder)
@@ -210,7 +207,7 @@ class Indexer:
             vectors = await self._embed([chunk.embedded for chunk in chunks], {}, None, embedder)
             if vectors is None:
                 return False
-            stored = await self._read(lambda: self._documents.chunks(id_))
+            stored = await self._documents.chunks(id_)
             if [chunk.id for chunk in stored] != [chunk.id for chunk in chunks]:
                 made, _ = await self._vectors(chunks, (id_,), Deadline.after(SLICE_S, self._clock))
                 old = (None, None) if made is None else (made.vectors, made.by)
@@ -225,7 +222,7 @@ class Indexer:
             BackendError: the store failed; nothing has changed.
         """
         async with self._lock(id_):
-            document = await self._read(lambda: self._documents.get(id_))
+            document = await self._documents.get(id_)
             if document is None:
                 return False
             chunks = await asyncio.to_thread(self._cut, document)
@@ -241,7 +238,7 @@ class Indexer:
         self, id_: str, draft: DocumentInput, deadline: Deadline, least_s: float, reuse_from: Sequence[str]
     ) -> Receipt:
         digest = content_hash(draft)
-        stored = await self._read(lambda: self._documents.stored(id_))
+        stored = await self._documents.stored(id_)
         if stored is not None and stored.content_hash == digest:
             return Receipt(id_, Outcome.UNCHANGED, stored.chunk_ids, pending=not stored.indexed, content_hash=digest)
         document, chunks = await asyncio.to_thread(self._prepared, id_, digest, draft)
@@ -326,12 +323,9 @@ class Indexer:
     async def _duplicates(self, document: Document) -> tuple[str, ...]:
         """Ids of near-duplicates; empty where they cannot be read, since the document is stored already."""
         try:
-            return tuple(await self._read(lambda: self._documents.similar(document)))
+            return tuple(await self._documents.similar(document))
         except BackendError:
             return ()
-
-    async def _read(self, work: Callable[[], Awaitable[T]]) -> T:
-        return await self._document_store.bypass_open_breaker(work, Deadline.after(STORE_S, self._clock))
 
     def _cleaned(self, draft: DocumentInput) -> tuple[DocumentInput, Mapping[str, int]]:
         if self._policy.redaction is RedactionMode.OFF:

@@ -3,12 +3,8 @@
 An edit leaves most of a document's chunks as they were, though in other places; a renamed file leaves all of them.
 """
 
-import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
-from typing import TypeVar
 
 from cachetools import LRUCache
 
@@ -16,10 +12,7 @@ from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendError
 from rag_context.ports.maintenance import ModelRegistry
 from rag_context.ports.reading import DocumentStore, VectorStore
-from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
-
-T = TypeVar("T")
 
 UNFINISHED_BYTES = 32_000_000
 """Memory for vectors of documents whose embedding took too long: some 20 000 vectors of 384 dimensions."""
@@ -28,25 +21,28 @@ LOOK_S = 2.0
 """Longest wait for one read of a store; embedding again is better than waiting longer."""
 
 
-@dataclass(frozen=True, slots=True)
 class StoredVectors:
     """Finds the vectors of texts among those of given documents.
 
     Args:
         documents: reads the chunks' texts.
-        document_store: guards it.
+        document_store: guards it and the registry.
         vectors: reads their vectors.
         vector_store: guards it.
         registry: records which model made them.
-        clock: monotonic seconds.
     """
 
-    documents: DocumentStore
-    document_store: Dependency
-    vectors: VectorStore
-    vector_store: Dependency
-    registry: ModelRegistry
-    clock: Callable[[], float] = time.monotonic
+    def __init__(
+        self,
+        documents: DocumentStore,
+        document_store: Dependency,
+        vectors: VectorStore,
+        vector_store: Dependency,
+        registry: ModelRegistry,
+    ) -> None:
+        self._documents = document_store.guard(documents, LOOK_S)
+        self._vectors = vector_store.guard(vectors, LOOK_S)
+        self._registry = document_store.guard(registry, LOOK_S)
 
     async def of(self, texts: Collection[str], reuse_from: Sequence[str], made_by: str) -> dict[str, Vector]:
         """The stored vectors of those `texts` that are chunks of the documents `reuse_from`, where available.
@@ -55,11 +51,11 @@ class StoredVectors:
         one, nothing is reused. The writer checks the model again when it stores them.
         """
         try:
-            recorded = await self._read(self.registry.recorded_model)
+            recorded = await self._registry.recorded_model()
             if recorded is None or recorded.fingerprint != made_by:
                 return {}
             text_of = await self._texts(frozenset(texts), reuse_from)
-            found = await self._stored(list(text_of)) if text_of else {}
+            found = await self._vectors.vectors(list(text_of)) if text_of else {}
         except BackendError:
             return {}
         return {text_of[id_]: vector for id_, vector in found.items()}
@@ -68,16 +64,9 @@ class StoredVectors:
         """Those of the texts that are stored, by the id of their chunk."""
         found: dict[str, str] = {}
         for id_ in dict.fromkeys(reuse_from):
-            chunks = await self._read(partial(self.documents.chunks, id_))
+            chunks = await self._documents.chunks(id_)
             found.update({chunk.id: chunk.embedded for chunk in chunks if chunk.embedded in texts})
         return found
-
-    async def _read(self, work: Callable[[], Awaitable[T]]) -> T:
-        return await self.document_store.call(work, Deadline.after(LOOK_S, self.clock))
-
-    async def _stored(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:
-        work = partial(self.vectors.vectors, chunk_ids)
-        return await self.vector_store.call(work, Deadline.after(LOOK_S, self.clock))
 
 
 class UnfinishedVectors:

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TypeVar
 from weakref import WeakKeyDictionary
@@ -85,6 +86,8 @@ def stalls() -> Stalls:
 
 T = TypeVar("T")
 
+_applied: "ContextVar[Deadline | None]" = ContextVar("deadline", default=None)
+
 _SLACK_S = 0.001
 """Time that is left by rounding only."""
 
@@ -116,6 +119,15 @@ class Deadline:
     def remaining_s(self) -> float:
         return max(self.at + self._stalls.lost_s - self._lost_before_s - self.clock(), 0.0)
 
+    @contextmanager
+    def applied(self) -> "Iterator[Deadline]":
+        """Calls of guarded ports in the block, and in tasks that begin there, end by this deadline at the latest."""
+        token = _applied.set(_sooner(self, _applied.get()))
+        try:
+            yield self
+        finally:
+            _applied.reset(token)
+
     async def bound(self, component: str, work: Awaitable[T]) -> T:
         """Await `work` until the deadline. Raises: BackendTimeoutError naming `component`."""
         loop = asyncio.get_running_loop()
@@ -140,3 +152,12 @@ class Deadline:
             raise BackendTimeoutError(component, f"the {component} did not answer in time") from error
         finally:
             timer.cancel()
+
+
+def call_deadline(timeout_s: float, clock: Callable[[], float]) -> Deadline:
+    """The deadline of a call that begins now: after its timeout, or sooner where a sooner one is applied."""
+    return _sooner(Deadline.after(timeout_s, clock), _applied.get())
+
+
+def _sooner(one: Deadline, other: Deadline | None) -> Deadline:
+    return one if other is None or one.remaining_s <= other.remaining_s else other

@@ -1,8 +1,12 @@
-"""A dependency with its circuit breaker: while it is known to be down, calls fail at once instead of waiting."""
+"""A dependency with its circuit breaker: while it is known to be down, calls fail at once instead of waiting.
+
+`guard` puts breaker, timeout and retry around a port once, so that its users just call it.
+"""
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from inspect import iscoroutinefunction
+from typing import Any, TypeVar, cast
 
 from rag_context.errors import (
     BackendError,
@@ -12,9 +16,10 @@ from rag_context.errors import (
     BackendUnavailableError,
 )
 from rag_context.resilience.breaker import Admission, Breaker, BreakerOpenError, doubling_cooldown
-from rag_context.resilience.deadline import Deadline
+from rag_context.resilience.deadline import Deadline, call_deadline
 
 T = TypeVar("T")
+P = TypeVar("P")
 
 
 FAILURES_TO_OPEN = 3
@@ -60,6 +65,20 @@ class Dependency:
         self._ping = ping
         self._clock = clock
         self._min_budget_s = min_budget_s
+
+    def guard(self, port: P, timeout_s: float) -> P:
+        """The port of this backend with the breaker, a timeout and a retry around each of its asynchronous calls.
+
+        A call may take `timeout_s` seconds, or less where its caller applies a deadline (`Deadline.applied`). It raises
+        what `call` raises. Everything else that the port has, such as properties, is returned as it is.
+        """
+        return cast("P", _Guarded(port, lambda work: self.call(work, call_deadline(timeout_s, self._clock))))
+
+    def guard_bypassing_breaker(self, port: P, timeout_s: float) -> P:
+        """As `guard`, but its calls are tried while the breaker is open too (see `bypass_open_breaker`)."""
+        return cast(
+            "P", _Guarded(port, lambda work: self.bypass_open_breaker(work, call_deadline(timeout_s, self._clock)))
+        )
 
     async def call(self, work: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
         """Do `work` before the deadline; retry once if the backend did not answer and enough time is left.
@@ -122,3 +141,25 @@ class Dependency:
     def _note(self, error: BackendError) -> None:
         self.failures += 1
         self.last_failure = str(error)
+
+
+class _Guarded:
+    """Makes the asynchronous calls of a port through a function.
+
+    It looks methods up by name, because a class for each port would repeat every signature; `guard` gives it the type
+    of the port, so that calls of it are checked as those of the port itself.
+    """
+
+    def __init__(self, port: object, call: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]) -> None:
+        self._port = port
+        self._call = call
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._port, name)
+        if not iscoroutinefunction(found):
+            return found
+
+        async def guarded(*args: Any, **kwargs: Any) -> Any:
+            return await self._call(lambda: found(*args, **kwargs))
+
+        return guarded

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,7 +10,6 @@ from hmac import compare_digest
 
 from rag_context.errors import BackendError
 from rag_context.ports.reading import Cache
-from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 
 logger = logging.getLogger(__name__)
@@ -38,7 +36,6 @@ class SecondLevel:
         capacity: values that may wait to be written; more are dropped and counted.
         secret: the key of all processes that share the cache; a value that was not signed with it is a miss. Without
             one, the digest detects damage but not forgery.
-        clock: monotonic seconds.
     """
 
     def __init__(
@@ -49,14 +46,12 @@ class SecondLevel:
         timeout_s: float = READ_TIMEOUT_S,
         capacity: int = CAPACITY,
         secret: str = "",
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.guard = guard
-        self._cache = cache
-        self._timeout_s = timeout_s
+        self._reads = guard.guard(cache, timeout_s)
+        self._writes = guard.guard(cache, WRITE_TIMEOUT_S)
         self._capacity = capacity
         self._secret = blake2b(secret.encode()).digest() if secret else b""
-        self._clock = clock
         self._waiting: deque[tuple[str, Callable[[], bytes], float]] = deque()
         self._work = asyncio.Event()
         self.dropped = 0
@@ -66,9 +61,8 @@ class SecondLevel:
         """The value of this key; None where there is none, or the cache is unavailable."""
         if not self.guard.breaker.closed:
             return None
-        deadline = Deadline.after(self._timeout_s, self._clock)
         with suppress(BackendError):
-            sealed = await self.guard.call(lambda: self._cache.get(key), deadline)
+            sealed = await self._reads.get(key)
             return None if sealed is None else self._opened(key, sealed)
         return None
 
@@ -92,14 +86,10 @@ class SecondLevel:
         while self._waiting:
             key, value, ttl_s = self._waiting.popleft()
             try:
-                await self._write(key, self._sealed(key, value()), ttl_s)
+                await self._writes.set(key, self._sealed(key, value()), ttl_s)
             except BackendError as error:
                 self.dropped += 1
                 logger.info("the shared cache did not store a value: %s", error)
-
-    async def _write(self, key: str, sealed: bytes, ttl_s: float) -> None:
-        deadline = Deadline.after(WRITE_TIMEOUT_S, self._clock)
-        await self.guard.call(lambda: self._cache.set(key, sealed, ttl_s), deadline)
 
     def _sealed(self, key: str, value: bytes) -> bytes:
         """The value behind a digest that detects truncation, changes and values stored under another key."""

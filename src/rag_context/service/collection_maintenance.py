@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 
 from rag_context.api.maintenance import ReindexedCollection, ReindexRequest, ReindexResponse
 from rag_context.collections.collections import WRITE_S, Collections
-from rag_context.collections.connections import CollectionRef, Connection, bulk
+from rag_context.collections.connections import CollectionRef, Connection, ProviderCalls
 from rag_context.collections.labels import OWN_EMBEDDER, RECORD, built_name, is_of, record_of, recorded
 from rag_context.domain.clauses import EVERYTHING
 from rag_context.domain.documents import Status
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendRejectedError, ConflictError, RagContextError
-from rag_context.ports.provider import Collection, Entry, Provider, Switching
+from rag_context.ports.provider import Collection, Entry, Switching
 from rag_context.resilience.deadline import Deadline
 from rag_context.service.health import SUCCESS_TTL_S, Finding, HealthMonitor
 
@@ -113,57 +113,57 @@ class CollectionReindexing:
     async def _rebuild(self, connection: Connection, collection: Collection, on_progress: OnProgress) -> None:
         name, built = collection.name, built_name(collection.name)
         model = connection.embedder.model
-        provider = await connection.opened()
-        if not isinstance(provider, Switching):
+        if not isinstance(await connection.opened(), Switching):
             raise BackendRejectedError(
                 "collections",
                 f"The provider {connection.provider!r} cannot replace the vectors of a collection: create a new "
                 f"collection and store the documents of '{name}' in it",
             )
-        await self._prepare(connection, built, model)
+        provider = connection.within(WRITE_S)
+        await self._prepare(provider, built, model)
         for _ in range(_ROUNDS):
             await self._fill(connection, name, built, model, on_progress)
             async with self._collections.write_lock.exclusive():
-                if await self._replace(connection, name, built, model):
+                if await self._replace(provider, name, built, model):
                     return
         raise BackendRejectedError("collections", f"Collection '{name}' changes faster than it is embedded: try again")
 
-    async def _replace(self, connection: Connection, name: str, built: str, model: EmbeddingModel) -> bool:
+    async def _replace(self, provider: ProviderCalls, name: str, built: str, model: EmbeddingModel) -> bool:
         """Replace the old collection by the new one if both hold the same documents; returns whether it did."""
-        if any(await _differences(connection, name, built)):
+        if any(await _differences(provider, name, built)):
             return False
-        metadata = {**(await _described(connection, name)).metadata, RECORD: record_of(model)}
-        await connection.call(lambda p: p.replace_metadata(built, metadata), WRITE_S)
-        return await connection.call(lambda p: _switched(p, name, built), WRITE_S)
+        metadata = {**(await _described(provider, name)).metadata, RECORD: record_of(model)}
+        await provider.replace_metadata(built, metadata)
+        return await provider.switch(name, built)
 
-    async def _prepare(self, connection: Connection, built: str, model: EmbeddingModel) -> None:
+    async def _prepare(self, provider: ProviderCalls, built: str, model: EmbeddingModel) -> None:
         """Create the collection to build in, or keep the one that an earlier run with the same model left."""
-        left = await connection.call(lambda p: p.collection(built), WRITE_S)
+        left = await provider.collection(built)
         record = None if left is None else recorded(left)
         if left is not None and (record is None or not is_of(record, model)):
-            await connection.call(lambda p: p.drop(built), WRITE_S)
+            await provider.drop(built)
             left = None
         if left is None:
             made = Collection(built, {RECORD: record_of(model)}, OWN_EMBEDDER)
-            await connection.call(lambda p: p.create(made), WRITE_S)
+            await provider.create(made)
 
     async def _fill(
         self, connection: Connection, name: str, built: str, model: EmbeddingModel, on_progress: OnProgress
     ) -> None:
-        ref = CollectionRef(name, connection.id)
-        lacking, extra = await _differences(connection, name, built)
+        ref, provider = CollectionRef(name, connection.id), connection.within(WRITE_S)
+        lacking, extra = await _differences(provider, name, built)
         if extra:
-            await connection.call(lambda p: bulk(p).delete_many(built, extra, EVERYTHING), WRITE_S)
-        total = (await _described(connection, name)).count
+            await provider.delete_many(built, extra, EVERYTHING)
+        total = (await _described(provider, name)).count
         for start in range(0, len(lacking), _BATCH):
             on_progress(ref, max(total - len(lacking), 0) + start, total)
-            entries = await _entries(connection, name, lacking[start : start + _BATCH])
+            entries = await _entries(provider, name, lacking[start : start + _BATCH])
             if not entries:
                 continue
             vectors = await connection.embedder.documents([entry.text for entry in entries])
             if not is_of(record_of(model), connection.embedder.model):
                 raise BackendRejectedError("embedder", "the model changed during the reindexing")
-            await connection.call(lambda p, e=entries, v=vectors: p.upsert(built, e, v), WRITE_S)  # type: ignore[misc]
+            await provider.upsert(built, entries, vectors)
         on_progress(ref, total, total)
 
 
@@ -171,35 +171,30 @@ def _is_own(collection: Collection) -> bool:
     return collection.embedding_provider == OWN_EMBEDDER and not collection.foreign
 
 
-async def _described(connection: Connection, name: str) -> Collection:
-    found = await connection.call(lambda p: p.collection(name), WRITE_S)
+async def _described(provider: ProviderCalls, name: str) -> Collection:
+    found = await provider.collection(name)
     if found is None:
         raise BackendRejectedError("collections", f"Collection '{name}' was removed meanwhile")
     return found
 
 
-async def _entries(connection: Connection, name: str, ids: Sequence[str]) -> list[Entry]:
-    stored = await connection.call(lambda p: bulk(p).get(name, ids), WRITE_S)
+async def _entries(provider: ProviderCalls, name: str, ids: Sequence[str]) -> list[Entry]:
+    stored = await provider.get(name, ids)
     return [stored[id_] for id_ in ids if id_ in stored]
 
 
-async def _differences(connection: Connection, name: str, built: str) -> tuple[list[str], list[str]]:
+async def _differences(provider: ProviderCalls, name: str, built: str) -> tuple[list[str], list[str]]:
     """Ids of documents missing in `built` or there in another version, and of those that only `built` has."""
-    source_ids = await connection.call(lambda p: bulk(p).ids(name, EVERYTHING), WRITE_S)
-    built_ids = set(await connection.call(lambda p: bulk(p).ids(built, EVERYTHING), WRITE_S))
+    source_ids = await provider.ids(name, EVERYTHING)
+    built_ids = set(await provider.ids(built, EVERYTHING))
     lacking = [id_ for id_ in source_ids if id_ not in built_ids]
     both = [id_ for id_ in source_ids if id_ in built_ids]
     for start in range(0, len(both), _BATCH):
         some = both[start : start + _BATCH]
-        one = {entry.id: entry for entry in await _entries(connection, name, some)}
-        other = {entry.id: entry for entry in await _entries(connection, built, some)}
+        one = {entry.id: entry for entry in await _entries(provider, name, some)}
+        other = {entry.id: entry for entry in await _entries(provider, built, some)}
         lacking += [id_ for id_ in some if one.get(id_) != other.get(id_)]
     return lacking, sorted(built_ids - set(source_ids))
-
-
-async def _switched(provider: Provider, name: str, built: str) -> bool:
-    assert isinstance(provider, Switching)  # noqa: S101  (checked before anything was built)
-    return await provider.switch(name, built)
 
 
 ROLE = "collections"

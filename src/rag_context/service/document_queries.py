@@ -8,7 +8,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -29,14 +28,13 @@ from rag_context.api.stored_documents import (
     place_of,
 )
 from rag_context.api.wire import VersionsRequest, VersionsResponse
-from rag_context.domain.documents import Chunk, Cursor, Document, Listing, Retrievals, Stored, Tenant
+from rag_context.domain.documents import Chunk, Cursor, Document, Listing, Tenant
 from rag_context.domain.search import ChunkRef, Filter, Passage
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendError, BackendStartingError, FieldError, InvalidInputError, NotFoundError
 from rag_context.ingest.indexer import STORE_S, Indexer
 from rag_context.ports.reading import DocumentStore
 from rag_context.resilience.deadline import Deadline
-from rag_context.resilience.dependency import Dependency
 from rag_context.search.coverage import Coverage, described, matters
 from rag_context.search.ranking import Candidate, relevance
 from rag_context.search.retrievers import Backends
@@ -50,16 +48,10 @@ class DocumentQueries:
 
     Args:
         documents: the store.
-        dependency: its breaker and timeouts.
-        clock: monotonic seconds.
     """
 
-    def __init__(
-        self, documents: DocumentStore, dependency: Dependency, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, documents: DocumentStore) -> None:
         self._documents = documents
-        self._dependency = dependency
-        self._clock = clock
 
     async def document(self, document_id: str, tenant: Tenant) -> Document:
         """Read a document of a tenant.
@@ -68,7 +60,7 @@ class DocumentQueries:
             NotFoundError: the tenant has no such document.
             BackendError: the store cannot be read.
         """
-        document = await self._dependency.call(lambda: self._documents.get(document_id), self._deadline())
+        document = await self._documents.get(document_id)
         if document is None or document.tenant != tenant:
             raise NotFoundError(f"Document {document_id} not found")
         return document
@@ -76,7 +68,8 @@ class DocumentQueries:
     async def get(self, request: GetRequest) -> GetResponse:
         """Read a document with its chunks and retrievals counted. Raises as `document` does."""
         document = await self.document(request.document_id, tenant_of(request))
-        stored, retrievals = await self._dependency.call(lambda: self._particulars(document.id), self._deadline())
+        stored = await self._documents.stored(document.id)
+        retrievals = await self._documents.retrievals(document.id)
         return GetResponse(
             document_id=document.id,
             title=document.title,
@@ -101,9 +94,7 @@ class DocumentQueries:
         after = place_of(request.cursor) if request.cursor is not None else None
         where = filter_of(request)
         # One more than the limit shows whether there is a next page.
-        found = await self._dependency.call(
-            lambda: self._documents.listing(where, limit=request.limit + 1, after=after), self._deadline()
-        )
+        found = await self._documents.listing(where, limit=request.limit + 1, after=after)
         page = found[: request.limit]
         return ListResponse(
             documents=[_listed(listing) for listing in page],
@@ -113,14 +104,8 @@ class DocumentQueries:
     async def missing(self, request: VersionsRequest) -> VersionsResponse:
         """List the versions of documents that are not stored. Raises: BackendError."""
         versions = request.versions
-        stored = await self._dependency.call(lambda: self._documents.content_hashes(list(versions)), self._deadline())
+        stored = await self._documents.content_hashes(list(versions))
         return VersionsResponse(missing=[id_ for id_, version in versions.items() if stored.get(id_) != version])
-
-    async def _particulars(self, document_id: str) -> tuple[Stored | None, Retrievals]:
-        return await self._documents.stored(document_id), await self._documents.retrievals(document_id)
-
-    def _deadline(self) -> Deadline:
-        return Deadline.after(STORE_S, self._clock)
 
 
 def _listed(listing: Listing) -> ListedDocument:
@@ -215,30 +200,32 @@ class SimilarDocuments:
     """
 
     def __init__(self, backends: Backends, clock: Callable[[], float] = time.monotonic) -> None:
-        self._backends = backends
+        self._embedder = backends.embedding.guard(backends.embedder, STORE_S)
+        self._vectors = backends.vector_store.guard(backends.vectors, STORE_S)
+        self._documents = backends.document_store.guard(backends.documents, STORE_S)
+        self._texts = backends.document_store.guard(backends.texts, STORE_S)
         self._coverage = Coverage(backends.documents, backends.document_store, clock)
         self._clock = clock
 
     async def similar(self, document: Document, limit: int) -> SimilarResponse:
         """The most similar documents of the same tenant. Raises: BackendError (keyword search failed too)."""
         where = Filter(document.tenant)
-        deadline = Deadline.after(STORE_S, self._clock)
-        store = self._backends.document_store
-        chunks = await store.call(lambda: self._backends.documents.chunks(document.id), deadline)
+        chunks = await self._documents.chunks(document.id)
         try:
-            missing = await self._coverage.missing(where, deadline)
-            if matters(missing):
-                raise BackendStartingError("vectors", described(missing))
-            near = await self._by_vectors(document.id, chunks, limit, where, deadline)
+            with Deadline.after(STORE_S, self._clock).applied() as deadline:
+                missing = await self._coverage.missing(where, deadline)
+                if matters(missing):
+                    raise BackendStartingError("vectors", described(missing))
+                near = await self._by_vectors(document.id, chunks, limit, where)
             is_fallback = False
         except BackendError as error:
             logger.info("document %s is compared by keyword search: %s", document.id, error)
-            deadline = Deadline.after(STORE_S, self._clock)
-            near = await self._by_keywords(document, len(chunks), limit, where, deadline)
+            with Deadline.after(STORE_S, self._clock).applied():
+                near = await self._by_keywords(document, len(chunks), limit, where)
             is_fallback = True
         best = sorted(near.items(), key=lambda item: (-item[1].score, item[0]))[:limit]
         ids = [found.chunk_id for _, found in best]
-        passages = await store.call(lambda: self._backends.documents.passages(ids), deadline) if ids else {}
+        passages = await self._documents.passages(ids) if ids else {}
         return SimilarResponse(
             results=[_shown(passages[found.chunk_id], found.score) for _, found in best if found.chunk_id in passages],
             method="text" if is_fallback else "vector",
@@ -248,23 +235,22 @@ class SimilarDocuments:
         )
 
     async def _by_vectors(
-        self, document_id: str, chunks: Sequence[Chunk], limit: int, where: Filter, deadline: Deadline
+        self, document_id: str, chunks: Sequence[Chunk], limit: int, where: Filter
     ) -> Mapping[str, _Near]:
         sample = [chunk.embedded for chunk in _sample(chunks)]
         if not sample:
             return {}
-        backends = self._backends
-        vectors = await backends.embedding.call(lambda: backends.embedder.embed_documents(sample), deadline)
+        vectors = await self._embedder.embed_documents(sample)
         refs: dict[str, ChunkRef] = {}
         for hits in _search_limits(len(chunks)):
-            refs = await self._candidates(document_id, vectors, hits, where, deadline)
+            refs = await self._candidates(document_id, vectors, hits, where)
             if len({ref.document_id for ref in refs.values()}) >= limit:
                 break
         cosines = np.zeros((len(vectors), len(refs)), dtype=np.float32)
         for row, vector in enumerate(vectors):
-            exact = await backends.vector_store.call(partial(backends.vectors.score, vector, list(refs)), deadline)
+            exact = await self._vectors.score(vector, list(refs))
             cosines[row] = [exact.get(id_, -1.0) for id_ in refs]
-        calibration = backends.embedder.model.calibration
+        calibration = self._embedder.model.calibration
         found = list(refs.values())
         near: dict[str, _Near] = {}
         for id_, columns in _columns_by_document(found).items():
@@ -275,26 +261,19 @@ class SimilarDocuments:
             near[id_] = _Near(nearest.id, relevance(Candidate(nearest, mean, 0.0, 0.0), calibration))
         return near
 
-    async def _candidates(
-        self, document_id: str, vectors: Matrix, limit: int, where: Filter, deadline: Deadline
-    ) -> dict[str, ChunkRef]:
+    async def _candidates(self, document_id: str, vectors: Matrix, limit: int, where: Filter) -> dict[str, ChunkRef]:
         """The chunks of other documents that a search for any of the vectors returns."""
-        backends = self._backends
         refs: dict[str, ChunkRef] = {}
         for vector in vectors:
-            find = partial(backends.vectors.search, vector, limit=limit, where=where)
-            hits = await backends.vector_store.call(find, deadline)
+            hits = await self._vectors.search(vector, limit=limit, where=where)
             refs.update((hit.chunk.id, hit.chunk) for hit in hits if hit.chunk.document_id != document_id)
         return refs
 
-    async def _by_keywords(
-        self, document: Document, own_chunks: int, limit: int, where: Filter, deadline: Deadline
-    ) -> Mapping[str, _Near]:
+    async def _by_keywords(self, document: Document, own_chunks: int, limit: int, where: Filter) -> Mapping[str, _Near]:
         text = f"{document.title} {document.content[:KEYWORD_CHARS]}"
         near: dict[str, _Near] = {}
         for wide in _search_limits(own_chunks):
-            find = partial(self._backends.texts.search, text, limit=wide, where=where)
-            hits = await self._backends.document_store.call(find, deadline)
+            hits = await self._texts.search(text, limit=wide, where=where)
             for hit in sorted(hits, key=lambda hit: -hit.share):
                 if hit.chunk.document_id != document.id:
                     near.setdefault(hit.chunk.document_id, _Near(hit.chunk.id, hit.share))

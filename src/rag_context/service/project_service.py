@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 from rag_context.api import project_queries
@@ -16,7 +15,6 @@ from rag_context.errors import BackendError, FieldError, InvalidInputError
 from rag_context.ports.models import ChatModel
 from rag_context.projects.activation import Projects
 from rag_context.projects.callers import CallerId
-from rag_context.projects.document_lists import DocumentList
 from rag_context.projects.housekeeping import DEFAULT_RULES, Housekeeping, Rules, why_gone
 from rag_context.projects.project_opening import Activation
 from rag_context.projects.records import (
@@ -28,7 +26,6 @@ from rag_context.projects.records import (
 )
 from rag_context.projects.retrieval import RetrievalDependencies, RetrievalService
 from rag_context.resilience.admission import Admissions
-from rag_context.resilience.deadline import Deadline
 from rag_context.service.project_mappers import (
     StoredProject,
     catching_up,
@@ -96,6 +93,9 @@ class ProjectService:
         self._projects = dependencies.projects
         self._resolver = ProjectResolver(dependencies.projects)
         self._retrieval = dependencies.retrieval
+        store = dependencies.retrieval.document_store
+        self._documents = store.guard(dependencies.retrieval.documents, STORE_S)
+        self._document_lists = store.guard(dependencies.projects.document_lists, STORE_S)
         self._search = ProjectSearch(
             dependencies.retrieval, dependencies.chat, record_search, admissions, clock=clock, now=now
         )
@@ -104,7 +104,6 @@ class ProjectService:
         """Background work on projects; a server runs it."""
 
         self._admissions = admissions
-        self._clock = clock
         self._now = now
 
     async def activate(
@@ -127,7 +126,7 @@ class ProjectService:
         else:
             activation = await self._projects.open_stored(request.config_path, request.branch_name)
         handle = self._projects.activations.note(caller, activation)
-        stored = await self._document_list(activation.tenant)
+        stored = await self._document_lists.of(activation.tenant)
         state = self._projects.state(activation.tenant)
         warnings = following_warnings(activation, state, stored.documents)
         if state is None:
@@ -188,10 +187,9 @@ class ProjectService:
     async def read(self, request: wire.ReadDocumentRequest, *, caller: CallerId) -> wire.ReadDocumentResponse:
         """Lines of one document."""
         project = await self._resolver.resolve(request, caller)
-        document_list = await self._document_list(project.tenant)
+        document_list = await self._document_lists.of(project.tenant)
         document = named_document(document_list, request.path)
-        retrieval, deadline = self._retrieval, Deadline.after(STORE_S, self._clock)
-        stored = await retrieval.document_store.call(lambda: retrieval.documents.get(document.id), deadline)
+        stored = await self._documents.get(document.id)
         if stored is None:
             raise DocumentNotFoundError(f"{document.path!r} has just been deleted from the index")
         return wire.ReadDocumentResponse(
@@ -230,7 +228,7 @@ class ProjectService:
     async def list_doc_types(self, request: wire.ListDocTypesRequest, *, caller: CallerId) -> wire.ListDocTypesResponse:
         """The document types of a project, with their numbers of documents."""
         project = await self._resolver.resolve(request, caller)
-        document_list = await self._document_list(project.tenant)
+        document_list = await self._document_lists.of(project.tenant)
         return wire.ListDocTypesResponse(
             **tenant_fields(project.tenant),
             doc_types=doc_types(project.doc_types, document_list.counts),
@@ -276,8 +274,7 @@ class ProjectService:
         for tenant in sorted(await self._projects.tenants.known(), key=lambda each: (each.project, each.branch)):
             record = records.get(tenant)
             gone = await asyncio.to_thread(why_gone, record) if record is not None else None
-            deadline = Deadline.after(STORE_S, self._clock)
-            documents = await self._retrieval.document_store.call(partial(self._count, tenant), deadline)
+            documents = len(await self._documents.matching(Filter(tenant), MAX_COUNTED))
             is_followed = self._projects.state(tenant) is not None
             project = StoredProject(tenant, record, gone, documents, is_followed=is_followed)
             listed.append(listed_project(project, self._behind(tenant), self._grace, self._now()))
@@ -332,28 +329,19 @@ class ProjectService:
         if not unknown:
             return
         try:
-            known |= (await self._document_list(project.tenant)).counts.keys()
+            known |= (await self._document_lists.of(project.tenant)).counts.keys()
         except BackendError:
             return  # the types that documents name cannot be read; a search for an unknown type finds nothing
         if unknown := [name for name in unknown if name not in known]:
             message = f"Unknown doc type {unknown[0]!r}; known are {', '.join(sorted(known))}"
             raise InvalidDocTypeError(message, [FieldError("doc_types", message)])
 
-    async def _document_list(self, tenant: Tenant) -> DocumentList:
-        deadline = Deadline.after(STORE_S, self._clock)
-        return await self._retrieval.document_store.call(lambda: self._projects.document_lists.of(tenant), deadline)
-
     def _behind(self, tenant: Tenant) -> list[str]:
         """Why the index may be older than the files."""
         return catching_up(self._projects.state(tenant), self._projects.resuming.get(tenant))
 
-    async def _count(self, tenant: Tenant) -> int:
-        return len(await self._retrieval.documents.matching(Filter(tenant), MAX_COUNTED))
-
     async def _is_indexed(self, document_id: str) -> bool:
-        retrieval = self._retrieval
-        deadline = Deadline.after(STORE_S, self._clock)
-        stored = await retrieval.document_store.call(lambda: retrieval.documents.stored(document_id), deadline)
+        stored = await self._documents.stored(document_id)
         return stored is not None and stored.indexed
 
 

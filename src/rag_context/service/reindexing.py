@@ -15,7 +15,6 @@ from rag_context.domain.documents import Counts
 from rag_context.errors import BackendError, BackendRejectedError
 from rag_context.ingest.indexer import STORE_S, Indexer
 from rag_context.ports.maintenance import ModelRegistry
-from rag_context.resilience.deadline import Deadline
 from rag_context.search.retrievers import Backends
 from rag_context.service.background_maintenance import SWEEP_TOGETHER, BackgroundMaintenance
 from rag_context.service.index_model import BoundEmbedder, Rebuilding
@@ -50,8 +49,10 @@ class Reindexing:
         clock: Callable[[], float] = time.monotonic,
         rebuilding: Rebuilding | None = None,
     ) -> None:
+        store = backends.document_store
+        self._documents = store.guard(backends.documents, STORE_S)
         self._rebuilding = rebuilding
-        self._backends = backends
+        self._rebuilding_state = None if rebuilding is None else store.guard(rebuilding, STORE_S)
         self._embedder = embedder
         self._registry = registry
         self._indexer = indexer
@@ -70,7 +71,7 @@ class Reindexing:
         Raises:
             BackendError: the model or the store is unavailable, or another process reindexes with another model.
         """
-        rebuilding, documents = self._rebuilding, self._backends.documents
+        rebuilding = self._rebuilding
         if rebuilding is not None:
             await rebuilding.begin()
             total = await rebuilding.remaining() or 0
@@ -89,7 +90,7 @@ class Reindexing:
         on_progress(0, total)
         await self._maintenance.sweep(lambda done: on_progress(done, max(total, done)))
         # The sweep of the background maintenance may have completed a part of them.
-        return total - (await documents.counts()).pending
+        return total - (await self._documents.counts()).pending
 
     async def restore(self, broken: Sequence[str], on_progress: Callable[[int, int], None]) -> int:
         """Chunk documents again from their stored content, then embed all pending ones; returns their number.
@@ -103,7 +104,7 @@ class Reindexing:
         """
         for id_ in broken:
             await self._indexer.rechunk(id_)
-        total = (await self._backends.documents.counts()).pending
+        total = (await self._documents.counts()).pending
         return await self._maintenance.sweep(lambda done: on_progress(done, max(total, done)))
 
     async def reindex(self, request: ReindexRequest, on_progress: OnReindexed) -> ReindexResponse:
@@ -173,10 +174,9 @@ class Reindexing:
 
     async def _count(self) -> Counts:
         """The counts, in which a document without its new vectors counts as pending during a run."""
-        store, documents = self._backends.document_store, self._backends.documents
-        counts = await store.call(documents.counts, Deadline.after(STORE_S, self._clock))
-        if self._rebuilding is None:
+        counts = await self._documents.counts()
+        if self._rebuilding_state is None:
             return counts
-        left = await store.call(self._rebuilding.remaining, Deadline.after(STORE_S, self._clock))
+        left = await self._rebuilding_state.remaining()
         # At 0 the new vectors are complete and about to replace the old ones: the run is not over yet.
         return counts if left is None else replace(counts, pending=max(left, counts.pending, 1))

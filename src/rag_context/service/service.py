@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
 
 import numpy as np
 
@@ -130,7 +129,10 @@ class Service:
         self._counts = Counts(0, 0, 0, 0)
         self._progress = IndexingProgress(clock)
         backends = dependencies.backends
-        self._queries = DocumentQueries(backends.documents, backends.document_store, clock)
+        self._embedder = backends.embedding.guard(backends.embedder, SLICE_S)
+        self._documents = backends.document_store.guard(backends.documents, STORE_S)
+        self._documents_past_breaker = backends.document_store.guard_bypassing_breaker(backends.documents, STORE_S)
+        self._queries = DocumentQueries(self._documents)
         self._similarity = SimilarDocuments(backends, clock)
         self.reindexing = Reindexing(
             backends,
@@ -224,10 +226,8 @@ class Service:
             InvalidInputError: the request selects many documents and does not set `confirm`.
             BackendError: the store failed; the documents that are not deleted yet are still stored.
         """
-        backends, request = self._dependencies.backends, await self._tenants.resolved(request)
-        ids = await backends.document_store.bypass_open_breaker(
-            lambda: ids_to_delete(request, backends.documents), Deadline.after(STORE_S, self._clock)
-        )
+        request = await self._tenants.resolved(request)
+        ids = await ids_to_delete(request, self._documents_past_breaker)
         deleted = ids if request.dry_run else await remove(ids, self._dependencies.indexer)
         return DeleteResponse(deleted_count=len(deleted), document_ids=deleted, dry_run=request.dry_run)
 
@@ -267,13 +267,9 @@ class Service:
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
         """Embed texts as passages, after queries that wait: `(n, dim) float32`. Raises: BackendError."""
-        backends = self._dependencies.backends
-        rows: list[Matrix] = []
+        slices = [texts[start : start + SLICE] for start in range(0, len(texts), SLICE)]
         async with self._dependencies.admissions.writes.admitted():
-            for start in range(0, len(texts), SLICE):
-                work = partial(backends.embedder.embed_documents, texts[start : start + SLICE])
-                rows.append(await backends.embedding.call(work, Deadline.after(SLICE_S, self._clock)))
-        return np.concatenate(rows)
+            return np.concatenate([await self._embedder.embed_documents(part) for part in slices])
 
     def model(self) -> EmbeddingModel:
         """The model that `embed` and all searches use. Raises: BackendError before it is loaded."""
@@ -310,8 +306,8 @@ class Service:
         await self._dependencies.telemetry.flush()
         deadline = Deadline.after(STATS_TIMEOUT_S, self._clock)
         summary = await deadline.bound("documents", self._dependencies.metrics.summarise(until - span, until, buckets))
-        backends = self._dependencies.backends
-        counts = await backends.document_store.bypass_open_breaker(backends.documents.counts, deadline)
+        with deadline.applied():
+            counts = await self._documents_past_breaker.counts()
         return stats_response(summary, counts.documents)
 
     async def ready(self) -> bool:
@@ -367,11 +363,9 @@ class Service:
 
     async def _count(self) -> Counts | None:
         """Count documents, chunks and vectors, uncached; None if the store cannot be read."""
-        backends = self._dependencies.backends
         try:
-            self._counts = await backends.document_store.call(
-                backends.documents.counts, Deadline.after(COUNT_TIMEOUT_S, self._clock)
-            )
+            with Deadline.after(COUNT_TIMEOUT_S, self._clock).applied():
+                self._counts = await self._documents.counts()
         except BackendError:
             return None
         return self._counts

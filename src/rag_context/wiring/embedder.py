@@ -40,7 +40,7 @@ class StartedEmbedder(Embedder, Protocol):
 class OnMismatch(Enum):
     """What to do with an index that another model embedded."""
 
-    REJECT = "refuse"
+    REJECT = "reject"
     REINDEX = "reindex"
 
 
