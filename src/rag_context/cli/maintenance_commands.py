@@ -17,8 +17,8 @@ from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load
 from rag_context.domain.reports import IntegrityReport, Thoroughness
 from rag_context.errors import BackendError, IndexMismatchError
 from rag_context.logs import configure_logging
-from rag_context.service.audit import report
 from rag_context.service.collection_maintenance import Reindexed
+from rag_context.service.index_audit import report
 from rag_context.settings import Settings
 from rag_context.wiring import OnMismatch, open_audit, open_service
 from rag_context.wiring.stores import begin_empty_index

@@ -40,7 +40,7 @@ from rag_context.server.running import serve as serve_app
 from rag_context.service.service import Service
 from rag_context.settings import EmbedderSettings, LogSettings, Settings
 from rag_context.wiring import OnMismatch, open_service
-from rag_context.wiring.embedder import open_embedder
+from rag_context.wiring.index_embedder import open_embedder
 
 logger = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from rag_context.errors import (
 from rag_context.ports.provider import Capabilities, Provider, ProviderHealth
 from rag_context.settings import mask_url
 from rag_context.settings.keys import MASK
-from rag_context.settings.models import Expected
+from rag_context.settings.sections import Expected
 
 GROUP = "rag_context.providers"
 

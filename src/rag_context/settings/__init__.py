@@ -1,7 +1,7 @@
 """The configuration: its models, the sources of values, and checks."""
 
 from rag_context.settings.keys import KEYS, Key, mask_url, shown
-from rag_context.settings.models import (
+from rag_context.settings.sections import (
     ApiKey,
     BreakerSettings,
     ConnectionSettings,

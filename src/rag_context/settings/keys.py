@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from rag_context.settings.models import ConnectionSettings, Expected, Settings
+from rag_context.settings.sections import ConnectionSettings, Expected, Settings
 
 PREFIX = "RAG_CONTEXT_"
 MASK = "********"

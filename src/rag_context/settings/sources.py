@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 
 from rag_context.errors import ConfigurationError
 from rag_context.settings.keys import ALIASES, KEYS, PREFIX, SECTIONS, SELECTS, expected_of, variable
-from rag_context.settings.models import APP_NAME, ApiKey, ConnectionSettings, EmbedderSettings, Settings
+from rag_context.settings.sections import APP_NAME, ApiKey, ConnectionSettings, EmbedderSettings, Settings
 
 FILE_NAME = "rag-context.toml"
 FLAGS: Mapping[str, str] = {

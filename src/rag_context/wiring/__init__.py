@@ -26,20 +26,20 @@ from rag_context.resilience.shared_cache import SecondLevel
 from rag_context.search.cache import ResultCache
 from rag_context.search.chain import SearchChain
 from rag_context.search.retrievers import Backends
-from rag_context.service.audit import Audit
 from rag_context.service.background_maintenance import BackgroundMaintenance
 from rag_context.service.health import HealthMonitor
+from rag_context.service.index_audit import Audit
 from rag_context.service.index_model import BoundEmbedder, OpenFormer, Rebuilding, same_vectors
 from rag_context.service.project_service import ProjectDependencies
 from rag_context.service.service import Dependencies, Service
 from rag_context.service.telemetry import Telemetry
 from rag_context.settings import Settings, StoreSettings, check_available
-from rag_context.settings.models import ChatSettings
+from rag_context.settings.sections import ChatSettings
 from rag_context.stores.project_registry import SqliteProjectRegistry
 from rag_context.stores.sqlite import FILE_NAME, require_index
 from rag_context.transfer.export_import import Conflict, Exporter, Importer
 from rag_context.wiring.collection_providers import open_all_connections, open_collection_service
-from rag_context.wiring.embedder import OnMismatch, check_model, former_embedders, open_embedder
+from rag_context.wiring.index_embedder import OnMismatch, check_model, former_embedders, open_embedder
 from rag_context.wiring.stores import TITLES, Stores, open_cache, open_index_auditor, open_stores
 
 __all__ = ["OnMismatch", "open_all_connections", "open_audit", "open_export", "open_import", "open_service"]
