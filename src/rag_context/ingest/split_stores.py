@@ -5,9 +5,7 @@ after its vectors were acknowledged, and pending before they are touched.
 """
 
 import logging
-import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from rag_context.domain.documents import Chunk, Document
@@ -16,10 +14,7 @@ from rag_context.errors import BackendError, BackendRejectedError, BackendUnavai
 from rag_context.ports.maintenance import ModelRegistry
 from rag_context.ports.reading import DocumentStore
 from rag_context.ports.writing import DocumentWriter, VectorWriter
-from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
-
-T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +38,6 @@ class TwoStoreWriter:
         vectors: writes to the vector store.
         vector_store: guards the vector store.
         suspect: called with the id of a document that two processes wrote at the same time, to compare it later.
-        clock: monotonic seconds.
     """
 
     def __init__(
@@ -55,15 +49,13 @@ class TwoStoreWriter:
         vectors: VectorWriter,
         vector_store: Dependency,
         suspect: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._documents = documents
         self._writer = writer
         self._registry = registry
-        self._vectors = vectors
-        self._vector_store = vector_store
+        self._in_request = vector_store.guard(vectors, PROMPT_TIMEOUT_S)
+        self._in_background = vector_store.guard(vectors, BACKGROUND_TIMEOUT_S)
         self._suspect = suspect
-        self._clock = clock
         self._rejection: str | None = None
 
     async def try_write(self) -> None:
@@ -77,7 +69,7 @@ class TwoStoreWriter:
         """
         if self._rejection is not None and await self._is_waited_for():
             raise BackendUnavailableError("vectors", self._rejection)
-        await self._discard(NO_DOCUMENT, PROMPT_TIMEOUT_S)
+        await self._in_request.discard([NO_DOCUMENT])
 
     async def _is_waited_for(self) -> bool:
         """Whether a document is pending; False while the document store is unavailable."""
@@ -103,7 +95,7 @@ class TwoStoreWriter:
         if vectors is None:
             return False
         try:
-            return await self._add(document, chunks, vectors, made_by, PROMPT_TIMEOUT_S)
+            return await self._add(document, chunks, vectors, made_by, self._in_request)
         except BackendError as error:
             logger.warning("document %s is stored, its vectors follow: %s", document.id, error)
             return False
@@ -125,7 +117,7 @@ class TwoStoreWriter:
         if stored.chunk_ids != tuple(chunk.id for chunk in chunks):
             return False
         _check_size(vectors, chunks)
-        return await self._add(document, chunks, vectors, made_by, BACKGROUND_TIMEOUT_S)
+        return await self._add(document, chunks, vectors, made_by, self._in_background)
 
     async def rechunk(
         self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
@@ -140,7 +132,7 @@ class TwoStoreWriter:
             await self._check_model(made_by)
         if not await self._writer.rechunk(document, chunks):
             return False
-        return vectors is None or await self._add(document, chunks, vectors, made_by, BACKGROUND_TIMEOUT_S)
+        return vectors is None or await self._add(document, chunks, vectors, made_by, self._in_background)
 
     async def delete(self, document_id: str) -> bool:
         """Delete a document: it is pending until its vectors are deleted, so that a crash leaves it complete.
@@ -151,11 +143,11 @@ class TwoStoreWriter:
         if await self._documents.stored(document_id) is None:
             return False
         await self._writer.mark_pending([document_id])
-        await self._discard(document_id, PROMPT_TIMEOUT_S)
+        await self._in_request.discard([document_id])
         deleted = await self._writer.delete(document_id)
         try:
             # Another process may have completed it in between.
-            await self._discard_if_deleted(document_id, PROMPT_TIMEOUT_S)
+            await self._discard_if_deleted(document_id, self._in_request)
         except BackendError as error:
             logger.warning("document %s is deleted, but some of its vectors may be left: %s", document_id, error)
         return deleted
@@ -171,7 +163,7 @@ class TwoStoreWriter:
             IndexMismatchError: the vectors of the index were made by another model.
             BackendError: one of the stores is unavailable.
         """
-        await self._call(lambda: self._vectors.prepare(model), BACKGROUND_TIMEOUT_S)
+        await self._in_background.prepare(model)
         await self._registry.adopt_model(model)
 
     async def drop_vectors(self) -> int:
@@ -179,33 +171,33 @@ class TwoStoreWriter:
 
         In this order the model of the remaining vectors is still recorded after a crash.
         """
-        await self._call(self._vectors.clear, BACKGROUND_TIMEOUT_S)
+        await self._in_background.clear()
         return await self._registry.drop_vectors()
 
     async def _add(
-        self, document: Document, chunks: Sequence[Chunk], vectors: Matrix, made_by: str | None, timeout_s: float
+        self, document: Document, chunks: Sequence[Chunk], vectors: Matrix, made_by: str | None, store: VectorWriter
     ) -> bool:
-        """Store the vectors, then mark the document as indexed.
+        """Store the vectors in the guarded vector store, then mark the document as indexed.
 
         Where the document changed meanwhile, these vectors may have replaced those of its newer version, and that
         version's writer may still mark it as indexed: it becomes pending and is compared later. Vectors of deleted
         documents and of other models are deleted.
         """
-        await self._put(document, chunks, vectors, timeout_s)
+        await self._put(document, chunks, vectors, store)
         try:
             indexed = await self._writer.mark_indexed(document.id, document.content_hash, made_by)
         except BackendRejectedError:
-            await self._discard_and_suspect(document.id, timeout_s)
+            await self._discard_and_suspect(document.id, store)
             raise
         if not indexed:
             self._suspect(document.id)
             await self._writer.mark_pending([document.id])
-            await self._discard_if_deleted(document.id, timeout_s)
+            await self._discard_if_deleted(document.id, store)
         return indexed
 
-    async def _put(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix, timeout_s: float) -> None:
+    async def _put(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix, store: VectorWriter) -> None:
         try:
-            await self._call(lambda: self._vectors.put(document, chunks, vectors), timeout_s)
+            await store.put(document, chunks, vectors)
         except BackendRejectedError:  # it may concern this document only
             raise
         except BackendError as error:
@@ -213,18 +205,15 @@ class TwoStoreWriter:
             raise
         self._rejection = None
 
-    async def _discard_if_deleted(self, document_id: str, timeout_s: float) -> None:
+    async def _discard_if_deleted(self, document_id: str, store: VectorWriter) -> None:
         if await self._documents.stored(document_id) is None:
-            await self._discard_and_suspect(document_id, timeout_s)
+            await self._discard_and_suspect(document_id, store)
 
-    async def _discard_and_suspect(self, document_id: str, timeout_s: float) -> None:
+    async def _discard_and_suspect(self, document_id: str, store: VectorWriter) -> None:
         self._suspect(document_id)
         await self._writer.mark_pending([document_id])
-        await self._discard(document_id, timeout_s)
+        await store.discard([document_id])
         await self._writer.mark_pending([document_id])
-
-    async def _discard(self, document_id: str, timeout_s: float) -> None:
-        await self._call(lambda: self._vectors.discard([document_id]), timeout_s)
 
     async def _check_model(self, made_by: str | None) -> None:
         if made_by is None:
@@ -234,10 +223,6 @@ class TwoStoreWriter:
             raise BackendRejectedError(
                 "documents", "The vectors were made by another model than the index's; embed the document again."
             )
-
-    async def _call(self, work: Callable[[], Awaitable[T]], timeout_s: float) -> T:
-        """Call through the circuit breaker, so that an unavailable store fails at once."""
-        return await self._vector_store.call(work, Deadline.after(timeout_s, self._clock))
 
 
 def _check_size(vectors: Matrix, chunks: Sequence[Chunk]) -> None:
