@@ -310,6 +310,7 @@ class _OpenProvider:
             self._task.cancel()
         await asyncio.wait({self._task})
 
+    # A library's cancel scopes, such as anyio's, may be left only in the task that entered them.
     async def _run(self, opener: Opener) -> None:
         try:
             async with opener() as provider:

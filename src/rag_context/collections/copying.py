@@ -238,6 +238,7 @@ async def _compare(source: Located, target: Located, meter: _Meter) -> _Comparis
     """Read source and target in parallel and compare them."""
     found = _Comparison()
     digest = sha256()
+    # A merge of two sorted lists: ids of the target that sort before the source's next one are extra.
     target_rows = _SortedRows(_rows(target))
     async for rows in _rows(source):
         for row in rows:
@@ -282,6 +283,7 @@ class _SortedRows:
             batch = await anext(self._batches, None)
             if batch is None:
                 return None
+            # Reversed, so that the next row is popped from the end.
             self._rows = batch[::-1]
         return self._rows[-1]
 

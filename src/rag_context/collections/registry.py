@@ -293,6 +293,7 @@ def _can_be_listed(title: object, capabilities: object) -> bool:
 
 def _without_doubles(built_in: Mapping[str, Registered], found: Sequence[Registered]) -> list[Registered]:
     """Of kinds with the same name only one is available: the built-in one, or else the first that works."""
+    # A broken plug-in must not take the name from a working one, so only available kinds hold names.
     holders = dict(built_in)
     for each in found:
         if each.available:

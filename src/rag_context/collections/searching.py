@@ -113,6 +113,7 @@ async def _by_both(collections: Collections, ref: CollectionRef, query: Collecti
         made = await collections.vectors(ref, lacking)
         cosines |= {id_: _cosine(float(row @ vector)) for id_, row in made.items()}
     ids = [id_ for id_ in cosines if id_ in entries]
+    # Both scores of every candidate: one that only one side returned must not rank below one that both returned.
     found = [scores.get(id_, _NONE) for id_ in ids]
     fused = fuse(
         np.array([cosines[id_] for id_ in ids], dtype=np.float64),
@@ -348,4 +349,5 @@ class _Embeddings:
         else:
             self.hits += 1
             logger.info("embedding cache hit: %s", key)
+        # Shielded: a collection that fails must not cancel the embedding that the others wait for.
         return await asyncio.shield(making)

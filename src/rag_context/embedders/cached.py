@@ -44,6 +44,7 @@ class CachedEmbedder:
     async def embed_query(self, text: str) -> Vector:
         """The vector of one query, cached: `(dim,) float32`, read-only. Raises what the inner embedder raises."""
         model = self._inner.model
+        # The model is part of the key: after a change of models an old vector must not answer.
         key = _key(model, text)
         known: Vector | None = self._vectors.get(key)
         if known is not None:

@@ -107,6 +107,7 @@ class WorkerPool:
         try:
             await call.future
         finally:
+            # The caller was cancelled, or one text failed: the rest of its texts are computed for no caller.
             if call.left:
                 self._abandon(call)
         return call.rows
@@ -171,6 +172,7 @@ class WorkerPool:
                         return None
                     self._changed.wait()
                 _, _, job = heapq.heappop(self._queue)
+                # Entries of abandoned jobs, and old ones of jobs that became urgent, stay in the heap until then.
                 if job.targets and not job.started:
                     job.started = True
                     return job
@@ -184,6 +186,7 @@ class WorkerPool:
             if error is not None:
                 call.settle(error)
                 continue
+            # Written into the caller's own matrix; the event loop is woken for the last row only.
             call.rows[row] = vector
             call.left -= 1
             if not call.left:

@@ -29,6 +29,7 @@ from rag_context.errors import (
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 
 COMPONENT = "embedder"
 
@@ -87,6 +88,7 @@ class ServedModel:
             return self._known.model
 
     async def _ask(self) -> None:
+        # Taken before the request: the model may change while the answer is on its way.
         asked_at = self._clock()
         answer = await self._api.embed([PROBE])
         vector: Vector = self._checked(answer.vectors, answer.vectors.shape[1])[0]
@@ -361,9 +363,6 @@ class OpenAIEmbedder:
             self._settled.set()
 
 
-T = TypeVar("T")
-
-
 class _Flight(Generic[T]):
     __slots__ = ("passengers", "task")
 
@@ -386,6 +385,7 @@ class SingleFlight(Generic[T]):
             flight.task.add_done_callback(lambda task: self._land(key, task))
         flight.passengers += 1
         try:
+            # Shielded: one caller that is cancelled must not cancel the work for the others.
             return await asyncio.shield(flight.task)
         finally:
             flight.passengers -= 1

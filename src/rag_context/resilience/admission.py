@@ -154,6 +154,7 @@ class Admission:
         try:
             await turn
         except asyncio.CancelledError:
+            # The place was passed on in the moment of the cancellation: without this it would be lost for good.
             if turn.done() and not turn.cancelled():
                 self._leave()
             else:
@@ -165,11 +166,13 @@ class Admission:
     async def _held(self) -> AsyncIterator[None]:
         lost = stalls()
         began, lost_before_s = self._clock(), lost.lost_s
+        # Where places were free, a short service time does not show that more calls would fit.
         was_full = self.running >= self.limit.at_once
         try:
             with lost.watched():
                 yield
                 service_s = self._clock() - began - (lost.lost_s - lost_before_s)
+                # Not in `finally`: work that failed or was cancelled says nothing of how long work takes.
                 self._mean_s += (service_s - self._mean_s) * (SMOOTHING if self._mean_s else 1.0)
                 self.limit.observe(service_s, was_full=was_full)
         finally:

@@ -113,6 +113,7 @@ class Breaker:
         """Let one call in. Raises: BreakerOpenError unless closed."""
         if not self.closed:
             raise self._rejection()
+        # A result of a call that began before the breaker opened or closed says nothing about what came after.
         era = self._openings
         admission = Admission(self._clock())
         self._under_way.append(admission)

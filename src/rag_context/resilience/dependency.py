@@ -89,10 +89,12 @@ class Dependency:
         """
         with self.breaker.admission() as admission:
             try:
+                # Both attempts are one admission: a call that succeeds in the end was no failure.
                 return await self._recorded(work, deadline, admission)
             except (BackendTimeoutError, BackendStartingError):
                 raise
             except BackendUnavailableError:
+                # A connection that the server had closed fails once; the second attempt opens another.
                 if deadline.remaining_s < RETRY_NEEDS_S:
                     raise
             return await self._recorded(work, deadline, admission)

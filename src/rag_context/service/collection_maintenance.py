@@ -123,6 +123,7 @@ class CollectionReindexing:
         await self._prepare(provider, built, model)
         for _ in range(_ROUNDS):
             await self._fill(connection, name, built, model, on_progress)
+            # Compared again while nothing else here writes: what came during the last round is still missing.
             async with self._collections.write_lock.exclusive():
                 if await self._replace(provider, name, built, model):
                     return

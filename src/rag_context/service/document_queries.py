@@ -148,6 +148,7 @@ async def _check_few(ids: Sequence[str], tenant: Tenant, documents: DocumentStor
     if len(ids) <= 1:
         return
     share = ""
+    # Few documents need no `confirm` if they are at most half of all; twice as many ids are enough to know that.
     if len(ids) <= MANY:
         twice = 2 * len(ids)
         if len(of_tenant := await documents.matching(Filter(tenant), twice)) >= twice:

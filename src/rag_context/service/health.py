@@ -98,6 +98,7 @@ class HealthMonitor:
         return replace(finding, write_error=await check.error(part))
 
     async def _probe(self, role: str, part: Dependency, state: Hashable) -> Finding:
+        # Only successes are cached: a failure, an opened breaker or another count makes the next report look again.
         cached = self._cached.get(part.name)
         if cached is not None and self._is_valid(cached, part, state):
             return cached.finding
@@ -141,6 +142,7 @@ class _WriteCheck:
         if self._attempt is None or self._attempt.done():
             self._failures = part.failures
             self._attempt = asyncio.create_task(self._try(), name=f"try to write to {part.name}")
+        # Not cancelled at the timeout: a write that hangs is one attempt, however many reports ask for its result.
         await asyncio.wait({self._attempt}, timeout=TIMEOUT_S)
         return self._error
 

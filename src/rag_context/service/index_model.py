@@ -236,6 +236,7 @@ class Rebuilding:
         Raises:
             BackendError: the embedder or the store is unavailable; the run continues later.
         """
+        # Another task of this process works on it; a caller that waits polls `remaining`.
         if self._one_at_a_time.locked():
             return False
         async with self._one_at_a_time:
@@ -268,6 +269,7 @@ class Rebuilding:
         await self._bound.bind()  # another process may have ended a run just now
         is_current = self._bound.recorded is not None and same_vectors(model, self._bound.recorded)
         idle_s = math.inf if run is None else self._now() - run.touched
+        # A clock that was set back makes the idle time negative: such a run is free, not busy for hours.
         is_free = self._is_ours or not 0.0 <= idle_s < LEASE_S
         if run is not None and same_vectors(model, run.model):
             return run if is_free else None

@@ -43,6 +43,7 @@ def query_of(request: SearchRequest, default_min_score: float | None) -> Query:
 def filter_of(request: SearchRequest | ListRequest) -> Filter:
     """The filter of a request."""
     source = request.source
+    # On the wire a source that ends in * is a prefix; in the domain that is a field of its own.
     is_prefix = source is not None and source.endswith("*")
     return Filter(
         tenant=tenant_of(request),

@@ -312,6 +312,7 @@ async def relayed(listener: OnProgress) -> AsyncIterator[Callable[[int, int], No
 
     An error of the listener ends the reports, not the work.
     """
+    # Progress comes faster than a slow client takes it: only the newest report is kept.
     latest: list[tuple[int, int]] = []
     has_news = asyncio.Event()
 

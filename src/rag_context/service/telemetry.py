@@ -266,6 +266,7 @@ class Meters:
     def _label(self, agent: str) -> str:
         if agent in self._agents:
             return agent
+        # An agent's name comes from the caller: without a bound, a caller could fill Prometheus with time series.
         if len(self._agents) >= MAX_AGENTS:
             return "other"
         self._agents.add(agent)

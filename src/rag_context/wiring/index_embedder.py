@@ -91,6 +91,7 @@ async def former_embedders(settings: Settings) -> AsyncIterator[OpenFormer]:
 
 
 async def _former(model: EmbeddingModel, settings: Settings) -> "OnnxEmbedder | OpenAIEmbedder | None":
+    # The bundled model is here in any case: what it embedded stays searchable while it is embedded again.
     if await asyncio.to_thread(_fingerprint, BUNDLED) == model.fingerprint:
         return OnnxEmbedder(BUNDLED, workers=1)
     chosen = settings.embedder
