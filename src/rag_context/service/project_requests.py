@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from rag_context.api.projects import DeleteDocumentsRequest
 from rag_context.domain.documents import Tenant
@@ -200,10 +200,8 @@ def _matches(tenant: Tenant, request: ProjectRequest) -> bool:
 AGENT = "project tools"
 
 
-class RecordSearch(Protocol):
-    """Records a search for the statistics, with the ids of the documents that it returned."""
-
-    def __call__(self, record: SearchRecord, label: Label, retrieved: Collection[str]) -> None: ...
+RecordSearch: TypeAlias = Callable[[SearchRecord, Label, Collection[str]], None]
+"""Records a search for the statistics, with the ids of the documents that it returned."""
 
 
 class ProjectSearch:

@@ -144,18 +144,7 @@ class Service:
             dependencies.rebuilding,
         )
         """Embeds all documents again, in the foreground or in the background."""
-        cache = dependencies.cache
-        self._meters = Meters(
-            breaker_state=lambda: dependencies.chain.breaker.state,
-            queue_depth=lambda: dependencies.telemetry.waiting,
-            dropped=lambda: dependencies.telemetry.dropped,
-            cache_hit_rate=lambda: cache.hits / max(cache.hits + cache.misses, 1),
-            vectors=lambda: self._counts.vectors,
-            embeddings_reused=lambda: (
-                dependencies.collections.embeddings_reused if dependencies.collections is not None else 0.0
-            ),
-            admissions=dependencies.admissions,
-        )
+        self._meters = self._metered(dependencies)
         self._recorder = SearchRecorder(dependencies.telemetry, self._meters, now)
         projects = dependencies.projects
         self._tenants = TenantResolver(Tenants(backends.documents) if projects is None else projects.projects.tenants)
@@ -333,6 +322,21 @@ class Service:
         """The metrics in Prometheus' text format; the last known number of vectors if the store cannot be read."""
         await self._count()
         return self._meters.text()
+
+    def _metered(self, dependencies: Dependencies) -> Meters:
+        """The metrics, which read the state of the components."""
+        cache = dependencies.cache
+        return Meters(
+            breaker_state=lambda: dependencies.chain.breaker.state,
+            queue_depth=lambda: dependencies.telemetry.waiting,
+            dropped=lambda: dependencies.telemetry.dropped,
+            cache_hit_rate=lambda: cache.hits / max(cache.hits + cache.misses, 1),
+            vectors=lambda: self._counts.vectors,
+            embeddings_reused=lambda: (
+                dependencies.collections.embeddings_reused if dependencies.collections is not None else 0.0
+            ),
+            admissions=dependencies.admissions,
+        )
 
     async def _answer(self, query: Query) -> Answer:
         cache, documents = self._dependencies.cache, self._dependencies.backends.documents
