@@ -157,28 +157,8 @@ def _dependencies(
     begin_on_mismatch: bool,
 ) -> Dependencies:
     bound = BoundEmbedder(embedder, stores.registry, stores.rebuilder, open_former)
-    backends = Backends(
-        embedder=bound,
-        vectors=stores.vectors,
-        texts=stores.texts,
-        documents=stores.documents,
-        embedding=Dependency("embedder", bound.ping),
-        vector_store=stores.vector_store,
-        document_store=stores.document_store,
-        vectors_made_by=stores.vectors_made_by,
-        candidates=stores.candidates,
-    )
-    indexer = Indexer(
-        embedder=bound,
-        embedding=backends.embedding,
-        documents=stores.documents,
-        document_store=backends.document_store,
-        writer=stores.writer,
-        policy=IndexingPolicy(DEFAULT_WINDOW, settings.indexing.timeout_s, RedactionMode(settings.indexing.redaction)),
-        stored_vectors=StoredVectors(
-            stores.documents, backends.document_store, stores.vectors, backends.vector_store, stores.registry
-        ),
-    )
+    backends = _backends(stores, bound)
+    indexer = _indexer(stores, backends, settings)
     rebuilding = (
         Rebuilding(stores.rebuilder, embedder, bound, indexer, begin_on_mismatch=begin_on_mismatch)
         if stores.rebuilder is not None
@@ -190,12 +170,7 @@ def _dependencies(
         cooldown=constant_cooldown(settings.breaker.timeout_ms / 1000.0),
         event_s=settings.search.deadline_ms / 1000.0,
     )
-    monitored = (
-        (f"vector store ({TITLES[settings.stores.vectors]})", backends.vector_store),
-        (f"embedding model ({_embedder_title(settings)})", backends.embedding),
-        (f"document store ({TITLES[settings.stores.documents]})", backends.document_store),
-        *(((f"cache ({TITLES[settings.stores.cache]})", shared.guard),) if shared is not None else ()),
-    )
+    monitored = _monitored(backends, shared, settings)
     load = stores.vectors.ping if settings.stores.vectors == "embedded" else None
     return Dependencies(
         backends=backends,
@@ -221,6 +196,46 @@ def _dependencies(
         health=HealthMonitor(monitored, writes=stores.writes),
         rebuilding=rebuilding,
         admissions=_admissions(settings),
+    )
+
+
+def _backends(stores: Stores, bound: BoundEmbedder) -> Backends:
+    return Backends(
+        embedder=bound,
+        vectors=stores.vectors,
+        texts=stores.texts,
+        documents=stores.documents,
+        embedding=Dependency("embedder", bound.ping),
+        vector_store=stores.vector_store,
+        document_store=stores.document_store,
+        vectors_made_by=stores.vectors_made_by,
+        candidates=stores.candidates,
+    )
+
+
+def _indexer(stores: Stores, backends: Backends, settings: Settings) -> Indexer:
+    return Indexer(
+        embedder=backends.embedder,
+        embedding=backends.embedding,
+        documents=stores.documents,
+        document_store=backends.document_store,
+        writer=stores.writer,
+        policy=IndexingPolicy(DEFAULT_WINDOW, settings.indexing.timeout_s, RedactionMode(settings.indexing.redaction)),
+        stored_vectors=StoredVectors(
+            stores.documents, backends.document_store, stores.vectors, backends.vector_store, stores.registry
+        ),
+    )
+
+
+def _monitored(
+    backends: Backends, shared: SecondLevel | None, settings: Settings
+) -> tuple[tuple[str, Dependency], ...]:
+    """The dependencies that are probed and reported, each with the description of its role."""
+    return (
+        (f"vector store ({TITLES[settings.stores.vectors]})", backends.vector_store),
+        (f"embedding model ({_embedder_title(settings)})", backends.embedding),
+        (f"document store ({TITLES[settings.stores.documents]})", backends.document_store),
+        *(((f"cache ({TITLES[settings.stores.cache]})", shared.guard),) if shared is not None else ()),
     )
 
 
