@@ -82,7 +82,7 @@ class Document:
     thread: str | None = None
     """Session in which neighbouring documents are neighbouring turns of one conversation; None elsewhere."""
     similarity_hash: int = 0
-    """64-bit SimHash of the content's terms; see `indexing.duplicates`."""
+    """64-bit SimHash of the content's terms; see `ingest.context`."""
 
 
 @dataclass(frozen=True, slots=True)

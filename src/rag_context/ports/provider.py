@@ -195,7 +195,7 @@ class KeywordScore:
 
 @runtime_checkable
 class KeywordProvider(Protocol):
-    """A provider with a keyword index; of the others, documents are read and scored (`collections/keywords.py`)."""
+    """A provider with a keyword index; of the others, documents are read and scored (`collections/searching.py`)."""
 
     async def keyword_scores(
         self, name: str, text: str, where: Clause, *, limit: int, also: Sequence[str] = ()
