@@ -3,7 +3,8 @@
 The loop loses time while the process is stopped, throttled, collecting garbage or blocked. A beat is due every 20 ms
 while a call waits for something. A late beat shows for how long nothing could run, whatever the reason, without any
 call of the operating system. Lateness that busy loops always have is tolerated. A deadline adds the lost time to its
-own, so that a backend is never called down because this process was late."""
+own, so that a backend is never called down because this process was late.
+"""
 
 import asyncio
 import time
