@@ -291,6 +291,33 @@ async def test_a_damaged_document_alone_is_left_out_until_it_is_written_again(
         assert len(await store.texts.search("fox wolf", limit=5, where=Filter())) == 1
 
 
+async def test_a_vector_of_another_dimension_stops_vector_search_alone_until_it_is_replaced(path: Path) -> None:
+    async with open_database(path) as store:
+        whole = await put(store, document("fox", "a fox"), vector=axis(1))
+        await put(store, document("wolf", "a wolf"), vector=axis(2))
+        with raw(path) as connection:
+            connection.execute("UPDATE vectors SET vector = x'00000000' WHERE chunk = 2")
+    async with open_database(path) as store:
+        with pytest.raises(BackendDataError, match="rag-context check"):
+            await store.vectors.search(axis(1), limit=5, where=Filter())
+        assert ids(await store.texts.search("fox", limit=5, where=Filter())) == whole
+        await put(store, document("goat", "a goat"), vector=axis(3))
+        assert len(await store.texts.search("goat", limit=5, where=Filter())) == 1
+        await put(store, document("wolf", "a wolf"), vector=axis(2))
+        assert len(await store.vectors.search(axis(1), limit=5, where=Filter())) == 3
+
+
+async def test_damaged_numbers_of_a_chunk_leave_it_out_alone(path: Path) -> None:
+    async with open_database(path) as store:
+        await put(store, document("fox", "a fox"), vector=axis(1))
+        whole = await put(store, document("wolf", "a wolf"), vector=axis(2))
+    with raw(path) as connection:
+        connection.execute("UPDATE chunks SET position = 'first' WHERE key = 1")
+    async with open_database(path) as store:
+        assert ids(await store.texts.search("fox wolf", limit=5, where=Filter())) == whole
+        assert ids(await store.vectors.search(axis(1), limit=5, where=Filter())) == whole
+
+
 async def test_a_file_that_was_taken_away_is_missed_until_an_empty_one_is_begun_on_purpose(path: Path) -> None:
     async with open_database(path) as store:
         await put(store, document("before", "before"), vector=axis(0))

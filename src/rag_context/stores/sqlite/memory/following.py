@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from rag_context.errors import BackendStartingError
+from rag_context.errors import BackendDataError, BackendStartingError
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.faults import COMPONENT, is_undecodable
 from rag_context.stores.sqlite.memory.columns import StoredDocument
@@ -136,7 +136,7 @@ class Memory:
         with self._changing:
             followed = self._followed
             if followed is not None and self._can_catch_up(followed, connection):
-                _tolerantly(partial(_catch_up, followed), connection)
+                self._catch_up(followed, connection)
             else:
                 self._followed = None  # drop the old index first, to save memory
                 try:
@@ -179,10 +179,9 @@ class Memory:
         if is_old or followed.generation != self._database.file.generation:
             with self._changing:
                 if not self._can_catch_up(followed, connection):
-                    if self._followed is followed:
-                        self._followed = None
+                    self._drop(followed)
                     return None
-                _tolerantly(partial(_catch_up, followed), connection)
+                self._catch_up(followed, connection)
         if needs_vectors and followed.is_reading:
             return None
         with followed.index.reading() as index:
@@ -195,6 +194,17 @@ class Memory:
             and epoch <= followed.at.chunks_epoch
             and forgotten <= followed.at.last_deletion
         )
+
+    def _catch_up(self, followed: _Followed, connection: sqlite3.Connection) -> None:
+        try:
+            _tolerantly(partial(_catch_up, followed), connection)
+        except BackendDataError:  # a change that was applied in part: all is read again
+            self._drop(followed)
+            raise
+
+    def _drop(self, followed: _Followed) -> None:
+        if self._followed is followed:
+            self._followed = None
 
     def _load(self, connection: sqlite3.Connection) -> _Followed:
         """All chunks; vectors are read after it."""

@@ -99,6 +99,8 @@ class MemoryIndex:
         self._vectors = Blocks()
         self._dimension: int | None = None
         self._embedded = 0
+        self._misfits: set[int] = set()
+        """Keys of chunks whose stored vector is of another dimension: no answer is whole without them."""
         self._postings = Postings()
         self._live = 0
         self._terms = 0
@@ -157,6 +159,7 @@ class MemoryIndex:
         with self._lock.writing():
             self._changes = next(_STATES)
             self._vectors, self._dimension, self._embedded = Blocks(), None, 0
+            self._misfits.clear()
             self._rows.embedded[:] = False
 
     def vector_hits(self, vector: Vector, limit: int, where: Filter) -> list[VectorHit]:
@@ -165,7 +168,7 @@ class MemoryIndex:
         Raises:
             BackendDataError: `vector` has another dimension than the index.
         """
-        if not self._embedded or limit < 1:
+        if limit < 1 or not (self._embedded or self._misfits):
             return []
         query = self._checked(vector)
         mask = self._matching(where, self._rows.embedded)
@@ -183,7 +186,7 @@ class MemoryIndex:
         Raises:
             BackendDataError: `vector` has another dimension than the index.
         """
-        if not self._embedded:
+        if not (self._embedded or self._misfits):
             return {}
         query = self._checked(vector)
         rows = np.array(sorted(self._by_id[id_] for id_ in ids if id_ in self._by_id), dtype=np.intp)
@@ -299,6 +302,8 @@ class MemoryIndex:
         return self._statistics
 
     def _checked(self, vector: Vector) -> Vector:
+        if self._misfits:
+            raise BackendDataError(COMPONENT, "Stored vectors are of different dimensions; run `rag-context check`.")
         if vector.shape != (self._dimension,):
             raise BackendDataError(
                 COMPONENT, f"The query's vector has shape {vector.shape}, the index has dimension {self._dimension}."
@@ -324,13 +329,14 @@ class MemoryIndex:
         self._clear_vectors(rows)
 
     def _clear_vectors(self, rows: Rows) -> None:
+        self._misfits.difference_update(self._rows.keys[rows].tolist())
         self._embedded -= int(self._rows.embedded[rows].sum())
         self._rows.embedded[rows] = False
         if not self._embedded:
             self._vectors, self._dimension = Blocks(), None
 
     def _append(self, chunks: Sequence[StoredChunk]) -> None:
-        owners = [(chunk, self._documents.row(chunk.document)) for chunk in chunks]
+        owners = [(chunk, self._documents.row(chunk.document)) for chunk in chunks if _is_readable(chunk)]
         chunks = [chunk for chunk, document in owners if document is not None]
         if not chunks:
             return
@@ -350,24 +356,21 @@ class MemoryIndex:
         self._terms += sum(chunk.length for chunk in chunks)
 
     def _put_vectors(self, vectors: Sequence[StoredVector]) -> None:
+        """Those of chunks that were deleted since are left out."""
+        rows = {int(self._rows.keys[row]): row for row in self._known([each.chunk for each in vectors]).tolist()}
+        vectors = [each for each in vectors if each.chunk in rows]
         if not vectors:
             return
         dimension = len(vectors[0].vector) // 4 if self._dimension is None else self._dimension
-        if any(len(each.vector) != 4 * dimension for each in vectors):
-            raise BackendDataError(COMPONENT, f"A stored vector is not of dimension {dimension}; run a reindex.")
-        keys = np.array([each.chunk for each in vectors], dtype=np.int64)
-        own = self._rows.keys[: len(self._ids)]
-        matrix = np.frombuffer(b"".join([each.vector for each in vectors]), dtype="<f4").reshape(len(keys), dimension)
-        rows = np.minimum(np.searchsorted(own, keys), max(len(own) - 1, 0))
-        known = (own[rows] == keys) & self._rows.live[rows] if len(own) else np.zeros(len(keys), np.bool_)
-        rows, matrix = rows[known], matrix[known]  # of chunks that were deleted since, there is nothing to keep
-        if not len(rows):
-            return
+        self._misfits.update(each.chunk for each in vectors if len(each.vector) != 4 * dimension)
+        vectors = [each for each in vectors if len(each.vector) == 4 * dimension]
+        matrix = np.frombuffer(b"".join([each.vector for each in vectors]), dtype="<f4").reshape(-1, dimension)
+        places = np.array([rows[each.chunk] for each in vectors], dtype=np.intp)
         self._dimension = dimension
         self._vectors.reserve(len(self._ids), dimension)
-        self._vectors.put(rows, matrix)
-        self._embedded += len(np.unique(rows[~self._rows.embedded[rows]]))
-        self._rows.embedded[rows] = True
+        self._vectors.put(places, matrix)
+        self._embedded += len(np.unique(places[~self._rows.embedded[places]]))
+        self._rows.embedded[places] = True
 
     def _move_together(self) -> None:
         """Give the memory of dead rows back."""
@@ -386,3 +389,8 @@ class MemoryIndex:
         if self._embedded:
             self._vectors.reserve(size, self._dimension or 0)
             self._vectors = self._vectors.only(rows)
+
+
+def _is_readable(chunk: StoredChunk) -> bool:
+    """Whether the numbers are numbers; a damaged chunk is left out, and found by `rag-context check`."""
+    return type(chunk.position) is int and type(chunk.length) is int

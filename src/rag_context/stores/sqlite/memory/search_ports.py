@@ -155,8 +155,9 @@ class SqliteTexts:
         if known is not None and known.changes == index.changes:
             return known
         scores = index.keyword_scores(QueryTerms.of(query))
-        with self._lock:
-            self._scored[query] = scores
+        if scores.size <= SCORED_BYTES:
+            with self._lock:
+                self._scored[query] = scores
         return scores
 
 
