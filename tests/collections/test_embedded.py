@@ -30,8 +30,7 @@ from rag_context.stores.sqlite.blocks import BLOCK_ROWS
 from rag_context.stores.sqlite.collections import SqliteCollections, open_collections
 from rag_context.stores.sqlite.collections.changes import REMEMBERED_DELETIONS
 from rag_context.stores.sqlite.collections.columns import FieldColumn
-from rag_context.stores.sqlite.collections.loaded import AT_ONCE, LoadedCollection
-from rag_context.stores.sqlite.collections.memory import IDLE_S, Memory
+from rag_context.stores.sqlite.collections.loaded import AT_ONCE, IDLE_S, LoadedCollection, LoadedCollections
 from rag_context.testing.fakes import FrozenClock
 from rag_context.where import matches, parse
 from tests.collections.strategies import clauses, metadata
@@ -408,7 +407,7 @@ async def test_health_counts_what_there_is(collections: SqliteCollections) -> No
 
 def test_collections_leave_the_memory_when_they_are_gone_or_long_unused() -> None:
     clock = FrozenClock()
-    memory = Memory(clock)
+    memory = LoadedCollections(clock)
     first, second = memory.of(1, 0), memory.of(2, 0)
     assert memory.of(1, 0) is first
     memory.keep_only({1})

@@ -6,7 +6,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from rag_context.stores.sqlite import migration
-from rag_context.text.analysis import ANALYSER_VERSION
+from rag_context.text import ANALYSER_VERSION
 
 
 @contextmanager

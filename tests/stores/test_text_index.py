@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from rag_context.domain.documents import Document, Metadata, Tenant
 from rag_context.domain.search import Filter
-from rag_context.text.analysis import terms
-from rag_context.text.bm25 import bm25, idf_share, inverse_document_frequency, profile_for
+from rag_context.text import bm25, idf_share, inverse_document_frequency, profile_for, terms
 from tests.stores.builders import Stores, chunks_of, document, ids, put, refs
 from tests.stores.filters import corpora, filters, passes, remove_examples
 

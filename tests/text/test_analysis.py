@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.text.analysis import MAX_TERM_CHARS, terms
+from rag_context.text import MAX_TERM_CHARS, terms
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,7 @@ from rag_context.errors import (
 from rag_context.ports.provider import Collection, Entry, EntryHit, KeywordProvider, KeywordScore, Provider
 from rag_context.search.query import Mode
 from rag_context.search.ranking import VECTOR_WEIGHT, fuse
-from rag_context.text.analysis import terms
-from rag_context.text.bm25 import PROSE, bm25, idf_share, inverse_document_frequency
+from rag_context.text import PROSE, bm25, idf_share, inverse_document_frequency, terms
 
 logger = logging.getLogger(__name__)
 

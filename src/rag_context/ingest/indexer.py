@@ -24,7 +24,7 @@ from rag_context.ports.writing import IndexWriter
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.resilience.retry import retrying
-from rag_context.text.analysis import terms
+from rag_context.text import terms
 
 SLICE = 32
 """Texts embedded per call: short enough that a long document cannot keep others waiting."""

@@ -14,7 +14,7 @@ from rag_context.domain.documents import Json, Status
 from rag_context.domain.vectors import Calibration, EmbeddingModel, Matrix, Vector
 from rag_context.errors import InvalidInputError, NotFoundError, RagContextError
 from rag_context.ports.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
-from rag_context.text.analysis import terms
+from rag_context.text import terms
 from rag_context.where import matches, value_at
 
 T = TypeVar("T")

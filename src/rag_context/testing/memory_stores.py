@@ -13,8 +13,7 @@ from rag_context.domain.reports import Bucket, ErrorRecord, SearchRecord, Search
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, VectorHit
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.errors import BackendRejectedError
-from rag_context.text.analysis import terms
-from rag_context.text.bm25 import bm25, idf_share, inverse_document_frequency, profile_for
+from rag_context.text import bm25, idf_share, inverse_document_frequency, profile_for, terms
 
 
 @dataclass(slots=True)

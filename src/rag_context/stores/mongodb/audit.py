@@ -21,7 +21,7 @@ from rag_context.stores.mongodb.indexes import Indexes
 from rag_context.stores.mongodb.mongo import Mongo
 from rag_context.stores.mongodb.revisions import Revisions
 from rag_context.stores.mongodb.state import Change, IndexState, Totals
-from rag_context.text.analysis import ANALYSER_VERSION
+from rag_context.text import ANALYSER_VERSION
 
 LOOKS = 5
 """How often it is tried to count between two writes."""

@@ -33,7 +33,7 @@ from rag_context.stores.mongodb.document_records import (
 )
 from rag_context.stores.mongodb.mongo import Collection, Mongo
 from rag_context.stores.mongodb.state import Snapshot
-from rag_context.text.analysis import terms
+from rag_context.text import terms
 
 LOOKS = 4
 """How often chunks are read again whose document was replaced between two queries."""

@@ -27,7 +27,7 @@ from rag_context.domain.times import microseconds, moment
 from rag_context.errors import BackendDataError
 from rag_context.stores.mongodb.conditions import parted, tenant_of
 from rag_context.stores.mongodb.mongo import COMPONENT
-from rag_context.text.analysis import ANALYSER_VERSION
+from rag_context.text import ANALYSER_VERSION
 
 Entry: TypeAlias = dict[str, Any]
 

@@ -31,8 +31,7 @@ from rag_context.stores.mongodb.document_records import Entry, chunks_of, refere
 from rag_context.stores.mongodb.indexes import Indexes
 from rag_context.stores.mongodb.mongo import INDEX_NOT_FOUND, TIME_EXPIRED, Mongo, is_code, log_failure
 from rag_context.stores.mongodb.state import IndexState
-from rag_context.text.analysis import terms
-from rag_context.text.bm25 import bm25, idf_share, inverse_document_frequency, profile_for
+from rag_context.text import bm25, idf_share, inverse_document_frequency, profile_for, terms
 
 COUNTED_TERMS = 128
 """A query of more distinct terms is searched and scored by so many, evenly spread over it."""

@@ -21,7 +21,7 @@ from rag_context.stores.sqlite.memory.terms import packed
 from rag_context.stores.sqlite.passages import lenient, read_chunks, read_document
 from rag_context.stores.sqlite.search_sums import SLOT_US, sum_up_again
 from rag_context.stores.sqlite.vector_models import forget_vectors, read_model
-from rag_context.text.analysis import terms
+from rag_context.text import terms
 
 NORM_TOLERANCE = 1e-3
 """How far a stored vector's length may be from 1; float32 rounding of 384 squares is a thousand times less."""

@@ -18,7 +18,7 @@ from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.filters import condition
 from rag_context.stores.sqlite.memory.following import Memory
 from rag_context.stores.sqlite.passages import METADATA, read_metadata, readable
-from rag_context.text.analysis import terms
+from rag_context.text import terms
 
 RETRIEVALS_FLUSH_S = 1.0
 

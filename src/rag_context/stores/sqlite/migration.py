@@ -12,7 +12,7 @@ from rag_context.errors import ForeignIndexError
 from rag_context.stores.sqlite.faults import COMPONENT, is_busy
 from rag_context.stores.sqlite.memory.terms import packed
 from rag_context.stores.sqlite.search_sums import sum_up_again
-from rag_context.text.analysis import ANALYSER_VERSION, terms
+from rag_context.text import ANALYSER_VERSION, terms
 
 APPLICATION_ID = 0x52414743
 """`RAGC`, in the header of every file of ours."""

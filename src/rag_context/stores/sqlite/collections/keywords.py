@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rag_context.ports.provider import KeywordScore
 from rag_context.stores.sqlite.memory.terms import Postings, QueryTerms, Statistics, packed, score
-from rag_context.text.analysis import terms
+from rag_context.text import terms
 
 AT_ONCE = 256
 """Entries analysed in one step. What an interrupted reader has analysed before its last step is kept."""

@@ -26,7 +26,7 @@ from rag_context.ports.provider import (
 )
 from rag_context.stores.engines import check_dimension
 from rag_context.stores.sqlite.collections import changes, reading
-from rag_context.stores.sqlite.collections.memory import Memory
+from rag_context.stores.sqlite.collections.loaded import LoadedCollections
 from rag_context.stores.sqlite.collections.reading import CollectionRow
 from rag_context.stores.sqlite.collections.view import CollectionView, paths_of
 from rag_context.stores.sqlite.connections import DatabaseFile, checked
@@ -64,7 +64,7 @@ class SqliteCollections:
         self._clock = clock
         self._now = now
         self._database: Database | None = None
-        self._memory = Memory(clock)
+        self._memory = LoadedCollections(clock)
         self._to_sweep = False
         self._sweeping: asyncio.Task[None] | None = None
 

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rag_context.stores.sqlite.memory.columns import Mask
-from rag_context.text.analysis import terms
-from rag_context.text.bm25 import CONVERSATION, PROSE, inverse_document_frequency, length_norm, saturated
+from rag_context.text import CONVERSATION, PROSE, inverse_document_frequency, length_norm, saturated, terms
 
 Rows = NDArray[np.int32]
 Keys = NDArray[np.uint64]
