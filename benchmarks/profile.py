@@ -37,9 +37,9 @@ WAITING = (
 
 PLACES = (
     ("embedding", ("rag_context/embedders/", "onnxruntime/", "tokenizers/")),
-    ("the store: SQLite, the matrix, postings and BM25", ("rag_context/stores/", "rag_context/text/")),
+    ("the store: SQLite, vectors, postings and BM25", ("rag_context/stores/", "rag_context/text.py")),
     ("chunking, redaction, titles, identity", ("rag_context/ingest/",)),
-    ("fusion and ranking", ("search/ranking.py", "search/fusion.py", "search/gather.py")),
+    ("fusion and ranking", ("search/ranking.py", "search/selection.py")),
     (
         "request and response: validation, mapping, statistics",
         ("rag_context/api/", "pydantic/", "rag_context/service/"),
