@@ -101,8 +101,8 @@ def _read_vectors(chunk_ids: Sequence[str], connection: sqlite3.Connection) -> d
     return {id_: np.frombuffer(blob, dtype="<f4").astype(np.float32, copy=False) for id_, blob in rows}
 
 
-SCORED_BYTES = 64 * 1024 * 1024
-"""Scores of queries that are kept: one search reads them several times."""
+SCORED = 8
+"""Queries whose scores are kept, 16 bytes a chunk each: one search reads them several times."""
 
 
 class SqliteTexts:
@@ -114,7 +114,7 @@ class SqliteTexts:
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
-        self._scored: LRUCache[str, KeywordScores] = LRUCache(SCORED_BYTES, getsizeof=lambda scores: scores.size)
+        self._scored: LRUCache[str, KeywordScores] = LRUCache(SCORED)
         self._lock = threading.Lock()
 
     async def search(self, query: str, *, limit: int, where: Filter) -> list[KeywordHit]:
@@ -155,9 +155,8 @@ class SqliteTexts:
         if known is not None and known.changes == index.changes:
             return known
         scores = index.keyword_scores(QueryTerms.of(query))
-        if scores.size <= SCORED_BYTES:
-            with self._lock:
-                self._scored[query] = scores
+        with self._lock:
+            self._scored[query] = scores
         return scores
 
 

@@ -34,7 +34,7 @@ TAIL = 65_536
 """Postings that are looked through one by one; looking through all of them takes some 30 microseconds."""
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=16_384)
 def term_key(term: str) -> int:
     """The number that stands for a term."""
     return int.from_bytes(blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
@@ -221,11 +221,6 @@ class KeywordScores:
     shares: Floats
     changes: int
     """The state of the index."""
-
-    @property
-    def size(self) -> int:
-        """In bytes."""
-        return self.bm25.nbytes + self.shares.nbytes
 
 
 def score(query: QueryTerms, postings: Postings, statistics: Statistics, changes: int = 0) -> KeywordScores:
