@@ -86,6 +86,7 @@ def test_terms_of_deleted_rows_go_with_them(monkeypatch: pytest.MonkeyPatch) -> 
 async def test_after_any_changes_it_is_what_a_new_process_reads(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_index, "LEAST_DEAD", 20)
     monkeypatch.setattr(postings, "TAIL", 64)
+    monkeypatch.setattr(postings, "MOST_PIECES", 3)
     rng = np.random.default_rng(5)
     async with open_database(path) as store, open_database(path) as other:
         for step in range(120):

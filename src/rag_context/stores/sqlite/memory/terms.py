@@ -4,7 +4,8 @@ A term is a number of 64 bits, the hash of its text: two of a million differing 
 one in thirty million, and no dictionary has to be kept, loaded or agreed on between processes.
 
 Like the segments of Lucene, postings stand in sorted pieces. New ones come to a small unsorted tail; a full tail
-becomes a piece, and two pieces of similar size become one, so that every posting is sorted a few times only.
+becomes a piece, and of too many pieces the smallest neighbours become one, so that every posting is sorted a few times
+only.
 
 BM25 of all chunks is added up term by term: the same numbers, to the last bit, as `text.bm25` gives for one chunk.
 """
@@ -29,6 +30,9 @@ STORED = np.dtype([("term", "<u8"), ("count", "<u2")])
 """How a chunk's distinct terms are stored in the file, ascending."""
 
 MOST_COUNTED = 65_535
+
+MOST_PIECES = 8
+"""A term is looked up in each of them, which takes some microseconds."""
 
 TAIL = 65_536
 """Postings that are looked through one by one; looking through all of them takes some 30 microseconds."""
@@ -107,9 +111,14 @@ class Postings:
         if self._tail_size >= TAIL:
             self._pieces.append(self._whole_tail().sorted())
             self._tail, self._tail_size = [], 0
-            while len(self._pieces) > 1 and len(self._pieces[-2].rows) < 2 * len(self._pieces[-1].rows):
-                last = self._pieces.pop()
-                self._pieces[-1] = _merged(self._pieces[-1], last)
+            while len(self._pieces) > MOST_PIECES:
+                self._merge_smallest()
+
+    def _merge_smallest(self) -> None:
+        """Merge two neighbours, so that rows keep ascending from piece to piece."""
+        sizes = [len(piece.rows) for piece in self._pieces]
+        place = min(range(len(sizes) - 1), key=lambda i: sizes[i] + sizes[i + 1])
+        self._pieces[place : place + 2] = [_merged(*self._pieces[place : place + 2])]
 
     def of(self, term: str) -> Iterator[tuple[Rows, Counts]]:
         """The rows that hold `term`, and how often, in one or several parts."""
