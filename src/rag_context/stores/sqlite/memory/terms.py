@@ -32,7 +32,7 @@ STORED = np.dtype([("term", "<u8"), ("count", "<u2")])
 MOST_COUNTED = 65_535
 
 MOST_PIECES = 8
-"""A term is looked up in each of them, which takes some microseconds."""
+"""A term is searched in each of them, which takes some microseconds."""
 
 TAIL = 65_536
 """Postings that are looked through one by one; looking through all of them takes some 30 microseconds."""
