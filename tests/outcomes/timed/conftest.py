@@ -1,4 +1,7 @@
-"""One memory of a thousand chunks, as delivered, for all that asks it under load and through pauses."""
+"""A memory of a thousand chunks, as delivered, for each module that asks it under load or through pauses.
+
+Not one for all: a server that others have sent documents goes on embedding them long after they have hung up.
+"""
 
 from collections.abc import Iterator
 
@@ -11,7 +14,7 @@ from tests.outcomes.large_index import LargeIndex, fill
 CHUNKS = 1000
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def large_index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LargeIndex]:
     data_dir = tmp_path_factory.mktemp("filled") / "data"
     questions = fill(data_dir, CHUNKS)
