@@ -14,8 +14,8 @@ from rag_context.search.ranking import (
     fused_scores,
     passes,
     relevance,
-    smoothed_scores,
 )
+from tests.search.columns import columns, smoothed
 
 MINILM = Calibration(slope=12.1, intercept=-4.01)
 
@@ -44,14 +44,18 @@ def test_without_a_cosine_the_share_of_the_query_is_the_relevance() -> None:
 
 def test_ties_are_broken_by_chunk_id() -> None:
     candidates = [candidate("b", 0.5), candidate("a", 0.5), candidate("c", 0.9)]
-    assert [candidates[i].chunk.id for i in best_first(candidates, fused_scores(candidates))] == ["c", "a", "b"]
+    assert [candidates[i].chunk.id for i in best_first(columns(candidates), fused_scores(columns(candidates)))] == [
+        "c",
+        "a",
+        "b",
+    ]
 
 
 def test_a_chunk_gains_from_its_neighbours() -> None:
     left, middle, right = candidate("l", 0.8, 4.0), candidate("m", 0.5, 2.0), candidate("r", 0.6, 0.0)
     near = {"m": Neighbours(left.chunk, right.chunk)}
     alone = candidate("z", 0.5, 2.0)
-    scores = smoothed_scores([middle, alone], near, {c.chunk.id: c for c in (left, middle, right, alone)})
+    scores = smoothed([middle, alone], near, [left, middle, right, alone])
     cosine, text = 0.5 + NEIGHBOUR_WEIGHT * 1.4, 2.0 + NEIGHBOUR_WEIGHT * 4.0
     alone_cosine, alone_text = (1.0 + 2 * NEIGHBOUR_WEIGHT) * 0.5, (1.0 + 2 * NEIGHBOUR_WEIGHT) * 2.0
     best_text = max(text, alone_text)
@@ -62,35 +66,33 @@ def test_a_chunk_gains_from_its_neighbours() -> None:
 def test_a_short_document_is_not_behind_the_middle_of_a_long_one() -> None:
     left, middle, right = (candidate(id_, 0.5, 2.0) for id_ in "lmr")
     alone = candidate("z", 0.5, 2.0)
-    scores = smoothed_scores(
-        [middle, alone], {"m": Neighbours(left.chunk, right.chunk)}, {c.chunk.id: c for c in (left, right)}
-    )
+    scores = smoothed([middle, alone], {"m": Neighbours(left.chunk, right.chunk)}, [left, right])
     assert scores == pytest.approx([1.0, 1.0])
 
 
 def test_a_neighbour_that_could_not_be_scored_counts_as_none() -> None:
     middle, alone = candidate("m", 0.5, 2.0), candidate("z", 0.5, 2.0)
     near = {"m": Neighbours(candidate("gone").chunk, None)}
-    assert smoothed_scores([middle, alone], near, {}) == pytest.approx([1.0, 1.0])
+    assert smoothed([middle, alone], near) == pytest.approx([1.0, 1.0])
 
 
 def test_a_neighbour_without_a_vector_counts_by_its_keyword_score_only() -> None:
     middle, other = candidate("m", 0.5, 2.0), candidate("o", None, 4.0)
     alone = candidate("z", 0.5, 2.0)
-    scores = smoothed_scores([middle, alone], {"m": Neighbours(other.chunk, None)}, {"o": other})
+    scores = smoothed([middle, alone], {"m": Neighbours(other.chunk, None)}, [other])
     assert scores[1] == pytest.approx(0.5 + 0.5 * 1.4 / 1.6)
 
 
 def test_a_candidate_without_a_vector_competes_by_its_keyword_score() -> None:
     quoted, near, far = candidate("q", None, 9.0), candidate("n", 0.6, 3.0), candidate("f", 0.1, 6.0)
-    scores = smoothed_scores([quoted, near, far], {}, {}, 0.4)
+    scores = smoothed([quoted, near, far], presumed_best=0.4)
     assert scores == pytest.approx([1.0, 0.5 + 0.5 * 3.0 / 9.0, 0.5 * 0.1 / 0.6 + 0.5 * 6.0 / 9.0])
 
 
 def test_neighbours_do_not_make_a_poor_cosine_a_good_one() -> None:
     middle, unknown = candidate("m", 0.2, 0.0), candidate("u", None, 5.0)
     near = {"m": Neighbours(middle.chunk, middle.chunk)}
-    assert smoothed_scores([middle, unknown], near, {"m": middle}, 0.4) == pytest.approx([0.5 * 0.2 / 0.4, 1.0])
+    assert smoothed([middle, unknown], near, [middle], 0.4) == pytest.approx([0.5 * 0.2 / 0.4, 1.0])
 
 
 def test_messages_of_a_good_conversation_rise_together() -> None:
@@ -98,19 +100,19 @@ def test_messages_of_a_good_conversation_rise_together() -> None:
     weak = candidate("gw", 0.5, kind=CHAT, thread="good")
     stray = candidate("s", 0.55, kind=CHAT, thread="other")
     everything = [*good, weak, stray]
-    scores = smoothed_scores(everything, {}, {})
+    scores = smoothed(everything)
     assert scores[4] > scores[5]
-    assert fused_scores(everything)[4] < fused_scores(everything)[5]
+    assert fused_scores(columns(everything))[4] < fused_scores(columns(everything))[5]
 
 
 def test_documents_have_no_conversation_to_lift_them() -> None:
     alone = [candidate("a", 0.9), candidate("b", 0.5, kind=CODE)]
-    assert smoothed_scores(alone, {}, {}) == pytest.approx(fused_scores(alone))
+    assert smoothed(alone) == pytest.approx(fused_scores(columns(alone)))
 
 
 def test_nothing_ranks_to_nothing() -> None:
-    assert smoothed_scores([], {}, {}).shape == (0,)
-    assert best_first([], np.zeros(0)) == []
+    assert smoothed([]).shape == (0,)
+    assert best_first(columns([]), np.zeros(0)) == []
 
 
 @pytest.mark.parametrize(
@@ -125,7 +127,7 @@ def test_no_threshold_of_cosines_applies_to_a_passage_without_one() -> None:
 
 
 def test_a_query_is_answerable_by_vector_search_or_by_rare_terms() -> None:
-    assert answerable([candidate("a", 0.41)], MINILM)
-    assert answerable([candidate("a", 0.1, share=0.7)], MINILM)
-    assert not answerable([candidate("a", 0.39, share=0.4), candidate("b", None)], MINILM)
-    assert not answerable([], MINILM)
+    assert answerable(columns([candidate("a", 0.41)]), MINILM)
+    assert answerable(columns([candidate("a", 0.1, share=0.7)]), MINILM)
+    assert not answerable(columns([candidate("a", 0.39, share=0.4), candidate("b", None)]), MINILM)
+    assert not answerable(columns([]), MINILM)

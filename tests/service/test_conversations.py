@@ -10,9 +10,10 @@ from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.search.cache import decoded, encoded
 from rag_context.search.chain import SearchChain
 from rag_context.search.query import Query
-from rag_context.search.ranking import SESSION_WEIGHT, Candidate, smoothed_scores
+from rag_context.search.ranking import SESSION_WEIGHT, Candidate
 from rag_context.server.mcp.text import readable
 from rag_context.testing.fakes import WordTokenizer
+from tests.search.columns import smoothed
 from tests.service.harness import ServiceHarness
 
 BREAKER = Breaker("search", threshold=5, cooldown=constant_cooldown(60.0))
@@ -108,7 +109,7 @@ def chunk(id_: str, document: str, kind: str, thread: str | None = None) -> Cand
 def test_messages_of_one_session_are_lifted_by_its_best() -> None:
     strong = [replace(chunk(f"s{i}", f"s{i}", CHAT, "t"), cosine=0.9) for i in range(3)]
     weak, stray = chunk("w", "w", CHAT, "t"), chunk("z", "z", CHAT)
-    scores = smoothed_scores([*strong, weak, stray], {}, {})
+    scores = smoothed([*strong, weak, stray])
     strong_alone = scores[0] / (1 + SESSION_WEIGHT)
     assert scores[3] == pytest.approx(scores[4] + SESSION_WEIGHT * strong_alone)
 
@@ -116,10 +117,10 @@ def test_messages_of_one_session_are_lifted_by_its_best() -> None:
 def test_a_conversation_that_stands_in_one_file_is_not_lifted_above_others() -> None:
     best, weak = replace(chunk("a", "talk", CHAT), cosine=0.9), chunk("w", "talk", CHAT)
     apart = replace(weak, chunk=replace(weak.chunk, document_id="elsewhere"))
-    assert list(smoothed_scores([best, weak], {}, {})) == list(smoothed_scores([best, apart], {}, {}))
+    assert list(smoothed([best, weak])) == list(smoothed([best, apart]))
 
 
 def test_a_document_is_no_conversation() -> None:
     one, other = chunk("a", "d", DOCUMENTATION), replace(chunk("b", "d", DOCUMENTATION), cosine=0.9)
-    alone = smoothed_scores([one, replace(other, chunk=replace(other.chunk, document_id="e"))], {}, {})
-    assert list(smoothed_scores([one, other], {}, {})) == list(alone)
+    alone = smoothed([one, replace(other, chunk=replace(other.chunk, document_id="e"))])
+    assert list(smoothed([one, other])) == list(alone)

@@ -1,9 +1,15 @@
 """What a search passes to the stores and what they return."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rag_context.domain.documents import DEFAULT_TENANT, Chunk, Metadata, Tenant
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,27 @@ class KeywordHit:
     chunk: ChunkRef
     bm25: float
     share: float
+
+
+@dataclass(frozen=True, slots=True)
+class RawScores:
+    """Raw scores of some chunks, column by column, each `(n,)`: what hits say one by one.
+
+    A cosine is NaN where a chunk has no vector or its cosine is not known, the other two where they are not known.
+    """
+
+    cosines: Floats
+    bm25: Floats
+    shares: Floats
+
+    @classmethod
+    def unknown(cls, size: int) -> "RawScores":
+        """Of so many chunks of which nothing is known."""
+        return cls(np.full(size, np.nan), np.full(size, np.nan), np.full(size, np.nan))
+
+    def take(self, rows: Sequence[int]) -> "RawScores":
+        """Those of `rows`, in this order."""
+        return RawScores(self.cosines[rows], self.bm25[rows], self.shares[rows])
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 
 from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
 from rag_context.domain.reports import ErrorRecord, SearchRecord, SearchSummary
-from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, VectorHit
+from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, RawScores, VectorHit
 from rag_context.domain.vectors import Vector
 
 T = TypeVar("T")
@@ -113,9 +113,9 @@ class Snapshot(Protocol):
 
     def vector_hits(self, vector: Vector, limit: int, where: Filter) -> Sequence[VectorHit]: ...
 
-    def cosines(self, vector: Vector, chunk_ids: Sequence[str]) -> Mapping[str, float]: ...
-
-    def keyword_scores(self, query: str, chunks: Sequence[ChunkRef]) -> Mapping[str, KeywordHit]: ...
+    def scores(self, query: str, vector: Vector | None, chunk_ids: Sequence[str]) -> RawScores:
+        """Both exact scores of chunks that are there, and no cosines without a vector."""
+        ...
 
     def neighbours(self, chunk_ids: Sequence[str]) -> Mapping[str, Neighbours]: ...
 

@@ -6,18 +6,16 @@ scores beats mixing ranks (reciprocal rank fusion) on every collection it was me
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rag_context.domain.documents import CODE
-from rag_context.domain.search import ChunkRef, Neighbours
+from rag_context.domain.search import ChunkRef, Floats, RawScores
 from rag_context.domain.vectors import Calibration
 
-Floats = NDArray[np.float64]
 T = TypeVar("T")
 
 VECTOR_WEIGHT = 0.5
@@ -51,6 +49,28 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class Candidates:
+    """Chunks with their exact raw scores, row by row."""
+
+    chunks: Sequence[ChunkRef]
+    scores: RawScores
+
+    def __len__(self) -> int:
+        return len(self.chunks)
+
+    def __getitem__(self, row: int) -> Candidate:
+        scores = self.scores
+        cosine = float(scores.cosines[row])
+        return Candidate(
+            self.chunks[row], None if math.isnan(cosine) else cosine, float(scores.bm25[row]), float(scores.shares[row])
+        )
+
+    def take(self, rows: Sequence[int]) -> "Candidates":
+        """Those of `rows`, in this order."""
+        return Candidates([self.chunks[row] for row in rows], self.scores.take(rows))
+
+
+@dataclass(frozen=True, slots=True)
 class Ranked:
     """A candidate in its place: `fused` orders, `score` is the calibrated relevance 0..1."""
 
@@ -66,17 +86,13 @@ def relevance(candidate: Candidate, calibration: Calibration | None) -> float:
     return 1.0 / (1.0 + math.exp(-(calibration.slope * candidate.cosine + calibration.intercept)))
 
 
-def fused_scores(candidates: Sequence[Candidate], presumed_best: float = 0.0) -> Floats:
+def fused_scores(candidates: Candidates, presumed_best: float = 0.0) -> Floats:
     """Fused score of each candidate by itself, `(n,)`; `presumed_best` as `smoothed_scores` explains it."""
-    return fuse(*_raw(candidates), _weights(candidates), presumed_best)
+    scores = candidates.scores
+    return fuse(np.maximum(scores.cosines, 0.0), scores.bm25, _weights(candidates), presumed_best)
 
 
-def smoothed_scores(
-    candidates: Sequence[Candidate],
-    neighbours: Mapping[str, Neighbours],
-    scored: Mapping[str, Candidate],
-    presumed_best: float = 0.0,
-) -> Floats:
+def smoothed_scores(candidates: Candidates, before: RawScores, after: RawScores, presumed_best: float = 0.0) -> Floats:
     """Fused score of each candidate with its surroundings, `(n,)`.
 
     Both raw scores gain a share of the neighbours' before they are fused; turns of a conversation then gain from
@@ -84,27 +100,24 @@ def smoothed_scores(
 
     Args:
         candidates: what is ranked.
-        neighbours: chunk id to its neighbours; chunks without an entry have no neighbours.
-        scored: raw scores by chunk id, of the neighbours too.
+        before: raw scores of what stands before each candidate; NaN where nothing does, or nothing is known of it.
+        after: the same of what stands after it.
         presumed_best: where some cosines are unknown, the least that the best of all is taken to be.
     """
-    cosines, texts = _raw(candidates)
-    for i, candidate in enumerate(candidates):
-        near = neighbours.get(candidate.chunk.id, Neighbours())
-        own_cosine, own_text = cosines[i], texts[i]
-        for ref in (near.before, near.after):
-            other = scored.get(ref.id) if ref is not None else None
-            cosine = other.cosine if other is not None else None
-            cosines[i] += NEIGHBOUR_WEIGHT * (own_cosine if cosine is None else max(cosine, 0.0))
-            texts[i] += NEIGHBOUR_WEIGHT * (own_text if other is None else other.bm25)
+    own_cosines, own_texts = np.maximum(candidates.scores.cosines, 0.0), candidates.scores.bm25
+    cosines, texts = own_cosines, own_texts
+    for near in (before, after):
+        cosines = cosines + NEIGHBOUR_WEIGHT * _or_own(np.maximum(near.cosines, 0.0), own_cosines)
+        texts = texts + NEIGHBOUR_WEIGHT * _or_own(near.bm25, own_texts)
     # A best candidate has as good neighbours, or none: then it counts as its own.
     best = (1.0 + 2.0 * NEIGHBOUR_WEIGHT) * presumed_best
     return _with_session_prior(candidates, fuse(cosines, texts, _weights(candidates), best))
 
 
-def best_first(candidates: Sequence[Candidate], scores: Floats) -> list[int]:
-    """Indices by descending score; ties by chunk id, so that the order never depends on the store."""
-    return sorted(range(len(candidates)), key=lambda i: (-scores[i], candidates[i].chunk.id))
+def best_first(candidates: Candidates, scores: Floats) -> list[int]:
+    """Rows by descending score; ties by chunk id, so that the order never depends on the store."""
+    ids = [chunk.id for chunk in candidates.chunks]
+    return [row for _, _, row in sorted(zip((-scores).tolist(), ids, range(len(ids)), strict=True))]
 
 
 def passes(candidate: Candidate, score: float, threshold: float) -> bool:
@@ -125,12 +138,11 @@ def spread(ranked: Iterable[T], document_of: Callable[[T], str], per_document: i
             yield each
 
 
-def answerable(candidates: Sequence[Candidate], calibration: Calibration) -> bool:
+def answerable(candidates: Candidates, calibration: Calibration) -> bool:
     """Whether something here probably answers the query; a label, never a filter."""
-    return any(
-        (candidate.cosine or 0.0) >= calibration.answerable_cosine or candidate.share >= RARE_TERMS_SHARE
-        for candidate in candidates
-    )
+    scores = candidates.scores
+    likely = (scores.cosines >= calibration.answerable_cosine) | (scores.shares >= RARE_TERMS_SHARE)
+    return bool(likely.any())
 
 
 def presumed_best(calibration: Calibration | None) -> float:
@@ -138,27 +150,24 @@ def presumed_best(calibration: Calibration | None) -> float:
     return 0.0 if calibration is None else calibration.answerable_cosine
 
 
-def _raw(candidates: Sequence[Candidate]) -> tuple[Floats, Floats]:
-    cosines = np.array(
-        [math.nan if candidate.cosine is None else max(candidate.cosine, 0.0) for candidate in candidates],
-        dtype=np.float64,
-    )
-    texts = np.array([candidate.bm25 for candidate in candidates], dtype=np.float64)
-    return cosines, texts
+def _or_own(of_neighbours: Floats, own: Floats) -> Floats:
+    return np.where(np.isnan(of_neighbours), own, of_neighbours)
 
 
-def _weights(candidates: Sequence[Candidate]) -> Floats:
-    return np.array([vector_weight(candidate.chunk.content_type) for candidate in candidates], dtype=np.float64)
+def _weights(candidates: Candidates) -> Floats:
+    return np.array([vector_weight(chunk.content_type) for chunk in candidates.chunks], dtype=np.float64)
 
 
-def _with_session_prior(candidates: Sequence[Candidate], scores: Floats) -> Floats:
+def _with_session_prior(candidates: Candidates, scores: Floats) -> Floats:
     turns: dict[str, list[float]] = {}
-    for candidate, score in zip(candidates, scores, strict=True):
-        if candidate.chunk.thread is not None:
-            turns.setdefault(candidate.chunk.thread, []).append(float(score))
+    for chunk, score in zip(candidates.chunks, scores.tolist(), strict=True):
+        if chunk.thread is not None:
+            turns.setdefault(chunk.thread, []).append(score)
+    if not turns:
+        return scores
     prior = {thread: float(np.mean(sorted(found)[-SESSION_TURNS:])) for thread, found in turns.items()}
     return scores + SESSION_WEIGHT * np.array(
-        [prior.get(candidate.chunk.thread or "", 0.0) for candidate in candidates], dtype=np.float64
+        [prior.get(chunk.thread or "", 0.0) for chunk in candidates.chunks], dtype=np.float64
     )
 
 

@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, VectorHit
+import numpy as np
+
+from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, RawScores, VectorHit
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendError
 from rag_context.ports.reading import Snapshot
@@ -12,6 +14,7 @@ from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.resilience.retry import hedged
 from rag_context.search.query import Query
+from rag_context.search.ranking import Candidates
 from rag_context.search.retrievers import Backends, spread_hits
 
 T = TypeVar("T")
@@ -39,10 +42,8 @@ class Reads(Protocol):
         """Why some of it is missing; None if nothing is."""
         ...
 
-    async def scores(
-        self, without_cosine: Sequence[str], without_text: Sequence[ChunkRef]
-    ) -> tuple[Mapping[str, float], Mapping[str, KeywordHit]]:
-        """Exact cosines and text scores of chunks."""
+    async def scores(self, chunks: Candidates) -> RawScores:
+        """Both scores of chunks, of which some are known: no keyword score is missing, nor any cosine that there is."""
         ...
 
     async def neighbours(self, chunk_ids: Sequence[str]) -> Mapping[str, Neighbours]:
@@ -77,13 +78,14 @@ class SnapshotReads:
 
         return await spread_hits(search, self._query)
 
-    async def scores(
-        self, without_cosine: Sequence[str], without_text: Sequence[ChunkRef]
-    ) -> tuple[Mapping[str, float], Mapping[str, KeywordHit]]:
-        vector = self._vector
-        cosines = {} if vector is None else self._snapshot.cosines(vector, without_cosine)
-        texts = self._snapshot.keyword_scores(self._query.text, without_text) if without_text else {}
-        return cosines, texts
+    async def scores(self, chunks: Candidates) -> RawScores:
+        known = chunks.scores
+        now = self._snapshot.scores(self._query.text, self._vector, [chunk.id for chunk in chunks.chunks])
+        return RawScores(  # a chunk that was deleted since it was found keeps what is known of it
+            np.where(np.isnan(now.cosines), known.cosines, now.cosines),
+            np.where(np.isnan(now.bm25), np.nan_to_num(known.bm25), now.bm25),
+            np.where(np.isnan(now.shares), np.nan_to_num(known.shares), now.shares),
+        )
 
     async def neighbours(self, chunk_ids: Sequence[str]) -> Mapping[str, Neighbours]:
         return self._snapshot.neighbours(chunk_ids)
@@ -114,13 +116,22 @@ class StoreReads:
         self._for_ranking = deadline.sooner((1.0 - RANKING_SHARE) * deadline.remaining_s)
         self._has_texts = has_texts
 
-    async def scores(
-        self, without_cosine: Sequence[str], without_text: Sequence[ChunkRef]
-    ) -> tuple[Mapping[str, float], Mapping[str, KeywordHit]]:
-        without_cosine = without_cosine if self._vector is not None else []
+    async def scores(self, chunks: Candidates) -> RawScores:
+        known = chunks.scores
+        unscored = np.flatnonzero(np.isnan(known.cosines)).tolist() if self._vector is not None else []
+        without_cosine = [chunks.chunks[row].id for row in unscored]
+        without_text = [chunks.chunks[row] for row in np.flatnonzero(np.isnan(known.bm25)).tolist()]
         if without_cosine and without_text:
-            return await asyncio.gather(self._cosines(without_cosine), self._texts(without_text))
-        return await self._cosines(without_cosine), await self._texts(without_text)
+            cosines, texts = await asyncio.gather(self._cosines(without_cosine), self._texts(without_text))
+        else:
+            cosines, texts = await self._cosines(without_cosine), await self._texts(without_text)
+        scores = RawScores(known.cosines.copy(), np.nan_to_num(known.bm25), np.nan_to_num(known.shares))
+        for row, chunk in enumerate(chunks.chunks):
+            if chunk.id in cosines:
+                scores.cosines[row] = cosines[chunk.id]
+            if chunk.id in texts:
+                scores.bm25[row], scores.shares[row] = texts[chunk.id].bm25, texts[chunk.id].share
+        return scores
 
     async def neighbours(self, chunk_ids: Sequence[str]) -> Mapping[str, Neighbours]:
         documents = self._sources.documents

@@ -3,19 +3,22 @@
 Every candidate gets both exact scores, and so do the neighbours of the best; then they are ranked.
 """
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
+import numpy as np
+
 from rag_context.domain.documents import CHAT
-from rag_context.domain.search import ChunkRef, KeywordHit, Neighbours, Passage, VectorHit
+from rag_context.domain.search import ChunkRef, KeywordHit, Neighbours, Passage, RawScores, VectorHit
 from rag_context.domain.vectors import Calibration
 from rag_context.errors import BackendError
 from rag_context.ports.reading import Snapshot
 from rag_context.search.query import Query, Result
 from rag_context.search.ranking import (
-    Candidate,
+    Candidates,
     Ranked,
     answerable,
     best_first,
@@ -36,11 +39,13 @@ SHORTLIST_PER_RESULT = 3
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Candidates with their exact scores, and their neighbours."""
+    """Candidates with their exact scores, and what stands around them."""
 
-    candidates: Sequence[Candidate]
+    candidates: Candidates
     neighbours: Mapping[str, Neighbours]
-    scored: Mapping[str, Candidate]
+    before: RawScores
+    after: RawScores
+    """Scores of the neighbours, row by row."""
     vector_ranks: Mapping[str, int]
     text_ranks: Mapping[str, int]
     failure: BackendError | None = None
@@ -61,66 +66,57 @@ async def gather(
         vector_results: the vector search's hits; None where it is not part of this answer.
         text: the keyword search's hits; None where it is not part of this answer.
     """
-    found: list[VectorHit | KeywordHit] = [*(vector_results.hits if vector_results else ()), *(text or ())]
-    refs = {hit.chunk.id: hit.chunk for hit in found}
-    cosines = {hit.chunk.id: hit.cosine for hit in vector_results.hits} if vector_results else {}
-    raw = _Raw(cosines, {hit.chunk.id: hit for hit in text or ()})
+    hits = vector_results.hits if vector_results is not None else ()
+    vector_ranks, text_ranks = _ranks(hits), _ranks(text or ())
+    found = _found(hits, text or ())
     if text is None:
-        return _gathered([_candidate(ref, raw) for ref in refs.values()], {}, {}, vector_results, text)
-    raw = await _completed(raw, refs, reads, vector_results)
-    union = [_candidate(ref, raw) for ref in refs.values()]
+        nothing = RawScores.unknown(len(found))
+        alone = replace(found.scores, bm25=np.zeros(len(found)), shares=np.zeros(len(found)))
+        return Gathered(replace(found, scores=alone), {}, nothing, nothing, vector_ranks, text_ranks)
+    union = Candidates(found.chunks, await reads.scores(found))
     size = max(SHORTLIST_FLOOR, SHORTLIST_PER_RESULT * query.limit)
     first = fused_scores(union, presumed_best(vector_results.calibration if vector_results else None))
-    order = (union[i] for i in best_first(union, first))
-    spread_out = spread(order, lambda candidate: candidate.chunk.document_id, pool_per_document(query))
-    shortlist = list(islice(spread_out, size))
-    neighbours = await reads.neighbours([candidate.chunk.id for candidate in shortlist])
+    spread_out = spread(best_first(union, first), lambda row: union.chunks[row].document_id, pool_per_document(query))
+    shortlist = union.take(list(islice(spread_out, size)))
+    neighbours = await reads.neighbours([chunk.id for chunk in shortlist.chunks])
+    known = {chunk.id: row for row, chunk in enumerate(union.chunks)}
     around = {ref.id: ref for near in neighbours.values() for ref in (near.before, near.after) if ref is not None}
-    beyond = {id_: ref for id_, ref in around.items() if id_ not in refs}
-    raw = await _completed(raw, beyond, reads, vector_results)
+    beyond = [ref for id_, ref in around.items() if id_ not in known]
+    beyond_scores = await reads.scores(Candidates(beyond, RawScores.unknown(len(beyond))))
     if reads.failure is not None:  # some candidates would gain from neighbours that are known, others not
-        return replace(_gathered(shortlist, {}, {}, vector_results, text), failure=reads.failure)
-    scored = {candidate.chunk.id: candidate for candidate in union}
-    scored.update((id_, _candidate(ref, raw)) for id_, ref in beyond.items())
-    return _gathered(shortlist, neighbours, scored, vector_results, text)
+        nothing = RawScores.unknown(len(shortlist))
+        return Gathered(shortlist, {}, nothing, nothing, vector_ranks, text_ranks, reads.failure)
+    known.update((ref.id, row) for row, ref in enumerate(beyond, len(union)))
+    scores = _joined(union.scores, beyond_scores, RawScores.unknown(1))  # the last row is that of a missing neighbour
+    sides = [neighbours.get(chunk.id, Neighbours()) for chunk in shortlist.chunks]
+    before = scores.take([-1 if near.before is None else known[near.before.id] for near in sides])
+    after = scores.take([-1 if near.after is None else known[near.after.id] for near in sides])
+    return Gathered(shortlist, neighbours, before, after, vector_ranks, text_ranks)
 
 
-@dataclass(frozen=True, slots=True)
-class _Raw:
-    """Raw scores by chunk id, exact where they are there."""
-
-    cosines: Mapping[str, float]
-    texts: Mapping[str, KeywordHit]
-
-
-async def _completed(
-    raw: _Raw, refs: Mapping[str, ChunkRef], reads: Reads, vector_results: VectorResults | None
-) -> _Raw:
-    """`raw` with the scores of the chunks in `refs` that it does not have."""
-    without_cosine = [id_ for id_ in refs if id_ not in raw.cosines] if vector_results is not None else []
-    without_text = [ref for id_, ref in refs.items() if id_ not in raw.texts]
-    cosines, texts = await reads.scores(without_cosine, without_text)
-    return _Raw({**raw.cosines, **cosines}, {**raw.texts, **texts})
+def _found(hits: Sequence[VectorHit], texts: Sequence[KeywordHit]) -> Candidates:
+    """Every chunk once, in the order in which it was found, with the scores that are known."""
+    refs = {hit.chunk.id: hit.chunk for hit in hits} | {hit.chunk.id: hit.chunk for hit in texts}
+    cosines = {hit.chunk.id: hit.cosine for hit in hits}
+    by_text = {hit.chunk.id: hit for hit in texts}
+    scores = RawScores.unknown(len(refs))
+    scores.cosines[:] = [cosines.get(id_, math.nan) for id_ in refs]
+    for row, id_ in enumerate(refs):
+        hit = by_text.get(id_)
+        if hit is not None:
+            scores.bm25[row], scores.shares[row] = hit.bm25, hit.share
+    return Candidates(list(refs.values()), scores)
 
 
-def _candidate(ref: ChunkRef, raw: _Raw) -> Candidate:
-    hit = raw.texts.get(ref.id)
-    return Candidate(ref, raw.cosines.get(ref.id), hit.bm25 if hit else 0.0, hit.share if hit else 0.0)
+def _ranks(hits: Sequence[VectorHit | KeywordHit]) -> Mapping[str, int]:
+    return {hit.chunk.id: rank for rank, hit in enumerate(hits, 1)}
 
 
-def _gathered(
-    candidates: Sequence[Candidate],
-    neighbours: Mapping[str, Neighbours],
-    scored: Mapping[str, Candidate],
-    vector_results: VectorResults | None,
-    text: Sequence[KeywordHit] | None,
-) -> Gathered:
-    return Gathered(
-        candidates,
-        neighbours,
-        scored,
-        vector_ranks={hit.chunk.id: rank for rank, hit in enumerate(vector_results.hits if vector_results else (), 1)},
-        text_ranks={hit.chunk.id: rank for rank, hit in enumerate(text or (), 1)},
+def _joined(*parts: RawScores) -> RawScores:
+    return RawScores(
+        np.concatenate([part.cosines for part in parts]),
+        np.concatenate([part.bm25 for part in parts]),
+        np.concatenate([part.shares for part in parts]),
     )
 
 
@@ -174,10 +170,12 @@ async def select_in(
 def _kept(query: Query, gathered: Gathered, calibration: Calibration | None) -> list[Ranked]:
     """The best `limit` candidates that pass: `min_score` if the query has one, else the model's threshold."""
     best = presumed_best(calibration)
-    fused = smoothed_scores(gathered.candidates, gathered.neighbours, gathered.scored, best)
+    candidates = gathered.candidates
+    fused = smoothed_scores(candidates, gathered.before, gathered.after, best)
     ranked = (
-        Ranked(gathered.candidates[i], float(fused[i]), relevance(gathered.candidates[i], calibration))
-        for i in best_first(gathered.candidates, fused)
+        Ranked(candidate, float(fused[row]), relevance(candidate, calibration))
+        for row in best_first(candidates, fused)
+        for candidate in [candidates[row]]
     )
     if query.min_score is not None:
         least = query.min_score

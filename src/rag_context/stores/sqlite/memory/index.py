@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rag_context.domain.documents import CHAT
-from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, VectorHit
+from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, RawScores, VectorHit
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError
 from rag_context.stores.sqlite.blocks import Blocks, Rows, best
@@ -218,20 +218,37 @@ class MemoryIndex:
             for id_, row in found.items()
         }
 
+    def raw_scores(self, scores: KeywordScores, vector: Vector | None, ids: Sequence[str]) -> RawScores:
+        """Both scores of these chunks; all are NaN for unknown ones, and cosines where there is no vector.
+
+        Raises:
+            BackendDataError: `vector` (`(dim,) float32`) has another dimension than the index.
+        """
+        rows = np.array([self._by_id.get(id_, -1) for id_ in ids], dtype=np.intp)
+        known = rows >= 0
+        raw = RawScores.unknown(len(ids))
+        raw.bm25[known], raw.shares[known] = scores.bm25[rows[known]], scores.shares[rows[known]]
+        if vector is not None and (self._embedded or self._misfits):
+            places = np.flatnonzero(known)
+            places = places[self._rows.embedded[rows[places]]]
+            places = places[np.argsort(rows[places])]
+            raw.cosines[places] = self._vectors.scores_of(self._checked(vector), rows[places])
+        return raw
+
     def neighbours(self, ids: Sequence[str]) -> dict[str, Neighbours]:
         """The chunks before and after each chunk: in its document, else in its conversation."""
         known = [(id_, self._by_id[id_]) for id_ in ids if id_ in self._by_id]
         rows = np.array([row for _, row in known], dtype=np.intp)
         before, after = self._beside(rows, -1), self._beside(rows, 1)
-        lonely = np.array([self._documents.thread(self._rows.documents[row]) is not None for row in rows], np.bool_)
-        lonely &= (before < 0) | (after < 0)
-        if lonely.any():
+        at_an_end = np.array([self._documents.thread(self._rows.documents[row]) is not None for row in rows], np.bool_)
+        at_an_end &= (before < 0) | (after < 0)
+        if at_an_end.any():
             size = len(self._ids)
             turns = turns_around(
-                rows[lonely], self._documents, self._rows.documents[:size], self._rows.positions, self._rows.live
+                rows[at_an_end], self._documents, self._rows.documents[:size], self._rows.positions, self._rows.live
             )
-            before[lonely] = np.where(before[lonely] < 0, turns[0], before[lonely])
-            after[lonely] = np.where(after[lonely] < 0, turns[1], after[lonely])
+            before[at_an_end] = np.where(before[at_an_end] < 0, turns[0], before[at_an_end])
+            after[at_an_end] = np.where(after[at_an_end] < 0, turns[1], after[at_an_end])
         return {
             id_: Neighbours(self._ref(one) if one >= 0 else None, self._ref(other) if other >= 0 else None)
             for (id_, _), one, other in zip(known, before.tolist(), after.tolist(), strict=True)

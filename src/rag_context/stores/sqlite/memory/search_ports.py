@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 from cachetools import LRUCache
 
-from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, VectorHit
+from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, RawScores, VectorHit
 from rag_context.domain.vectors import Vector
 from rag_context.ports.reading import Snapshot
 from rag_context.stores.sqlite.database import Database
@@ -19,11 +19,16 @@ from rag_context.stores.sqlite.memory.index import MemoryIndex
 from rag_context.stores.sqlite.memory.terms import KeywordScores, QueryTerms
 from rag_context.stores.sqlite.passages import read_passages
 
+SCORED = 8
+"""Queries whose scores are kept, 16 bytes a chunk each: one search reads them several times."""
+
 _VECTORS = """
 SELECT c.id, v.vector FROM json_each(?) AS asked
 CROSS JOIN chunks AS c ON c.id = asked.value
 CROSS JOIN vectors AS v ON v.chunk = c.key
 """
+
+T = TypeVar("T")
 
 
 class SqliteVectors:
@@ -101,10 +106,6 @@ def _read_vectors(chunk_ids: Sequence[str], connection: sqlite3.Connection) -> d
     return {id_: np.frombuffer(blob, dtype="<f4").astype(np.float32, copy=False) for id_, blob in rows}
 
 
-SCORED = 8
-"""Queries whose scores are kept, 16 bytes a chunk each: one search reads them several times."""
-
-
 class SqliteTexts:
     """`KeywordIndex` over the embedded file.
 
@@ -123,7 +124,7 @@ class SqliteTexts:
         Raises:
             BackendError: the file could not be read.
         """
-        if limit < 1 or not QueryTerms.of(query).terms:
+        if limit < 1:
             return []
         return await self._memory.read(
             lambda index, _connection: self.hits(query, limit, where, index), needs_vectors=False
@@ -149,6 +150,10 @@ class SqliteTexts:
         """As `score`, in a reading thread."""
         return index.keyword_scores_of(self._scores(query, index), ids)
 
+    def raw_scores(self, query: str, vector: Vector | None, ids: Sequence[str], index: MemoryIndex) -> RawScores:
+        """Both scores, in a reading thread."""
+        return index.raw_scores(self._scores(query, index), vector, ids)
+
     def _scores(self, query: str, index: MemoryIndex) -> KeywordScores:
         with self._lock:
             known = self._scored.get(query)
@@ -158,9 +163,6 @@ class SqliteTexts:
         with self._lock:
             self._scored[query] = scores
         return scores
-
-
-T = TypeVar("T")
 
 
 class SqliteCandidates:
@@ -199,11 +201,8 @@ class _SqliteSnapshot:
     def vector_hits(self, vector: Vector, limit: int, where: Filter) -> Sequence[VectorHit]:
         return self._index.vector_hits(vector, limit, where)
 
-    def cosines(self, vector: Vector, chunk_ids: Sequence[str]) -> Mapping[str, float]:
-        return self._index.cosines(vector, chunk_ids)
-
-    def keyword_scores(self, query: str, chunks: Sequence[ChunkRef]) -> Mapping[str, KeywordHit]:
-        return self._texts.scores([chunk.id for chunk in chunks], query, self._index)
+    def scores(self, query: str, vector: Vector | None, chunk_ids: Sequence[str]) -> RawScores:
+        return self._texts.raw_scores(query, vector, chunk_ids, self._index)
 
     def neighbours(self, chunk_ids: Sequence[str]) -> Mapping[str, Neighbours]:
         return self._index.neighbours(chunk_ids)
