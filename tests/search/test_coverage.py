@@ -6,8 +6,6 @@ from rag_context.domain.documents import CODE, Missing
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendUnavailableError
 from rag_context.ports.reading import DocumentStore
-from rag_context.resilience.deadline import Deadline
-from rag_context.resilience.dependency import Dependency
 from rag_context.search.coverage import COUNTING_SHARE, Coverage, matters
 from rag_context.search.query import Level, Mode, Query
 from rag_context.testing import Fault, Faulty, FrozenClock, MemoryStore
@@ -88,22 +86,21 @@ class Counting(MemoryStore):
 async def test_a_count_stands_while_the_index_does_not_change() -> None:
     clock = FrozenClock()
     store = Counting(clock, 0.0)
-    coverage = Coverage(store, Dependency("documents", store.ping), clock)
-    deadline = Deadline.after(60.0, clock)
+    coverage = Coverage(store, clock)
     for _ in range(3):
-        assert await coverage.missing(Filter(), deadline) == Missing(1, 100)
+        assert await coverage.missing(Filter()) == Missing(1, 100)
     store.version += 1
-    assert await coverage.missing(Filter(), deadline) == Missing(2, 100)
-    assert await coverage.missing(Filter(content_type=CODE), deadline) == Missing(3, 100), "another filter"
+    assert await coverage.missing(Filter()) == Missing(2, 100)
+    assert await coverage.missing(Filter(content_type=CODE)) == Missing(3, 100), "another filter"
 
 
 async def test_counting_takes_a_bounded_share_of_the_time() -> None:
     clock = FrozenClock()
     store = Counting(clock, 0.1)
-    coverage = Coverage(store, Dependency("documents", store.ping), clock)
+    coverage = Coverage(store, clock)
     for _ in range(1000):
         store.version += 1
-        await coverage.missing(Filter(), Deadline.after(60.0, clock))
+        await coverage.missing(Filter())
         clock.advance(0.01)
     assert 5 <= store.counted <= 1 + COUNTING_SHARE * clock() / store.takes_s
 
@@ -112,14 +109,13 @@ async def test_what_cannot_be_counted_is_as_it_was() -> None:
     clock = FrozenClock()
     store = Counting(clock, 0.0)
     faulty: Faulty[DocumentStore] = Faulty(store, "missing_vectors")
-    coverage = Coverage(faulty.port, Dependency("documents", store.ping), clock)
-    deadline = Deadline.after(60.0, clock)
-    await coverage.missing(Filter(), deadline)
+    coverage = Coverage(faulty.port, clock)
+    await coverage.missing(Filter())
     store.version += 1
     faulty.fault = Fault(BackendUnavailableError("documents", "gone"))
-    assert await coverage.missing(Filter(), deadline) == Missing(1, 100)
+    assert await coverage.missing(Filter()) == Missing(1, 100)
     faulty.fault = None
-    assert await coverage.missing(Filter(), deadline) == Missing(2, 100)
+    assert await coverage.missing(Filter()) == Missing(2, 100)
 
 
 @pytest.mark.parametrize(("vectors", "counts"), [(0, False), (10, False), (11, True), (1000, True)])

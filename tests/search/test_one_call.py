@@ -58,6 +58,7 @@ def chain(store: SqliteStore, *, one_call: bool) -> SearchChain:
         vector_store=Dependency("vectors", store.vectors.ping),
         document_store=Dependency("documents", store.documents.ping),
         candidates=store.candidates if one_call else None,
+        keyword_candidates=store.keyword_candidates if one_call else None,
     )
     return SearchChain(sources, Breaker("search", threshold=5, cooldown=constant_cooldown(60.0)), deadline_s=10.0)
 
@@ -99,13 +100,12 @@ async def test_an_index_of_another_dimension_still_answers_by_keywords(store: Sq
 async def test_a_store_that_fails_in_the_one_call_is_reported(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fails(*_args: object, needs_vectors: bool) -> None:
-        if needs_vectors:
-            raise BackendUnavailableError("vectors", "gone")
-        raise BackendUnavailableError("documents", "gone too")
+    async def fails(*_args: object) -> None:
+        raise BackendUnavailableError("documents", "gone")
 
     broken = chain(store, one_call=True)
     monkeypatch.setattr(store.candidates, "read", fails)
+    monkeypatch.setattr(store.keyword_candidates, "read", fails)
     answer = await broken.search(Query("valve"))
     assert answer.level is Level.EMPTY
     assert answer.legs["vector"].status.value == "failed"

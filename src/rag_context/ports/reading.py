@@ -125,7 +125,7 @@ class Snapshot(Protocol):
 class CandidateSource(Protocol):
     """A store that has vectors, terms and documents of an index in one place, and reads them in one call."""
 
-    async def read(self, work: Callable[[Snapshot], T], *, needs_vectors: bool) -> T:
+    async def read(self, work: Callable[[Snapshot], T]) -> T:
         """Run `work`, which must not block, where the data is."""
         ...
 

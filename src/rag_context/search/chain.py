@@ -43,7 +43,7 @@ class SearchChain:
     """Answers queries from the sources, also where some of them fail.
 
     Args:
-        sources: the ports and their guards.
+        sources: the ports and what guards them.
         breaker: counts total failures in a row; open, it answers at level 4.
         deadline_s: seconds a search may take.
         clock: monotonic seconds.
@@ -57,11 +57,11 @@ class SearchChain:
         deadline_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._sources = sources
+        self._sources = sources = sources.guarded(deadline_s)
         self.breaker = breaker
         self._deadline_s = deadline_s
         self._clock = clock
-        self._coverage = Coverage(sources.documents, sources.document_store, clock)
+        self._coverage = Coverage(sources.documents, clock)
         self._known_total = 0
         self._known_version = -1
 
@@ -110,7 +110,8 @@ class SearchChain:
         candidates = self._sources.candidates
         vector = retrievers.start_vector() if candidates is None else retrievers.start_embedding()
         keywords = retrievers.start_text() if query.has_text and query.mode is not Mode.VECTOR else None
-        missing = await self._coverage.missing(query.where, _for_ranking(deadline))
+        with _for_ranking(deadline).applied():
+            missing = await self._coverage.missing(query.where)
         if keywords is None and query.has_text and matters(missing):
             keywords = retrievers.start_text()  # vector search cannot find passages without a vector
         if candidates is None:
@@ -148,12 +149,9 @@ class SearchChain:
         """Everything after the embedding in one call."""
         vector_results = await vector
         text, warning = await _hits_or_warning(keywords)
-        with retrievers.reported("vector"):
-            selection = await self._sources.vector_store.call(
-                lambda: candidates.read(
-                    lambda snapshot: completed(select_in(snapshot, query, vector_results, text)), needs_vectors=True
-                ),
-                retrievers.deadline,
+        with retrievers.reported("vector"), retrievers.deadline.applied():
+            selection = await candidates.read(
+                lambda snapshot: completed(select_in(snapshot, query, vector_results, text))
             )
         retrievers.note_latency("vector", selection.vector_ms)
         self._sources.require_same_model(vector_results)
@@ -168,16 +166,12 @@ class SearchChain:
         retrievers.prepare_fallback(self._from_text(query, retrievers, deadline, Level.TEXT))
 
     async def _from_text(self, query: Query, retrievers: Retrievers, deadline: Deadline, level: Level) -> Answer:
-        text, candidates = await retrievers.start_text(), self._sources.candidates
+        text, candidates = await retrievers.start_text(), self._sources.keyword_candidates
         if candidates is None:
             selection = await self._from_stores(query, None, text, retrievers, deadline)
         else:
-            selection = await self._sources.document_store.call(
-                lambda: candidates.read(
-                    lambda snapshot: completed(select_in(snapshot, query, None, text)), needs_vectors=False
-                ),
-                deadline,
-            )
+            with deadline.applied():
+                selection = await candidates.read(lambda snapshot: completed(select_in(snapshot, query, None, text)))
         return replace(await self._answer(selection, retrievers, deadline), level=level)
 
     async def _answer(self, selection: Selection, retrievers: Retrievers, deadline: Deadline) -> Answer:
@@ -200,7 +194,8 @@ class SearchChain:
             return
         in_time = deadline.sooner(deadline.remaining_s / 2.0)  # the answer is ready and must not wait for a number
         try:
-            counts = await self._sources.document_store.call(self._sources.documents.counts, in_time)
+            with in_time.applied():
+                counts = await self._sources.documents.counts()
         except BackendError as error:
             logger.warning("search: the documents could not be counted: %s", error)
         else:

@@ -17,8 +17,6 @@ from rag_context.domain.documents import Missing
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendError
 from rag_context.ports.reading import DocumentStore
-from rag_context.resilience.deadline import Deadline
-from rag_context.resilience.dependency import Dependency
 
 logger = logging.getLogger(__name__)
 
@@ -44,20 +42,16 @@ class Coverage:
     """Counts missing vectors, and remembers the counts.
 
     Args:
-        documents: counts.
-        document_store: guards it.
+        documents: counts; guarded.
         clock: monotonic seconds.
     """
 
-    def __init__(
-        self, documents: DocumentStore, document_store: Dependency, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, documents: DocumentStore, clock: Callable[[], float] = time.monotonic) -> None:
         self._documents = documents
-        self._document_store = document_store
         self._clock = clock
         self._counts: LRUCache[Filter, _Count] = LRUCache(REMEMBERED)
 
-    async def missing(self, where: Filter, deadline: Deadline) -> Missing:
+    async def missing(self, where: Filter) -> Missing:
         """What is missing of what `where` lets through; where it cannot be counted now, what was counted last."""
         version = self._documents.version  # read before counting: what changes meanwhile is counted again
         known = self._counts.get(where)
@@ -67,7 +61,7 @@ class Coverage:
         if known is not None:
             known.stands_until = math.inf  # no other call counts the same meanwhile
         try:
-            missing = await self._document_store.call(lambda: self._documents.missing_vectors(where), deadline)
+            missing = await self._documents.missing_vectors(where)
         except BackendError as error:
             logger.debug("missing vectors could not be counted: %s", error)
             return known.missing if known is not None else Missing()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -11,13 +12,13 @@ from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendError
 from rag_context.ports.reading import Snapshot
 from rag_context.resilience.deadline import Deadline
-from rag_context.resilience.dependency import Dependency
 from rag_context.resilience.retry import hedged
 from rag_context.search.query import Query
 from rag_context.search.ranking import Candidates
 from rag_context.search.retrievers import Backends, spread_hits
 
 T = TypeVar("T")
+About = TypeVar("About", str, ChunkRef)
 
 RANKING_SHARE = 1.0 / 3.0
 """Share of the time left that the missing scores and neighbours may take: without them there is an answer still."""
@@ -98,7 +99,7 @@ class StoreReads:
     """`Reads` of several stores: scores at the same time from two, until one of them fails.
 
     Args:
-        sources: the ports.
+        sources: the ports, guarded.
         query: the query.
         vector: the query's vector; None where vectors are not part of this answer.
         deadline: when the answer must be there; scores and neighbours have a part of the time.
@@ -134,42 +135,35 @@ class StoreReads:
         return scores
 
     async def neighbours(self, chunk_ids: Sequence[str]) -> Mapping[str, Neighbours]:
-        documents = self._sources.documents
-        return await self._read(self._sources.document_store, chunk_ids, lambda: documents.neighbours(chunk_ids))
+        return await self._read(self._sources.documents.neighbours, chunk_ids)
 
     async def passages(self, chunk_ids: Sequence[str]) -> Mapping[str, Passage]:
         """From the document store, or the vector store's copies where that is late and vectors are in use."""
-        sources, deadline = self._sources, self._deadline
-
-        def from_documents() -> Awaitable[Mapping[str, Passage]]:
-            return sources.document_store.call(lambda: sources.documents.passages(chunk_ids), deadline)
-
-        def from_vectors() -> Awaitable[Mapping[str, Passage]]:
-            return sources.vector_store.call(lambda: sources.vectors.passages(chunk_ids), deadline)
-
-        if self._vector is None:
-            return await from_documents()
-        if not self._has_texts:
-            return await from_vectors()
-        return await hedged(from_documents, from_vectors, deadline.remaining_s / 2.0)
+        from_documents = partial(self._sources.documents.passages, chunk_ids)
+        from_vectors = partial(self._sources.vectors.passages, chunk_ids)
+        with self._deadline.applied():
+            if self._vector is None:
+                return await from_documents()
+            if not self._has_texts:
+                return await from_vectors()
+            return await hedged(from_documents, from_vectors, self._deadline.remaining_s / 2.0)
 
     async def _cosines(self, ids: Sequence[str]) -> Mapping[str, float]:
-        vector, vectors = self._vector, self._sources.vectors
-        if vector is None:
-            return {}
-        return await self._read(self._sources.vector_store, ids, lambda: vectors.score(vector, ids))
+        vector = self._vector
+        return {} if vector is None else await self._read(partial(self._sources.vectors.score, vector), ids)
 
     async def _texts(self, chunks: Sequence[ChunkRef]) -> Mapping[str, KeywordHit]:
-        texts = self._sources.texts
-        return await self._read(self._sources.document_store, chunks, lambda: texts.score(self._query.text, chunks))
+        return await self._read(partial(self._sources.texts.score, self._query.text), chunks)
 
     async def _read(
-        self, store: Dependency, about: Sequence[object], work: Callable[[], Awaitable[Mapping[str, T]]]
+        self, read: Callable[[Sequence[About]], Awaitable[Mapping[str, T]]], about: Sequence[About]
     ) -> Mapping[str, T]:
+        """What `read` says of these chunks; nothing once a read has failed."""
         if not about or self.failure is not None:
             return {}
         try:
-            return await store.call(work, self._for_ranking)
+            with self._for_ranking.applied():
+                return await read(about)
         except BackendError as error:
             self.failure = error
             return {}

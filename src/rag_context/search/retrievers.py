@@ -68,6 +68,21 @@ class Backends:
     """Fingerprint of the model of the vectors that answer now; None while it is not known."""
     candidates: CandidateSource | None = None
     """Where vectors, terms and documents are in one place, what reads all of them in one call."""
+    keyword_candidates: CandidateSource | None = None
+    """The same without the vectors, which may be missing or still be read."""
+
+    def guarded(self, timeout_s: float) -> "Backends":
+        """The same with every port guarded: a call takes `timeout_s` seconds, or less under an applied deadline."""
+        vectors, documents = self.vector_store, self.document_store
+        return replace(
+            self,
+            embedder=self.embedding.guard(self.embedder, timeout_s),
+            vectors=vectors.guard(self.vectors, timeout_s),
+            texts=documents.guard(self.texts, timeout_s),
+            documents=documents.guard(self.documents, timeout_s),
+            candidates=vectors.guard(self.candidates, timeout_s) if self.candidates else None,
+            keyword_candidates=documents.guard(self.keyword_candidates, timeout_s) if self.keyword_candidates else None,
+        )
 
     def require_same_model(self, vector_results: VectorResults) -> None:
         """Reject results that compare a query with the vectors of another model: a reindexing has just replaced them.
@@ -85,7 +100,7 @@ class Retrievers:
     """The tasks of one search. Use as a context manager: tasks that still run at the end are cancelled.
 
     Args:
-        sources: the ports.
+        sources: the ports, guarded.
         query: the query.
         deadline: when both retrievers must be done, so that time is left for scoring.
         clock: monotonic seconds, for the reports.
@@ -169,12 +184,9 @@ class Retrievers:
     async def _search_vectors(self) -> VectorResults:
         """Embed the query and search by it. Raises: BackendError."""
         sources, results = self._sources, await self.start_embedding()
-        with self.reported("vector"):
+        with self.reported("vector"), self.deadline.applied():
             hits = await spread_hits(
-                lambda limit, where: sources.vector_store.call(
-                    lambda: sources.vectors.search(results.vector, limit=limit, where=where), self.deadline
-                ),
-                self._query,
+                lambda limit, where: sources.vectors.search(results.vector, limit=limit, where=where), self._query
             )
         results = replace(results, hits=hits)
         sources.require_same_model(results)
@@ -185,23 +197,15 @@ class Retrievers:
         embedder, query = self._sources.embedder, self._query
         if query.vector is not None:
             return VectorResults(query.vector, (), embedder.model.calibration)
-
-        async def embedded() -> tuple[Vector, str]:
+        with self.reported("embedding"), self.deadline.applied():
             made_by = embedder.model.fingerprint  # read before embedding: shows a model that is replaced meanwhile
-            return await embedder.embed_query(query.text), made_by
-
-        with self.reported("embedding"):
-            vector, made_by = await self._sources.embedding.call(embedded, self.deadline)
+            vector = await embedder.embed_query(query.text)
         return VectorResults(vector, (), embedder.model.calibration, made_by)
 
     async def _run_text(self) -> Sequence[KeywordHit]:
-        with self.reported("text"):
-            return await spread_hits(
-                lambda limit, where: self._sources.document_store.call(
-                    lambda: self._sources.texts.search(self._query.text, limit=limit, where=where), self.deadline
-                ),
-                self._query,
-            )
+        texts, query = self._sources.texts, self._query
+        with self.reported("text"), self.deadline.applied():
+            return await spread_hits(lambda limit, where: texts.search(query.text, limit=limit, where=where), query)
 
     @contextmanager
     def reported(self, part: str) -> Iterator[None]:

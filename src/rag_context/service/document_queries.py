@@ -201,11 +201,10 @@ class SimilarDocuments:
     """
 
     def __init__(self, backends: Backends, clock: Callable[[], float] = time.monotonic) -> None:
-        self._embedder = backends.embedding.guard(backends.embedder, STORE_S)
-        self._vectors = backends.vector_store.guard(backends.vectors, STORE_S)
-        self._documents = backends.document_store.guard(backends.documents, STORE_S)
-        self._texts = backends.document_store.guard(backends.texts, STORE_S)
-        self._coverage = Coverage(backends.documents, backends.document_store, clock)
+        guarded = backends.guarded(STORE_S)
+        self._embedder, self._vectors = guarded.embedder, guarded.vectors
+        self._documents, self._texts = guarded.documents, guarded.texts
+        self._coverage = Coverage(guarded.documents, clock)
         self._clock = clock
 
     async def similar(self, document: Document, limit: int) -> SimilarResponse:
@@ -213,8 +212,8 @@ class SimilarDocuments:
         where = Filter(document.tenant)
         chunks = await self._documents.chunks(document.id)
         try:
-            with Deadline.after(STORE_S, self._clock).applied() as deadline:
-                missing = await self._coverage.missing(where, deadline)
+            with Deadline.after(STORE_S, self._clock).applied():
+                missing = await self._coverage.missing(where)
                 if matters(missing):
                     raise BackendStartingError("vectors", described(missing))
                 near = await self._by_vectors(document.id, chunks, limit, where)

@@ -210,6 +210,7 @@ def _backends(stores: Stores, bound: BoundEmbedder) -> Backends:
         document_store=stores.document_store,
         vectors_made_by=stores.vectors_made_by,
         candidates=stores.candidates,
+        keyword_candidates=stores.keyword_candidates,
     )
 
 

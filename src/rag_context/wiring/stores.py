@@ -60,6 +60,7 @@ class Stores:
     """Stores new vectors while the old ones are still used."""
     vectors_made_by: Callable[[], str | None] = lambda: None
     candidates: CandidateSource | None = None
+    keyword_candidates: CandidateSource | None = None
     """The fingerprint of the model of the vectors in use; None before it is read."""
 
 
@@ -161,6 +162,7 @@ async def _one_store(settings: Settings, stack: AsyncExitStack) -> Stores:
         rebuilder=store.rebuilder,
         vectors_made_by=lambda: store.vectors.made_by,
         candidates=store.candidates,
+        keyword_candidates=store.keyword_candidates,
     )
 
 

@@ -38,6 +38,7 @@ class SqliteStore:
     vectors: SqliteVectors
     texts: SqliteTexts
     candidates: SqliteCandidates
+    keyword_candidates: SqliteCandidates
     metrics: SqliteMetrics
     rebuilder: SqliteRebuilder
 
@@ -78,7 +79,8 @@ async def open_database(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -
             documents,
             vectors,
             texts,
-            SqliteCandidates(memory, texts),
+            SqliteCandidates(memory, texts, needs_vectors=True),
+            SqliteCandidates(memory, texts, needs_vectors=False),
             SqliteMetrics(database),
             SqliteRebuilder(database),
         )

@@ -171,13 +171,15 @@ class SqliteCandidates:
     Args:
         memory: its chunks in memory.
         texts: its keyword index.
+        needs_vectors: whether it answers only once the vectors are in memory.
     """
 
-    def __init__(self, memory: Memory, texts: SqliteTexts) -> None:
+    def __init__(self, memory: Memory, texts: SqliteTexts, *, needs_vectors: bool) -> None:
         self._memory = memory
         self._texts = texts
+        self._needs_vectors = needs_vectors
 
-    async def read(self, work: Callable[[Snapshot], T], *, needs_vectors: bool) -> T:
+    async def read(self, work: Callable[[Snapshot], T]) -> T:
         """Run `work` in a reading thread.
 
         Raises:
@@ -186,7 +188,7 @@ class SqliteCandidates:
         """
         return await self._memory.read(
             lambda index, connection: work(_SqliteSnapshot(index, self._texts, connection)),
-            needs_vectors=needs_vectors,
+            needs_vectors=self._needs_vectors,
         )
 
 
