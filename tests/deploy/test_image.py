@@ -60,7 +60,7 @@ def test_everything_installed_is_pinned_by_hash_and_never_compiled() -> None:
     assert all("--no-index" in part for part in local)
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "deploy/build.lock"])
+@pytest.mark.parametrize("name", ["requirements.lock", "deploy/build.lock", "deploy/demo.lock"])
 def test_what_is_shipped_is_what_is_tested(name: str) -> None:
     tested = pins("requirements-dev.lock")
 
@@ -68,7 +68,7 @@ def test_what_is_shipped_is_what_is_tested(name: str) -> None:
 
 
 def test_every_pin_has_a_hash() -> None:
-    for name in ("requirements.lock", "deploy/build.lock"):
+    for name in ("requirements.lock", "deploy/build.lock", "deploy/demo.lock"):
         blocks = re.split(r"(?m)^(?=[a-z0-9-]+==)", (ROOT / name).read_text(encoding="utf-8"))[1:]
         assert all("--hash=sha256:" in block for block in blocks)
 
