@@ -28,8 +28,8 @@ QUESTION = {"query": "who keeps the tide tables?"}
 
 LATE_SHARE = 0.01
 LATEST_FACTOR = 2.0
-"""The first search after a very large document reads its terms, which takes up to half a second on two busy cores;
-what stops a process keeps every search waiting for seconds."""
+"""One answer in a hundred may take twice as long, because the cores are busy with the input itself. What stops a process
+keeps every search waiting for seconds."""
 
 
 @dataclass
