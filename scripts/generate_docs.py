@@ -43,8 +43,8 @@ CLI_INTRO = """# Command line
 Commands that index, search or list work with and without a running server. A command finds a server by the file
 `server.json` in the data directory and calls it; without a server, the command opens the directory itself.
 `reindex`, `check`, `export`, `import` and `mcp` always open it themselves, also beside a running server. Only
-`validate` needs a server. Results go to stdout, messages and progress to stderr. Colours are for terminals; in a
-pipe the output is plain, and `NO_COLOR` is honoured.
+`validate` and `bench` need a server. Results go to stdout, messages and progress to stderr. Colours are for terminals;
+in a pipe the output is plain, and `NO_COLOR` is honoured.
 
 ## Exit status
 """

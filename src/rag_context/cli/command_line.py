@@ -74,6 +74,13 @@ _COMMANDS = {
         "validate:validate",
         "Check that a running server is fit for work: parts, vectors, retrieval accuracy, latency; exits 1 if not.",
     ),
+    "bench": (
+        "bench:bench",
+        (
+            "Measure a running server under load: latency, failures, and how complete its answers are; exits 1 beyond "
+            "a limit."
+        ),
+    ),
     "collections": (
         "collections_commands:group",
         "Named sets of documents with vectors, embedded or on a server of their own.",

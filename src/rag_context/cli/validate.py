@@ -3,23 +3,18 @@
 import asyncio
 import json
 from collections.abc import Callable
-from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import httpx2
 import typer
-from pydantic import SecretStr
 from rich.text import Text
 
-from rag_context.api.discovery import server_url
 from rag_context.cli.command_line import ExitCode
 from rag_context.cli.console import Screen, safe
 from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load
-from rag_context.client._async.async_http import AsyncHttp
-from rag_context.client.address import Address, api_key_of
 from rag_context.errors import InvalidInputError
-from rag_context.evaluation.remote import Api, Server
+from rag_context.evaluation.remote import Api, bearer, reached
 from rag_context.evaluation.validation import (
     PROBES,
     REQUIRED_ACCURACY,
@@ -35,7 +30,6 @@ from rag_context.evaluation.validation import (
 )
 from rag_context.settings import Settings
 
-DEFAULT_PORT = 3000
 _RULE = "═" * 60
 
 
@@ -110,15 +104,10 @@ def run(chosen: Chosen, wanted: Wanted) -> ExitCode:
 
 
 async def _validate(settings: Settings, wanted: Wanted, tell: Callable[[Event], None]) -> tuple[str, Report]:
-    address = Address(wanted.url and wanted.url.rstrip("/"), settings.data_dir, _usual(settings), api_key_of(settings))
-    async with (
-        aclosing(AsyncHttp(address, wanted.timeout_s)) as http,
-        httpx2.AsyncClient(timeout=wanted.timeout_s, trust_env=False) as client,
-    ):
-        url = wanted.url or await http.find() or _usual(settings)
-        server = Server(http, Api(client, url, _bearer(settings.server.api_key)))
+    async with reached(settings, wanted.url, wanted.timeout_s) as server:
+        client = server.api.client
         backends = Backends(
-            lm_studio=_api(client, wanted.lm_studio_url, _bearer(settings.embedder.api_key)),
+            lm_studio=_api(client, wanted.lm_studio_url, bearer(settings.embedder.api_key)),
             qdrant=_api(client, wanted.qdrant_url, {}),
             mongodb_uri=wanted.mongodb_uri,
         )
@@ -132,7 +121,7 @@ async def _validate(settings: Settings, wanted: Wanted, tell: Callable[[Event], 
         validation.latency()
         if wanted.end_to_end:
             await validation.end_to_end()
-    return url, report
+    return server.api.url, report
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -239,13 +228,5 @@ def _check(wanted: Wanted) -> None:
             raise InvalidInputError(f"{name} must be an http:// or https:// address.")
 
 
-def _usual(settings: Settings) -> str:
-    return server_url(settings.server.host, settings.server.port or DEFAULT_PORT)
-
-
 def _api(client: httpx2.AsyncClient, url: str | None, headers: dict[str, str]) -> Api | None:
     return None if url is None else Api(client, url, headers)
-
-
-def _bearer(key: SecretStr | None) -> dict[str, str]:
-    return {} if key is None else {"Authorization": f"Bearer {key.get_secret_value()}"}

@@ -13,29 +13,34 @@ import struct
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 from uuid import uuid4
 
 import httpx2
+from pydantic import SecretStr
 
+from rag_context.api.discovery import server_url
 from rag_context.api.index import IndexResponse
 from rag_context.api.maintenance import HealthResponse
 from rag_context.api.operations import Operation, Response, memory
 from rag_context.api.search import SearchResponse
 from rag_context.client._async.async_http import AsyncHttp
+from rag_context.client.address import Address, api_key_of
 from rag_context.client.call import Call
 from rag_context.client.errors import ClientError
 from rag_context.client.replies import request_id_of
 from rag_context.errors import BackendDataError, BackendError, BackendUnavailableError, InvalidInputError
-from rag_context.settings import mask_url
+from rag_context.settings import Settings, mask_url
 
 Answer = TypeVar("Answer")
 
 _COMPONENT = "server"
 READY_EVERY_S = 0.2
+
+USUAL_PORT = 3000
 
 DEFAULT_PORT = 27017
 _MONGODB = "mongodb"
@@ -172,6 +177,29 @@ class Server:
                 raise BackendDataError(_COMPONENT, f"{call.path} returned an invalid response") from error
             reason = "" if error.server_message is None else f": {error.server_message}"
             raise BackendError(_COMPONENT, f"{call.path} answered {error.status}{reason}") from error
+
+
+@asynccontextmanager
+async def reached(settings: Settings, url: str | None, timeout_s: float) -> AsyncIterator[Server]:
+    """The server at `url`; by default that of the data directory, else the one that these settings would start.
+
+    Args:
+        settings: the data directory, the usual address, and the key.
+        url: where it is.
+        timeout_s: longest wait for one answer.
+    """
+    usual = server_url(settings.server.host, settings.server.port or USUAL_PORT)
+    address = Address(url and url.rstrip("/"), settings.data_dir, usual, api_key_of(settings))
+    async with (
+        aclosing(AsyncHttp(address, timeout_s)) as http,
+        httpx2.AsyncClient(timeout=timeout_s, trust_env=False) as client,
+    ):
+        yield Server(http, Api(client, url or await http.find() or usual, bearer(settings.server.api_key)))
+
+
+def bearer(key: SecretStr | None) -> dict[str, str]:
+    """The headers that carry a key."""
+    return {} if key is None else {"Authorization": f"Bearer {key.get_secret_value()}"}
 
 
 @dataclass(slots=True)

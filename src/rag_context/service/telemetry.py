@@ -274,7 +274,8 @@ class Meters:
 
 
 VALIDATING_AGENT = "rag-context validate"
-"""The agent of test searches: they count in the metrics, but statistics of use leave them out."""
+LOAD_AGENT = "rag-context bench"
+"""The agents of test searches: they count in the metrics, but statistics of use leave them out."""
 
 
 class SearchRecorder:
@@ -294,7 +295,7 @@ class SearchRecorder:
     def search(self, request: SearchRequest, answer: Answer, request_id: str, latency_ms: float) -> None:
         """Record a search in the memory of the agents."""
         self._meters.count(answer, latency_ms / 1000.0, request.agent or UNKNOWN_AGENT)
-        if request.agent == VALIDATING_AGENT:
+        if request.agent in (VALIDATING_AGENT, LOAD_AGENT):
             return
         record = search_record(request, answer, request_id=request_id, latency_ms=latency_ms, timestamp=self._now())
         self._telemetry.record_search(record, {result.passage.document_id for result in answer.results})

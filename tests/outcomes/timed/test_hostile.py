@@ -28,8 +28,8 @@ QUESTION = {"query": "who keeps the tide tables?"}
 
 LATE_SHARE = 0.01
 LATEST_FACTOR = 2.0
-"""One answer in a hundred may take twice as long, because the cores are busy with the input itself. What stops a process
-keeps every search waiting for seconds."""
+"""One answer in a hundred may take twice as long, because the cores are busy with the input itself. What stops a
+process keeps every search waiting for seconds."""
 
 
 @dataclass
