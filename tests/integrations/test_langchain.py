@@ -46,6 +46,19 @@ async def test_passages_come_as_documents_with_and_without_coroutines(server: Se
             retriever.invoke(QUESTION)
 
 
+async def test_k_is_the_number_of_passages_of_a_retriever_or_of_one_call(server: Served) -> None:
+    with Client(server.url, api_key="") as client:
+        retriever = RagContextRetriever(client=client, k=2, options={"limit": 1, "min_score": 0.0})
+        assert len(retriever.invoke("what do animals do?")) == 2
+        assert len(retriever.invoke("what do animals do?", k=1)) == 1
+        assert len(await retriever.ainvoke("what do animals do?", k=1)) == 1
+        with pytest.raises(InvalidInputError, match="limit"):
+            RagContextRetriever(client=client, k=0)
+    async with AsyncClient(server.url, api_key="") as async_client:
+        retriever = RagContextRetriever(client=async_client, k=2, options={"min_score": 0.0})
+        assert [len(await retriever.ainvoke("what do animals do?", k=k)) for k in (None, 1)] == [2, 1]
+
+
 async def test_a_memory_in_this_process_is_retrieved_from(tmp_path: Path) -> None:
     async with open_context(Settings(data_dir=tmp_path)) as context:
         await context.index("Voles sleep.", content_type="chat", session_id="s", source="talk")

@@ -1,7 +1,5 @@
 """A retriever for LangChain (`pip install 'rag-context[langchain]'`)."""
 
-from typing import Any
-
 from pydantic import ConfigDict, Field, SkipValidation, model_validator
 
 from rag_context.api.search import SearchResponse
@@ -13,6 +11,7 @@ try:
     from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
     from langchain_core.documents import Document
     from langchain_core.retrievers import BaseRetriever
+    from langchain_core.runnables import run_in_executor
 except ImportError as error:
     raise ImportError("LangChain is not installed: pip install 'rag-context[langchain]'", name=error.name) from error
 
@@ -36,23 +35,36 @@ class RagContextRetriever(BaseRetriever):
     options: SkipValidation[SearchOptions] = Field(default_factory=SearchOptions)
     """Arguments of `Client.search`, such as limit and filters."""
 
+    k: int | None = None
+    """How many passages to return: LangChain's name of the option `limit`, before which it goes."""
+
     @model_validator(mode="after")
     def _check_options(self) -> "RagContextRetriever":
-        search("any", self.options)
+        search("any", self._options(None))
         return self
 
-    def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None
+    ) -> list[Document]:
         if isinstance(self.client, AsyncClient):
             raise TypeError("this retriever has an asynchronous client: use ainvoke, or give it a Client")
-        return _documents(self.client.search(query, request_id=str(run_manager.run_id), **self.options))
+        return _documents(self.client.search(query, request_id=str(run_manager.run_id), **self._options(k)))
 
     async def _aget_relevant_documents(
-        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
     ) -> list[Document]:
         if isinstance(self.client, Client):
-            found: Any = await super()._aget_relevant_documents(query, run_manager=run_manager)
-            return list(found)
-        return _documents(await self.client.search(query, request_id=str(run_manager.run_id), **self.options))
+            return await run_in_executor(
+                None, self._get_relevant_documents, query, run_manager=run_manager.get_sync(), k=k
+            )
+        return _documents(await self.client.search(query, request_id=str(run_manager.run_id), **self._options(k)))
+
+    def _options(self, k: int | None) -> SearchOptions:
+        """Those of one call: its `k` goes before the retriever's, which goes before the option `limit`."""
+        options, limit = self.options.copy(), k if k is not None else self.k
+        if limit is not None:
+            options["limit"] = limit
+        return options
 
 
 def _documents(answer: SearchResponse) -> list[Document]:
