@@ -251,10 +251,11 @@ class TestRefusals:
         """M-5, X-5."""
         without = run_cli.with_variables(QDRANT_URL="http://u:hush@127.0.0.1:9")
 
-        searched, examined = without("search", "words", "--json"), without("health")
+        searched, examined, status = without("search", "words", "--json"), without("health"), without("status")
 
         assert (searched.status, json.loads(searched.out)["fallbackLevel"]) == (0, 2)
         assert "Qdrant cannot be reached" in examined.out
+        assert (status.status, examined.out.splitlines()[0]) == (1, status.out.splitlines()[0])
         assert "hush" not in searched.out + searched.err + examined.out + examined.err
 
     def test_a_check_needs_every_backend(self, run_cli: InProcessCli) -> None:

@@ -61,6 +61,18 @@ class TestBesideAServer:
         assert place("health").out.startswith(f"healthy · the server at {server.url} · ")
         assert place("stats", "--json").status == 0
 
+    def test_status_is_health_searches_and_the_latest_documents(self, place: Commands, server: Served) -> None:
+        place("search", "tides")
+        shown = place("status")
+        assert shown.status == 0
+        assert shown.out.startswith(f"healthy · the server at {server.url} · ")
+        assert "in 24h · " in shown.out
+        status = place("status", "--json").json()
+        assert status["place"] == f"the server at {server.url}"
+        assert status["health"]["indexedDocuments"] == len(status["latest"]["documents"])
+        assert all(document["title"] in shown.out for document in status["latest"]["documents"])
+        assert status["stats"]["totalDocuments"] == status["health"]["indexedDocuments"]
+
     def test_without_the_key_the_server_rejects_requests(self, place: Commands, server: Served) -> None:
         """X-1."""
         keyless = Commands(place.folder)

@@ -46,8 +46,12 @@ _COMMANDS = {
         "memory_commands:delete",
         "Delete a document, or all of a source or session, for good, after a confirmation that says how many.",
     ),
-    "health": ("memory_commands:health", "Check every component; exits 1 when the system is not healthy."),
-    "stats": ("memory_commands:stats", "Show statistics of the searches of a time range."),
+    "status": (
+        "status:status",
+        "Show at a glance how everything is: parts, searches of the last day, latest documents; exits as `health`.",
+    ),
+    "health": ("status:health", "Check every component; exits 1 when the system is not healthy."),
+    "stats": ("status:stats", "Show statistics of the searches of a time range."),
     "config": ("configure:show_config", "Print every setting and its source, secrets masked."),
     "key": ("configure:key", "Make an API key: stdout gets the key, stderr the lines for rag-context.toml."),
     "reindex": (

@@ -25,9 +25,9 @@ def safe(text: str) -> str:
     return _CONTROL.sub("", text).encode("utf-8", "replace").decode("utf-8")
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str, plural: str | None = None) -> str:
     """`1 document`, `2 documents`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"
 
 
 def ask_first(question: str) -> None:

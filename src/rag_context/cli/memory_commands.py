@@ -1,17 +1,13 @@
-"""The commands over the agents' memory: `search`, `get`, `list`, `similar`, `delete`, `health` and `stats`."""
+"""The commands over the agents' memory: `search`, `get`, `list`, `similar` and `delete`."""
 
 import asyncio
-from collections.abc import Mapping
 from datetime import datetime
 from glob import escape
 from pathlib import Path
 from typing import Any
 
-import typer
-from rich.table import Table
 from rich.text import Text
 
-from rag_context.api.maintenance import HealthRequest, HealthResponse, StatsRequest, StatsResponse, TimeRange
 from rag_context.api.operations import Operation, Response, memory
 from rag_context.api.search import Explain, SearchRequest, SearchResponse, SearchResult
 from rag_context.api.wire import WireResponse
@@ -20,7 +16,6 @@ from rag_context.cli.connecting import open_connection
 from rag_context.cli.console import Screen, ask_first, counted, safe
 from rag_context.cli.operation_options import Fields, Name, exit_with, read_typed, with_fields
 from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, Yes, load_available
-from rag_context.domain.documents import Status
 from rag_context.settings import Loaded, Settings
 
 SNIPPET_CHARS = 400
@@ -29,8 +24,6 @@ AROUND_CHARS = 120
 """Characters shown of the messages before and after a passage of a conversation."""
 
 AGENT = "cli"
-_STYLES = {Status.HEALTHY: "green", Status.DEGRADED: "yellow", Status.UNAVAILABLE: "bold red"}
-_BARS = "·▁▂▃▄▅▆▇█"
 _LEVELS = {1: "", 2: "text search only", 3: "nothing could be searched", 4: "circuit breaker open"}
 
 
@@ -239,108 +232,3 @@ def _print(body: WireResponse, *, as_json: bool) -> None:
         from rag_context.server.mcp.text import readable  # noqa: PLC0415  (searches start faster without it)
 
         screen.show(safe(readable(body)))
-
-
-def health(as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
-    """Check every component; exits 1 when the system is not healthy."""
-    raise typer.Exit(run_health(Chosen(config, {"data_dir": data_dir}), as_json=as_json))
-
-
-@with_fields(memory.STATS)
-def stats(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
-    """Show statistics of the searches of a time range."""
-    exit_with(run_stats(Chosen(config, {"data_dir": data_dir}), fields, as_json=as_json))
-
-
-def run_health(chosen: Chosen, *, as_json: bool) -> ExitCode:
-    """Examine every part; unhealthy is a failure."""
-    screen = Screen()
-    place, report = asyncio.run(_health(load_available(chosen)))
-    if as_json:
-        screen.line(report.to_json().decode())
-    else:
-        _print_health(place, report, screen)
-    return ExitCode.OK if report.healthy else ExitCode.FAILED
-
-
-def run_stats(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
-    """Show statistics of the searches of a time range."""
-    screen = Screen()
-    loaded = load_available(chosen)
-    request = read_typed(memory.STATS.request, fields, loaded.settings)
-    report = asyncio.run(_stats(loaded, request))
-    if as_json:
-        screen.line(report.to_json().decode())
-    else:
-        _print_stats(report, request.time_range, screen)
-    return ExitCode.OK
-
-
-async def _health(loaded: Loaded) -> tuple[str, HealthResponse]:
-    async with open_connection(loaded) as connection:
-        return connection.place, await connection.run(memory.HEALTH, HealthRequest())
-
-
-async def _stats(loaded: Loaded, request: StatsRequest) -> StatsResponse:
-    async with open_connection(loaded) as connection:
-        return await connection.run(memory.STATS, request)
-
-
-def _print_health(place: str, report: HealthResponse, screen: Screen) -> None:
-    state = ("healthy", "bold green") if report.healthy else ("not healthy", "bold red")
-    if report.healthy and report.indexing:
-        state = ("healthy, indexing", "bold green")
-    screen.show(Text.assemble(state, f" · {place} · rag-context {report.version}"))
-    table = Table(box=None, pad_edge=False)
-    for column in ("Part", "Role", "Status", "Latency", "Detail"):
-        table.add_column(
-            column,
-            justify="right" if column == "Latency" else "left",
-            overflow="fold",
-            no_wrap=column in {"Status", "Latency"},
-        )
-    for component in report.components:
-        table.add_row(
-            component.name,
-            component.role,
-            Text(component.status.value, style=_STYLES[component.status]),
-            "" if component.latency_ms is None else f"{component.latency_ms:.1f} ms",
-            safe(component.detail or ""),
-        )
-    screen.show(table)
-    model = report.embedding_model
-    name = f"{model.name} ({model.dimension} dimensions)" if model else "not known yet"
-    screen.show(f"{counted(report.indexed_documents, 'document')}, {report.pending_documents} pending · model {name}")
-    if report.circuit_breaker_open:
-        screen.show(Text("The circuit breaker is open: searches are answered without results.", style="bold red"))
-
-
-def _print_stats(report: StatsResponse, time_range: TimeRange, screen: Screen) -> None:
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="dim")
-    table.add_column(overflow="fold")
-    for name, value in (
-        ("Documents", str(report.total_documents)),
-        (f"Queries in {time_range}", str(report.total_queries)),
-        ("Latency", f"{report.avg_latency:.1f} ms average"),
-        ("", f"{report.p95_latency:.1f} ms p95, {report.p99_latency:.1f} ms p99"),
-        ("From the cache", f"{report.cache_hit_rate:.1%}"),
-        ("At a fallback level", f"{report.fallback_rate:.1%}"),
-        ("By level", _counts(report.queries_by_level)),
-        ("By agent", _counts(report.queries_by_agent)),
-        ("By game", _counts(report.queries_by_game)),
-        ("Over time", _sparkline([bucket.queries for bucket in report.timeline])),
-    ):
-        if value:
-            table.add_row(name, safe(value))
-    screen.show(table)
-
-
-def _counts(counts: Mapping[str, int]) -> str:
-    most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{name}: {count}" for name, count in most)
-
-
-def _sparkline(values: list[int]) -> str:
-    top = max(values, default=0)
-    return "".join(_BARS[-(-value * (len(_BARS) - 1) // top)] for value in values) if top else ""
