@@ -61,12 +61,17 @@ class Commands:
         return Commands(self.folder, {**self.variables, **variables})
 
     def start(
-        self, *words: str | Path, stdin: int = subprocess.DEVNULL, stdout: int = subprocess.PIPE
+        self,
+        *words: str | Path,
+        stdin: int = subprocess.DEVNULL,
+        stdout: int = subprocess.PIPE,
+        in_background: bool = False,
     ) -> "subprocess.Popen[str]":
-        """Start a command and return at once."""
+        """Start a command and return at once; `in_background` as a shell's job, which ignores SIGINT."""
         heed_interrupts()
+        as_job = ["sh", "-c", 'trap \'\' INT; exec "$0" "$@"'] if in_background else []
         return subprocess.Popen(
-            [_PROGRAM, *map(str, words)],
+            [*as_job, _PROGRAM, *map(str, words)],
             stdin=stdin,
             stdout=stdout,
             stderr=subprocess.PIPE,

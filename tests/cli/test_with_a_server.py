@@ -187,12 +187,17 @@ class TestAServerThatFails:
         assert gone.status == 75
         assert "Nothing was indexed: run the same command again." in gone.err
 
-    def test_ctrl_c_says_what_is_safe(self, files: Commands) -> None:
+    @pytest.mark.parametrize(
+        ("ends", "in_background"), [(signal.SIGINT, False), (signal.SIGTERM, False), (signal.SIGTERM, True)]
+    )
+    def test_ctrl_c_and_sigterm_say_what_is_safe(
+        self, files: Commands, ends: signal.Signals, in_background: bool
+    ) -> None:
         script = Script()
         with stub_server(files.data_dir, script):
-            process = files.start("index", ".")
+            process = files.start("index", ".", in_background=in_background)
             assert script.bulk_came.wait(60)
-            process.send_signal(signal.SIGINT)
+            process.send_signal(ends)
             interrupted = ended(process)
 
         assert interrupted.status == 130

@@ -4,11 +4,13 @@ A command is imported on first use, so that no other one waits for what it needs
 """
 
 import gc
+import signal
 import sys
 import time
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from importlib import import_module
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -206,7 +208,7 @@ EXIT_CODES = {
     ExitCode.USAGE: "invalid usage",
     ExitCode.TRY_AGAIN: "the server is unavailable or busy: try again",
     ExitCode.CONFIGURATION: "invalid configuration",
-    ExitCode.INTERRUPTED: "interrupted by Ctrl-C",
+    ExitCode.INTERRUPTED: "interrupted by Ctrl-C or SIGTERM",
 }
 
 EPILOG = "Exit status: " + ", ".join(f"{code.value} {meaning}" for code, meaning in EXIT_CODES.items()) + "."
@@ -287,7 +289,16 @@ def main() -> None:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
+    signal.signal(signal.SIGTERM, _end_as_ctrl_c_does)
     app()
+
+
+def _end_as_ctrl_c_does(_signal: int, frame: FrameType | None) -> None:
+    """Let a command end with what it has done so far; commands that serve set handlers of their own."""
+    handler = signal.getsignal(signal.SIGINT)  # asyncio's, which cancels its task; a job in the background ignores it
+    if not callable(handler):
+        raise KeyboardInterrupt
+    handler(signal.SIGINT, frame)
 
 
 def _version(wanted: bool) -> None:

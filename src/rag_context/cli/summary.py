@@ -1,6 +1,7 @@
 """What became of the documents of a run: counted for people, written out for programs."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,8 +20,8 @@ from rag_context.files.formats.conversation import counted
 SHOWN = 10
 """Files of a list that people see; programs get all."""
 
-PROGRESS_EVERY = 100
-"""Files from one line of progress to the next where there is no terminal."""
+PROGRESS_EVERY, PROGRESS_S = 100, 10.0
+"""Files, or seconds, from one line of progress to the next where there is no terminal."""
 
 _ORDER = ("indexed", "replaced", "unchanged", "deferred", "removed", "rejected", "gone")
 _STYLES = {"unchanged": "dim", "deferred": "yellow", "removed": "yellow", "rejected": "red", "gone": "yellow"}
@@ -125,6 +126,8 @@ class Sink:
     outputs: list[IO[str]]
     run: "asyncio.Task[None]"
     failure: OSError | None = None
+    last_said: float = field(default_factory=time.monotonic)
+    """When people without a terminal last read how far it is."""
 
     def receive(self, receipt: FileReceipt) -> None:
         """Take a receipt."""
@@ -141,7 +144,10 @@ class Sink:
         if receipt.status not in {"gone", "removed"}:
             for task in self.progress.tasks:
                 self.progress.advance(task.id)
-                if self.progress.disable and task.completed % PROGRESS_EVERY == 0:
+                now = time.monotonic()
+                is_due = task.completed % PROGRESS_EVERY == 0 or now - self.last_said >= PROGRESS_S
+                if self.progress.disable and is_due:
+                    self.last_said = now
                     self.screen.note(_progress_line(task))
 
 
