@@ -55,11 +55,11 @@ async def open_http_harness(chat: ChatModel | None = None, **options: Any) -> As
     service_harness = ServiceHarness()
     await service_harness.bound.bind()
     projects = Projects(service_harness.indexer, service_harness.documents.port)
+    guard = service_harness.sources.document_store.guard
     works = RetrievalDependencies(
         ask=service_harness.service.rank,
-        documents=service_harness.documents.port,
-        document_store=service_harness.sources.document_store,
-        document_lists=projects.document_lists,
+        documents=guard(service_harness.documents.port, 30.0),
+        document_lists=guard(projects.document_lists, 30.0),
         renderer=Renderer(service_harness.fake.tokenizer),
         model=lambda: service_harness.bound.model,
         deadline_s=2.0,

@@ -59,9 +59,8 @@ class RetrievalHarness:
         )
         self.works = RetrievalDependencies(
             ask=self.chain.search,
-            documents=self.documents.port,
-            document_store=self.sources.document_store,
-            document_lists=DocumentLists(self.documents.port),
+            documents=self.sources.document_store.guard(self.documents.port, self.deadline_s),
+            document_lists=self.sources.document_store.guard(DocumentLists(self.documents.port), self.deadline_s),
             renderer=Renderer(self.fake.tokenizer),
             model=lambda: self.fake.model,
             deadline_s=self.deadline_s,

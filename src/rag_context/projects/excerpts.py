@@ -32,7 +32,6 @@ from rag_context.projects.assembly import (
 )
 from rag_context.projects.records import Quote
 from rag_context.resilience.deadline import Deadline
-from rag_context.resilience.dependency import Dependency
 
 HEAD_TOKENS = 24
 """The approximate cost of the line above a part, with its headings and line numbers."""
@@ -122,15 +121,13 @@ class Excerpts:
     """Makes a context of documents, and excerpts of those that do not fit as a whole.
 
     Args:
-        documents: the store of the passages.
-        guard: its breaker and timeouts.
+        documents: the store of the passages, guarded (`Dependency.guard`).
         renderer: renders texts and counts their tokens.
         deadline: limits the rendering of documents and the reading of surrounding passages.
         texts: the documents that were read, by id.
     """
 
     documents: DocumentStore
-    guard: Dependency
     renderer: Renderer
     deadline: Deadline
     texts: Mapping[str, Text] = field(default_factory=dict)
@@ -269,12 +266,12 @@ class Excerpts:
         """The passages directly before and after the selected ones; none if the store fails."""
         ends = [end for each in growing for end in each.ends()]
         kept = {passage.chunk.id for each in growing for passage in each.kept.values()}
-        store = self.documents
         try:
-            near = await self.guard.call(lambda: store.neighbours(ends), self.deadline)
-            refs = [ref for each in near.values() for ref in (each.before, each.after) if ref is not None]
-            missing = [id_ for id_ in dict.fromkeys(ref.id for ref in refs) if id_ not in kept]
-            passages = await self.guard.call(lambda: store.passages(missing), self.deadline) if missing else {}
+            with self.deadline.applied():
+                near = await self.documents.neighbours(ends)
+                refs = [ref for each in near.values() for ref in (each.before, each.after) if ref is not None]
+                missing = [id_ for id_ in dict.fromkeys(ref.id for ref in refs) if id_ not in kept]
+                passages = await self.documents.passages(missing) if missing else {}
         except BackendError:
             return []
         return [passages[id_] for id_ in missing if id_ in passages]

@@ -39,7 +39,6 @@ from rag_context.projects.records import (
     RetrievedDocument,
 )
 from rag_context.resilience.deadline import Deadline
-from rag_context.resilience.dependency import Dependency
 from rag_context.search.query import Answer, Level, Query
 
 LINKS_LOST = "Not every link could be followed: {}"
@@ -52,12 +51,12 @@ LIST_UNREADABLE = "The list of the project's documents could not be read: {}"
 class RetrievalDependencies:
     """The dependencies of retrieval, shared by all projects.
 
-    `ask` answers searches at the best level that works, well before `deadline_s` (seconds) is over.
+    `ask` answers searches at the best level that works, well before `deadline_s` (seconds) is over. `documents` and
+    `document_lists` are guarded (`Dependency.guard`): a retrieval applies its deadline to their calls.
     """
 
     ask: Ask
     documents: DocumentStore
-    document_store: Dependency
     document_lists: DocumentLists
     renderer: Renderer
     model: Callable[[], EmbeddingModel]
@@ -184,9 +183,7 @@ class Run:
     async def assembled(self, entries: Sequence[Entry], matches: Sequence[Match]) -> Assembled:
         """Assemble the context; a document that does not fit as a whole is represented by its best parts."""
         dependencies = self._dependencies
-        excerpts = Excerpts(
-            dependencies.documents, dependencies.document_store, dependencies.renderer, self._deadline, self._texts
-        )
+        excerpts = Excerpts(dependencies.documents, dependencies.renderer, self._deadline, self._texts)
         return await excerpts.assembled(
             entries, {match.document.path: match.passages for match in matches}, self._options.max_tokens, self._warn
         )
@@ -215,11 +212,9 @@ class Run:
         return found
 
     async def _text(self, document_id: str) -> Text | BackendError | None:
-        dependencies = self._dependencies
         try:
-            document = await dependencies.document_store.call(
-                lambda: dependencies.documents.get(document_id), self._deadline
-            )
+            with self._deadline.applied():
+                document = await self._dependencies.documents.get(document_id)
         except BackendError as error:
             return error
         return None if document is None else text_of(document.content)
@@ -374,9 +369,9 @@ class RetrievalService:
 
     async def _lookup(self, deadline: Deadline, warnings: list[str]) -> DocumentList:
         dependencies = self._dependencies
-        half = deadline.sooner(deadline.remaining_s / 2.0)
         try:
-            return await dependencies.document_store.call(lambda: dependencies.document_lists.of(self._tenant), half)
+            with deadline.sooner(deadline.remaining_s / 2.0).applied():
+                return await dependencies.document_lists.of(self._tenant)
         except BackendError as error:
             warnings.append(LIST_UNREADABLE.format(error))
             return dependencies.document_lists.empty(self._tenant)

@@ -51,9 +51,6 @@ from rag_context.service.project_requests import (
     relayed,
 )
 
-STORE_S = 30.0
-"""Time budget for reading the list of a project's documents, outside of searches."""
-
 MAX_COUNTED = 1_000_000
 
 
@@ -93,9 +90,8 @@ class ProjectService:
         self._projects = dependencies.projects
         self._resolver = ProjectResolver(dependencies.projects)
         self._retrieval = dependencies.retrieval
-        store = dependencies.retrieval.document_store
-        self._documents = store.guard(dependencies.retrieval.documents, STORE_S)
-        self._document_lists = store.guard(dependencies.projects.document_lists, STORE_S)
+        self._documents = dependencies.retrieval.documents
+        self._document_lists = dependencies.retrieval.document_lists
         self._search = ProjectSearch(
             dependencies.retrieval, dependencies.chat, record_search, admissions, clock=clock, now=now
         )

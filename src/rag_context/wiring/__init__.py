@@ -285,6 +285,9 @@ def _log_crash(task: "asyncio.Task[None]") -> None:
 SEARCH_SHARE = 0.8
 """Share of the deadline for the search of a project; the rest is for reading whole documents."""
 
+PROJECT_READ_S = 30.0
+"""Time budget of one read of project documents; a retrieval applies its own deadline, which is sooner."""
+
 
 @asynccontextmanager
 async def open_projects(dependencies: Dependencies, settings: Settings) -> AsyncIterator[ProjectDependencies]:
@@ -302,9 +305,8 @@ async def open_projects(dependencies: Dependencies, settings: Settings) -> Async
     )
     retrieval = RetrievalDependencies(
         ask=chain.search,
-        documents=backends.documents,
-        document_store=backends.document_store,
-        document_lists=projects.document_lists,
+        documents=backends.document_store.guard(backends.documents, PROJECT_READ_S),
+        document_lists=backends.document_store.guard(projects.document_lists, PROJECT_READ_S),
         renderer=Renderer(dependencies.embedder.tokenizer),
         model=lambda: dependencies.embedder.model,
         deadline_s=deadline_s,
