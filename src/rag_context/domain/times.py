@@ -1,9 +1,13 @@
-"""Moments as stores keep them: microseconds since 1970. A time without a zone is UTC."""
+"""The wall clock, and moments as stores keep them: microseconds since 1970. A time without a zone is UTC."""
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+
+utc_now = partial(datetime.now, UTC)
+"""The wall clock."""
 
 
 def aware(moment: datetime) -> datetime:

@@ -4,13 +4,14 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from rag_context.domain.documents import CHAT, Chunk, Document, DocumentInput, Origin
+from rag_context.domain.times import utc_now
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendError, BackendRejectedError, FieldError, InvalidInputError
 from rag_context.ingest.chunk_context import chunks_of, similarity_hash, title_of
@@ -116,7 +117,7 @@ class Indexer:
         policy: IndexingPolicy,
         stored_vectors: StoredVectors | None = None,
         clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._embedder = embedder
         self._embedding = embedding

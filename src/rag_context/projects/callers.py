@@ -12,10 +12,11 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Generic, TypeVar
 
 from rag_context.domain.documents import ProjectRecord, Tenant
+from rag_context.domain.times import utc_now
 from rag_context.ports.maintenance import ProjectRegistry
 from rag_context.projects.project_opening import Activation
 from rag_context.projects.records import ProjectNotActivatedError
@@ -163,9 +164,7 @@ class ProjectRecords:
         now: the wall clock.
     """
 
-    def __init__(
-        self, registry: ProjectRegistry | None = None, now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    ) -> None:
+    def __init__(self, registry: ProjectRegistry | None = None, now: Callable[[], datetime] = utc_now) -> None:
         self._registry = registry
         self.now = now
         self._records: dict[Tenant, ProjectRecord] = {}

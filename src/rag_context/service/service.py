@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from rag_context.api.stored_documents import (
 )
 from rag_context.api.wire import VersionsRequest, VersionsResponse
 from rag_context.domain.documents import Counts, Status
+from rag_context.domain.times import utc_now
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendError, InvalidInputError
 from rag_context.ingest.indexer import SLICE, SLICE_S, STORE_S, Indexer, Receipt
@@ -120,7 +121,7 @@ class Service:
         *,
         min_score: float | None = None,
         clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._dependencies = dependencies
         self._min_score = min_score

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 
 from rag_context.api.search import SearchRequest
 from rag_context.domain.reports import ErrorRecord, SearchRecord
+from rag_context.domain.times import utc_now
 from rag_context.errors import BackendError, BackendTimeoutError
 from rag_context.ports.reading import DocumentStore, MetricsStore
 from rag_context.projects.records import Label
@@ -65,7 +66,7 @@ class Telemetry:
         documents: DocumentStore,
         *,
         retention: timedelta,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Callable[[], datetime] = utc_now,
         capacity: int = CAPACITY,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

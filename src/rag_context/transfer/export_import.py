@@ -8,7 +8,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import Enum, StrEnum
 from functools import partial
 from typing import BinaryIO
@@ -17,6 +17,7 @@ import numpy as np
 
 from rag_context.api.export_lines import ExportFooter, ExportHeader, read_header, read_line
 from rag_context.domain.documents import Chunk, Stored
+from rag_context.domain.times import utc_now
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendRejectedError, BackendUnavailableError, InvalidInputError
 from rag_context.ports.maintenance import ModelRegistry
@@ -62,7 +63,7 @@ class Exporter:
         documents: DocumentStore,
         vectors: VectorStore,
         registry: ModelRegistry,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._documents = documents
         self._vectors = vectors

@@ -6,13 +6,14 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from pathlib import Path as FilePath
 from typing import TypeVar
 
 from rag_context.domain.clauses import EVERYTHING, Clause, Path
 from rag_context.domain.documents import Json, Status
+from rag_context.domain.times import utc_now
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendError, ConfigurationError
 from rag_context.ports.provider import (
@@ -57,7 +58,7 @@ class SqliteCollections:
         *,
         lock_timeout_s: float = LOCK_TIMEOUT_S,
         clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._file = file
         self._lock_timeout_s = lock_timeout_s
