@@ -11,9 +11,8 @@ from rag_context.domain.times import microseconds
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendRejectedError
 from rag_context.stores.sqlite.faults import COMPONENT
-from rag_context.stores.sqlite.filters import tenant_values
 from rag_context.stores.sqlite.memory.terms import packed
-from rag_context.stores.sqlite.passages import lenient, signed
+from rag_context.stores.sqlite.passages import lenient, signed, tenant_values
 
 PENDING = "pending"
 INDEXED = "indexed"

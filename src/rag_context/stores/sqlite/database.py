@@ -1,18 +1,22 @@
-"""The database in use: reading threads, the writing thread, and the state of the index."""
+"""The database in use: its reading threads, its writing thread, the state of the index.
+
+And the lock of what is kept of it in memory, which readers share with the thread that follows the file.
+"""
 
 import asyncio
+import queue
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TypeVar
+from typing import Generic, TypeVar
 
-from rag_context.errors import BackendTimeoutError, BackendUnavailableError
-from rag_context.stores.sqlite.connections import LEAST_FREE_BYTES, DatabaseFile
-from rag_context.stores.sqlite.faults import COMPONENT
+from rag_context.errors import BackendError, BackendTimeoutError, BackendUnavailableError
+from rag_context.stores.sqlite.connections import LEAST_FREE_BYTES, DatabaseFile, Reader
+from rag_context.stores.sqlite.faults import COMPONENT, breaks_connection, is_fault, translated
 from rag_context.stores.sqlite.mark import IndexSize
 from rag_context.stores.sqlite.watcher import Watcher
-from rag_context.stores.sqlite.workers import Readers
 from rag_context.stores.sqlite.writer import STATE, Writer
 
 T = TypeVar("T")
@@ -23,6 +27,9 @@ PROBE_BYTES = LEAST_FREE_BYTES // 2
 """Written to test whether a file that rejected a write accepts one again."""
 
 _PROBE = "INSERT INTO meta VALUES ('probe', {value}) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+
+ATTEMPTS = 5
+"""How often a call is repeated if its snapshot was changed."""
 
 
 class Database:
@@ -158,3 +165,163 @@ def _write_little(connection: sqlite3.Connection) -> None:
 
 def _write_much(size: int, connection: sqlite3.Connection) -> None:
     connection.execute(_PROBE.format(value="randomblob(?)"), (size,))
+
+
+class Call(Generic[T]):
+    """One call on its way through a thread; its result goes back to the caller's loop."""
+
+    def __init__(self, work: Callable[[sqlite3.Connection], T]) -> None:
+        self._work = work
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._given_up = False
+        self.future: asyncio.Future[T] = self._loop.create_future()
+
+    def give_up(self) -> None:
+        """The caller was cancelled: do not start, or stop at the next row."""
+        with self._lock:
+            self._given_up = True
+            if self._connection is not None:
+                self._connection.interrupt()
+
+    def run(self, reader: Reader) -> bool:
+        """Run the work within one read snapshot and pass its result on. Raises what the work raises.
+
+        Returns False, without a result, if a frozen file was changed meanwhile: read again.
+        """
+        connection = reader.connection()
+        with self._lock:
+            if self._given_up:
+                return True
+            self._connection = connection
+        try:
+            connection.execute("BEGIN")
+            result = self._work(connection)
+        except sqlite3.Error:
+            if reader.is_intact():
+                raise
+            return False
+        finally:
+            with self._lock:
+                self._connection = None
+            connection.rollback()
+        if not reader.is_intact():
+            return False
+        self._hand_over(self._settle, result)
+        return True
+
+    def fail(self, error: Exception) -> None:
+        """Pass `error` on in place of a result."""
+        self._hand_over(self._settle_error, error)
+
+    def _hand_over(self, settle: Callable[..., None], outcome: object) -> None:
+        with suppress(RuntimeError):  # the loop was closed with calls still under way
+            self._loop.call_soon_threadsafe(settle, outcome)
+
+    def _settle(self, result: T) -> None:
+        if not self.future.done():
+            self.future.set_result(result)
+
+    def _settle_error(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class Readers:
+    """A fixed number of reading threads on one queue. Connections are opened at first use and after a fault."""
+
+    def __init__(self, file: DatabaseFile, size: int) -> None:
+        self._file = file
+        self._calls: queue.SimpleQueue[Call[object] | None] = queue.SimpleQueue()
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._serve, name=f"rag-context-reader-{number}", daemon=True)
+            for number in range(size)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work` in one of the threads; a cancelled call stops the statement that it runs.
+
+        Raises:
+            BackendError: the file could not be read.
+        """
+        if self._closed:
+            raise BackendUnavailableError(COMPONENT, f"{self._file.path.name!r} was closed.")
+        call = Call(work)
+        self._calls.put(call)  # type: ignore[arg-type]
+        try:
+            return await call.future
+        except asyncio.CancelledError:
+            call.give_up()
+            raise
+
+    def close(self) -> None:
+        """Let the threads finish their calls, close their connections, and wait for them. Blocks."""
+        self._closed = True
+        for _ in self._threads:
+            self._calls.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _serve(self) -> None:
+        reader = self._file.reader()
+        while (call := self._calls.get()) is not None:
+            try:
+                _run(call, reader)
+            except BackendError as error:
+                call.fail(error)
+            except Exception as error:  # noqa: BLE001  (a thread's edge: the error belongs to the caller)
+                if breaks_connection(error):
+                    reader.close()
+                call.fail(translated(error, self._file.path) if is_fault(error) else error)
+            reader.release()
+            del call
+        reader.close()
+
+
+def _run(call: Call[object], reader: Reader) -> None:
+    """Run a call, and repeat it if a frozen file was changed meanwhile."""
+    for _ in range(ATTEMPTS):
+        if call.run(reader):
+            return
+    raise BackendUnavailableError(COMPONENT, "The file is being changed by a process that may write it; try again.")
+
+
+class ReadWriteLock:
+    """A read-write lock that prefers writers: a waiting writer blocks new readers."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._readers = 0
+        self._writers = 0
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Lock for reading."""
+        with self._condition:
+            while self._writers:
+                self._condition.wait()
+            self._readers += 1
+        try:
+            yield
+        finally:
+            with self._condition:
+                self._readers -= 1
+                self._condition.notify_all()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Lock for writing. The owner must ensure that there is only one writer at a time."""
+        with self._condition:
+            self._writers += 1
+            while self._readers:
+                self._condition.wait()
+        try:
+            yield
+        finally:
+            with self._condition:
+                self._writers -= 1
+                self._condition.notify_all()

@@ -15,9 +15,8 @@ from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.stores.sqlite import changes, passages, vector_models
 from rag_context.stores.sqlite.changes import INDEXED
 from rag_context.stores.sqlite.database import Database
-from rag_context.stores.sqlite.filters import condition
 from rag_context.stores.sqlite.memory.following import Memory
-from rag_context.stores.sqlite.passages import METADATA, read_metadata, readable
+from rag_context.stores.sqlite.passages import METADATA, condition, read_metadata, readable
 from rag_context.text import terms
 
 RETRIEVALS_FLUSH_S = 1.0

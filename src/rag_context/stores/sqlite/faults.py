@@ -84,3 +84,11 @@ def backend_error(error: Exception, path: Path) -> BackendError:
             f"{str(path)!r} cannot be written; give this program the permission to write it and its directory.",
         )
     return BackendUnavailableError(COMPONENT, f"{str(path)!r} cannot be read or written ({error}).")
+
+
+def translated(error: Exception, path: Path) -> BackendError:
+    """As `backend_error`, with its cause unless that may contain stored data."""
+    ours = backend_error(error, path)
+    if not is_undecodable(error):
+        ours.__cause__ = error
+    return ours

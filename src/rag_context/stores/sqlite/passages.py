@@ -1,4 +1,4 @@
-"""Reads documents and chunks: rows to domain objects."""
+"""Reads documents and chunks: which of them, as SQL, and rows to domain objects."""
 
 import json
 import logging
@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from rag_context.domain.documents import Chunk, Document, Metadata, Span, Tenant
-from rag_context.domain.search import Passage
-from rag_context.domain.times import moment
+from rag_context.domain.search import Filter, Passage
+from rag_context.domain.times import microseconds, moment
 from rag_context.errors import BackendDataError
 from rag_context.stores.sqlite.faults import COMPONENT, is_undecodable
 
@@ -177,3 +177,55 @@ def read_metadata(row: Row) -> Metadata:
     """The columns `METADATA` as an object. Raises: TypeError or ValueError if they are damaged."""
     agent, tags, category, game, decision_id, extra = row
     return Metadata(agent, tuple(json.loads(tags)), category, game, decision_id, dict(json.loads(extra)))
+
+
+TENANT = "(SELECT key FROM tenants WHERE project = ? AND branch = ? AND path_hash = ?)"
+
+Parameter = str | int | bytes
+Condition = tuple[str, tuple[Parameter, ...]]
+"""SQL for a WHERE clause, and the values of its parameters."""
+
+
+def tenant_values(tenant: Tenant) -> tuple[str, str, str]:
+    """The values of the parameters of `TENANT`."""
+    return tenant.project, tenant.branch, tenant.path_hash
+
+
+def condition(where: Filter) -> Condition:
+    """`where` as SQL."""
+    parts = [f"d.tenant = {TENANT}"]
+    values: list[Parameter] = [*tenant_values(where.tenant)]
+    for column, value in (
+        ("content_type", where.content_type),
+        ("session_id", where.session_id),
+        ("category", where.category),
+        ("game", where.game),
+        ("source", where.source),
+    ):
+        if value is not None:
+            parts.append(f"d.{column} = ?")
+            values.append(value)
+    if where.source_prefix:
+        # Bytes, because SQLite's text functions end at a NUL.
+        prefix = where.source_prefix.encode()
+        parts.append("substr(CAST(d.source AS BLOB), 1, ?) = ?")
+        values.extend((len(prefix), prefix))
+    for tag in where.tags:
+        parts.append("EXISTS (SELECT 1 FROM document_tags AS g WHERE g.document = d.key AND g.tag = ?)")
+        values.append(tag)
+    for group in where.any_tags:
+        marks = ", ".join("?" * len(group))
+        parts.append(
+            f"EXISTS (SELECT 1 FROM document_tags AS g WHERE g.document = d.key AND g.tag IN ({marks}))"  # noqa: S608
+        )
+        values.extend(group)
+    if where.without_documents:
+        parts.append(f"d.id NOT IN ({', '.join('?' * len(where.without_documents))})")
+        values.extend(where.without_documents)
+    if where.since is not None:
+        parts.append("d.timestamp >= ?")
+        values.append(microseconds(where.since))
+    if where.until is not None:
+        parts.append("d.timestamp < ?")
+        values.append(microseconds(where.until))
+    return " AND ".join(parts), tuple(values)

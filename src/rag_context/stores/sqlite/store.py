@@ -11,13 +11,13 @@ from rag_context.stores.sqlite.audit import SqliteAuditor
 from rag_context.stores.sqlite.connections import DatabaseFile, checked
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.documents import SqliteDocuments
+from rag_context.stores.sqlite.faults import translated
 from rag_context.stores.sqlite.mark import IndexSize
 from rag_context.stores.sqlite.memory.following import Memory
 from rag_context.stores.sqlite.memory.search_ports import SqliteCandidates, SqliteTexts, SqliteVectors
 from rag_context.stores.sqlite.metrics import SqliteMetrics
 from rag_context.stores.sqlite.split import SqliteDocumentWriter, SqliteSplitDocuments, SqliteVectorBackend
 from rag_context.stores.sqlite.vector_models import SqliteRebuilder
-from rag_context.stores.sqlite.workers import translated
 
 FILE_NAME = "rag-context.db"
 """The database's name within a data directory."""
@@ -158,7 +158,7 @@ def begin_empty(path: Path) -> IndexSize:
             file.mark.forget()
         file.writer().close()
     except (OSError, sqlite3.Error) as error:
-        raise translated(error, file) from error
+        raise translated(error, file.path) from error
     return lost
 
 

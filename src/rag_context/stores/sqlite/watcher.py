@@ -9,8 +9,7 @@ from contextlib import suppress
 
 from rag_context.errors import BackendError, BackendUnavailableError
 from rag_context.stores.sqlite.connections import DatabaseFile
-from rag_context.stores.sqlite.faults import COMPONENT, is_fault
-from rag_context.stores.sqlite.workers import translated
+from rag_context.stores.sqlite.faults import COMPONENT, is_fault, translated
 
 INTERVAL_S = 0.25
 LONGEST_INTERVAL_S = 4.0
@@ -99,7 +98,7 @@ class Watcher:
             return error
         except Exception as error:  # noqa: BLE001  (a thread's edge: the error belongs to those who wait)
             self._reader.close()
-            return translated(error, self._file) if is_fault(error) else error
+            return translated(error, self._file.path) if is_fault(error) else error
         self._reader.release()
         return None
 

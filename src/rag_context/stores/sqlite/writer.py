@@ -17,9 +17,15 @@ from typing import Any, TypeVar
 
 from rag_context.errors import BackendError, BackendTimeoutError, BackendUnavailableError
 from rag_context.stores.sqlite.connections import DatabaseFile
-from rag_context.stores.sqlite.faults import COMPONENT, breaks_connection, is_access_fault, is_busy, is_fault
+from rag_context.stores.sqlite.faults import (
+    COMPONENT,
+    breaks_connection,
+    is_access_fault,
+    is_busy,
+    is_fault,
+    translated,
+)
 from rag_context.stores.sqlite.mark import IndexSize
-from rag_context.stores.sqlite.workers import translated
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], Any]
@@ -140,7 +146,7 @@ class Writer:
                 for request in batch:
                     self._commit([request])
                 return
-            ours = translated(error, self._file) if is_fault(error) else error
+            ours = translated(error, self._file.path) if is_fault(error) else error
             if isinstance(ours, BackendUnavailableError) and not isinstance(ours, BackendTimeoutError):
                 self.refused = ours
             for request in batch:
@@ -158,7 +164,7 @@ class Writer:
             if not connection.in_transaction or (isinstance(error, sqlite3.Error) and is_access_fault(error)):
                 raise  # the same failure affects all requests, and the connection may be its cause
             connection.execute("ROLLBACK TO request")
-            request.error = translated(error, self._file) if is_fault(error) else error
+            request.error = translated(error, self._file.path) if is_fault(error) else error
         connection.execute("RELEASE request")
 
     def _begin(self, connection: sqlite3.Connection) -> None:

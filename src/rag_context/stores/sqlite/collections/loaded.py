@@ -18,8 +18,8 @@ from rag_context.stores.sqlite.blocks import Blocks
 from rag_context.stores.sqlite.collections.columns import FieldColumn
 from rag_context.stores.sqlite.collections.keywords import KeywordIndex
 from rag_context.stores.sqlite.collections.view import CollectionView, IdOrder
+from rag_context.stores.sqlite.database import ReadWriteLock
 from rag_context.stores.sqlite.faults import COMPONENT
-from rag_context.stores.sqlite.workers import ReadWriteLock
 from rag_context.where import value_at
 
 AT_ONCE = 4096

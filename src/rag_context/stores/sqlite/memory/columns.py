@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rag_context.domain.search import Filter
 from rag_context.domain.times import microseconds
 from rag_context.stores.sqlite.blocks import Rows
-from rag_context.stores.sqlite.filters import tenant_values
+from rag_context.stores.sqlite.passages import tenant_values
 
 logger = logging.getLogger(__name__)
 

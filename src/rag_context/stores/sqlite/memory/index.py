@@ -20,10 +20,10 @@ from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, 
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError
 from rag_context.stores.sqlite.blocks import Blocks, Rows, best
+from rag_context.stores.sqlite.database import ReadWriteLock
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.memory.columns import DocumentColumns, Mask, StoredDocument, turns_around
 from rag_context.stores.sqlite.memory.terms import KeywordScores, Postings, QueryTerms, Statistics, score
-from rag_context.stores.sqlite.workers import ReadWriteLock
 
 _STATES = itertools.count()
 
