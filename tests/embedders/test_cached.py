@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
-from rag_context.embedders.cached import CachedEmbedder
+from rag_context.embedders.model_vectors import CachedEmbedder
 from rag_context.embedders.onnx import OnnxEmbedder
 from rag_context.errors import BackendStartingError, BackendUnavailableError
 from rag_context.ports.models import Embedder, Tokenizer

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rag_context.domain.vectors import Matrix
-from rag_context.embedders.fingerprint import Checker, checked
+from rag_context.embedders.model_vectors import Checker, checked
 from rag_context.errors import BackendDataError
 
 

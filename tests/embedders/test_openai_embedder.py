@@ -6,7 +6,7 @@ import logging
 import numpy as np
 import pytest
 
-from rag_context.embedders.fingerprint import PROBE
+from rag_context.embedders.model_vectors import PROBE
 from rag_context.embedders.openai_embedder import OpenAIEmbedder, SingleFlight
 from rag_context.errors import BackendStartingError, BackendUnavailableError, ConfigurationError
 from rag_context.ports.models import Embedder

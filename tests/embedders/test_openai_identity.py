@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rag_context.domain.vectors import Vector
-from rag_context.embedders.fingerprint import PROBE, fingerprint, same_model
+from rag_context.embedders.model_vectors import PROBE, fingerprint, same_model
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendUnavailableError
 from rag_context.service.index_model import BoundEmbedder
 from rag_context.stores.sqlite import SqliteStore, open_database

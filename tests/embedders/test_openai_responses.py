@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rag_context.embedders.fingerprint import PROBE
+from rag_context.embedders.model_vectors import PROBE
 from rag_context.embedders.openai_api import EmbeddingApi, retry_after
 from rag_context.errors import (
     BackendDataError,

@@ -11,7 +11,7 @@ import numpy as np
 
 from rag_context.domain.documents import Json
 from rag_context.domain.vectors import EmbeddingModel, Matrix
-from rag_context.embedders.fingerprint import same_model
+from rag_context.embedders.model_vectors import same_model
 from rag_context.errors import ConflictError, FieldError, InvalidInputError
 from rag_context.ports.provider import Collection
 

@@ -24,7 +24,7 @@ from pydantic_core import from_json
 from rag_context._version import __version__
 from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Matrix
-from rag_context.embedders.fingerprint import PROBE
+from rag_context.embedders.model_vectors import PROBE
 from rag_context.errors import (
     BackendDataError,
     BackendError,

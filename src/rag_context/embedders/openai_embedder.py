@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
-from rag_context.embedders.fingerprint import PROBE, SAME_COSINE, Checker, fingerprint
+from rag_context.embedders.model_vectors import PROBE, SAME_COSINE, Checker, fingerprint
 from rag_context.embedders.onnx_model import BUNDLED, ModelTokenizer
 from rag_context.embedders.openai_api import EmbeddingApi, EncodingFormat, InputTooLongError
 from rag_context.embedders.profiles import profile

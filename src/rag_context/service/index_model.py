@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild, Vector
-from rag_context.embedders.fingerprint import same_model
+from rag_context.embedders.model_vectors import same_model
 from rag_context.errors import (
     BackendDataError,
     BackendError,

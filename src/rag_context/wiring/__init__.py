@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from rag_context.collections.connections import TextEmbedder
-from rag_context.embedders.cached import CachedEmbedder
+from rag_context.embedders.model_vectors import CachedEmbedder
 from rag_context.errors import ConfigurationError
 from rag_context.ingest.indexer import Indexer, IndexingPolicy, RedactionMode
 from rag_context.ingest.reuse import StoredVectors

@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 from rag_context.collections.collections import Collections
 from rag_context.collections.connections import DEFAULT, Connection, Connections, Opener, TextEmbedder, closing
 from rag_context.collections.registry import ProviderKind, ProviderRegistry, Registered
-from rag_context.embedders.cached import CachedEmbedder
+from rag_context.embedders.model_vectors import CachedEmbedder
 from rag_context.errors import ConfigurationError, InvalidInputError
 from rag_context.ports.provider import Capabilities, Provider
 from rag_context.resilience.admission import Admissions

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from rag_context.domain.vectors import EmbeddingModel
-from rag_context.embedders.fingerprint import same_model
+from rag_context.embedders.model_vectors import same_model
 from rag_context.embedders.onnx import BUNDLED, OnnxEmbedder
 from rag_context.errors import BackendError, IndexMismatchError
 from rag_context.ports.models import Embedder

@@ -1,0 +1,195 @@
+"""The vectors of any embedding model: checked, cached for recent queries, and compared to tell two models apart.
+
+Where there is no file to hash, a model is identified by its vector of a probe text. The same model returns a slightly
+different one on another machine, in another build, in another batch. So a fingerprint carries a sketch of the vector,
+and two fingerprints are compared by the angle between their sketches, never letter by letter. The sketch is the
+vector's product with random signs (Achlioptas, "Database-friendly random projections", 2003): 64 numbers, whose angles
+are those of the vectors themselves within some tenths.
+"""
+
+import base64
+import hashlib
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+from cachetools import LRUCache
+from numpy.typing import NDArray
+
+from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
+from rag_context.errors import BackendDataError
+from rag_context.ports.models import Embedder, Tokenizer
+from rag_context.resilience.shared_cache import SecondLevel
+
+logger = logging.getLogger(__name__)
+
+
+PROBE = "The quick brown fox of Zürich jumps over 12 lazy dogs."
+"""The text that every model embeds; the fingerprints of all indexes depend on it, so it never changes."""
+
+SAME_COSINE = 0.999
+"""Least cosine of two vectors of one model. Float noise leaves 1e-5 to 1, another quantisation takes 1e-2 away."""
+
+_NUMBERS = 64
+_DIGITS = 12
+
+
+def fingerprint(vector: Vector) -> str:
+    """The fingerprint of the model whose vector of `PROBE` is this, `(dim,) float32`."""
+    sketch = (_signs(len(vector)) @ vector.astype(np.float64) / np.sqrt(_NUMBERS)).astype("<f2").tobytes()
+    return f"{hashlib.sha256(sketch).hexdigest()[:_DIGITS]}:{base64.b64encode(sketch).decode()}"
+
+
+def same_model(one: str, other: str) -> bool:
+    """Whether two fingerprints are of one model: equal, or sketches of nearly the same vector."""
+    if one == other:
+        return True
+    first, second = _sketch(one), _sketch(other)
+    if first is None or second is None:
+        return False
+    return bool(first @ second >= SAME_COSINE * np.linalg.norm(first) * np.linalg.norm(second))
+
+
+def _signs(dimension: int) -> NDArray[np.int8]:
+    """`(64, dimension)` of 1 and -1, the same on every machine."""
+    count = _NUMBERS * dimension
+    bits = np.unpackbits(np.frombuffer(hashlib.shake_256(b"rag-context").digest(count // 8), np.uint8))
+    signs: NDArray[np.int8] = bits.reshape(_NUMBERS, dimension).astype(np.int8) * 2 - 1
+    return signs
+
+
+def _sketch(text: str) -> NDArray[np.float64] | None:
+    """The sketch in a fingerprint; None for the fingerprint of a file."""
+    _, colon, encoded = text.partition(":")
+    try:
+        numbers = np.frombuffer(base64.b64decode(encoded, validate=True), "<f2").astype(np.float64)
+    except ValueError:
+        return None
+    return numbers if colon and len(numbers) == _NUMBERS else None
+
+
+COMPONENT = "embedder"
+NORMS = (0.9, 1.1)
+"""Norms that count as 1; others are normalised."""
+
+
+def checked(vectors: Matrix, dimension: int) -> Matrix:
+    """Return `(n, dimension) float32` with every norm in `NORMS`: the array itself where nothing had to change.
+
+    Raises:
+        BackendDataError: The dimension is another, a value is not finite, or a vector is zero.
+    """
+    if vectors.ndim != 2 or vectors.shape[1] != dimension:
+        raise BackendDataError(
+            COMPONENT,
+            f"the model returned vectors of shape {vectors.shape}, expected (n, {dimension}): "
+            "another model is running than the configured one",
+        )
+    # In float64, where the square of no float32 overflows or vanishes.
+    norms = np.linalg.norm(vectors.astype(np.float64), axis=1)
+    if not np.isfinite(norms).all():
+        row = int(np.flatnonzero(~np.isfinite(norms))[0])
+        raise BackendDataError(COMPONENT, f"vector {row} of {len(vectors)} holds values that are not finite")
+    if not norms.all():
+        row = int(np.flatnonzero(norms == 0)[0])
+        raise BackendDataError(COMPONENT, f"vector {row} of {len(vectors)} is zero")
+    low, high = NORMS
+    if ((norms >= low) & (norms <= high)).all():
+        return vectors
+    normalised: Matrix = (vectors / norms[:, None]).astype(np.float32)
+    return normalised
+
+
+class Checker:
+    """Checks the vectors of one embedder and logs once when it has to normalise them."""
+
+    def __init__(self) -> None:
+        self._warned = False
+
+    def __call__(self, vectors: Matrix, dimension: int) -> Matrix:
+        """Check as `checked` does, with its errors."""
+        result = checked(vectors, dimension)
+        if result is not vectors and not self._warned:
+            self._warned = True
+            logger.warning("the embedding model returns vectors that are not of norm 1; they are normalised")
+        return result
+
+
+DEFAULT_SIZE = 1000
+"""Queries remembered; 1.5 MB of vectors at 384 dimensions."""
+
+SHARED_TTL_S = 7 * 86400.0
+"""How long the shared level keeps a vector; the same text always has the same one."""
+
+
+class CachedEmbedder:
+    """Fits `ports.Embedder` around another. Documents and errors are not cached."""
+
+    def __init__(self, inner: Embedder, *, size: int = DEFAULT_SIZE, shared: SecondLevel | None = None) -> None:
+        """Take the embedder that does the work, and a second cache level that other processes share."""
+        self._inner = inner
+        self._vectors: LRUCache[bytes, Vector] = LRUCache(maxsize=size)
+        self._shared = shared
+        self.hits = 0
+        """Vectors found in either level."""
+
+        self.misses = 0
+        """Vectors found in neither."""
+
+    @property
+    def model(self) -> EmbeddingModel:
+        """The inner embedder's model, with its errors."""
+        return self._inner.model
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The inner embedder's tokenizer."""
+        return self._inner.tokenizer
+
+    async def embed_query(self, text: str) -> Vector:
+        """The vector of one query, cached: `(dim,) float32`, read-only. Raises what the inner embedder raises."""
+        model = self._inner.model
+        # The model is part of the key: after a change of models an old vector must not answer.
+        key = _key(model, text)
+        known: Vector | None = self._vectors.get(key)
+        if known is not None:
+            self.hits += 1
+            return known
+        if self._shared is not None:
+            known = _vector(await self._shared.get(_shared_key(key)), model.dimension)
+        if known is not None:
+            self.hits += 1
+            self._vectors[key] = known
+            return known
+        self.misses += 1
+        vector = (await self._inner.embed_query(text)).copy()
+        vector.setflags(write=False)
+        self._vectors[key] = vector
+        if self._shared is not None:
+            self._shared.put(_shared_key(key), vector.astype("<f4").tobytes, SHARED_TTL_S)
+        return vector
+
+    async def embed_documents(self, texts: Sequence[str]) -> Matrix:
+        """Embed passages with the inner embedder; one row per text."""
+        return await self._inner.embed_documents(texts)
+
+    async def ping(self) -> str:
+        """Ping the inner embedder, without the cache."""
+        return await self._inner.ping()
+
+
+def _key(model: EmbeddingModel, text: str) -> bytes:
+    """SHA-256 of what decides a query's vector: model, prefix and text, each ended so that none runs into the next."""
+    parts = (model.fingerprint, model.query_prefix, text)
+    return hashlib.sha256(b"".join(part.encode("utf-8", "surrogatepass") + b"\0" for part in parts)).digest()
+
+
+def _shared_key(key: bytes) -> str:
+    return f"vector:{key.hex()}"
+
+
+def _vector(value: bytes | None, dimension: int) -> Vector | None:
+    """The vector as it was stored, read-only; None if the bytes are not a vector of this dimension."""
+    if value is None or len(value) != 4 * dimension:
+        return None
+    return np.frombuffer(value, dtype="<f4").astype(np.float32, copy=False)
