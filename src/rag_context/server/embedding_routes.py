@@ -92,7 +92,7 @@ def _check_name(asked: str, name: str) -> None:
 
 def _written(request: EmbeddingsRequest, vectors: Matrix, name: str, tokenizer: Tokenizer) -> bytes:
     write = _base64 if request.encoding_format == "base64" else _numbers
-    tokens = sum(len(tokenizer.offsets(text)) for text in request.input)
+    tokens = sum(tokenizer.count(request.input))
     response = EmbeddingsResponse.model_construct(
         data=[Embedding.model_construct(index=i, embedding=write(vector)) for i, vector in enumerate(vectors)],
         model=name,

@@ -110,8 +110,7 @@ def within_token_budget(response: SearchResponse, max_tokens: int, tokenizer: To
     The context around a passage is kept if it fits what is left after all passages, the best result's first.
     """
     left, kept = max_tokens, 0
-    for result in response.results:
-        size = len(tokenizer.offsets(result.content))
+    for size in tokenizer.count([result.content for result in response.results]):
         if size > left:
             break
         left -= size
@@ -127,7 +126,7 @@ def within_token_budget(response: SearchResponse, max_tokens: int, tokenizer: To
 def _tokens_around(result: SearchResult, tokenizer: Tokenizer) -> int:
     context = result.context
     texts = (context.before, context.after) if context is not None else ()
-    return sum(len(tokenizer.offsets(text)) for text in texts if text)
+    return sum(tokenizer.count([text for text in texts if text]))
 
 
 def _leg(leg: RetrieverReport, *, cached: bool) -> LegReport:
