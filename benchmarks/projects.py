@@ -100,7 +100,7 @@ async def _asked_both(without: ProjectService, beside: ProjectService) -> tuple[
         question = RagQueryRequest(query=writer.question())
         for projects, taken in zip((without, beside), times, strict=True):
             started = time.perf_counter()
-            answer = await projects.query(question, caller=_CALLER, request_id="benchmark")
+            answer = await projects.questions.query(question, caller=_CALLER, request_id="benchmark")
             if number >= WARM_UP:
                 taken.append((time.perf_counter() - started) * 1000.0)
             assert 0 < answer.token_count <= MOST_TOKENS
@@ -120,7 +120,9 @@ async def _edit(projects: ProjectService, path: Path) -> float:
     started = time.perf_counter()
     _append(path, f"\n\nThe new word is {word}.\n")
     while True:
-        found = await projects.search(SemanticSearchRequest(query=word), caller=_CALLER, request_id="benchmark")
+        found = await projects.questions.search(
+            SemanticSearchRequest(query=word), caller=_CALLER, request_id="benchmark"
+        )
         if any(result.path == path.name for result in found.results):
             return time.perf_counter() - started
         assert time.perf_counter() - started < TIMEOUT_S
@@ -143,7 +145,7 @@ async def _asked(service: Service, projects: ProjectService, project: str, path_
         plain.append((time.perf_counter() - started) * 1000.0)
         question = RagQueryRequest(query=writer.question())
         started = time.perf_counter()
-        await projects.query(question, caller=_CALLER, request_id="benchmark")
+        await projects.questions.query(question, caller=_CALLER, request_id="benchmark")
         context.append((time.perf_counter() - started) * 1000.0)
     return statistics.median(plain), statistics.median(context)
 

@@ -150,7 +150,9 @@ async def _kinds(service: Service, folder: Path) -> dict[str, Callable[[int], Aw
         await service.index(request, request_id="r")
 
     async def project(number: int) -> None:
-        await projects.query(RagQueryRequest(query=f"When does pump {number} restart?"), caller=CALLER, request_id="r")
+        await projects.questions.query(
+            RagQueryRequest(query=f"When does pump {number} restart?"), caller=CALLER, request_id="r"
+        )
 
     async def collection(number: int) -> None:
         await collections.query("measure", QueryRequest(text=f"pump {number}"), connection="default")

@@ -47,10 +47,10 @@ async def visited(projects: ProjectService, config: Path) -> tuple[ActivateProje
     promotion = UpdatePromotionLevelRequest(document_path="tools/driver.md", promotion_level="important")
     await projects.update_promotion_level(promotion, caller=ME)
     important = SemanticSearchRequest(query="database", min_relevance_score=0.0, promotion_levels=["important"])
-    found = await projects.search(important, caller=ME, request_id="r")
+    found = await projects.questions.search(important, caller=ME, request_id="r")
     assert [result.path for result in found.results] == ["tools/driver.md"]
     question = RagQueryRequest(query="Why do database connections run out?", doc_types=["problem"])
-    answer = await projects.query(question, caller=ME, request_id="r")
+    answer = await projects.questions.query(question, caller=ME, request_id="r")
     deleted = await projects.delete_documents(DeleteDocumentsRequest(project_name="shop"), caller=ME)
     assert (deleted.deleted_count, deleted.status) == (4, "deleted")
     return activated, answer

@@ -349,13 +349,13 @@ async def _ranked_paths(
         per_document=CHUNKS_PER_DOCUMENT,
     )
     answer = await service.rank(query)
-    listed = await projects.search(
+    listed = await projects.questions.search(
         read_fields(SemanticSearchRequest, {"query": question, "limit": FIRST, "min_relevance_score": 0.0}),
         caller=_CALLER,
         request_id=_NAME,
     )
     fields = {"query": question, "max_sources": FIRST, "min_relevance_score": 0.0, "link_depth": 0}
-    context = await projects.query(read_fields(RagQueryRequest, fields), caller=_CALLER, request_id=_NAME)
+    context = await projects.questions.query(read_fields(RagQueryRequest, fields), caller=_CALLER, request_id=_NAME)
     for level in (answer.level, Level(listed.fallback_level), Level(context.fallback_level)):
         if level is not Level.PRIMARY:
             raise BackendUnavailableError("search", f"A question was answered at level {level}")

@@ -5,8 +5,9 @@ Links are followed from document to document, breadth first, and each document i
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import PurePosixPath
 
@@ -14,16 +15,20 @@ from cachetools import LRUCache
 
 from rag_context.domain.documents import Cursor, Listing, Tenant
 from rag_context.domain.search import Filter
+from rag_context.errors import FieldError
 from rag_context.ports.reading import DocumentStore
 from rag_context.projects.front_matter import read_front_matter
 from rag_context.projects.links import link_candidates, links, reference_candidates, spellings, wiki_name
 from rag_context.projects.project_documents import project_document, text_digest
-from rag_context.projects.records import ProjectDocument, PromotionLevel
+from rag_context.projects.records import DocumentNotFoundError, ProjectDocument, PromotionLevel
 
 PAGE = 500
 MAX_DOCUMENTS = 1_000_000
 FEW = 20
 """Up to so many changed documents are read one by one; for more of them, the whole list is read."""
+
+SIMILAR = 3
+"""Paths that an error suggests for one that does not exist."""
 
 REMEMBERED_TENANTS = 64
 REMEMBERED_LINKS = 200_000
@@ -90,6 +95,23 @@ class DocumentList:
     def by_path(self, path: str) -> ProjectDocument | None:
         """The document at a path relative to the docs folder (POSIX)."""
         return self._by_path.get(path)
+
+    def named(self, requested: str) -> ProjectDocument:
+        """The document with a path: relative to the docs folder, relative to the repository's root, or absolute.
+
+        Raises:
+            DocumentNotFoundError: there is no such document; the message names the most similar paths.
+        """
+        folder = self.documents[0].docs_folder if self.documents else ""
+        for path in (spelt for candidate in _requested(requested, folder) for spelt in spellings(candidate)):
+            if (document := self.by_path(path)) is not None:
+                return document
+        paths = [document.path for document in self.documents]
+        same_name = [path for path in paths if PurePosixPath(path).name == PurePosixPath(requested).name]
+        near = (same_name or get_close_matches(requested, paths, SIMILAR))[:SIMILAR]
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        message = f"The project has no document {requested!r}{hint}"
+        raise DocumentNotFoundError(message, [FieldError("path", "No such document")])
 
     def by_id(self, document_id: str) -> ProjectDocument | None:
         """The document with this id, or None."""
@@ -302,6 +324,16 @@ async def follow(
 def _entries(page: Sequence[Listing], hashes: Mapping[str, str]) -> dict[str, _Entry]:
     """The entries of a page; a document that came or changed after the hashes were read is left to the next call."""
     return {each.id: _Entry(hashes[each.id], project_document(each)) for each in page if each.id in hashes}
+
+
+def _requested(path: str, folder: str) -> Iterator[str]:
+    path = path.replace("\\", "/").strip()
+    if folder and path.startswith(f"{folder}/"):
+        path = path.removeprefix(f"{folder}/")
+    name = PurePosixPath(folder).name
+    yield from reference_candidates(path, "", name)
+    if name and path.startswith(f"{name}/"):
+        yield from reference_candidates(path.removeprefix(f"{name}/"), "", name)
 
 
 def _links_of(content: str) -> tuple[str, ...]:

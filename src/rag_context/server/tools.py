@@ -225,6 +225,7 @@ def memory_work(service: Service) -> WorkByName:
 
 def project_work(service: ProjectService) -> WorkByName:
     """What does the operations of project documents."""
+    questions = service.questions
     return dict(
         (
             does(
@@ -235,11 +236,11 @@ def project_work(service: ProjectService) -> WorkByName:
             ),
             does(
                 projects.RAG_QUERY,
-                lambda request, call: service.query(request, caller=call.caller, request_id=call.request_id),
+                lambda request, call: questions.query(request, caller=call.caller, request_id=call.request_id),
             ),
             does(
                 projects.SEMANTIC_SEARCH,
-                lambda request, call: service.search(request, caller=call.caller, request_id=call.request_id),
+                lambda request, call: questions.search(request, caller=call.caller, request_id=call.request_id),
             ),
             does(projects.READ_DOCUMENT, lambda request, call: service.read(request, caller=call.caller)),
             does(projects.INDEX_DOCUMENT, lambda request, call: service.index_document(request, caller=call.caller)),
@@ -254,11 +255,13 @@ def project_work(service: ProjectService) -> WorkByName:
             does(projects.LIST_PROJECTS, lambda _request, _call: service.list_projects()),
             does(
                 projects.SEARCH_EXTERNAL_DOCS,
-                lambda request, call: service.search_external(request, caller=call.caller, request_id=call.request_id),
+                lambda request, call: questions.search_external(
+                    request, caller=call.caller, request_id=call.request_id
+                ),
             ),
             does(
                 projects.RAG_QUERY_EXTERNAL,
-                lambda request, call: service.query_external(request, caller=call.caller, request_id=call.request_id),
+                lambda request, call: questions.query_external(request, caller=call.caller, request_id=call.request_id),
             ),
         )
     )

@@ -1,40 +1,30 @@
-"""The requests of the project tools: resolves the project of a request, runs its search, relays its progress.
+"""Which project a request is about, and what responses say of that project and of how far its files are indexed.
 
 The project is the one that the request names, else the one that the caller has activated.
 """
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, cast
 
 from rag_context.api.projects import DeleteDocumentsRequest
 from rag_context.domain.documents import Tenant
-from rag_context.domain.reports import QUERY_CHARS, SearchRecord
 from rag_context.errors import FieldError, InvalidInputError
-from rag_context.ports.models import ChatModel
 from rag_context.projects.activation import Projects
 from rag_context.projects.callers import CallerId
-from rag_context.projects.chat_answers import Written, write_answer
 from rag_context.projects.config import QUERY_DEFAULTS, SEARCH_DEFAULTS
 from rag_context.projects.project_documents import built_in_doc_types
+from rag_context.projects.project_following import FollowState
 from rag_context.projects.project_opening import Activation
 from rag_context.projects.records import (
     DocTypeInfo,
     ExternalDocsNotConfiguredError,
-    Label,
+    ProjectDocument,
     ProjectNotActivatedError,
+    PromotionLevel,
     RetrievalOptions,
 )
-from rag_context.projects.retrieval import RetrievalDependencies, RetrievalService
-from rag_context.resilience.admission import Admissions
-from rag_context.service.project_mappers import labelled, linked_doc, source, tenant_fields
-
-OnProgress = Callable[[int, int], Awaitable[None]]
-"""Called with how much is done, and of how much."""
+from rag_context.projects.sync import FileOutcome, SyncReport
 
 
 class ProjectRequest(Protocol):
@@ -148,6 +138,10 @@ class ProjectResolver:
             await tenants.named(name, branch, path_hash)  # raises NotFoundError with the names that exist
         return hashes[0] or None
 
+    def behind(self, tenant: Tenant) -> list[str]:
+        """Warnings that say why the index may be older than the files of a project."""
+        return catching_up(self._projects.state(tenant), self._projects.resuming.get(tenant))
+
     def _own(self, handle: str | None, caller: CallerId) -> list[Activation]:
         """The activations of the caller, each as the process follows the project now."""
         found = self._projects.activations.of(caller, handle)
@@ -197,137 +191,60 @@ def _matches(tenant: Tenant, request: ProjectRequest) -> bool:
     )
 
 
-AGENT = "project tools"
+LevelName = Literal["standard", "important", "critical"]
 
 
-RecordSearch: TypeAlias = Callable[[SearchRecord, Label, Collection[str]], None]
-"""Records a search for the statistics, with the ids of the documents that it returned."""
+def level_name(level: PromotionLevel) -> LevelName:
+    """The name of a promotion level on the wire."""
+    return cast("LevelName", level.label)
 
 
-class ProjectSearch:
-    """Searches the documents of one tenant at a time; the results are the fields of a response.
+def tenant_fields(tenant: Tenant) -> dict[str, Any]:
+    """The fields of a response that name its project."""
+    return {"project_name": tenant.project, "branch_name": tenant.branch, "path_hash": tenant.path_hash}
+
+
+def catching_up(state: FollowState | None, resuming: str | None = None) -> list[str]:
+    """Warnings that say why the index may be older than the files.
 
     Args:
-        retrieval: the dependencies of a retrieval.
-        chat: writes answers; None: contexts without an answer.
-        record_search: called after every search.
-        admissions: bounds the number of searches at once.
-        clock: monotonic seconds.
-        now: the wall clock.
+        state: the progress of the first indexing, and problems; None if the files are not followed.
+        resuming: why a project is not followed again yet after a restart; None if it is.
     """
-
-    def __init__(
-        self,
-        retrieval: RetrievalDependencies,
-        chat: ChatModel | None,
-        record_search: RecordSearch,
-        admissions: Admissions,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        self._retrieval = retrieval
-        self._chat = chat
-        self._record_search = record_search
-        self._admissions = admissions
-        self._clock = clock
-        self._now = now
-
-    async def context(
-        self, query: str, tenant: Tenant, options: RetrievalOptions, request_id: str, behind: Sequence[str]
-    ) -> dict[str, Any]:
-        """One text of the documents that answer a question, and an answer if there is a chat model.
-
-        Args:
-            query: the question.
-            tenant: whose documents are searched.
-            options: bounds and thresholds.
-            request_id: id of the request, for the response and the record.
-            behind: why the index may be older than the files.
-        """
-        started = self._clock()
-        async with self._admissions.searches.admitted():
-            context = await RetrievalService(self._retrieval, tenant).assemble_context(query, options)
-        latency_ms = (self._clock() - started) * 1000.0
-        ids = [document.document_id for document in context.all_sources]
-        self._record(query, context.label, ids, request_id, latency_ms)
-        written: Written = await write_answer(query, context, self._chat)
-        return {
-            **tenant_fields(tenant),
-            **labelled(context.label, request_id, latency_ms, behind),
-            "answer": written.answer,
-            "answer_note": " ".join(f"{remark}." for remark in written.remarks) or None,
-            "citations": list(written.citations),
-            "context": context.formatted_context,
-            "sources": [source(document) for document in context.relevant_documents],
-            "linked_docs": [linked_doc(document) for document in context.linked_documents],
-            "critical_docs": [source(document) for document in context.critical_documents],
-            "omitted": len(context.omitted),
-            "omitted_docs": list(context.omitted),
-            "total_matches": context.total_matches,
-            "char_count": context.total_char_count,
-            "token_count": context.tokens,
-        }
-
-    async def documents(
-        self, query: str, tenant: Tenant, options: RetrievalOptions, request_id: str, behind: Sequence[str]
-    ) -> dict[str, Any]:
-        """The documents that answer a question, without their texts. The arguments are those of `context`."""
-        started = self._clock()
-        async with self._admissions.searches.admitted():
-            found = await RetrievalService(self._retrieval, tenant).list_relevant_documents(query, options)
-        latency_ms = (self._clock() - started) * 1000.0
-        ids = [document.document_id for document in found.documents]
-        self._record(query, found.label, ids, request_id, latency_ms)
-        return {
-            **tenant_fields(tenant),
-            **labelled(found.label, request_id, latency_ms, behind),
-            "results": [source(document) for document in found.documents],
-            "total_matches": found.total_matches,
-        }
-
-    def _record(self, query: str, label: Label, document_ids: list[str], request_id: str, latency_ms: float) -> None:
-        stage_ms = {name: leg.latency_ms for name, leg in label.legs.items()}
-        record = SearchRecord(
-            timestamp=self._now(),
-            request_id=request_id,
-            query=query[:QUERY_CHARS],
-            results_count=len(document_ids),
-            latency_ms=latency_ms,
-            embedding_latency_ms=stage_ms.get("embedding"),
-            vector_latency_ms=stage_ms.get("vector"),
-            text_latency_ms=stage_ms.get("text"),
-            level=int(label.level),
-            cache_hit=False,
-            agent=AGENT,
+    warnings = [f"The project's documents may be older than its files: {resuming}"] if resuming is not None else []
+    if state is None:
+        return warnings
+    if not state.complete:
+        progress = state.progress
+        files = (
+            f"{progress.done} of {progress.total} files so far" if progress is not None else "the files are being read"
         )
-        self._record_search(record, label, document_ids)
+        warnings.append(f"Still indexing ({files}); answers use the documents that are indexed so far")
+    if state.problem is not None:
+        warnings.append(f"The project cannot be followed as it is configured now: {state.problem}")
+    return warnings
 
 
-@asynccontextmanager
-async def relayed(listener: OnProgress) -> AsyncIterator[Callable[[int, int], None]]:
-    """Yields a function that reports progress without waiting; the listener is awaited with the newest report.
+_NOT_INDEXED = (FileOutcome.REJECTED, FileOutcome.DEFERRED)
 
-    An error of the listener ends the reports, not the work.
-    """
-    # Progress comes faster than a slow client takes it: only the newest report is kept.
-    latest: list[tuple[int, int]] = []
-    has_news = asyncio.Event()
 
-    async def relay() -> None:
-        while True:
-            await has_news.wait()
-            has_news.clear()
-            await listener(*latest[-1])
-            del latest[:-1]
+def following_warnings(
+    activation: Activation, state: FollowState | None, documents: Sequence[ProjectDocument]
+) -> list[str]:
+    """Warnings about a project: its configuration, the progress of its first indexing, and its files."""
+    config = activation.config
+    warnings = [*config.warnings, *catching_up(state)]
+    if state is not None and state.first is not None:
+        warnings += _not_indexed(state.first, "docs folder", config.docs_path)
+    if state is not None and state.first_external is not None and config.external is not None:
+        warnings += _not_indexed(state.first_external, "external documents", config.external.path)
+    return warnings + [f"{each.path}: {warning}" for each in documents for warning in each.warnings]
 
-    def note(done: int, total: int) -> None:
-        latest.append((done, total))
-        has_news.set()
 
-    task = asyncio.create_task(relay(), name="progress")
-    try:
-        yield note
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
+def _not_indexed(report: SyncReport, what: str, folder: str) -> list[str]:
+    """The files that were not indexed, with the reasons; `what` and `folder` describe the folder itself."""
+    return [
+        f"{what} {folder!r}: {each.reason}" if each.path == "." else f"{each.path}: {each.reason}"
+        for each in report.receipts
+        if each.reason and each.outcome in _NOT_INDEXED
+    ]

@@ -2,56 +2,45 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
-from rag_context.api import project_queries
 from rag_context.api import projects as wire
-from rag_context.domain.documents import Tenant
+from rag_context.api.projects import DocType, ListedProject, TypeCount
+from rag_context.domain.documents import ProjectRecord, Tenant
 from rag_context.domain.search import Filter
-from rag_context.errors import BackendError, FieldError, InvalidInputError
+from rag_context.domain.times import utc_now
+from rag_context.errors import FieldError, InvalidInputError
 from rag_context.ports.models import ChatModel
 from rag_context.projects.activation import Projects
 from rag_context.projects.callers import CallerId
-from rag_context.projects.housekeeping import DEFAULT_RULES, Housekeeping, Rules, why_gone
+from rag_context.projects.housekeeping import DEFAULT_RULES, Housekeeping, Rules, removal_time, why_gone
 from rag_context.projects.project_opening import Activation
 from rag_context.projects.records import (
     DEFAULT_DOC_TYPE,
-    CriticalInclusion,
+    DocTypeInfo,
     DocumentNotFoundError,
-    InvalidDocTypeError,
     PromotionLevel,
 )
 from rag_context.projects.retrieval import RetrievalDependencies, RetrievalService
 from rag_context.resilience.admission import Admissions
-from rag_context.service.project_mappers import (
-    StoredProject,
-    catching_up,
-    doc_types,
-    following_warnings,
-    level_name,
-    limited,
-    lines_of,
-    listed_project,
-    named_document,
-    tenant_fields,
-    type_counts,
-)
+from rag_context.service.project_questions import ProjectQuestions, RecordSearch
 from rag_context.service.project_requests import (
-    OnProgress,
     ProjectRequest,
     ProjectResolver,
-    ProjectSearch,
-    RecordSearch,
-    ResolvedProject,
-    external,
     followed,
-    relayed,
+    following_warnings,
+    level_name,
+    tenant_fields,
 )
 
 MAX_COUNTED = 1_000_000
+
+OnProgress = Callable[[int, int], Awaitable[None]]
+"""Called with how much is done, and of how much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +54,9 @@ class ProjectDependencies:
 
 
 class ProjectService:
-    """Every use case of project documents.
+    """The use cases of project documents; `questions` has those that search them.
 
-    All raise `ProjectError`, `InvalidInputError` and `BackendError` only. Searches do not raise `BackendError`: they
-    return what they found, with warnings.
+    All raise `ProjectError`, `InvalidInputError` and `BackendError` only.
 
     Args:
         dependencies: its components.
@@ -85,16 +73,24 @@ class ProjectService:
         admissions: Admissions,
         *,
         clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._projects = dependencies.projects
         self._resolver = ProjectResolver(dependencies.projects)
         self._retrieval = dependencies.retrieval
         self._documents = dependencies.retrieval.documents
         self._document_lists = dependencies.retrieval.document_lists
-        self._search = ProjectSearch(
-            dependencies.retrieval, dependencies.chat, record_search, admissions, clock=clock, now=now
+        self.questions = ProjectQuestions(
+            self._resolver,
+            dependencies.retrieval,
+            dependencies.chat,
+            record_search,
+            admissions,
+            clock=clock,
+            now=now,
         )
+        """The tools that search the documents."""
+
         self._grace = dependencies.rules.grace
         self.housekeeping = Housekeeping(dependencies.projects, dependencies.rules, clock)
         """Background work on projects; a server runs it."""
@@ -137,54 +133,11 @@ class ProjectService:
             warnings=limited(warnings),
         )
 
-    async def query(
-        self, request: project_queries.RagQueryRequest, *, caller: CallerId, request_id: str
-    ) -> project_queries.RagQueryResponse:
-        """A context for a question, and an answer if a chat model is configured."""
-        project = await self._resolver.resolve(request, caller)
-        await self._check_doc_types(request.doc_types, project)
-        options = replace(
-            project.options,
-            **_given(
-                doc_types=_tuple(request.doc_types),
-                max_results=request.max_sources,
-                min_relevance_score=request.min_relevance_score,
-                min_promotion_level=_level(request.min_promotion_level),
-                include_critical=_inclusion(request.include_critical),
-                max_link_depth=request.link_depth,
-                max_tokens=request.max_tokens,
-                include_superseded=request.include_superseded or None,
-            ),
-        )
-        behind = self._behind(project.tenant)
-        fields = await self._search.context(request.query, project.tenant, options, request_id, behind)
-        return project_queries.RagQueryResponse(**fields)
-
-    async def search(
-        self, request: project_queries.SemanticSearchRequest, *, caller: CallerId, request_id: str
-    ) -> project_queries.SemanticSearchResponse:
-        """The documents that answer a question."""
-        project = await self._resolver.resolve(request, caller)
-        await self._check_doc_types(request.doc_types, project)
-        options = replace(
-            project.search_options,
-            **_given(
-                doc_types=_tuple(request.doc_types),
-                max_results=request.limit,
-                min_relevance_score=request.min_relevance_score,
-                promotion_levels=tuple(PromotionLevel.of(level) for level in request.promotion_levels or ()) or None,
-                include_superseded=request.include_superseded or None,
-            ),
-        )
-        behind = self._behind(project.tenant)
-        fields = await self._search.documents(request.query, project.tenant, options, request_id, behind)
-        return project_queries.SemanticSearchResponse(**fields)
-
     async def read(self, request: wire.ReadDocumentRequest, *, caller: CallerId) -> wire.ReadDocumentResponse:
         """Lines of one document."""
         project = await self._resolver.resolve(request, caller)
         document_list = await self._document_lists.of(project.tenant)
-        document = named_document(document_list, request.path)
+        document = document_list.named(request.path)
         stored = await self._documents.get(document.id)
         if stored is None:
             raise DocumentNotFoundError(f"{document.path!r} has just been deleted from the index")
@@ -273,43 +226,8 @@ class ProjectService:
             documents = len(await self._documents.matching(Filter(tenant), MAX_COUNTED))
             is_followed = self._projects.state(tenant) is not None
             project = StoredProject(tenant, record, gone, documents, is_followed=is_followed)
-            listed.append(listed_project(project, self._behind(tenant), self._grace, self._now()))
+            listed.append(listed_project(project, self._resolver.behind(tenant), self._grace, self._now()))
         return wire.ListProjectsResponse(projects=listed)
-
-    async def search_external(
-        self, request: project_queries.SearchExternalDocsRequest, *, caller: CallerId, request_id: str
-    ) -> project_queries.SearchExternalDocsResponse:
-        """The external documents that answer a question."""
-        activation, tenant, path = external(await self._resolver.resolve(request, caller))
-        options = replace(
-            activation.search_options,
-            **_given(max_results=request.limit, min_relevance_score=request.min_relevance_score),
-        )
-        behind = self._behind(activation.tenant)
-        fields = await self._search.documents(request.query, tenant, options, request_id, behind)
-        fields |= tenant_fields(activation.tenant)
-        return project_queries.SearchExternalDocsResponse(**fields, external_docs_path=path)
-
-    async def query_external(
-        self, request: project_queries.RagQueryExternalRequest, *, caller: CallerId, request_id: str
-    ) -> project_queries.RagQueryExternalResponse:
-        """A context of external documents for a question."""
-        activation, tenant, path = external(await self._resolver.resolve(request, caller))
-        options = replace(
-            activation.options,
-            **_given(
-                max_results=request.max_sources,
-                min_relevance_score=request.min_relevance_score,
-                max_link_depth=request.link_depth,
-                max_tokens=request.max_tokens,
-                include_critical=CriticalInclusion.NEVER,
-                min_promotion_level=PromotionLevel.STANDARD,  # external documents cannot be promoted
-            ),
-        )
-        behind = self._behind(activation.tenant)
-        fields = await self._search.context(request.query, tenant, options, request_id, behind)
-        fields |= tenant_fields(activation.tenant)
-        return project_queries.RagQueryExternalResponse(**fields, external_docs_path=path)
 
     async def _files_of(self, request: ProjectRequest, caller: CallerId) -> Activation:
         """The project whose files a request is about, on the branch that is checked out now."""
@@ -319,40 +237,137 @@ class ProjectService:
             raise InvalidInputError(message, [FieldError("branch", message)])
         return activation
 
-    async def _check_doc_types(self, requested: list[str] | None, project: ResolvedProject) -> None:
-        known = {info.name for info in project.doc_types} | {DEFAULT_DOC_TYPE}
-        unknown = [name for name in requested or () if name not in known]
-        if not unknown:
-            return
-        try:
-            known |= (await self._document_lists.of(project.tenant)).counts.keys()
-        except BackendError:
-            return  # the types that documents name cannot be read; a search for an unknown type finds nothing
-        if unknown := [name for name in unknown if name not in known]:
-            message = f"Unknown doc type {unknown[0]!r}; known are {', '.join(sorted(known))}"
-            raise InvalidDocTypeError(message, [FieldError("doc_types", message)])
-
-    def _behind(self, tenant: Tenant) -> list[str]:
-        """Why the index may be older than the files."""
-        return catching_up(self._projects.state(tenant), self._projects.resuming.get(tenant))
-
     async def _is_indexed(self, document_id: str) -> bool:
         stored = await self._documents.stored(document_id)
         return stored is not None and stored.indexed
 
 
-def _given(**values: object) -> Mapping[str, Any]:
-    """The options that a request sets; those of the project apply to the others."""
-    return {name: value for name, value in values.items() if value is not None}
+@asynccontextmanager
+async def relayed(listener: OnProgress) -> AsyncIterator[Callable[[int, int], None]]:
+    """Yields a function that reports progress without waiting; the listener is awaited with the newest report.
+
+    An error of the listener ends the reports, not the work.
+    """
+    # Progress comes faster than a slow client takes it: only the newest report is kept.
+    latest: list[tuple[int, int]] = []
+    has_news = asyncio.Event()
+
+    async def relay() -> None:
+        while True:
+            await has_news.wait()
+            has_news.clear()
+            await listener(*latest[-1])
+            del latest[:-1]
+
+    def note(done: int, total: int) -> None:
+        latest.append((done, total))
+        has_news.set()
+
+    task = asyncio.create_task(relay(), name="progress")
+    try:
+        yield note
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
 
 
-def _tuple(names: list[str] | None) -> tuple[str, ...] | None:
-    return None if names is None else tuple(dict.fromkeys(names))
+def type_counts(infos: Sequence[DocTypeInfo], counts: Mapping[str, int]) -> list[TypeCount]:
+    """The number of documents of each type: first the declared types, then types that only documents name."""
+    declared = [TypeCount(name=info.name, doc_count=counts.get(info.name, 0), custom=info.custom) for info in infos]
+    known = {info.name for info in infos}
+    return declared + [
+        TypeCount(name=name, doc_count=count) for name, count in sorted(counts.items()) if name not in known
+    ]
 
 
-def _level(name: str | None) -> PromotionLevel | None:
-    return None if name is None else PromotionLevel.of(name)
+def doc_types(infos: Sequence[DocTypeInfo], counts: Mapping[str, int]) -> list[DocType]:
+    """The document types with their descriptions, folders, schemas and numbers of documents."""
+    by_name = {info.name: info for info in infos}
+    found = []
+    for counted in type_counts(infos, counts):
+        undeclared = "Documents without a type" if counted.name == DEFAULT_DOC_TYPE else "Not declared in the project"
+        info = by_name.get(counted.name) or DocTypeInfo(counted.name, undeclared, "", {})
+        found.append(
+            DocType(
+                name=info.name,
+                description=info.description,
+                folder=info.folder,
+                schema_=dict(info.schema),
+                doc_count=counted.doc_count,
+                custom=info.custom,
+            )
+        )
+    return found
 
 
-def _inclusion(name: str | None) -> CriticalInclusion | None:
-    return None if name is None else CriticalInclusion(name)
+@dataclass(frozen=True, slots=True)
+class StoredProject:
+    """A stored project; `gone` says why its files no longer exist, None if they exist."""
+
+    tenant: Tenant
+    record: ProjectRecord | None
+    gone: str | None
+    documents: int
+    is_followed: bool
+
+
+def listed_project(stored: StoredProject, behind: Sequence[str], grace: timedelta, now: datetime) -> ListedProject:
+    """An entry of the list of all projects."""
+    record, gone = stored.record, stored.gone
+    end = None if record is None or gone is None else removal_time(record.gone_since or now, record, grace)
+    return ListedProject(
+        **tenant_fields(stored.tenant),
+        documents=stored.documents,
+        last_used=record.last_used if record is not None else None,
+        path=record.root if record is not None else None,
+        exists=gone is None if record is not None else None,
+        followed=stored.is_followed,
+        removed_after=end,
+        warnings=[*([gone] if gone is not None else []), *behind],
+    )
+
+
+MAX_WARNINGS = 100
+"""Warnings about single documents in one response."""
+
+
+def limited(warnings: Sequence[str]) -> list[str]:
+    """The first warnings, and the number of the others."""
+    more = len(warnings) - MAX_WARNINGS
+    return [*warnings[:MAX_WARNINGS], f"and {more} more"] if more > 0 else list(warnings)
+
+
+MAX_CHARS = 40_000
+"""Characters of one response, about: its first line is complete, however long it is."""
+
+
+def lines_of(content: str, start: int | None, end: int | None) -> dict[str, Any]:
+    """The fields of a response with the lines from `start` to `end` (from 1, both included).
+
+    Raises:
+        InvalidInputError: the document has no such lines.
+    """
+    lines = content.removesuffix("\n").split("\n") if content else []
+    first = start or 1
+    last = min(end or len(lines), len(lines))
+    if first > len(lines) > 0:
+        message = f"The document has {len(lines)} lines"
+        raise InvalidInputError(message, [FieldError("start_line", message)])
+    if end is not None and end < first:
+        message = "end_line must not be before start_line"
+        raise InvalidInputError(message, [FieldError("end_line", message)])
+    shown: list[str] = []
+    chars = 0
+    for line in lines[first - 1 : last]:
+        chars += len(line) + 1
+        if shown and chars > MAX_CHARS:
+            break
+        shown.append(line)
+    through = first + len(shown) - 1
+    return {
+        "content": "\n".join(shown),
+        "start_line": first,
+        "end_line": through,
+        "total_lines": len(lines),
+        "truncated": through < last,
+    }
