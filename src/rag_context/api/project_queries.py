@@ -46,10 +46,6 @@ def _inclusion(value: Any) -> Any:
     return value
 
 
-_Query = Annotated[
-    str,
-    Field(min_length=1, max_length=QUERY_CHARS, pattern=PRESENT_PATTERN, description="The question, in plain words"),
-]
 _DocTypes = Annotated[
     list[Identifier] | None,
     Field(max_length=MAX_DOC_TYPES, description="Only documents of these types; list_doc_types names them"),
@@ -84,7 +80,6 @@ _MaxTokens = Annotated[
     BeforeValidator(whole),
 ]
 _Superseded = Annotated[bool, Field(description="Also return superseded documents; they are marked"), Otherwise(False)]
-_ASKED = {"query": Sentences("Query cannot be empty", "Query too long (max 1000 characters)")}
 
 
 class Quoted(PlainResponse):
@@ -130,12 +125,24 @@ class Leg(PlainResponse):
     detail: NullableText = None
 
 
-class RagQueryRequest(ProjectRequest):
+class Question(ProjectRequest):
+    """A question to the documents of a project."""
+
+    sentences: ClassVar[Mapping[str, Sentences]] = {
+        "query": Sentences("Query cannot be empty", "Query too long (max 1000 characters)"),
+    }
+
+    query: Annotated[
+        str,
+        Field(
+            min_length=1, max_length=QUERY_CHARS, pattern=PRESENT_PATTERN, description="The question, in plain words"
+        ),
+    ]
+
+
+class RagQueryRequest(Question):
     """A question that whole documents answer."""
 
-    sentences: ClassVar[Mapping[str, Sentences]] = _ASKED
-
-    query: _Query
     doc_types: _DocTypes = None
     max_sources: _MaxSources = None
     min_relevance_score: _MinScore = None
@@ -201,12 +208,9 @@ class RagQueryResponse(LabelledResponse):
     token_count: Annotated[Count, Field(description="Tokens of the context, by the embedding model's tokenizer")]
 
 
-class SemanticSearchRequest(ProjectRequest):
+class SemanticSearchRequest(Question):
     """A question, to be answered by a list of documents."""
 
-    sentences: ClassVar[Mapping[str, Sentences]] = _ASKED
-
-    query: _Query
     doc_types: _DocTypes = None
     limit: _Limit = None
     min_relevance_score: _MinScore = None
@@ -227,12 +231,9 @@ class SemanticSearchResponse(LabelledResponse):
     total_matches: Annotated[Count, Field(description="Number of documents found before the limit, at least")]
 
 
-class SearchExternalDocsRequest(ProjectRequest):
+class SearchExternalDocsRequest(Question):
     """A question to the external documents of a project."""
 
-    sentences: ClassVar[Mapping[str, Sentences]] = _ASKED
-
-    query: _Query
     limit: _Limit = None
     min_relevance_score: _MinScore = None
     project: NamedProject = None
@@ -247,12 +248,9 @@ class SearchExternalDocsResponse(SemanticSearchResponse):
     external_docs_path: str
 
 
-class RagQueryExternalRequest(ProjectRequest):
+class RagQueryExternalRequest(Question):
     """A question that external documents answer."""
 
-    sentences: ClassVar[Mapping[str, Sentences]] = _ASKED
-
-    query: _Query
     max_sources: _MaxSources = None
     min_relevance_score: _MinScore = None
     link_depth: _LinkDepth = None

@@ -44,16 +44,20 @@ class ProjectRequest(PlainRequest):
     """A request about the project that the caller activated, or the one it names."""
 
 
-class ProjectResponse(PlainResponse):
-    """A reply: every field is there, null where there is no value; and for which project it is."""
-
-    project_name: str
-    branch_name: str
-    path_hash: str
+class WholeResponse(PlainResponse):
+    """A reply with every field, null where there is no value."""
 
     def to_json(self) -> bytes:
         """The body of a reply, fields without a value as null."""
         return self.__pydantic_serializer__.to_json(self, by_alias=True)
+
+
+class ProjectResponse(WholeResponse):
+    """The same, and for which project it is."""
+
+    project_name: str
+    branch_name: str
+    path_hash: str
 
 
 class ActivateProjectRequest(ProjectRequest):
@@ -107,7 +111,7 @@ class DeleteDocumentsRequest(ProjectRequest):
     activation: Handle = None
 
 
-class DeleteDocumentsResponse(PlainResponse):
+class DeleteDocumentsResponse(WholeResponse):
     """What is gone, or would be."""
 
     status: Literal["deleted", "preview"]
@@ -117,10 +121,6 @@ class DeleteDocumentsResponse(PlainResponse):
     branch_name: NullableText = None
     path_hash: NullableText = None
     dry_run: bool
-
-    def to_json(self) -> bytes:
-        """The body of a reply, fields without a value as null."""
-        return self.__pydantic_serializer__.to_json(self, by_alias=True)
 
 
 class ListProjectsRequest(ProjectRequest):
@@ -143,14 +143,10 @@ class ListedProject(ProjectResponse):
     warnings: Annotated[list[str], Field(description="Why the index may not be as the files are")]
 
 
-class ListProjectsResponse(PlainResponse):
+class ListProjectsResponse(WholeResponse):
     """Every project that is stored."""
 
     projects: list[ListedProject]
-
-    def to_json(self) -> bytes:
-        """The body of a reply, fields without a value as null."""
-        return self.__pydantic_serializer__.to_json(self, by_alias=True)
 
 
 class ReadDocumentRequest(ProjectRequest):

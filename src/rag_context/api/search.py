@@ -8,20 +8,19 @@ from pydantic import BeforeValidator, Field
 
 from rag_context.api.index import ReturnedMetadata
 from rag_context.api.wire import (
-    MAX_TAGS,
-    PLAIN_PATTERN,
     PRESENT_PATTERN,
-    SOURCE_CHARS,
+    AllTags,
     Branch,
     Count,
     Identifier,
-    Instant,
     Milliseconds,
+    OfSource,
     Otherwise,
     RootHash,
     Score,
     Sentences,
-    Tag,
+    Since,
+    Until,
     UtcTime,
     WireRequest,
     WireResponse,
@@ -64,24 +63,10 @@ class SearchRequest(WireRequest):
     agent: Annotated[
         Identifier | None, Field(description="Name of agent making the query (for metrics, not a filter)")
     ] = None
-    tags: Annotated[
-        list[Tag] | None, Field(max_length=MAX_TAGS, description="Only documents that carry all of these tags")
-    ] = None
-    source: Annotated[
-        str | None,
-        Field(
-            min_length=1,
-            max_length=SOURCE_CHARS,
-            pattern=PLAIN_PATTERN,
-            description="Only documents of this source; ending in * it is a prefix",
-        ),
-    ] = None
-    since: Annotated[
-        Instant | None, Field(description="Only documents of this moment or later (RFC 3339 with offset)")
-    ] = None
-    until: Annotated[Instant | None, Field(description="Only documents before this moment (RFC 3339 with offset)")] = (
-        None
-    )
+    tags: AllTags = None
+    source: OfSource = None
+    since: Since = None
+    until: Until = None
     min_score: Annotated[
         Score | None,
         Field(allow_inf_nan=False, description="Minimum score of a result; absent: the model's threshold; 0: none"),

@@ -9,19 +9,20 @@ from pydantic import BeforeValidator, Field
 
 from rag_context.api.index import ReturnedMetadata
 from rag_context.api.wire import (
-    MAX_TAGS,
     PLAIN_PATTERN,
     PRESENT_PATTERN,
     SOURCE_CHARS,
+    AllTags,
     Branch,
     Count,
     Identifier,
-    Instant,
+    OfSource,
     Otherwise,
     Project,
     RootHash,
     Score,
-    Tag,
+    Since,
+    Until,
     UtcTime,
     WireRequest,
     WireResponse,
@@ -30,7 +31,10 @@ from rag_context.api.wire import (
 from rag_context.domain.documents import Cursor
 from rag_context.errors import FieldError, InvalidInputError
 
-Readiness = Literal["indexed", "pending"]
+DocumentId = Annotated[Identifier, Field(description="The document's id, as searches and lists return it")]
+Readiness = Annotated[
+    Literal["indexed", "pending"], Field(description="pending: keyword search finds it, its vectors follow")
+]
 
 
 class GetRequest(WireRequest):
@@ -38,7 +42,7 @@ class GetRequest(WireRequest):
 
     for_programs: ClassVar[frozenset[str]] = frozenset({"branch", "path_hash"})
 
-    document_id: Annotated[Identifier, Field(description="The document's id, as searches and lists return it")]
+    document_id: DocumentId
     project: Project = None
     branch: Branch = None
     path_hash: RootHash = None
@@ -62,7 +66,7 @@ class GetResponse(WireResponse):
     source: str
     timestamp: Annotated[UtcTime, Field(description="When the content was indexed")]
     metadata: ReturnedMetadata
-    status: Annotated[Readiness, Field(description="pending: keyword search finds it, its vectors follow")]
+    status: Readiness
     chunks: Annotated[Count, Field(description="Number of its chunks")]
     retrieval_stats: RetrievalStats
 
@@ -96,24 +100,10 @@ class ListRequest(WireRequest):
     session_id: Annotated[Identifier | None, Field(description="Only documents of this session")] = None
     category: Annotated[str | None, Field(description="Only documents of this category")] = None
     game: Annotated[Identifier | None, Field(description="Only documents about this game")] = None
-    tags: Annotated[
-        list[Tag] | None, Field(max_length=MAX_TAGS, description="Only documents that carry all of these tags")
-    ] = None
-    source: Annotated[
-        str | None,
-        Field(
-            min_length=1,
-            max_length=SOURCE_CHARS,
-            pattern=PLAIN_PATTERN,
-            description="Only documents of this source; ending in * it is a prefix",
-        ),
-    ] = None
-    since: Annotated[
-        Instant | None, Field(description="Only documents of this moment or later (RFC 3339 with offset)")
-    ] = None
-    until: Annotated[Instant | None, Field(description="Only documents before this moment (RFC 3339 with offset)")] = (
-        None
-    )
+    tags: AllTags = None
+    source: OfSource = None
+    since: Since = None
+    until: Until = None
     project: Project = None
     branch: Branch = None
     path_hash: RootHash = None
@@ -129,7 +119,7 @@ class ListedDocument(WireResponse):
     source: str
     timestamp: Annotated[UtcTime, Field(description="When the content was indexed")]
     metadata: ReturnedMetadata
-    status: Annotated[Readiness, Field(description="pending: keyword search finds it, its vectors follow")]
+    status: Readiness
 
 
 class ListResponse(WireResponse):
@@ -172,7 +162,7 @@ class SimilarRequest(WireRequest):
 
     for_programs: ClassVar[frozenset[str]] = frozenset({"branch", "path_hash"})
 
-    document_id: Annotated[Identifier, Field(description="The document's id, as searches and lists return it")]
+    document_id: DocumentId
     limit: Annotated[
         int,
         Field(ge=1, le=MAX_SIMILAR, description="Maximum number of documents"),

@@ -222,6 +222,20 @@ UtcTime = Annotated[datetime, AfterValidator(_utc)]
 Identifier = Annotated[str, Field(min_length=1, max_length=IDENTIFIER_CHARS, pattern=PLAIN_PATTERN)]
 Label = Annotated[str, Field(max_length=IDENTIFIER_CHARS, pattern=PLAIN_PATTERN)]
 Tag = Annotated[str, Field(min_length=1, max_length=TAG_CHARS, pattern=PLAIN_PATTERN)]
+AllTags = Annotated[
+    list[Tag] | None, Field(max_length=MAX_TAGS, description="Only documents that carry all of these tags")
+]
+OfSource = Annotated[
+    str | None,
+    Field(
+        min_length=1,
+        max_length=SOURCE_CHARS,
+        pattern=PLAIN_PATTERN,
+        description="Only documents of this source; ending in * it is a prefix",
+    ),
+]
+Since = Annotated[Instant | None, Field(description="Only documents of this moment or later (RFC 3339 with offset)")]
+Until = Annotated[Instant | None, Field(description="Only documents before this moment (RFC 3339 with offset)")]
 PathHash = Annotated[str, Field(pattern=PATH_HASH_PATTERN, min_length=16, max_length=16)]
 Score = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
