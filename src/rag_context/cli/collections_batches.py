@@ -13,13 +13,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rich.progress import (
-    BarColumn,
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 
 from rag_context.api.collection_documents import NOT_EMBEDDED
@@ -224,16 +220,8 @@ class _Show:
 @contextmanager
 def _adding(path: Path, screen: Screen) -> Iterator[_Show]:
     """A bar on a terminal, with rate and time left; elsewhere nothing."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left", style="dim"),
-        TimeRemainingColumn(),
-    )
     total = path.stat().st_size if path != STREAM and path.is_file() else None
-    with Progress(*columns, console=screen.err, transient=True, disable=not screen.err.is_terminal) as progress:
+    with screen.progress(DownloadColumn()) as progress:
         yield _Show(progress, total)
 
 
@@ -319,15 +307,7 @@ def _summarise(report: CopyReport, what: Copy, screen: Screen) -> None:
 @contextmanager
 def _copying(screen: Screen) -> Iterator[Callable[[CopyProgress], None]]:
     """A bar on a terminal, with time left; elsewhere nothing."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left", style="dim"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=screen.err, transient=True, disable=not screen.err.is_terminal) as progress:
+    with screen.progress(MofNCompleteColumn()) as progress:
         tasks = {stage: progress.add_task(doing, total=None, visible=False) for stage, doing in _DOING.items()}
 
         def show(at: CopyProgress) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from textwrap import indent
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console, RenderableType
@@ -14,6 +15,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from rag_context.errors import InvalidInputError, RagContextError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _WIDE = 1000
@@ -77,6 +81,23 @@ class Screen:
     def note(self, *parts: RenderableType) -> None:
         """Say something about the work."""
         self.err.print(*parts, soft_wrap=True)
+
+    def progress(self, *columns: "ProgressColumn") -> "Progress":
+        """A bar with these columns, the time spent and the time left; elsewhere than on a terminal nothing is shown."""
+        # Commands without a bar start faster without its module.
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn  # noqa: PLC0415
+
+        return Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            *columns,
+            TimeElapsedColumn(),
+            TextColumn("left", style="dim"),
+            TimeRemainingColumn(),
+            console=self.err,
+            transient=True,
+            disable=not self.err.is_terminal,
+        )
 
     def error(self, message: str) -> None:
         """Say what went wrong."""

@@ -16,14 +16,9 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 from rich.progress import (
-    BarColumn,
     MofNCompleteColumn,
-    Progress,
     ProgressColumn,
     Task,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 from rich.text import Text
 
@@ -245,16 +240,7 @@ def _summarise(imported: Imported, screen: Screen) -> None:
 @contextmanager
 def _progress(doing: str, screen: Screen) -> Iterator[_Show]:
     """A bar on a terminal, with rate and time left; elsewhere nothing."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        _Rate(),
-        TimeElapsedColumn(),
-        TextColumn("left", style="dim"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=screen.err, transient=True, disable=not screen.err.is_terminal) as progress:
+    with screen.progress(MofNCompleteColumn(), _Rate()) as progress:
         task = progress.add_task(doing, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 

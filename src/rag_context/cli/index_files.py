@@ -15,15 +15,11 @@ from typing import IO, Annotated
 
 import typer
 from rich.progress import (
-    BarColumn,
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
     Task,
     TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 from rich.text import Text
 
@@ -33,19 +29,8 @@ from rag_context.api.wire import Vocabulary
 from rag_context.cli.command_line import ExitCode, exit_code
 from rag_context.cli.connecting import Connection, open_connection
 from rag_context.cli.console import Screen
-from rag_context.cli.shared_options import (
-    Agent,
-    AsJson,
-    Category,
-    Chosen,
-    Config,
-    ContentType,
-    DataDir,
-    Game,
-    Session,
-    Tags,
-    load_available,
-)
+from rag_context.cli.operation_options import with_options_of
+from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load_available
 from rag_context.cli.summary import Sink, Summary, receipts_file
 from rag_context.domain.documents import Metadata
 from rag_context.errors import BackendUnavailableError, InvalidInputError
@@ -73,23 +58,26 @@ Listener = Callable[[FileReceipt], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What the command line says of every document."""
+class LabelOptions:
+    """The options that say the same of every document."""
 
-    content_type: str | None = None
-    session_id: str | None = None
-    category: str | None = None
-    game: str | None = None
-    tags: Sequence[str] = ()
-    agent: str | None = None
+    content_type: Annotated[
+        str | None,
+        typer.Option("--type", metavar="KIND", help="Kind of content: chat, decision, code or documentation."),
+    ] = None
+    session: Annotated[str | None, typer.Option(metavar="ID", help="Session that the documents belong to.")] = None
+    category: Annotated[str | None, typer.Option(metavar="NAME", help="Category of the documents.")] = None
+    game: Annotated[str | None, typer.Option(metavar="NAME", help="Game that the documents are about.")] = None
+    tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="A tag; may be given several times.")] = None
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Agent that wrote the documents.")] = None
 
     def labels(self, settings: Settings) -> Labels:
         """The same as labels. Raises: InvalidInputError."""
         known = Vocabulary.extended(settings.vocabulary.content_types).content_types
         if self.content_type is not None and self.content_type not in known:
             raise InvalidInputError(f"--type {self.content_type!r} is not one of {', '.join(known)}.")
-        metadata = Metadata(agent=self.agent, tags=tuple(self.tags), category=self.category, game=self.game)
-        return Labels(self.content_type, self.session_id, metadata)
+        metadata = Metadata(agent=self.agent, tags=tuple(self.tag or ()), category=self.category, game=self.game)
+        return Labels(self.content_type, self.session, metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +85,7 @@ class IndexRun:
     """What to index, and what to say of it."""
 
     paths: Sequence[Path]
-    said: Said
+    said: LabelOptions
     gone: Gone = Gone.REPORT
     include: Sequence[str] = ()
     """Patterns of files to index although they look generated."""
@@ -124,19 +112,15 @@ class _Rate(ProgressColumn):
         return Text(f"{task.speed:.0f}/s" if task.speed else "", style="dim")
 
 
+@with_options_of(LabelOptions)
 def index(
+    said: LabelOptions,
     paths: Annotated[
         list[Path],
         typer.Argument(
             metavar="PATH...", readable=False, help="Files, folders, quoted patterns; - is stdin (see --jsonl)."
         ),
     ],
-    content_type: ContentType = None,
-    session: Session = None,
-    category: Category = None,
-    game: Game = None,
-    tag: Tags = None,
-    agent: Agent = None,
     jsonl: Annotated[
         bool, typer.Option("--jsonl", help="The files are streams of documents, one JSON object per line.")
     ] = False,
@@ -159,7 +143,7 @@ def index(
     """
     what = IndexRun(
         paths,
-        Said(content_type, session, category, game, tag or (), agent),
+        said,
         gone=Gone.PRUNE if prune else Gone.REPORT,
         include=include or (),
         as_documents=jsonl,
@@ -289,16 +273,7 @@ def _documents(path: Path, labels: Labels, model: type[BulkLine]) -> Iterator[Bu
 @contextmanager
 def _progress(what: IndexRun, screen: Screen) -> Iterator[Progress]:
     """A bar on a terminal, with the number of files as soon as it is known; elsewhere a line now and then."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        _Rate(),
-        TimeElapsedColumn(),
-        TextColumn("left", style="dim"),
-        TimeRemainingColumn(),
-    )
-    progress = Progress(*columns, console=screen.err, transient=True, disable=not screen.err.is_terminal)
+    progress = screen.progress(MofNCompleteColumn(), _Rate())
     ended = Event()
 
     def count(task: TaskID) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import MofNCompleteColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -151,9 +151,8 @@ def _run_reindex(chosen: Chosen) -> ExitCode:
 
 
 async def _reindex(settings: Settings, screen: Screen) -> tuple[int, list[Reindexed]]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     screen.note(Text(f"Reindexing {settings.data_dir}", style="dim"))
-    with Progress(*columns, console=screen.err, transient=True, disable=not screen.err.is_terminal) as progress:
+    with screen.progress(MofNCompleteColumn()) as progress:
         task = progress.add_task("Reindexing", total=None)
         async with open_service(settings, OnMismatch.REINDEX) as service:
             await service.wait_ready(MODEL_WAIT_S)

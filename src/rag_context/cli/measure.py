@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import MofNCompleteColumn, Progress, TaskID
 from rich.text import Text
 
 from rag_context.cli.command_line import ExitCode
@@ -83,11 +83,8 @@ async def _measure(
 ) -> tuple[list[Outcome], list[ProjectOutcome]]:
     outcomes: list[Outcome] = []
     by_tool: list[ProjectOutcome] = []
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with ExitStack() as stack:
-        progress = stack.enter_context(
-            Progress(*columns, console=screen.err, transient=True, disable=not screen.err.is_terminal)
-        )
+        progress = stack.enter_context(screen.progress(MofNCompleteColumn()))
         for dataset in datasets:
             screen.note(Text(f"Measuring {dataset.name}: {len(dataset.documents)} documents", style="dim"))
             directory = (

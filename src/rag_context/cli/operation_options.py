@@ -4,9 +4,10 @@ Each field is one option, `--session-id` for `session_id`; `NAMES` says where th
 """
 
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial, wraps
 from inspect import Parameter, signature
 from types import NoneType, UnionType
@@ -20,7 +21,6 @@ from rag_context.api.reading import read_fields
 from rag_context.api.wire import Vocabulary, WireRequest
 from rag_context.cli.command_line import ExitCode
 from rag_context.cli.console import safe
-from rag_context.cli.shared_options import parse_time
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.settings import Settings
 
@@ -41,6 +41,9 @@ class Name:
     is_json: bool = False
     """Whether a value is typed as JSON."""
 
+
+_AGO = re.compile(r"(\d{1,6})\s*([smhdw])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 _EXACTLY_ONE = "Name exactly one of"
 
@@ -86,22 +89,42 @@ def with_fields(
         fields = sorted(command_fields(operation), key=lambda name: order.get(name, len(order)))
         chosen = {name: _name(name, names) for name in fields}
         options = [_parameter(name, operation.request.model_fields[name], each) for name, each in chosen.items()]
-        own = list(signature(run, eval_str=True).parameters.values())[1:]
 
-        @wraps(run)
-        def command(**given: Any) -> None:
-            typed = {name: given.pop(name) for name in chosen}
-            run({name: _read(value, name, chosen[name]) for name, value in typed.items() if _is_typed(value)}, **given)
+        def read(typed: Mapping[str, Any]) -> Fields:
+            return {name: _read(value, name, chosen[name]) for name, value in typed.items() if _is_typed(value)}
 
-        # Typer reads the options from the signature and the annotations, and `__wrapped__` would lead it past both.
-        parameters = sorted((*options, *own), key=lambda each: each.default is not Parameter.empty)
-        parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters]
-        command.__signature__ = signature(run).replace(parameters=parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {each.name: each.annotation for each in parameters}
-        del command.__wrapped__
-        return command
+        return _command(run, options, read)
 
     return decorate
+
+
+def with_options_of(kind: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a command of a function: the options of a dataclass, whose fields declare them, before its own parameters.
+
+    The function takes an object of that class as its first argument.
+    """
+    options = list(signature(kind, eval_str=True).parameters.values())
+    return lambda run: _command(run, options, lambda typed: kind(**typed))
+
+
+def _command(
+    run: Callable[..., None], options: Sequence[Parameter], read: Callable[[Mapping[str, Any]], Any]
+) -> Callable[..., None]:
+    """The function with `options` in place of its first parameter, which is what `read` makes of them."""
+    own = list(signature(run, eval_str=True).parameters.values())[1:]
+
+    @wraps(run)
+    def command(**given: Any) -> None:
+        typed = {each.name: given.pop(each.name) for each in options}
+        run(read(typed), **given)
+
+    # Typer reads the options from the signature and the annotations, and `__wrapped__` would lead it past both.
+    parameters = sorted((*options, *own), key=lambda each: each.default is not Parameter.empty)
+    parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters]
+    command.__signature__ = signature(run).replace(parameters=parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    del command.__wrapped__
+    return command
 
 
 def command_fields(operation: Operation[Any, Any]) -> list[str]:
@@ -156,6 +179,23 @@ def _distinct(option: str, pairs: list[tuple[str, object]]) -> dict[str, object]
             raise InvalidInputError(f"{option} has {safe(key)!r} twice.")
         found[key] = value
     return found
+
+
+def parse_time(text: str, option: str, now: datetime) -> datetime:
+    """Read `7d`, `2026-01-31` or `2026-01-31T12:00:00+01:00`; without an offset it is this machine's time.
+
+    Raises:
+        InvalidInputError: It is none of these.
+    """
+    text = text.strip()
+    try:
+        if ago := _AGO.fullmatch(text.lower()):
+            return (now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})).astimezone(UTC)
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise InvalidInputError(
+            f"{option} {text!r} is not a moment: write 7d, 2026-01-31 or 2026-01-31T12:00:00Z."
+        ) from None
 
 
 def exit_with(status: ExitCode) -> None:

@@ -1,15 +1,12 @@
 """Options that commands share, what they are read into, and the settings they lead to."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rag_context.errors import InvalidInputError
 from rag_context.settings import Loaded, check_available, load_settings
 
 DataDir = Annotated[
@@ -26,27 +23,8 @@ Config = Annotated[
         rich_help_panel="Configuration",
     ),
 ]
-Project = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Documents of this project instead of the agents' own memory.")
-]
-Branch = Annotated[str | None, typer.Option(metavar="NAME", help="Branch of the project.")]
-PathHash = Annotated[str | None, typer.Option("--path-hash", metavar="HASH", help="Checkout of the project.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-ContentType = Annotated[
-    str | None,
-    typer.Option("--type", metavar="KIND", help="Kind of content: chat, decision, code or documentation."),
-]
-Session = Annotated[str | None, typer.Option("--session", metavar="ID", help="Session that the documents belong to.")]
-Category = Annotated[str | None, typer.Option("--category", metavar="NAME", help="Category of the documents.")]
-Game = Annotated[str | None, typer.Option("--game", metavar="NAME", help="Game that the documents are about.")]
-Agent = Annotated[str | None, typer.Option(metavar="NAME", help="Agent that wrote the documents.")]
-Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="TAG", help="A tag; may be given several times.")]
-Since = Annotated[str | None, typer.Option(metavar="WHEN", help="Only documents since: 7d, 2026-01-31 or RFC 3339.")]
-Until = Annotated[str | None, typer.Option(metavar="WHEN", help="Only documents before this time.")]
-
-_AGO = re.compile(r"(\d{1,6})\s*([smhdw])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +54,3 @@ def load_available(chosen: Chosen) -> Loaded:
     loaded = load(chosen)
     check_available(loaded.settings, loaded.sources)
     return loaded
-
-
-def parse_time(text: str, option: str, now: datetime) -> datetime:
-    """Read `7d`, `2026-01-31` or `2026-01-31T12:00:00+01:00`; without an offset it is this machine's time.
-
-    Raises:
-        InvalidInputError: It is none of these.
-    """
-    text = text.strip()
-    try:
-        if ago := _AGO.fullmatch(text.lower()):
-            return (now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})).astimezone(UTC)
-        return datetime.fromisoformat(text).astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise InvalidInputError(
-            f"{option} {text!r} is not a moment: write 7d, 2026-01-31 or 2026-01-31T12:00:00Z."
-        ) from None

@@ -16,20 +16,9 @@ from rag_context.api.index import FileReceipt
 from rag_context.cli.command_line import ExitCode
 from rag_context.cli.connecting import open_connection
 from rag_context.cli.console import Screen
-from rag_context.cli.index_files import Said, open_sync
-from rag_context.cli.shared_options import (
-    Agent,
-    AsJson,
-    Category,
-    Chosen,
-    Config,
-    ContentType,
-    DataDir,
-    Game,
-    Session,
-    Tags,
-    load_available,
-)
+from rag_context.cli.index_files import LabelOptions, open_sync
+from rag_context.cli.operation_options import with_options_of
+from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load_available
 from rag_context.cli.summary import one_line
 from rag_context.errors import InvalidInputError, RagContextError
 from rag_context.files.file_reading import Labels
@@ -45,7 +34,7 @@ class WatchRun:
     """What to watch, and what to say of it."""
 
     paths: Sequence[Path]
-    said: Said
+    said: LabelOptions
     as_json: bool = False
 
 
@@ -81,14 +70,10 @@ class Changes:
         )
 
 
+@with_options_of(LabelOptions)
 def watch(
+    said: LabelOptions,
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", readable=False, help="Files and folders.")],
-    content_type: ContentType = None,
-    session: Session = None,
-    category: Category = None,
-    game: Game = None,
-    tag: Tags = None,
-    agent: Agent = None,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     config: Config = None,
@@ -98,7 +83,7 @@ def watch(
     Changes since the last run are indexed first. Documents of files that are deleted, or ignored from now on,
     are removed; a renamed file is not embedded again. stdout has a line per change, with --json a receipt.
     """
-    what = WatchRun(paths, Said(content_type, session, category, game, tag or (), agent), as_json=as_json)
+    what = WatchRun(paths, said, as_json=as_json)
     raise typer.Exit(run(Chosen(config, {"data_dir": data_dir}), what))
 
 

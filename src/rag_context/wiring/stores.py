@@ -59,9 +59,10 @@ class Stores:
     rebuilder: VectorRebuilder | None = None
     """Stores new vectors while the old ones are still used."""
     vectors_made_by: Callable[[], str | None] = lambda: None
-    candidates: CandidateSource | None = None
-    keyword_candidates: CandidateSource | None = None
     """The fingerprint of the model of the vectors in use; None before it is read."""
+    candidates: CandidateSource | None = None
+    """Answers a search in one call; None if several stores answer it."""
+    keyword_candidates: CandidateSource | None = None
 
 
 class DocumentsAndRegistry(DocumentStore, ModelRegistry, GenerationRegistry, Protocol):
