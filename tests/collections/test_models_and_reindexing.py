@@ -12,7 +12,7 @@ import pytest
 from rag_context.collections.collections import Collections, DocumentInput
 from rag_context.collections.connections import DEFAULT, CollectionRef
 from rag_context.collections.labels import OWN_EMBEDDER, RECORD, built_name
-from rag_context.collections.searching import keyword_scores
+from rag_context.collections.searching import CollectionQuery, keyword_scores, search
 from rag_context.domain.clauses import EVERYTHING
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendUnavailableError, ConflictError, InvalidInputError
@@ -70,7 +70,7 @@ async def test_another_model_is_rejected_until_the_vectors_are_recreated(provide
     await filled(provider)
     before = await provider.collection("docs")
     collections = under(provider, OtherModel(dimension))
-    for asked in (collections.query(DOCS, "x", limit=1), collections.embedded(DOCS, "x")):
+    for asked in (search(collections, DOCS, CollectionQuery("x", limit=1)), collections.embedded(DOCS, "x")):
         with pytest.raises(ConflictError, match=r"rag-context reindex.*'docs'"):
             await asked
     with pytest.raises(ConflictError):
@@ -84,7 +84,7 @@ async def test_another_model_is_rejected_until_the_vectors_are_recreated(provide
     assert (after.embedding_model, after.created, after.count) == ("label", before.created, 20)
     assert after.dimension == dimension
     assert {key: value for key, value in after.metadata.items() if key != RECORD} == {"owner": "me"}
-    (best, *_) = await collections.query(DOCS, TEXTS[7], limit=3)
+    (best, *_) = await search(collections, DOCS, CollectionQuery(TEXTS[7], limit=3))
     assert (best.entry.id, best.entry.metadata) == ("007", {"number": 7})
     assert await provider.collection(built_name("docs")) is None
     assert await CollectionReindexing(collections).run() == []
@@ -146,12 +146,12 @@ async def test_a_switch_that_was_cut_short_costs_no_documents(kind: str, request
 async def whole_after_the_switch(provider: Provider) -> None:
     """The documents are there with the new vectors, and can be recreated and removed."""
     assert await provider.collection(built_name("docs")) is not None
-    assert (await under(provider, OtherModel()).query(DOCS, TEXTS[3], limit=1))[0].entry.id == "003"
+    assert (await search(under(provider, OtherModel()), DOCS, CollectionQuery(TEXTS[3], limit=1)))[0].entry.id == "003"
 
     (reported,) = await CollectionReindexing(under(provider, FakeEmbedder())).run()
     assert reported.error is None
     collections = under(provider, FakeEmbedder())
-    assert (await collections.query(DOCS, TEXTS[3], limit=1))[0].entry.id == "003"
+    assert (await search(collections, DOCS, CollectionQuery(TEXTS[3], limit=1)))[0].entry.id == "003"
     assert (await provider.entries("docs", EVERYTHING, limit=1)).total == 20
     await collections.drop(DOCS)
     assert await provider.collection("docs") is None
@@ -163,10 +163,12 @@ async def test_a_collection_from_before_is_bound_only_to_a_model_that_makes_its_
     await filled(provider)
     await provider.replace_metadata("docs", {"owner": "me"})
     with pytest.raises(ConflictError, match="another model"):
-        await under(provider, OtherModel()).query(DOCS, "x", limit=1)
-    assert (await under(provider, FakeEmbedder()).query(DOCS, TEXTS[5], limit=1))[0].entry.id == "005"
+        await search(under(provider, OtherModel()), DOCS, CollectionQuery("x", limit=1))
+    assert (await search(under(provider, FakeEmbedder()), DOCS, CollectionQuery(TEXTS[5], limit=1)))[
+        0
+    ].entry.id == "005"
     with pytest.raises(ConflictError, match="made by fake"):
-        await under(provider, OtherModel()).query(DOCS, "x", limit=1)
+        await search(under(provider, OtherModel()), DOCS, CollectionQuery("x", limit=1))
 
 
 async def test_replaced_metadata_keeps_the_record_and_no_caller_can_write_it() -> None:
@@ -177,7 +179,7 @@ async def test_replaced_metadata_keeps_the_record_and_no_caller_can_write_it() -
     await collections.replace_metadata(DOCS, {"owner": "you"})
     assert RECORD in (await collections.get(DOCS)).metadata
     with pytest.raises(ConflictError):
-        await under(provider, OtherModel()).query(DOCS, "x", limit=1)
+        await search(under(provider, OtherModel()), DOCS, CollectionQuery("x", limit=1))
 
 
 async def test_a_provider_that_cannot_switch_says_what_to_do() -> None:

@@ -201,14 +201,6 @@ class Collections:
         """The documents nearest to a vector. Raises: InvalidInputError if it has another dimension."""
         return await self._reading(ref.connection).search(ref.name, vector, limit=limit, where=where)
 
-    async def query(self, ref: CollectionRef, text: str, *, limit: int, where: Clause = EVERYTHING) -> list[EntryHit]:
-        """The documents nearest to a text, which the server embeds.
-
-        Raises:
-            InvalidInputError: callers embed the documents of this collection, so the text cannot be embedded here.
-        """
-        return await self.search(ref, await self.embedded(ref, text), limit=limit, where=where)
-
     async def embedded(self, ref: CollectionRef, text: str) -> Vector:
         """Embed a query with the model that embedded the collection: `(dim,) float32`.
 

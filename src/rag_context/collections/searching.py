@@ -89,7 +89,7 @@ async def search(collections: Collections, ref: CollectionRef, query: Collection
 async def _by_vector(collections: Collections, ref: CollectionRef, query: CollectionQuery) -> list[Match]:
     vector = await _vector(collections, ref, query)
     hits = await collections.search(ref, vector, limit=query.limit, where=query.where)
-    return [Match(hit.entry, _cosine(hit.cosine)) for hit in hits]
+    return [Match(hit.entry, clipped(hit.cosine)) for hit in hits]
 
 
 async def _by_keywords(collections: Collections, ref: CollectionRef, query: CollectionQuery) -> list[Match]:
@@ -103,14 +103,14 @@ async def _by_both(collections: Collections, ref: CollectionRef, query: Collecti
     vector = await _vector(collections, ref, query)
     pool = max(_POOL_LEAST, _POOL_TIMES * query.limit)
     hits = await collections.search(ref, vector, limit=pool, where=query.where)
-    cosines = {hit.entry.id: _cosine(hit.cosine) for hit in hits}
+    cosines = {hit.entry.id: clipped(hit.cosine) for hit in hits}
     entries = {hit.entry.id: hit.entry for hit in hits}
     scores = await _scores(collections, ref, query, pool, list(cosines))
     lacking = [id_ for id_ in scores if id_ not in cosines]
     if lacking:
         entries |= await collections.get_entries(ref, lacking)
         made = await collections.vectors(ref, lacking)
-        cosines |= {id_: _cosine(float(row @ vector)) for id_, row in made.items()}
+        cosines |= {id_: clipped(float(row @ vector)) for id_, row in made.items()}
     ids = [id_ for id_ in cosines if id_ in entries]
     # Both scores of every candidate: one that only one side returned must not rank below one that both returned.
     found = [scores.get(id_, _NONE) for id_ in ids]
@@ -147,9 +147,9 @@ async def _scores(
     )
 
 
-def _cosine(found: float) -> float:
+def clipped(cosine: float) -> float:
     """A cosine, clipped to -1..1 because of rounding errors."""
-    return max(-1.0, min(1.0, float(found)))
+    return max(-1.0, min(1.0, float(cosine)))
 
 
 MOST_READ = 10_000

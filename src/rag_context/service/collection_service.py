@@ -34,12 +34,20 @@ from rag_context.collections.collections import Collections, DocumentInput
 from rag_context.collections.connections import DEFAULT, CollectionRef
 from rag_context.collections.labels import MODEL_LABEL, OWN_EMBEDDER, PROVIDER_LABEL, recorded
 from rag_context.collections.registry import ProviderRegistry
-from rag_context.collections.searching import CollectionQuery, Conversation, Conversations, Match, choose, search
+from rag_context.collections.searching import (
+    CollectionQuery,
+    Conversation,
+    Conversations,
+    Match,
+    choose,
+    clipped,
+    search,
+)
 from rag_context.domain.clauses import EVERYTHING
 from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Vector
 from rag_context.errors import FieldError, InvalidInputError
-from rag_context.ports.provider import Collection, Entry, EntryHit
+from rag_context.ports.provider import Collection, Entry
 from rag_context.resilience.admission import Admissions
 from rag_context.search.query import Mode
 from rag_context.service.collection_maintenance import CollectionMaintenance
@@ -333,11 +341,6 @@ def _deleted(name: str, ids: Sequence[str], count: int, *, dry_run: bool) -> Del
     )
 
 
-def _score(hit: EntryHit) -> float:
-    """A cosine, clipped to -1..1 because of rounding errors."""
-    return max(-1.0, min(1.0, float(hit.cosine)))
-
-
 def _result(match: Match) -> QueryResult:
     entry = match.entry
     return QueryResult.model_construct(
@@ -359,7 +362,7 @@ def _conversation(found: Conversation) -> ConverseResponse:
                 id=one.hit.entry.id,
                 text=one.hit.entry.text,
                 metadata=one.hit.entry.metadata,
-                score=_score(one.hit),
+                score=clipped(one.hit.cosine),
             )
             for one in found.hits
         ],
