@@ -46,10 +46,8 @@ class Written:
     remarks: tuple[str, ...] = ()
 
 
-async def write_answer(question: str, context: RagContext, chat: ChatModel | None) -> Written:
+async def write_answer(question: str, context: RagContext, chat: ChatModel) -> Written:
     """Have the chat model answer a question from its context; `remarks` say what failed."""
-    if chat is None:
-        return Written(remarks=(NO_MODEL,))
     paths = [document.path for document in context.all_sources]
     if not paths:
         return Written(remarks=(NOTHING_TO_SAY,))

@@ -25,7 +25,7 @@ from rag_context.domain.times import utc_now
 from rag_context.errors import BackendError, FieldError
 from rag_context.ports.models import ChatModel
 from rag_context.projects.callers import CallerId
-from rag_context.projects.chat_answers import write_answer
+from rag_context.projects.chat_answers import NO_MODEL, Written, write_answer
 from rag_context.projects.records import (
     DEFAULT_DOC_TYPE,
     CriticalInclusion,
@@ -176,7 +176,8 @@ class ProjectQuestions:
         latency_ms = (self._clock() - started) * 1000.0
         ids = [document.document_id for document in context.all_sources]
         self._record(query, context.label, ids, request_id, latency_ms)
-        written = await write_answer(query, context, self._chat)
+        chat = self._chat
+        written = Written(remarks=(NO_MODEL,)) if chat is None else await write_answer(query, context, chat)
         return {
             **tenant_fields(tenant),
             **_labelled(context.label, request_id, latency_ms, behind),

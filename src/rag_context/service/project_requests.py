@@ -214,7 +214,7 @@ def catching_up(state: FollowState | None, resuming: str | None = None) -> list[
     warnings = [f"The project's documents may be older than its files: {resuming}"] if resuming is not None else []
     if state is None:
         return warnings
-    if not state.complete:
+    if state.waiting:
         progress = state.progress
         files = (
             f"{progress.done} of {progress.total} files so far" if progress is not None else "the files are being read"
