@@ -109,7 +109,7 @@ def test_it_needs_neither_the_library_nor_the_index() -> None:
 def test_the_http_server_loads_the_mcp_library_only_for_mcp_clients() -> None:
     code = "import rag_context.server.app, sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "rag_context.server.mcp.mount" in loaded
+    assert "rag_context.server.tools" in loaded
     assert "mcp" not in loaded
 
 

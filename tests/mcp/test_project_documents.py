@@ -16,7 +16,7 @@ from rag_context.api.wire import Vocabulary
 from rag_context.projects.callers import CallerId
 from rag_context.server.mcp.handshake import INSTRUCTIONS
 from rag_context.server.mcp.protocol import McpServer, Memory, RequestContext
-from rag_context.server.mcp.text import readable
+from rag_context.server.mcp.readable import readable
 from rag_context.server.tools import build_tools
 from tests.mcp.mcp_client import check_portable, raw
 from tests.projects.http_harness import HttpHarness, open_http_harness

@@ -18,7 +18,7 @@ from rag_context.api.stored_documents import (
     RetrievalStats,
     SimilarResponse,
 )
-from rag_context.server.mcp.text import readable
+from rag_context.server.mcp.readable import readable
 from tests.server.stub_service import StubService
 
 from .mcp_client import connected, memory_of, read

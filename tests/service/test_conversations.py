@@ -11,7 +11,7 @@ from rag_context.search.cache import decoded, encoded
 from rag_context.search.chain import SearchChain
 from rag_context.search.query import Query
 from rag_context.search.ranking import SESSION_WEIGHT, Candidate
-from rag_context.server.mcp.text import readable
+from rag_context.server.mcp.readable import readable
 from rag_context.testing.fakes import WordTokenizer
 from tests.search.columns import smoothed
 from tests.service.harness import ServiceHarness

@@ -229,6 +229,6 @@ def _print(body: WireResponse, *, as_json: bool) -> None:
     if as_json:
         screen.line(body.to_json().decode())
     else:
-        from rag_context.server.mcp.text import readable  # noqa: PLC0415  (searches start faster without it)
+        from rag_context.server.mcp.readable import readable  # noqa: PLC0415  (searches start faster without it)
 
         screen.show(safe(readable(body)))

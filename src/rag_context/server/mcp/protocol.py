@@ -25,8 +25,8 @@ from rag_context.logs import REQUEST_ID
 from rag_context.projects.callers import ANONYMOUS, CallerId
 from rag_context.server.failures import failure_reply
 from rag_context.server.mcp.handshake import BATCHING, DESCRIPTION, INSTRUCTIONS, NAME, TITLE, UNBATCHED
+from rag_context.server.mcp.readable import for_clients, for_models, readable
 from rag_context.server.mcp.resources import RECALL, REMEMBER, TEMPLATE, document, documents, filled, named
-from rag_context.server.mcp.text import for_clients, for_models, readable
 from rag_context.server.requests import RequestRejectedError
 from rag_context.server.tools import Answer, Call, Registry, Service, Tool
 

@@ -13,7 +13,7 @@ from rag_context.api.search import SearchRequest
 from rag_context.api.stored_documents import GetRequest, ListedDocument, ListRequest
 from rag_context.domain.documents import CODE, DECISION, DOCUMENTATION
 from rag_context.errors import InvalidInputError, NotFoundError
-from rag_context.server.mcp.text import readable
+from rag_context.server.mcp.readable import readable
 from rag_context.server.tools import Registry, Service, Tool
 
 PREFIX = "rag-context://documents/"

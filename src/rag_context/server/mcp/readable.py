@@ -21,7 +21,7 @@ from rag_context.api.stored_documents import (
     SimilarResponse,
 )
 from rag_context.api.wire import Schema, WireResponse
-from rag_context.server.mcp.text_features import counted, readable_conversation, readable_project
+from rag_context.server.mcp.readable_features import counted, readable_conversation, readable_project
 
 _SHOWN_IDS = 20
 _LAST_SEARCHED = 2
