@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 from uuid import NAMESPACE_URL, uuid5
 
-from rag_context.domain.documents import Chunk, Document, Metadata, Span
+from rag_context.domain.documents import Chunk, Document, Metadata, Span, chunk_ids
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendUnavailableError
 from rag_context.ingest.generations import VectorStorage
-from rag_context.ingest.identity import chunk_ids
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ingest.reconciliation import Reconciler
 from rag_context.ingest.split_stores import TwoStoreWriter

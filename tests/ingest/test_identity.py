@@ -7,8 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.domain.documents import CHAT, CODE, DECISION, DOCUMENTATION, DocumentInput, Metadata, Origin, Tenant
-from rag_context.ingest.identity import chunk_ids, content_hash, document_id
+from rag_context.domain.documents import (
+    CHAT,
+    CODE,
+    DECISION,
+    DOCUMENTATION,
+    DocumentInput,
+    Metadata,
+    Origin,
+    Tenant,
+    chunk_ids,
+    content_hash,
+    document_id,
+)
 
 DRAFT = DocumentInput("text", DOCUMENTATION, "session", "source")
 OTHER_TENANT = Tenant("p", "b", "h")

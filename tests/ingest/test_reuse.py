@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from rag_context.domain.documents import DocumentInput, Origin
+from rag_context.domain.documents import DocumentInput, Origin, document_id
 from rag_context.errors import BackendUnavailableError
-from rag_context.ingest.identity import document_id
 from rag_context.ingest.indexer import Indexer, IndexingPolicy, Outcome
 from rag_context.ingest.reuse import StoredVectors
 from rag_context.ports.reading import VectorStore

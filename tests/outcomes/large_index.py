@@ -9,10 +9,19 @@ from typing import Any
 from benchmarks.corpus import Writer, unit_vectors
 
 from rag_context.api.export_lines import ExportFooter, ExportHeader
-from rag_context.domain.documents import Chunk, Document, DocumentInput, Metadata, Span, Tenant
+from rag_context.domain.documents import (
+    Chunk,
+    Document,
+    DocumentInput,
+    Metadata,
+    Span,
+    Tenant,
+    chunk_ids,
+    content_hash,
+    document_id,
+)
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.embedders.onnx_model import BUNDLED, load
-from rag_context.ingest.identity import chunk_ids, content_hash, document_id
 from rag_context.transfer.lines import Moved, exported, model_line
 from tests.end_to_end.process import Served, command
 

@@ -11,9 +11,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rag_context.domain.documents import DOCUMENTATION, Chunk, Document, DocumentInput, Origin, Span, Tenant
+from rag_context.domain.documents import (
+    DOCUMENTATION,
+    Chunk,
+    Document,
+    DocumentInput,
+    Origin,
+    Span,
+    Tenant,
+    chunk_ids,
+    content_hash,
+    document_id,
+)
 from rag_context.domain.vectors import Vector
-from rag_context.ingest.identity import chunk_ids, content_hash, document_id
 from rag_context.projects.assembly import Renderer
 from rag_context.projects.project_documents import Reader, project_input
 from rag_context.projects.records import PromotionLevel, RetrievalOptions

@@ -6,10 +6,18 @@ from typing import Any
 
 import pytest
 
-from rag_context.domain.documents import Chunk, Document, DocumentInput, Metadata, Span
+from rag_context.domain.documents import (
+    Chunk,
+    Document,
+    DocumentInput,
+    Metadata,
+    Span,
+    chunk_ids,
+    content_hash,
+    document_id,
+)
 from rag_context.domain.reports import IntegrityReport, IssueKind, Thoroughness
 from rag_context.domain.search import Filter
-from rag_context.ingest.identity import chunk_ids, content_hash, document_id
 from rag_context.service.index_audit import document_issues
 from rag_context.stores.mongodb import MongoStore
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, raw, server

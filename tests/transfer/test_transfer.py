@@ -18,10 +18,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_context.api.export_lines import ExportHeader
-from rag_context.domain.documents import Chunk, Document, DocumentInput, Json, Metadata, Span, Stored, Tenant
+from rag_context.domain.documents import (
+    Chunk,
+    Document,
+    DocumentInput,
+    Json,
+    Metadata,
+    Span,
+    Stored,
+    Tenant,
+    chunk_ids,
+    content_hash,
+    document_id,
+)
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendRejectedError, BackendUnavailableError, InvalidInputError
-from rag_context.ingest.identity import chunk_ids, content_hash, document_id
 from rag_context.ports.maintenance import ModelRegistry
 from rag_context.ports.reading import DocumentStore, VectorStore
 from rag_context.ports.writing import IndexWriter

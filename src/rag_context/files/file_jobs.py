@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rag_context.api.index import BulkLine, BulkReceipt, FileReceipt
 from rag_context.api.reading import read_fields
-from rag_context.domain.documents import DocumentInput, FileDocument, FileEntry
+from rag_context.domain.documents import DocumentInput, FileDocument, FileEntry, document_id
 from rag_context.errors import InvalidInputError
 from rag_context.files.file_reading import (
     FileDraft,
@@ -28,7 +28,6 @@ from rag_context.files.file_reading import (
 from rag_context.files.formats.converter import Converter
 from rag_context.files.generated import Generated
 from rag_context.files.sending import Job, batched
-from rag_context.ingest.identity import document_id
 from rag_context.ports.maintenance import FileManifest
 
 _TWINS = 8

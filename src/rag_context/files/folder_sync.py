@@ -14,13 +14,20 @@ from itertools import chain, islice
 from pathlib import Path
 
 from rag_context.api.index import FileReceipt
-from rag_context.domain.documents import DOCUMENTATION, DocumentInput, FileDocument, FileEntry, FileStamp, Origin
+from rag_context.domain.documents import (
+    DOCUMENTATION,
+    DocumentInput,
+    FileDocument,
+    FileEntry,
+    FileStamp,
+    Origin,
+    document_id,
+)
 from rag_context.files.file_jobs import FileJobs, ReadingSettings, Todo
 from rag_context.files.file_reading import Found, Rejected, stamp_of
 from rag_context.files.formats.converter import Converter
 from rag_context.files.sending import CONCURRENCY, Job, Target, in_thread, send
 from rag_context.files.walk import Root, find_changed, outermost, walk
-from rag_context.ingest.identity import document_id
 from rag_context.ports.maintenance import FileManifest
 
 PAGE = 500

@@ -14,10 +14,9 @@ from hashlib import blake2b
 import numpy as np
 
 from rag_context.domain import documents
-from rag_context.domain.documents import Chunk, Document, Metadata
+from rag_context.domain.documents import Chunk, Document, Metadata, chunk_ids
 from rag_context.ingest.chunking.chunker import split, split_body
 from rag_context.ingest.chunking.prose import fences, front_matter, sections
-from rag_context.ingest.identity import chunk_ids
 from rag_context.ports.models import Tokenizer
 
 CONTEXT_TOKENS = 32

@@ -10,12 +10,11 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from rag_context.domain.documents import CHAT, Chunk, Document, DocumentInput, Origin
+from rag_context.domain.documents import CHAT, Chunk, Document, DocumentInput, Origin, content_hash, document_id
 from rag_context.domain.times import utc_now
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendError, BackendRejectedError, FieldError, InvalidInputError
 from rag_context.ingest.chunk_context import chunks_of, similarity_hash, title_of
-from rag_context.ingest.identity import content_hash, document_id
 from rag_context.ingest.redaction import redact
 from rag_context.ingest.reuse import StoredVectors, UnfinishedVectors
 from rag_context.ports.maintenance import VectorRebuilder

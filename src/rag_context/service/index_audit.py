@@ -5,11 +5,19 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from rag_context.api.maintenance import CheckResponse, FlawReport
-from rag_context.domain.documents import Chunk, Counts, Document, DocumentInput, Origin
+from rag_context.domain.documents import (
+    Chunk,
+    Counts,
+    Document,
+    DocumentInput,
+    Origin,
+    chunk_ids,
+    content_hash,
+    document_id,
+)
 from rag_context.domain.reports import IntegrityReport, Issue, IssueKind, Thoroughness
 from rag_context.errors import BackendDataError, ForeignIndexError, LostIndexError
 from rag_context.ingest.chunking.prose import body_start
-from rag_context.ingest.identity import chunk_ids, content_hash, document_id
 from rag_context.ports.maintenance import IndexAuditor
 
 RESCUE = (

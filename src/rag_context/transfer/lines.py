@@ -15,10 +15,9 @@ from rag_context.api.export_lines import (
     ExportedModel,
     read_line,
 )
-from rag_context.domain.documents import Chunk, Document, DocumentInput, Metadata, Span, Tenant
+from rag_context.domain.documents import Chunk, Document, DocumentInput, Metadata, Span, Tenant, chunk_ids, content_hash
 from rag_context.domain.vectors import Calibration, EmbeddingModel, Matrix
 from rag_context.errors import InvalidInputError
-from rag_context.ingest.identity import chunk_ids, content_hash
 
 LEAST_NORM, MOST_NORM = 0.9, 1.1
 """Norms of a stored vector that count as 1."""
