@@ -28,6 +28,7 @@ from rag_context.api.wire import (
     NAME_CHARS,
     PLAIN_PATTERN,
     PRESENT_PATTERN,
+    ChoiceRequest,
     Count,
     Otherwise,
     PlainRequest,
@@ -257,7 +258,7 @@ class ListDocumentsRequest(_OfACollection):
     ] = 0
 
 
-class DeleteCollectionDocumentsRequest(_OfACollection):
+class DeleteCollectionDocumentsRequest(ChoiceRequest, _OfACollection):
     """Which documents to delete, and how sure the caller is."""
 
     exactly_one_of: ClassVar[tuple[str, ...]] = ("ids", "where", "every")

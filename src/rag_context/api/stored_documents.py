@@ -14,6 +14,7 @@ from rag_context.api.wire import (
     SOURCE_CHARS,
     AllTags,
     Branch,
+    ChoiceRequest,
     Count,
     Identifier,
     OfSource,
@@ -205,7 +206,7 @@ MANY = 100
 """More documents than this, or more than half of all that the tenant has, go only with `confirm`."""
 
 
-class DeleteRequest(WireRequest):
+class DeleteRequest(ChoiceRequest):
     """Which documents to remove; exactly one of documentId, source and sessionId."""
 
     for_programs: ClassVar[frozenset[str]] = frozenset({"branch", "path_hash"})

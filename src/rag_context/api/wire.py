@@ -105,8 +105,8 @@ class WireRequest(BaseModel):
     them, and every list of tools is paid for in tokens."""
 
     exactly_one_of: ClassVar[tuple[str, ...]] = ()
-    """Fields of which a request names one and only one. Strict clients reject `oneOf` at the top of a tool's schema,
-    so only OpenAPI tells of it."""
+    """Fields of which a `ChoiceRequest` names one and only one. Strict clients reject `oneOf` at the top of a tool's
+    schema, so only OpenAPI tells of it."""
 
     @classmethod
     def speaking(cls, vocabulary: Vocabulary) -> type[Self]:
@@ -119,10 +119,14 @@ class WireRequest(BaseModel):
                 narrowed[name] = (one_of(names) if field.is_required() else one_of(names) | None, field)
         return create_model(cls.__name__, __base__=cls, __doc__=cls.__doc__, **narrowed) if narrowed else cls
 
+
+class ChoiceRequest(WireRequest):
+    """A request that names one and only one of the fields in `exactly_one_of`."""
+
     @model_validator(mode="after")
     def _check_one(self) -> Self:
         names = self.exactly_one_of
-        if names and sum(getattr(self, name) is not None for name in names) != 1:
+        if sum(getattr(self, name) is not None for name in names) != 1:
             told = " or ".join(type(self).model_fields[name].alias or name for name in names)
             raise PydanticCustomError("exactly_one", "Name exactly one of {names}", {"names": told})
         return self
