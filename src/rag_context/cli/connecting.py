@@ -17,7 +17,7 @@ import httpx2
 from rag_context.api.index import BulkLine
 from rag_context.api.operations import Operation, Request, Response
 from rag_context.api.operations.memory import DELETE, LIST
-from rag_context.api.stored_documents import MAX_LISTED, DeleteRequest, ListRequest, ListResponse
+from rag_context.api.stored_documents import DeleteRequest
 from rag_context.cli.console import safe
 from rag_context.client import errors
 from rag_context.client._async.async_http import AsyncHttp
@@ -45,7 +45,7 @@ from rag_context.errors import (
     NotFoundError,
     RagContextError,
 )
-from rag_context.files.sending import OnReceipt, Target
+from rag_context.files.sending import OnReceipt, Target, listed_below
 from rag_context.settings import Loaded
 
 Answer = TypeVar("Answer")
@@ -100,14 +100,9 @@ class Remote:
         """Have the server delete a document."""
         await self.run(DELETE, DeleteRequest(document_id=document_id))
 
-    async def sources(self, prefix: str) -> AsyncIterator[tuple[str, str]]:
+    def sources(self, prefix: str) -> AsyncIterator[tuple[str, str]]:
         """Have the server list what came from below a prefix."""
-        request: ListRequest | None = first_page(prefix)
-        while request is not None:
-            page = await self.run(LIST, request)
-            for each in page.documents:
-                yield each.source, each.document_id
-            request = next_page(request, page)
+        return listed_below(prefix, partial(self.run, LIST))
 
     async def _send(self, call: Call[Answer]) -> Answer:
         try:
@@ -173,16 +168,6 @@ def failure_of(error: ClientError, place: str) -> RagContextError:
 def sentence_of(error: ClientError) -> str:
     """The server's own words, without the full stop."""
     return (error.server_message or f"HTTP {error.status}").rstrip(".")
-
-
-def first_page(prefix: str) -> ListRequest:
-    """A request for the first documents whose source begins like this."""
-    return ListRequest(source=f"{prefix}*", limit=MAX_LISTED)
-
-
-def next_page(request: ListRequest, page: ListResponse) -> ListRequest | None:
-    """A request for the page after this one; None where it was the last one."""
-    return request.model_copy(update={"cursor": page.next_cursor}) if page.next_cursor is not None else None
 
 
 class CollectionsClient:

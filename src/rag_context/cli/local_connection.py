@@ -8,11 +8,10 @@ from pathlib import Path
 
 from rag_context.api.index import BulkLine, BulkReceipt
 from rag_context.api.operations import Operation, Request, Response, memory
-from rag_context.api.stored_documents import DeleteRequest, ListRequest
+from rag_context.api.stored_documents import DeleteRequest
 from rag_context.api.wire import VersionsRequest
-from rag_context.cli.connecting import first_page, next_page
 from rag_context.errors import BackendError
-from rag_context.files.sending import CONCURRENCY, OnReceipt, may_replace
+from rag_context.files.sending import CONCURRENCY, OnReceipt, listed_below, may_replace
 from rag_context.logs import configure_logging
 from rag_context.server.tools import Answer, Call, WorkByName, memory_work
 from rag_context.service.project_service import ProjectService
@@ -75,14 +74,9 @@ class InProcess:
         """Delete a document here."""
         await self._service.delete(DeleteRequest(document_id=document_id))
 
-    async def sources(self, prefix: str) -> AsyncIterator[tuple[str, str]]:
+    def sources(self, prefix: str) -> AsyncIterator[tuple[str, str]]:
         """List what came from below a prefix."""
-        request: ListRequest | None = first_page(prefix)
-        while request is not None:
-            page = await self._service.listing(request)
-            for each in page.documents:
-                yield each.source, each.document_id
-            request = next_page(request, page)
+        return listed_below(prefix, self._service.listing)
 
     async def projects(self) -> ProjectService:
         """The use cases of project documents, once the model is there."""

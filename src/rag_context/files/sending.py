@@ -7,13 +7,14 @@ memory stays constant. A source may be a stream of any length, in a file or a pi
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO, Protocol
 
 from rag_context.api.index import BulkLine, BulkReceipt
 from rag_context.api.reading import read_fields
+from rag_context.api.stored_documents import MAX_LISTED, ListRequest, ListResponse
 from rag_context.domain.documents import CHAT
 from rag_context.errors import InvalidInputError
 from rag_context.files.file_reading import FILES_SESSION, Labels, Rejected
@@ -54,6 +55,20 @@ class Target(Protocol):
     def sources(self, prefix: str) -> AsyncIterator[tuple[str, str]]:
         """Source and id of every document whose source begins like this."""
         ...
+
+
+async def listed_below(
+    prefix: str, listing: Callable[[ListRequest], Awaitable[ListResponse]]
+) -> AsyncIterator[tuple[str, str]]:
+    """Source and id of every document whose source begins like this, read page by page."""
+    request = ListRequest(source=f"{prefix}*", limit=MAX_LISTED)
+    while True:
+        page = await listing(request)
+        for each in page.documents:
+            yield each.source, each.document_id
+        if page.next_cursor is None:
+            return
+        request = request.model_copy(update={"cursor": page.next_cursor})
 
 
 @dataclass(frozen=True, slots=True)
