@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -135,13 +134,10 @@ async def _measure(settings: Settings, wanted: Wanted, screen: Screen) -> tuple[
     load = Load(url, headers, questions, wanted.limit, wanted.think_s, wanted.is_repeated)
     screen.note(Text(safe(f"{url}: {health.indexed_documents} documents, {len(questions)} questions"), style="dim"))
     measured: list[Measured] = []
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"))
-    with Progress(*columns, console=screen.err, transient=True, disable=not screen.err.is_terminal) as progress:
-        total_s = sum(stage.seconds for stage in wanted.stages)
-        task = progress.add_task("", total=total_s, left="")
+    with screen.progress() as progress:
+        task = progress.add_task("", total=sum(stage.seconds for stage in wanted.stages))
         for stage in wanted.stages:
-            left_s = total_s - sum(done.stage.seconds for done in measured)
-            progress.update(task, description=_named(stage), left=f"{left_s:.0f} s left")
+            progress.update(task, description=_named(stage))
             if not screen.err.is_terminal:
                 screen.note(f"{_named(stage)} for {stage.seconds:g} s")
             measured.append(await load.run(stage, _stopping(settings) if stage.pause_s else None))
