@@ -19,11 +19,12 @@ from rag_context.domain.documents import CHAT
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, RawScores, VectorHit
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError
-from rag_context.stores.sqlite.blocks import Blocks, Rows, best
+from rag_context.stores.sqlite.blocks import Rows, best
 from rag_context.stores.sqlite.database import ReadWriteLock
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.memory.columns import DocumentColumns, Mask, StoredDocument, turns_around
 from rag_context.stores.sqlite.memory.terms import KeywordScores, Postings, QueryTerms, Statistics, score
+from rag_context.stores.sqlite.memory.vectors import Vectors
 
 _STATES = itertools.count()
 
@@ -96,7 +97,7 @@ class MemoryIndex:
         self._rows = _Rows()
         self._ids: list[str] = []
         self._by_id: dict[str, int] = {}
-        self._vectors = Blocks()
+        self._vectors = Vectors()
         self._dimension: int | None = None
         self._embedded = 0
         self._misfits: set[int] = set()
@@ -158,7 +159,7 @@ class MemoryIndex:
         """Remove all vectors: those of another model take their place."""
         with self._lock.writing():
             self._changes = next(_STATES)
-            self._vectors, self._dimension, self._embedded = Blocks(), None, 0
+            self._vectors, self._dimension, self._embedded = Vectors(), None, 0
             self._misfits.clear()
             self._rows.embedded[:] = False
 
@@ -172,13 +173,8 @@ class MemoryIndex:
             return []
         query = self._checked(vector)
         mask = self._matching(where, self._rows.embedded)
-        rows = None if mask is None else np.flatnonzero(mask)
-        if rows is not None and not len(rows):
-            return []
-        scores = self._vectors.scores(query, rows)
-        highest = best(scores, limit)
-        found = highest if rows is None else rows[highest]
-        return [VectorHit(self._ref(row), cosine) for cosine, row in self._in_order(scores[highest], found, limit)]
+        scores, rows = self._vectors.nearest(query, limit, mask)
+        return [VectorHit(self._ref(row), cosine) for cosine, row in self._in_order(scores, rows, limit)]
 
     def cosines(self, vector: Vector, ids: Sequence[str]) -> dict[str, float]:
         """Cosines of chunks to `vector` (`(dim,) float32`); those without a vector are left out.
@@ -350,7 +346,7 @@ class MemoryIndex:
         self._embedded -= int(self._rows.embedded[rows].sum())
         self._rows.embedded[rows] = False
         if not self._embedded:
-            self._vectors, self._dimension = Blocks(), None
+            self._vectors, self._dimension = Vectors(), None
 
     def _append(self, chunks: Sequence[StoredChunk]) -> None:
         owners = [(chunk, self._documents.row(chunk.document)) for chunk in chunks if _is_readable(chunk)]

@@ -1,0 +1,168 @@
+"""The vectors of rows, in float32 and, where there are many, also as 8-bit integers.
+
+A scan of the integers reads a quarter of the memory, and finds the few rows that can be among the best; those alone
+are scored in float32. The result is the same, because each row has an upper bound of its cosine. A row `x` is kept as
+`s * c`, with `c` integers of -127 to 127, and `e = x - s * c` is missing. For a query `q`, rounded in the same way to
+`t * d` with the rest `f`,
+
+    x . q  =  s * t * (c . d)  +  (s * c) . f  +  e . q  <=  s * t * (c . d)  +  |s * c| |f|  +  |e| |q|
+
+by Cauchy and Schwarz. No row whose bound is below the exact cosines of `limit` other rows is among the best `limit`.
+With 384 dimensions the last two terms are some .013 together, so that few more rows than `limit` are left.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numkong import cdist
+from numpy.typing import NDArray
+
+from rag_context.domain.vectors import Matrix, Vector
+from rag_context.stores.sqlite.blocks import BLOCK_ROWS, Blocks, Rows, best
+from rag_context.stores.sqlite.memory.columns import Mask
+
+QUANTISED_FROM = 20_000
+"""Rows from which on there are integers: below, a scan in float32 takes less than a millisecond."""
+
+NARROW = 1000
+"""Up to so many matching rows are scored in float32 at once."""
+
+SPARSE = 0.125
+"""Up to this share of a block's rows, copying the matching ones out costs less than scanning all of them."""
+
+LARGEST_CODE = 127
+
+LEAST, MOST = 1e-9, 1e9
+"""Between these the greatest number of a vector must be, else it is zero or damaged."""
+
+
+class _Rounded(NamedTuple):
+    """`codes * scales[:, np.newaxis]` is about the vectors; none is longer than `norm`, and no rest than `error`."""
+
+    codes: NDArray[np.int8]
+    scales: Vector
+    norm: float
+    error: float
+
+
+def _rounded(vectors: Matrix) -> _Rounded:
+    """The error is infinite where a vector cannot be rounded: then its bound is infinite too, and it is scored."""
+    largest = np.abs(vectors).max(axis=1)
+    usable = (largest >= LEAST) & (largest <= MOST)  # neither is true of NaN
+    codes, error = np.empty(vectors.shape, dtype=np.int8), 0.0
+    if not usable.all():
+        error = 0.0 if (usable | (largest == 0.0)).all() else np.inf
+        vectors, largest = np.where(usable[:, np.newaxis], vectors, 0.0), np.where(usable, largest, 1.0)
+    scales = largest / np.float32(LARGEST_CODE)
+    rest = np.rint(vectors / scales[:, np.newaxis])
+    codes[:] = rest
+    rest *= scales[:, np.newaxis]
+    rest -= vectors
+    norm, missing = (float(np.sqrt(np.vecdot(each, each).max())) for each in (vectors, rest))
+    return _Rounded(codes, scales, norm, max(error, missing))
+
+
+class _Block:
+    """`BLOCK_ROWS` rows. `norm` and `error` only grow: after a row is replaced they may be more than is necessary."""
+
+    __slots__ = ("codes", "error", "norm", "scales")
+
+    def __init__(self, dimension: int) -> None:
+        self.codes = np.zeros((BLOCK_ROWS, dimension), dtype=np.int8)
+        self.scales = np.zeros(BLOCK_ROWS, dtype=np.float32)
+        self.norm = self.error = 0.0
+
+    def put(self, rows: Rows, vectors: Matrix) -> None:
+        rounded = _rounded(vectors)
+        self.codes[rows], self.scales[rows] = rounded.codes, rounded.scales
+        self.norm, self.error = max(self.norm, rounded.norm), max(self.error, rounded.error)
+
+    def bounds(self, query: _Rounded, among: Mask, out: Vector) -> None:
+        """Write the bounds of the first `len(among)` rows, minus infinity for those that do not count."""
+        slack = (self.norm + self.error) * query.error + self.error * query.norm
+        # Sums of `dim` products in float32, here and in the exact cosine, are off by less than this.
+        slack += 2.0 * self.codes.shape[1] * float(np.finfo(np.float32).eps) * (self.norm + self.error) * query.norm
+        if not among.any():
+            out[:] = -np.inf
+        elif not np.isfinite(slack):
+            out[:] = np.where(among, np.inf, -np.inf)
+        else:
+            cdist(query.codes, self.codes[: len(among)], "dot", out=out[np.newaxis])
+            out *= self.scales[: len(among)] * query.scales[0]
+            out += np.float32(slack)
+            out[~among] = -np.inf
+
+
+class Vectors:
+    """A growing `(n, dim) float32` matrix, searched by cosine. Its owner prevents reads while it changes."""
+
+    def __init__(self) -> None:
+        self._exact = Blocks()
+        self._rounded: list[_Block] = []
+
+    def reserve(self, rows: int, dimension: int) -> None:
+        """Grow to so many rows; new ones are zero."""
+        known = 0 if self._rounded else len(self._exact)
+        self._exact.reserve(rows, dimension)
+        if rows < QUANTISED_FROM and not self._rounded:
+            return
+        while len(self._rounded) * BLOCK_ROWS < rows:
+            self._rounded.append(_Block(dimension))
+        for start in range(0, known, BLOCK_ROWS):
+            earlier = np.arange(start, min(start + BLOCK_ROWS, known))
+            self._round(earlier, self._exact.take(earlier))
+
+    def put(self, rows: Rows, vectors: Matrix) -> None:
+        """Set rows that are there."""
+        self._exact.put(rows, vectors)
+        if self._rounded:
+            self._round(rows, vectors)
+
+    def only(self, rows: Rows) -> "Vectors":
+        """A copy with `rows` (ascending) alone."""
+        copy = Vectors()
+        copy._exact = self._exact.only(rows)
+        if len(rows) >= QUANTISED_FROM:
+            copy.reserve(len(rows), self._rounded[0].codes.shape[1])
+        return copy
+
+    def nearest(self, query: Vector, limit: int, among: Mask | None) -> tuple[Vector, Rows]:
+        """The exact cosines and rows of the best `limit`, and of all that equal the last of them; rows ascend.
+
+        Args:
+            query: `(dim,) float32`, contiguous.
+            limit: how many.
+            among: `(n,)`, the rows that count; None: all.
+        """
+        count = len(self._exact) if among is None else int(np.count_nonzero(among))
+        if count == 0:
+            return np.empty(0, dtype=np.float32), np.empty(0, dtype=np.intp)
+        if self._rounded and count > max(NARROW, limit):
+            rows: Rows | None = self._contenders(query, limit, among)
+        else:
+            rows = None if among is None else np.flatnonzero(among)
+        scores = self._exact.scores(query, rows)
+        highest = best(scores, limit)
+        return scores[highest], highest if rows is None else rows[highest]
+
+    def scores_of(self, query: Vector, rows: Rows) -> Vector:
+        """`(len(rows),)` exact cosines of `rows`, which ascend, to `query` (`(dim,) float32`, contiguous)."""
+        return self._exact.scores_of(query, rows)
+
+    def _contenders(self, query: Vector, limit: int, among: Mask | None) -> Rows:
+        """All rows that can be among the best `limit`; more than `limit` count."""
+        size = len(self._exact)
+        among = np.ones(size, dtype=np.bool_) if among is None else among[:size]
+        rounded, bounds = _rounded(query[np.newaxis]), np.empty(size, dtype=np.float32)
+        for number, block in enumerate(self._rounded):
+            part = slice(number * BLOCK_ROWS, (number + 1) * BLOCK_ROWS)
+            block.bounds(rounded, among[part], bounds[part])
+        promising = best(bounds, limit)[:limit]
+        least = self._exact.scores_of(query, promising).min()
+        return np.flatnonzero(bounds >= least if np.isfinite(least) else among)
+
+    def _round(self, rows: Rows, vectors: Matrix) -> None:
+        numbers = rows // BLOCK_ROWS
+        for number in np.unique(numbers).tolist():
+            of_block = numbers == number
+            self._rounded[number].put(rows[of_block] - number * BLOCK_ROWS, vectors[of_block])

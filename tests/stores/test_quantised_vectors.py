@@ -1,0 +1,174 @@
+"""Vector search by 8-bit integers: the same chunks and the same cosines as multiplying every vector in float32."""
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag_context.domain.search import Filter
+from rag_context.domain.vectors import Matrix, Vector
+from rag_context.stores.sqlite import blocks
+from rag_context.stores.sqlite.memory import index as memory_index
+from rag_context.stores.sqlite.memory import vectors as module
+from rag_context.stores.sqlite.memory.index import Change, MemoryIndex, StoredChunk, StoredVector
+from rag_context.stores.sqlite.memory.vectors import Vectors
+from tests.stores.test_memory_index import OWNER
+
+DIMENSION = 24
+SESSIONS = ("s", "other")
+FILTERS = (Filter(), Filter(session_id="s"), Filter(session_id="other"), Filter(session_id="neither"))
+
+
+@contextmanager
+def small_blocks() -> Iterator[None]:
+    """Blocks of 16 rows and integers from 8 rows on, so that few rows meet every case."""
+    with pytest.MonkeyPatch.context() as patch:
+        for each in (blocks, module):
+            patch.setattr(each, "BLOCK_ROWS", 16)
+        patch.setattr(module, "QUANTISED_FROM", 8)
+        patch.setattr(module, "NARROW", 3)
+        patch.setattr(memory_index, "LEAST_DEAD", 4)
+        yield
+
+
+@dataclass
+class Both:
+    """An index, and beside it what it holds."""
+
+    rng: np.random.Generator
+    index: MemoryIndex = field(default_factory=MemoryIndex)
+    sessions: dict[int, str] = field(default_factory=dict)
+    vectors: dict[int, Vector] = field(default_factory=dict)
+    keys: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def __post_init__(self) -> None:
+        owners = [OWNER._replace(key=key, id=name, session_id=name) for key, name in enumerate(SESSIONS)]
+        self.index.apply(Change(documents=owners))
+
+    def vector(self, kind: str) -> Vector:
+        known = list(self.vectors.values())
+        direction = self.rng.standard_normal(DIMENSION).astype(np.float32)
+        direction /= np.linalg.norm(direction)
+        match kind:
+            case "zero":
+                return np.zeros(DIMENSION, np.float32)
+            case "axis":
+                direction = np.eye(DIMENSION, dtype=np.float32)[int(self.rng.integers(4))]
+            case "copy" if known:
+                direction = known[int(self.rng.integers(len(known)))]
+            case "close" if known:
+                direction = known[int(self.rng.integers(len(known)))] + np.float32(1e-4) * direction
+            case "long":
+                return direction * np.float32(self.rng.uniform(1.0, 50.0))
+            case "tiny":
+                return direction * np.float32(1e-12)
+        return direction
+
+    def add(self, kind: str) -> None:
+        keys = list(itertools.islice(self.keys, int(self.rng.integers(1, 12))))
+        rows = {key: self.vector(kind) for key in keys if self.rng.random() < 0.9}
+        owners = {key: int(self.rng.integers(2)) for key in keys}
+        chunks = [StoredChunk(key, f"{key % 7}-{key}", owners[key], key, 0, b"") for key in keys]
+        self.index.apply(Change(chunks=chunks, vectors=stored(rows)))
+        self.sessions.update({key: SESSIONS[owner] for key, owner in owners.items()})
+        self.vectors.update(rows)
+
+    def change(self, kind: str) -> None:
+        rows = {key: self.vector(kind) for key in self.some()}
+        self.index.apply(Change(vectors=stored(rows)))
+        self.vectors.update(rows)
+
+    def delete(self, _kind: str) -> None:
+        keys = self.some()
+        self.index.apply(Change(deleted=keys))
+        for key in keys:
+            self.sessions.pop(key)
+            self.vectors.pop(key, None)
+
+    def clear(self, _kind: str) -> None:
+        keys = self.some()
+        self.index.apply(Change(without_vector=keys))
+        for key in keys:
+            self.vectors.pop(key, None)
+
+    def some(self) -> list[int]:
+        return [key for key in self.sessions if self.rng.random() < 0.2]
+
+    def expected(self, query: Vector, limit: int, where: Filter) -> list[tuple[str, float]]:
+        keys = [key for key in self.vectors if where.session_id in (None, self.sessions[key])]
+        rows = np.array([self.vectors[key] for key in keys], dtype=np.float32).reshape(-1, DIMENSION)
+        scored = zip(np.vecdot(rows, query).tolist(), (f"{key % 7}-{key}" for key in keys), strict=True)
+        return [(id_, score) for score, id_ in sorted(scored, key=lambda each: (-each[0], each[1]))[:limit]]
+
+
+def stored(rows: dict[int, Vector]) -> list[StoredVector]:
+    return [StoredVector(key, row.tobytes()) for key, row in rows.items()]
+
+
+KINDS = st.sampled_from(["any", "any", "zero", "axis", "copy", "close", "long", "tiny"])
+STEPS = st.lists(st.tuples(st.sampled_from(["add", "add", "add", "change", "delete", "clear"]), KINDS), max_size=25)
+
+
+@given(seed=st.integers(0, 2**32), steps=STEPS, asked=KINDS, limit=st.sampled_from([1, 2, 5, 10, 40]))
+def test_after_any_changes_it_finds_what_multiplying_every_vector_finds(
+    seed: int, steps: list[tuple[str, str]], asked: str, limit: int
+) -> None:
+    with small_blocks():
+        both = Both(np.random.default_rng(seed))
+        for step, kind in steps:
+            getattr(both, step)(kind)
+            query = np.ascontiguousarray(both.vector(asked))
+            for where in FILTERS:
+                with both.index.reading() as index:
+                    hits = index.vector_hits(query, limit, where)
+                assert [(hit.chunk.id, hit.cosine) for hit in hits] == both.expected(query, limit, where)
+
+
+def unit_rows(count: int, dimension: int, seed: int) -> Matrix:
+    rows: Matrix = np.random.default_rng(seed).standard_normal((count, dimension), dtype=np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows
+
+
+@pytest.mark.parametrize("limit", [10, 40])
+def test_few_rows_of_many_are_scored_in_float32(limit: int) -> None:
+    count = module.QUANTISED_FROM + 5_000
+    rows, vectors = unit_rows(count, 384, 1), Vectors()
+    vectors.reserve(count, 384)
+    vectors.put(np.arange(count), rows)
+    for query in unit_rows(5, 384, 2):
+        contenders = vectors._contenders(query, limit, None)
+        scores = np.vecdot(rows, query)
+        assert set(np.argsort(-scores)[:limit]) <= set(contenders)
+        assert len(contenders) < 10 * limit
+
+
+def test_rows_that_came_before_there_were_integers_are_found() -> None:
+    with small_blocks():
+        rows, vectors = unit_rows(40, DIMENSION, 3), Vectors()
+        for size in range(1, 41):
+            vectors.reserve(size, DIMENSION)
+            vectors.put(np.array([size - 1]), rows[size - 1 : size])
+        for number, row in enumerate(rows):
+            assert vectors.nearest(row, 1, None)[1].tolist() == [number]
+        some = vectors.only(np.arange(0, 40, 3))
+        for number, row in enumerate(rows[::3]):
+            assert some.nearest(row, 1, None)[1].tolist() == [number]
+
+
+@pytest.mark.parametrize("damage", [np.nan, np.inf, 1e30])
+def test_a_damaged_vector_hides_no_other(damage: float) -> None:
+    with small_blocks():
+        rows, vectors = unit_rows(40, DIMENSION, 3), Vectors()
+        rows[20, 3] = damage
+        vectors.reserve(40, DIMENSION)
+        vectors.put(np.arange(40), rows)
+        sound = np.delete(np.arange(40), 20)
+        for query in rows[sound]:
+            best = sound[np.argmax(np.vecdot(rows[sound], query))]
+            assert best in vectors.nearest(query, 3, None)[1]
