@@ -51,7 +51,7 @@ def compare(rows: int) -> None:
     _show("float32, row by row", lambda query: best(exact.scores(query, None), 40), queries)
     _show("float32, BLAS", lambda query: best(np.matmul(matrix, query), 40), queries)
     for limit in LIMITS:
-        _show(f"int8, then float32, limit {limit}", lambda query: both.nearest(query, limit, None), queries)  # noqa: B023
+        _show(f"int8, then float32, limit {limit}", lambda query: both.nearest(query, limit, None, exact.take), queries)  # noqa: B023
         _recall(limit, exact, both, queries)
     _show("int8 by onnxruntime, the scan alone", _by_onnxruntime(matrix), queries)
     if rows <= BLOCK_ROWS * 2:
@@ -71,10 +71,10 @@ def _recall(limit: int, exact: Blocks, both: Vectors, queries: Matrix) -> None:
     for query in queries:
         scores = exact.scores(query, None)
         expected = best(scores, limit)
-        cosines, rows = both.nearest(query, limit, None)
+        cosines, rows = both.nearest(query, limit, None, exact.take)
         known = dict(zip(rows.tolist(), cosines.tolist(), strict=True))
         found += sum(known.get(row) == float(scores[row]) for row in expected.tolist()) == len(expected)
-        scored.append(len(both._contenders(query, limit, None)))  # noqa: SLF001
+        scored.append(len(both._contenders(query, limit, None, exact.take)))  # noqa: SLF001
     print(
         f"    recall 1.000 in {found} of {len(queries)} queries; {statistics.mean(scored):.0f} rows scored in float32"
     )

@@ -2,21 +2,27 @@
 
 import sqlite3
 import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from rag_context.domain.search import ChunkRef, Filter, Neighbours
+from rag_context.domain.search import ChunkRef, Filter, Neighbours, VectorHit
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.stores.sqlite import SqliteStore, open_database
 from rag_context.stores.sqlite.blocks import BLOCK_ROWS
 from rag_context.stores.sqlite.memory import index as memory_index
 from rag_context.stores.sqlite.memory import terms as postings
-from rag_context.stores.sqlite.memory.columns import StoredDocument
-from rag_context.stores.sqlite.memory.index import Change, MemoryIndex, StoredChunk, StoredVector
+from rag_context.stores.sqlite.memory import vectors
+from rag_context.stores.sqlite.memory.columns import StoredChunk, StoredDocument
+from rag_context.stores.sqlite.memory.following import stored_vectors
+from rag_context.stores.sqlite.memory.index import Change, MemoryIndex
 from rag_context.stores.sqlite.memory.terms import QueryTerms, packed
+from rag_context.stores.sqlite.memory.vectors import StoredVector
 from tests.stores.builders import NOON, axis, document, ids, minutes, put, refs
 
 OWNER = StoredDocument(1, "d", "", "", "", "documentation", "s", "source", None, None, "[]", None, 0)
@@ -27,22 +33,26 @@ def chunk(key: int, name: str, text: str = "") -> StoredChunk:
     return StoredChunk(key, name, 1, key, len(words), packed(words))
 
 
+def no_file(_seqs: Sequence[int]) -> Matrix:
+    raise AssertionError("few vectors are in memory")
+
+
 def test_no_search_sees_half_a_change() -> None:
     index = MemoryIndex()
-    index.apply(Change(documents=[OWNER], chunks=[chunk(1, "1")], vectors=[StoredVector(1, axis(0).tobytes())]))
+    index.apply(Change(documents=[OWNER], chunks=[chunk(1, "1")], vectors=[StoredVector(1, axis(0).tobytes(), 1)]))
     done = threading.Event()
     seen: set[int] = set()
 
     def look() -> None:
         while not done.is_set():
             with index.reading():
-                seen.add(len(index.vector_hits(axis(0), 5, Filter())))
+                seen.add(len(index.vector_hits(axis(0), 5, Filter(), no_file)))
 
     with ThreadPoolExecutor(3) as threads:
         for _ in range(3):
             threads.submit(look)
         for key in range(2, 600):
-            vectors = [StoredVector(key, axis(0).tobytes())]
+            vectors = [StoredVector(key, axis(0).tobytes(), key)]
             index.apply(Change(deleted=[key - 1], chunks=[chunk(key, str(key))], vectors=vectors))
         done.set()
     assert seen == {1}
@@ -51,16 +61,16 @@ def test_no_search_sees_half_a_change() -> None:
 def test_rows_of_many_blocks_come_and_go() -> None:
     index = MemoryIndex()
     keys = range(1, 2 * BLOCK_ROWS + 101)
-    vectors = [StoredVector(key, axis(key % 16).tobytes()) for key in keys]
+    vectors = [StoredVector(key, axis(key % 16).tobytes(), key) for key in keys]
     index.apply(Change(documents=[OWNER], chunks=[chunk(key, f"{key:06d}") for key in keys], vectors=vectors))
     kept = keys[::1000]
     index.apply(Change(deleted=[key for key in keys if key not in set(kept)]))
     assert (index.chunks, index.vectors) == (len(kept), len(kept))
-    scores = index.cosines(axis(0), [f"{key:06d}" for key in keys])
+    scores = index.cosines(axis(0), [f"{key:06d}" for key in keys], no_file)
     assert scores == {f"{key:06d}": float(key % 16 == 0) for key in kept}
     index.apply(Change(deleted=kept))
-    assert index.vector_hits(axis(0), 5, Filter()) == []
-    again = StoredVector(100_000, np.ones(3, np.float32).tobytes())
+    assert index.vector_hits(axis(0), 5, Filter(), no_file) == []
+    again = StoredVector(100_000, np.ones(3, np.float32).tobytes(), 100_000)
     index.apply(Change(chunks=[chunk(100_000, "again")], vectors=[again]))
     assert index.dimension == 3
 
@@ -83,7 +93,11 @@ def test_terms_of_deleted_rows_go_with_them(monkeypatch: pytest.MonkeyPatch) -> 
         assert len(scores.bm25) <= 40
 
 
-async def test_after_any_changes_it_is_what_a_new_process_reads(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("in_memory_bytes", [1 << 30, 0])
+async def test_after_any_changes_it_is_what_a_new_process_reads(
+    path: Path, monkeypatch: pytest.MonkeyPatch, in_memory_bytes: int
+) -> None:
+    monkeypatch.setattr(vectors, "IN_MEMORY_BYTES", in_memory_bytes)
     monkeypatch.setattr(memory_index, "LEAST_DEAD", 20)
     monkeypatch.setattr(postings, "TAIL", 64)
     monkeypatch.setattr(postings, "MOST_PIECES", 3)
@@ -91,11 +105,17 @@ async def test_after_any_changes_it_is_what_a_new_process_reads(path: Path, monk
     async with open_database(path) as store, open_database(path) as other:
         for step in range(120):
             await change_something(rng, store if rng.integers(2) else other)
+            assert len(await store.vectors.search(axis(0), limit=50, where=Filter())) == await embedded(store)
             if step % 10 == 9:
                 async with open_database(path) as fresh:
                     expected = await everything(fresh)
                     assert await everything(store) == expected
                     assert await everything(other) == expected
+
+
+async def embedded(store: SqliteStore) -> int:
+    counts = await store.documents.counts()
+    return counts.vectors
 
 
 async def change_something(rng: np.random.Generator, store: SqliteStore) -> None:
@@ -153,3 +173,43 @@ def neighbours_in(path: Path, chunk_ids: list[str]) -> dict[str, Neighbours]:
                 both.append(ChunkRef(*(same or turns)[0][:5]) if same or turns else None)
             found[id_] = Neighbours(*both)
     return found
+
+
+def best_of(vector: Vector) -> Callable[[MemoryIndex, sqlite3.Connection], list[str]]:
+    return lambda index, connection: owners(index.vector_hits(vector, 5, Filter(), partial(stored_vectors, connection)))
+
+
+def owners(hits: Sequence[VectorHit]) -> list[str]:
+    return sorted(hit.chunk.document_id for hit in hits)
+
+
+async def test_vectors_that_are_newer_than_a_snapshot_are_read_in_another(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vectors, "IN_MEMORY_BYTES", 0)
+    async with open_database(path) as store:
+        one, two = sorted((document("1"), document("2")), key=lambda each: each.id)
+        await put(store, one, "wolf", vector=axis(0))
+        assert owners(await store.vectors.search(axis(0), limit=5, where=Filter())) == [one.id]
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("BEGIN")
+            connection.execute("SELECT version FROM totals").fetchone()
+            await put(store, two, "sheep", vector=axis(0))
+            assert owners(await store.vectors.search(axis(0), limit=5, where=Filter())) == [one.id, two.id]
+            assert store.memory._answer(best_of(axis(0)), True, connection) is None
+            connection.execute("ROLLBACK")
+            assert store.memory._answer(best_of(axis(0)), True, connection) == ([one.id, two.id],)
+
+
+async def test_vectors_that_the_file_has_lost_are_no_longer_found(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors, "IN_MEMORY_BYTES", 0)
+    async with open_database(path) as store:
+        one, two = sorted((document("1"), document("2")), key=lambda each: each.id)
+        for each in (one, two):
+            await put(store, each, "wolf", vector=axis(0))
+        assert owners(await store.vectors.search(axis(0), limit=5, where=Filter())) == [one.id, two.id]
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("DROP TRIGGER vectors_removed")
+            connection.execute("DELETE FROM vectors WHERE seq = 1")
+            connection.commit()
+        assert owners(await store.vectors.search(axis(0), limit=5, where=Filter())) == [two.id]

@@ -1,7 +1,7 @@
 """Vector search by 8-bit integers: the same chunks and the same cosines as multiplying every vector in float32."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -15,8 +15,9 @@ from rag_context.domain.vectors import Matrix, Vector
 from rag_context.stores.sqlite import blocks
 from rag_context.stores.sqlite.memory import index as memory_index
 from rag_context.stores.sqlite.memory import vectors as module
-from rag_context.stores.sqlite.memory.index import Change, MemoryIndex, StoredChunk, StoredVector
-from rag_context.stores.sqlite.memory.vectors import Vectors
+from rag_context.stores.sqlite.memory.columns import StoredChunk
+from rag_context.stores.sqlite.memory.index import Change, MemoryIndex
+from rag_context.stores.sqlite.memory.vectors import StoredVector, Vectors
 from tests.stores.test_memory_index import OWNER
 
 DIMENSION = 24
@@ -25,13 +26,15 @@ FILTERS = (Filter(), Filter(session_id="s"), Filter(session_id="other"), Filter(
 
 
 @contextmanager
-def small_blocks() -> Iterator[None]:
-    """Blocks of 16 rows and integers from 8 rows on, so that few rows meet every case."""
+def small_blocks(in_memory: int = 1000) -> Iterator[None]:
+    """Blocks of 16 rows, integers from 8 rows on, and no more float32 above some, so that few rows meet every case."""
     with pytest.MonkeyPatch.context() as patch:
         for each in (blocks, module):
             patch.setattr(each, "BLOCK_ROWS", 16)
         patch.setattr(module, "QUANTISED_FROM", 8)
         patch.setattr(module, "NARROW", 3)
+        patch.setattr(module, "AT_ONCE", 4)
+        patch.setattr(module, "IN_MEMORY_BYTES", in_memory * DIMENSION * 4)
         patch.setattr(memory_index, "LEAST_DEAD", 4)
         yield
 
@@ -44,6 +47,8 @@ class Both:
     index: MemoryIndex = field(default_factory=MemoryIndex)
     sessions: dict[int, str] = field(default_factory=dict)
     vectors: dict[int, Vector] = field(default_factory=dict)
+    file: dict[int, Vector] = field(default_factory=dict)
+    """Vectors by `seq`; each write has a new one."""
     keys: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
@@ -74,13 +79,13 @@ class Both:
         rows = {key: self.vector(kind) for key in keys if self.rng.random() < 0.9}
         owners = {key: int(self.rng.integers(2)) for key in keys}
         chunks = [StoredChunk(key, f"{key % 7}-{key}", owners[key], key, 0, b"") for key in keys]
-        self.index.apply(Change(chunks=chunks, vectors=stored(rows)))
+        self.index.apply(Change(chunks=chunks, vectors=self.stored(rows)))
         self.sessions.update({key: SESSIONS[owner] for key, owner in owners.items()})
         self.vectors.update(rows)
 
     def change(self, kind: str) -> None:
         rows = {key: self.vector(kind) for key in self.some()}
-        self.index.apply(Change(vectors=stored(rows)))
+        self.index.apply(Change(vectors=self.stored(rows)))
         self.vectors.update(rows)
 
     def delete(self, _kind: str) -> None:
@@ -96,6 +101,16 @@ class Both:
         for key in keys:
             self.vectors.pop(key, None)
 
+    def stored(self, rows: dict[int, Vector]) -> list[StoredVector]:
+        written = [
+            StoredVector(key, row.tobytes(), len(self.file) + place) for place, (key, row) in enumerate(rows.items())
+        ]
+        self.file.update({each.seq: rows[each.chunk] for each in written})
+        return written
+
+    def read(self, seqs: Sequence[int]) -> Matrix:
+        return np.stack([self.file[seq] for seq in seqs])
+
     def some(self) -> list[int]:
         return [key for key in self.sessions if self.rng.random() < 0.2]
 
@@ -106,27 +121,36 @@ class Both:
         return [(id_, score) for score, id_ in sorted(scored, key=lambda each: (-each[0], each[1]))[:limit]]
 
 
-def stored(rows: dict[int, Vector]) -> list[StoredVector]:
-    return [StoredVector(key, row.tobytes()) for key, row in rows.items()]
-
-
 KINDS = st.sampled_from(["any", "any", "zero", "axis", "copy", "close", "long", "tiny"])
 STEPS = st.lists(st.tuples(st.sampled_from(["add", "add", "add", "change", "delete", "clear"]), KINDS), max_size=25)
 
 
-@given(seed=st.integers(0, 2**32), steps=STEPS, asked=KINDS, limit=st.sampled_from([1, 2, 5, 10, 40]))
+@given(
+    seed=st.integers(0, 2**32),
+    steps=STEPS,
+    asked=KINDS,
+    limit=st.sampled_from([1, 2, 5, 10, 40]),
+    in_memory=st.sampled_from([1000, 30, 0]),
+)
 def test_after_any_changes_it_finds_what_multiplying_every_vector_finds(
-    seed: int, steps: list[tuple[str, str]], asked: str, limit: int
+    seed: int, steps: list[tuple[str, str]], asked: str, limit: int, in_memory: int
 ) -> None:
-    with small_blocks():
+    with small_blocks(in_memory):
         both = Both(np.random.default_rng(seed))
         for step, kind in steps:
             getattr(both, step)(kind)
             query = np.ascontiguousarray(both.vector(asked))
             for where in FILTERS:
+                expected = both.expected(query, limit, where)
                 with both.index.reading() as index:
-                    hits = index.vector_hits(query, limit, where)
-                assert [(hit.chunk.id, hit.cosine) for hit in hits] == both.expected(query, limit, where)
+                    hits = index.vector_hits(query, limit, where, both.read)
+                    cosines = index.cosines(query, [id_ for id_, _ in expected], both.read)
+                assert [(hit.chunk.id, hit.cosine) for hit in hits] == expected
+                assert cosines == dict(expected)
+
+
+def nothing(_rows: object) -> Matrix:
+    raise AssertionError("the vectors are in memory")
 
 
 def unit_rows(count: int, dimension: int, seed: int) -> Matrix:
@@ -142,7 +166,7 @@ def test_few_rows_of_many_are_scored_in_float32(limit: int) -> None:
     vectors.reserve(count, 384)
     vectors.put(np.arange(count), rows)
     for query in unit_rows(5, 384, 2):
-        contenders = vectors._contenders(query, limit, None)
+        contenders = vectors._contenders(query, limit, None, nothing)
         scores = np.vecdot(rows, query)
         assert set(np.argsort(-scores)[:limit]) <= set(contenders)
         assert len(contenders) < 10 * limit
@@ -155,10 +179,10 @@ def test_rows_that_came_before_there_were_integers_are_found() -> None:
             vectors.reserve(size, DIMENSION)
             vectors.put(np.array([size - 1]), rows[size - 1 : size])
         for number, row in enumerate(rows):
-            assert vectors.nearest(row, 1, None)[1].tolist() == [number]
+            assert vectors.nearest(row, 1, None, nothing)[1].tolist() == [number]
         some = vectors.only(np.arange(0, 40, 3))
         for number, row in enumerate(rows[::3]):
-            assert some.nearest(row, 1, None)[1].tolist() == [number]
+            assert some.nearest(row, 1, None, nothing)[1].tolist() == [number]
 
 
 @pytest.mark.parametrize("damage", [np.nan, np.inf, 1e30])
@@ -171,4 +195,4 @@ def test_a_damaged_vector_hides_no_other(damage: float) -> None:
         sound = np.delete(np.arange(40), 20)
         for query in rows[sound]:
             best = sound[np.argmax(np.vecdot(rows[sound], query))]
-            assert best in vectors.nearest(query, 3, None)[1]
+            assert best in vectors.nearest(query, 3, None, nothing)[1]

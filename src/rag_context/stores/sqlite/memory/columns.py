@@ -39,6 +39,22 @@ class StoredDocument(NamedTuple):
     timestamp: int
 
 
+class StoredChunk(NamedTuple):
+    """A chunk as it is read from the file. `document` is the key of its document, `length` its number of terms."""
+
+    key: int
+    id: str
+    document: int
+    position: int
+    length: int
+    terms: bytes
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether the numbers are numbers; a damaged chunk is left out, and found by `rag-context check`."""
+        return type(self.position) is int and type(self.length) is int
+
+
 class Codes(Generic[K]):
     """Numbers distinct values in the order of their first occurrence."""
 

@@ -6,18 +6,23 @@ follow in steps. Both are read by the database's watcher, and searches wait for 
 """
 
 import asyncio
+import json
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
+from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError, BackendStartingError
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.faults import COMPONENT, is_undecodable
-from rag_context.stores.sqlite.memory.columns import StoredDocument
-from rag_context.stores.sqlite.memory.index import Change, MemoryIndex, StoredChunk, StoredVector
+from rag_context.stores.sqlite.memory.columns import StoredChunk, StoredDocument
+from rag_context.stores.sqlite.memory.index import Change, MemoryIndex
+from rag_context.stores.sqlite.memory.vectors import StoredVector
 from rag_context.stores.sqlite.passages import lenient
 
 _DOCUMENTS = """
@@ -33,7 +38,9 @@ FROM chunks AS c CROSS JOIN passages AS p ON p.chunk = c.key
 WHERE c.key > ? ORDER BY c.key
 """
 
-_VECTORS = "SELECT seq, chunk, vector FROM vectors WHERE seq > ? ORDER BY seq"
+_VECTORS = "SELECT chunk, vector, seq FROM vectors WHERE seq > ? ORDER BY seq"
+
+_STORED = "SELECT v.vector FROM json_each(?) AS asked CROSS JOIN vectors AS v ON v.seq = asked.value"
 
 _DELETED = """
 SELECT d.chunk, EXISTS (SELECT 1 FROM chunks AS c WHERE c.key = d.chunk) FROM deletions AS d WHERE d.seq > ?
@@ -62,6 +69,10 @@ FEW_CHUNKS = 5000
 """For no more chunks than this a query waits longer: without them there is no answer at all."""
 
 T = TypeVar("T")
+
+
+class OldSnapshotError(Exception):
+    """The index has vectors that the file has not in this snapshot: another thread has read a newer one."""
 
 
 class _Position(NamedTuple):
@@ -184,8 +195,14 @@ class Memory:
                 self._catch_up(followed, connection)
         if needs_vectors and followed.is_reading:
             return None
-        with followed.index.reading() as index:
-            return (work(index, connection),)
+        try:
+            with followed.index.reading() as index:
+                return (work(index, connection),)
+        except OldSnapshotError:
+            with self._changing:
+                if followed.at.version <= stored:  # the snapshot is not older: the file has lost them
+                    self._drop(followed)
+            return None
 
     def _can_catch_up(self, followed: _Followed, connection: sqlite3.Connection) -> bool:
         epoch, forgotten = connection.execute("SELECT chunks_epoch, forgotten FROM totals").fetchone()
@@ -227,11 +244,23 @@ class Memory:
             with self._changing:
                 if not is_current():
                     return  # the next round reads those that took their place
-                followed.index.apply(Change(vectors=[StoredVector(*row[1:]) for row in batch]))
+                followed.index.apply(Change(vectors=[StoredVector(*row) for row in batch]))
         with self._changing:
             if is_current():
                 followed.at = followed.at._replace(last_vector=then.last_vector, last_deletion=then.last_deletion)
                 followed.is_reading, followed.is_behind = False, True
+
+
+def stored_vectors(connection: sqlite3.Connection, seqs: Sequence[int]) -> Matrix:
+    """`(n, dim) float32`, the vectors with these `seq`.
+
+    Raises:
+        OldSnapshotError: not all of them are there.
+    """
+    rows = connection.execute(_STORED, (json.dumps(seqs),)).fetchall()
+    if len(rows) < len(seqs):
+        raise OldSnapshotError
+    return np.frombuffer(b"".join([row[0] for row in rows]), dtype="<f4").reshape(len(rows), -1)
 
 
 def _tolerantly(read: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection) -> T:
@@ -259,7 +288,7 @@ def _catch_up(followed: _Followed, connection: sqlite3.Connection) -> None:
         without_vector=[key for key, is_there in deleted if is_there],
         documents=[StoredDocument(*row) for row in connection.execute(_DOCUMENTS, (was.last_chunk,))],
         chunks=[StoredChunk(*row) for row in connection.execute(_CHUNKS, (was.last_chunk,))],
-        vectors=[StoredVector(*row[1:]) for row in vectors],
+        vectors=[StoredVector(*row) for row in vectors],
     )
     if are_replaced:
         followed.index.drop_vectors()

@@ -10,21 +10,21 @@ import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rag_context.domain.documents import CHAT
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, RawScores, VectorHit
-from rag_context.domain.vectors import Vector
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError
 from rag_context.stores.sqlite.blocks import Rows, best
 from rag_context.stores.sqlite.database import ReadWriteLock
 from rag_context.stores.sqlite.faults import COMPONENT
-from rag_context.stores.sqlite.memory.columns import DocumentColumns, Mask, StoredDocument, turns_around
+from rag_context.stores.sqlite.memory.columns import DocumentColumns, Mask, StoredChunk, StoredDocument, turns_around
 from rag_context.stores.sqlite.memory.terms import KeywordScores, Postings, QueryTerms, Statistics, score
-from rag_context.stores.sqlite.memory.vectors import Vectors
+from rag_context.stores.sqlite.memory.vectors import ReadVectors, StoredVector, Vectors
 
 _STATES = itertools.count()
 
@@ -33,24 +33,6 @@ LEAST_DEAD = 1024
 
 REMEMBERED = 20_000
 """Chunks whose names are kept together, of some 200 bytes each."""
-
-
-class StoredChunk(NamedTuple):
-    """A chunk as it is read from the file. `document` is the key of its document, `length` its number of terms."""
-
-    key: int
-    id: str
-    document: int
-    position: int
-    length: int
-    terms: bytes
-
-
-class StoredVector(NamedTuple):
-    """A vector as it is read from the file; `chunk` is the key of its chunk."""
-
-    chunk: int
-    vector: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +54,8 @@ class _Rows:
     """Numbers of each row, with room for more."""
 
     keys: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    seqs: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """The vectors' keys."""
     documents: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     positions: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     lengths: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
@@ -163,8 +147,10 @@ class MemoryIndex:
             self._misfits.clear()
             self._rows.embedded[:] = False
 
-    def vector_hits(self, vector: Vector, limit: int, where: Filter) -> list[VectorHit]:
+    def vector_hits(self, vector: Vector, limit: int, where: Filter, read: ReadVectors) -> list[VectorHit]:
         """The `limit` chunks of highest cosine to `vector` (`(dim,) float32`), equal ones by chunk id.
+
+        `read` is for vectors that are not in memory.
 
         Raises:
             BackendDataError: `vector` has another dimension than the index.
@@ -173,10 +159,10 @@ class MemoryIndex:
             return []
         query = self._checked(vector)
         mask = self._matching(where, self._rows.embedded)
-        scores, rows = self._vectors.nearest(query, limit, mask)
+        scores, rows = self._vectors.nearest(query, limit, mask, partial(self._stored, read))
         return [VectorHit(self._ref(row), cosine) for cosine, row in self._in_order(scores, rows, limit)]
 
-    def cosines(self, vector: Vector, ids: Sequence[str]) -> dict[str, float]:
+    def cosines(self, vector: Vector, ids: Sequence[str], read: ReadVectors) -> dict[str, float]:
         """Cosines of chunks to `vector` (`(dim,) float32`); those without a vector are left out.
 
         Raises:
@@ -187,7 +173,7 @@ class MemoryIndex:
         query = self._checked(vector)
         rows = np.array(sorted(self._by_id[id_] for id_ in ids if id_ in self._by_id), dtype=np.intp)
         rows = rows[self._rows.embedded[rows]]
-        scores = self._vectors.scores_of(query, rows)
+        scores = self._vectors.scores_of(query, rows, partial(self._stored, read))
         return {self._ids[row]: score for row, score in zip(rows.tolist(), scores.tolist(), strict=True)}
 
     def keyword_scores(self, query: QueryTerms) -> KeywordScores:
@@ -214,7 +200,9 @@ class MemoryIndex:
             for id_, row in found.items()
         }
 
-    def raw_scores(self, scores: KeywordScores, vector: Vector | None, ids: Sequence[str]) -> RawScores:
+    def raw_scores(
+        self, scores: KeywordScores, vector: Vector | None, ids: Sequence[str], read: ReadVectors
+    ) -> RawScores:
         """Both scores of these chunks; all are NaN for unknown ones, and cosines where there is no vector.
 
         Raises:
@@ -228,7 +216,8 @@ class MemoryIndex:
             places = np.flatnonzero(known)
             places = places[self._rows.embedded[rows[places]]]
             places = places[np.argsort(rows[places])]
-            raw.cosines[places] = self._vectors.scores_of(self._checked(vector), rows[places])
+            query, stored = self._checked(vector), partial(self._stored, read)
+            raw.cosines[places] = self._vectors.scores_of(query, rows[places], stored)
         return raw
 
     def neighbours(self, ids: Sequence[str]) -> dict[str, Neighbours]:
@@ -249,6 +238,10 @@ class MemoryIndex:
             id_: Neighbours(self._ref(one) if one >= 0 else None, self._ref(other) if other >= 0 else None)
             for (id_, _), one, other in zip(known, before.tolist(), after.tolist(), strict=True)
         }
+
+    def _stored(self, read: ReadVectors, rows: Rows) -> Matrix:
+        """`(len(rows), dim) float32`, read from the file."""
+        return read(self._rows.seqs[rows].tolist())
 
     def _beside(self, rows: Rows, step: int) -> Rows:
         """For each row that of the chunk so many positions further in its document; -1 if there is none."""
@@ -349,7 +342,7 @@ class MemoryIndex:
             self._vectors, self._dimension = Vectors(), None
 
     def _append(self, chunks: Sequence[StoredChunk]) -> None:
-        owners = [(chunk, self._documents.row(chunk.document)) for chunk in chunks if _is_readable(chunk)]
+        owners = [(chunk, self._documents.row(chunk.document)) for chunk in chunks if chunk.is_readable]
         chunks = [chunk for chunk, document in owners if document is not None]
         if not chunks:
             return
@@ -382,6 +375,7 @@ class MemoryIndex:
         self._dimension = dimension
         self._vectors.reserve(len(self._ids), dimension)
         self._vectors.put(places, matrix)
+        self._rows.seqs[places] = [each.seq for each in vectors]
         self._embedded += len(np.unique(places[~self._rows.embedded[places]]))
         self._rows.embedded[places] = True
 
@@ -402,8 +396,3 @@ class MemoryIndex:
         if self._embedded:
             self._vectors.reserve(size, self._dimension or 0)
             self._vectors = self._vectors.only(rows)
-
-
-def _is_readable(chunk: StoredChunk) -> bool:
-    """Whether the numbers are numbers; a damaged chunk is left out, and found by `rag-context check`."""
-    return type(chunk.position) is int and type(chunk.length) is int

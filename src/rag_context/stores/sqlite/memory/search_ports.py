@@ -14,7 +14,7 @@ from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, 
 from rag_context.domain.vectors import Vector
 from rag_context.ports.reading import Snapshot
 from rag_context.stores.sqlite.database import Database
-from rag_context.stores.sqlite.memory.following import Memory
+from rag_context.stores.sqlite.memory.following import Memory, stored_vectors
 from rag_context.stores.sqlite.memory.index import MemoryIndex
 from rag_context.stores.sqlite.memory.terms import KeywordScores, QueryTerms
 from rag_context.stores.sqlite.passages import read_passages
@@ -56,7 +56,8 @@ class SqliteVectors:
             BackendError: the file could not be read.
         """
         return await self._memory.read(
-            lambda index, _connection: index.vector_hits(vector, limit, where), needs_vectors=True
+            lambda index, connection: index.vector_hits(vector, limit, where, partial(stored_vectors, connection)),
+            needs_vectors=True,
         )
 
     async def score(self, vector: Vector, chunk_ids: Sequence[str]) -> dict[str, float]:
@@ -67,7 +68,10 @@ class SqliteVectors:
         """
         if not chunk_ids:
             return {}
-        return await self._memory.read(lambda index, _connection: index.cosines(vector, chunk_ids), needs_vectors=True)
+        return await self._memory.read(
+            lambda index, connection: index.cosines(vector, chunk_ids, partial(stored_vectors, connection)),
+            needs_vectors=True,
+        )
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
         """The passages that exist, by chunk id: the same file holds them.
@@ -144,17 +148,14 @@ class SqliteTexts:
 
     def hits(self, query: str, limit: int, where: Filter, index: MemoryIndex) -> list[KeywordHit]:
         """As `search`, in a reading thread."""
-        return index.keyword_hits(self._scores(query, index), limit, where)
+        return index.keyword_hits(self.all_scores(query, index), limit, where)
 
     def scores(self, ids: Sequence[str], query: str, index: MemoryIndex) -> dict[str, KeywordHit]:
         """As `score`, in a reading thread."""
-        return index.keyword_scores_of(self._scores(query, index), ids)
+        return index.keyword_scores_of(self.all_scores(query, index), ids)
 
-    def raw_scores(self, query: str, vector: Vector | None, ids: Sequence[str], index: MemoryIndex) -> RawScores:
-        """Both scores, in a reading thread."""
-        return index.raw_scores(self._scores(query, index), vector, ids)
-
-    def _scores(self, query: str, index: MemoryIndex) -> KeywordScores:
+    def all_scores(self, query: str, index: MemoryIndex) -> KeywordScores:
+        """Those of all rows, in a reading thread."""
         with self._lock:
             known = self._scored.get(query)
         if known is not None and known.changes == index.changes:
@@ -199,12 +200,13 @@ class _SqliteSnapshot:
         self._index = index
         self._texts = texts
         self._connection = connection
+        self._stored = partial(stored_vectors, connection)
 
     def vector_hits(self, vector: Vector, limit: int, where: Filter) -> Sequence[VectorHit]:
-        return self._index.vector_hits(vector, limit, where)
+        return self._index.vector_hits(vector, limit, where, self._stored)
 
     def scores(self, query: str, vector: Vector | None, chunk_ids: Sequence[str]) -> RawScores:
-        return self._texts.raw_scores(query, vector, chunk_ids, self._index)
+        return self._index.raw_scores(self._texts.all_scores(query, self._index), vector, chunk_ids, self._stored)
 
     def neighbours(self, chunk_ids: Sequence[str]) -> Mapping[str, Neighbours]:
         return self._index.neighbours(chunk_ids)

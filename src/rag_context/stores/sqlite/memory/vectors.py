@@ -1,4 +1,4 @@
-"""The vectors of rows, in float32 and, where there are many, also as 8-bit integers.
+"""The vectors of rows: in float32; where there are many, also as 8-bit integers; where there are very many, only so.
 
 A scan of the integers reads a quarter of the memory, and finds the few rows that can be among the best; those alone
 are scored in float32. The result is the same, because each row has an upper bound of its cosine. A row `x` is kept as
@@ -8,9 +8,11 @@ are scored in float32. The result is the same, because each row has an upper bou
     x . q  =  s * t * (c . d)  +  (s * c) . f  +  e . q  <=  s * t * (c . d)  +  |s * c| |f|  +  |e| |q|
 
 by Cauchy and Schwarz. No row whose bound is below the exact cosines of `limit` other rows is among the best `limit`.
-With 384 dimensions the last two terms are some .013 together, so that few more rows than `limit` are left.
+With 384 dimensions the last two terms are some .013 together, so that few more rows than `limit` are left. Where there
+are very many rows, these few are read from the file.
 """
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,16 +26,33 @@ from rag_context.stores.sqlite.memory.columns import Mask
 QUANTISED_FROM = 20_000
 """Rows from which on there are integers: below, a scan in float32 takes less than a millisecond."""
 
+IN_MEMORY_BYTES = 1 << 30
+"""Float32 that is kept in memory: 699 050 rows of 384 dimensions."""
+
+AT_ONCE = 2048
+"""Rows that are read from the file in one step."""
+
 NARROW = 1000
 """Up to so many matching rows are scored in float32 at once."""
-
-SPARSE = 0.125
-"""Up to this share of a block's rows, copying the matching ones out costs less than scanning all of them."""
 
 LARGEST_CODE = 127
 
 LEAST, MOST = 1e-9, 1e9
 """Between these the greatest number of a vector must be, else it is zero or damaged."""
+
+ReadVectors = Callable[[Sequence[int]], Matrix]
+"""`(n, dim) float32`, the vectors with these `seq`."""
+
+ReadRows = Callable[[Rows], Matrix]
+"""`(len(rows), dim) float32`, the stored vectors of rows, which ascend."""
+
+
+class StoredVector(NamedTuple):
+    """A vector as it is read from the file; `chunk` is the key of its chunk, `seq` the vector's own."""
+
+    chunk: int
+    vector: bytes
+    seq: int
 
 
 class _Rounded(NamedTuple):
@@ -94,75 +113,110 @@ class _Block:
 
 
 class Vectors:
-    """A growing `(n, dim) float32` matrix, searched by cosine. Its owner prevents reads while it changes."""
+    """A growing `(n, dim)` matrix, searched by cosine. Its owner prevents reads while it changes."""
 
     def __init__(self) -> None:
-        self._exact = Blocks()
+        self._exact: Blocks | None = Blocks()
         self._rounded: list[_Block] = []
+        self._size = 0
 
     def reserve(self, rows: int, dimension: int) -> None:
         """Grow to so many rows; new ones are zero."""
-        known = 0 if self._rounded else len(self._exact)
-        self._exact.reserve(rows, dimension)
-        if rows < QUANTISED_FROM and not self._rounded:
-            return
-        while len(self._rounded) * BLOCK_ROWS < rows:
-            self._rounded.append(_Block(dimension))
-        for start in range(0, known, BLOCK_ROWS):
-            earlier = np.arange(start, min(start + BLOCK_ROWS, known))
-            self._round(earlier, self._exact.take(earlier))
+        is_large = 4 * rows * dimension > IN_MEMORY_BYTES
+        if rows >= QUANTISED_FROM or is_large or self._rounded:
+            self._reserve_rounded(rows, dimension)
+        self._size = max(self._size, rows)
+        if is_large:
+            self._exact = None
+        if self._exact is not None:
+            self._exact.reserve(rows, dimension)
 
     def put(self, rows: Rows, vectors: Matrix) -> None:
         """Set rows that are there."""
-        self._exact.put(rows, vectors)
+        if self._exact is not None:
+            self._exact.put(rows, vectors)
         if self._rounded:
             self._round(rows, vectors)
 
     def only(self, rows: Rows) -> "Vectors":
         """A copy with `rows` (ascending) alone."""
         copy = Vectors()
-        copy._exact = self._exact.only(rows)
-        if len(rows) >= QUANTISED_FROM:
-            copy.reserve(len(rows), self._rounded[0].codes.shape[1])
+        copy._size = len(rows)
+        copy._exact = None if self._exact is None else self._exact.only(rows)
+        if self._exact is None or len(rows) >= QUANTISED_FROM:
+            for start in range(0, len(rows), BLOCK_ROWS):
+                copy._rounded.append(self._rounded_only(rows[start : start + BLOCK_ROWS]))
         return copy
 
-    def nearest(self, query: Vector, limit: int, among: Mask | None) -> tuple[Vector, Rows]:
+    def nearest(self, query: Vector, limit: int, among: Mask | None, read: ReadRows) -> tuple[Vector, Rows]:
         """The exact cosines and rows of the best `limit`, and of all that equal the last of them; rows ascend.
 
         Args:
             query: `(dim,) float32`, contiguous.
             limit: how many.
             among: `(n,)`, the rows that count; None: all.
+            read: the vectors of rows, if they are not in memory.
         """
-        count = len(self._exact) if among is None else int(np.count_nonzero(among))
+        count = self._size if among is None else int(np.count_nonzero(among))
         if count == 0:
             return np.empty(0, dtype=np.float32), np.empty(0, dtype=np.intp)
         if self._rounded and count > max(NARROW, limit):
-            rows: Rows | None = self._contenders(query, limit, among)
+            rows = self._contenders(query, limit, among, read)
         else:
-            rows = None if among is None else np.flatnonzero(among)
-        scores = self._exact.scores(query, rows)
+            rows = np.arange(self._size) if among is None else np.flatnonzero(among)
+        all_or_some = None if len(rows) == self._size else rows
+        scores = self.scores_of(query, rows, read) if self._exact is None else self._exact.scores(query, all_or_some)
         highest = best(scores, limit)
-        return scores[highest], highest if rows is None else rows[highest]
+        return scores[highest], rows[highest]
 
-    def scores_of(self, query: Vector, rows: Rows) -> Vector:
+    def scores_of(self, query: Vector, rows: Rows, read: ReadRows) -> Vector:
         """`(len(rows),)` exact cosines of `rows`, which ascend, to `query` (`(dim,) float32`, contiguous)."""
-        return self._exact.scores_of(query, rows)
+        if self._exact is not None:
+            return self._exact.scores_of(query, rows)
+        scores = np.empty(len(rows), dtype=np.float32)
+        for start in range(0, len(rows), AT_ONCE):
+            part = slice(start, start + AT_ONCE)
+            np.vecdot(read(rows[part]), query, out=scores[part])
+        return scores
 
-    def _contenders(self, query: Vector, limit: int, among: Mask | None) -> Rows:
+    def _contenders(self, query: Vector, limit: int, among: Mask | None, read: ReadRows) -> Rows:
         """All rows that can be among the best `limit`; more than `limit` count."""
-        size = len(self._exact)
-        among = np.ones(size, dtype=np.bool_) if among is None else among[:size]
-        rounded, bounds = _rounded(query[np.newaxis]), np.empty(size, dtype=np.float32)
+        among = np.ones(self._size, dtype=np.bool_) if among is None else among[: self._size]
+        rounded, bounds = _rounded(query[np.newaxis]), np.empty(self._size, dtype=np.float32)
         for number, block in enumerate(self._rounded):
             part = slice(number * BLOCK_ROWS, (number + 1) * BLOCK_ROWS)
             block.bounds(rounded, among[part], bounds[part])
         promising = best(bounds, limit)[:limit]
-        least = self._exact.scores_of(query, promising).min()
+        least = self.scores_of(query, promising, read).min()
         return np.flatnonzero(bounds >= least if np.isfinite(least) else among)
 
+    def _reserve_rounded(self, rows: int, dimension: int) -> None:
+        """The first time, round what is there."""
+        known = 0 if self._rounded or self._exact is None else self._size
+        while len(self._rounded) * BLOCK_ROWS < rows:
+            self._rounded.append(_Block(dimension))
+        for start in range(0, known, BLOCK_ROWS):
+            earlier = np.arange(start, min(start + BLOCK_ROWS, known))
+            if self._exact is not None:
+                self._round(earlier, self._exact.take(earlier))
+
     def _round(self, rows: Rows, vectors: Matrix) -> None:
-        numbers = rows // BLOCK_ROWS
-        for number in np.unique(numbers).tolist():
-            of_block = numbers == number
-            self._rounded[number].put(rows[of_block] - number * BLOCK_ROWS, vectors[of_block])
+        for number, of_block, places in _by_block(rows):
+            self._rounded[number].put(places, vectors[of_block])
+
+    def _rounded_only(self, rows: Rows) -> _Block:
+        """A block of these rows."""
+        copy = _Block(self._rounded[0].codes.shape[1])
+        for number, of_block, places in _by_block(rows):
+            block, new_places = self._rounded[number], np.flatnonzero(of_block)
+            copy.codes[new_places], copy.scales[new_places] = block.codes[places], block.scales[places]
+            copy.norm, copy.error = max(copy.norm, block.norm), max(copy.error, block.error)
+        return copy
+
+
+def _by_block(rows: Rows) -> Iterator[tuple[int, Mask, Rows]]:
+    """The number of each block that has some of `rows`, which of them, and their places in it."""
+    numbers = rows // BLOCK_ROWS
+    for number in np.unique(numbers).tolist():
+        of_block = numbers == number
+        yield number, of_block, rows[of_block] - number * BLOCK_ROWS
