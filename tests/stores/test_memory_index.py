@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rag_context.domain.search import ChunkRef, Filter, Neighbours, VectorHit
 from rag_context.domain.vectors import Matrix, Vector
@@ -213,3 +215,26 @@ async def test_vectors_that_the_file_has_lost_are_no_longer_found(path: Path, mo
             connection.execute("DELETE FROM vectors WHERE seq = 1")
             connection.commit()
         assert owners(await store.vectors.search(axis(0), limit=5, where=Filter())) == [two.id]
+
+
+KEYS = [0, 1, 2, 7, 1 << 40, (1 << 40) + 1, 1 << 63, (1 << 64) - 1]
+"""Some of them differ in their lowest bits alone."""
+
+
+def of_row(row: int, keys: set[int]) -> bytes:
+    return np.array([(key, row % 5 + 1) for key in sorted(keys)], postings.STORED).tobytes()
+
+
+@given(batches=st.lists(st.lists(st.sets(st.sampled_from(KEYS)), min_size=1, max_size=9), max_size=12))
+def test_postings_are_those_of_the_rows_whatever_the_pieces(batches: list[list[set[int]]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(postings, "TAIL", 8)
+        patch.setattr(postings, "MOST_PIECES", 2)
+        patch.setattr(postings, "term_key", int)
+        index, rows = postings.Postings(), list[set[int]]()
+        for batch in batches:
+            index.append(len(rows), [of_row(len(rows) + place, keys) for place, keys in enumerate(batch)])
+            rows += batch
+        for key in KEYS:
+            found = [(row, count) for part in index.of(str(key)) for row, count in zip(*part, strict=True)]
+            assert found == [(row, row % 5 + 1) for row, keys in enumerate(rows) if key in keys]
