@@ -13,7 +13,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import collections, hundred_thousand, indexing, load, mcp, projects, searching, start_up, statistics
+from benchmarks import (
+    collections,
+    hundred_thousand,
+    indexing,
+    load,
+    mcp,
+    million,
+    projects,
+    searching,
+    start_up,
+    statistics,
+)
 from benchmarks.figures import Figure, as_json, as_markdown
 from benchmarks.page import RESULTS, known_figures, write_page
 
@@ -73,12 +84,23 @@ STAGES: dict[str, tuple[str, Callable[[Run], list[Figure]]]] = {
         "100 000 chunks",
         lambda run: [] if run.quick else asyncio.run(hundred_thousand.measure(run.scratch / "large")),
     ),
+    "growth": (
+        "1 000, 10 000 and 100 000 chunks, in turn with the baseline",
+        lambda run: searching.growth(run.scratch / "growth", [run.of(1_000), run.of(10_000), run.of(100_000)]),
+    ),
+    "million": (
+        "1 000 000 chunks",
+        lambda run: million.measure(run.scratch / "million", run.of(million.CHUNKS)),
+    ),
     "statistics": (
         "statistics of 1 000 000 searches",
         lambda run: [] if run.quick else statistics.measure(run.scratch / "statistics"),
     ),
 }
-"""What is measured, by name and in order. All but the last five search the index that the first one fills."""
+"""What is measured, by name and in order."""
+
+ON_REQUEST = ("million",)
+"""Half an hour and 10 GB: only measured when it is named."""
 
 ON_THE_INDEX = ("start", "commands", "search", "mcp", "faults", "load")
 
@@ -86,14 +108,16 @@ ON_THE_INDEX = ("start", "commands", "search", "mcp", "faults", "load")
 def main() -> int:
     """Measure, print and write down; exit 1 where a target was missed or a stage failed."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    parser.add_argument("stages", metavar="STAGE", nargs="*", help=f"of {', '.join(STAGES)}; default: all")
+    parser.add_argument(
+        "stages", metavar="STAGE", nargs="*", help=f"of {', '.join(STAGES)}; default: all but {', '.join(ON_REQUEST)}"
+    )
     parser.add_argument("--quick", action="store_true", help="a tenth of the size, nothing written: does it run?")
     options = parser.parse_args()
     # What is measured would compile its modules at each start.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if unknown := [name for name in options.stages if name not in STAGES]:
         parser.error(f"no stage is called {unknown[0]!r}; the stages are {', '.join(STAGES)}")
-    wanted = [name for name in STAGES if name in options.stages] or list(STAGES)
+    wanted = [name for name in STAGES if name in options.stages] or [name for name in STAGES if name not in ON_REQUEST]
     if "indexing" not in wanted and any(name in ON_THE_INDEX for name in wanted):
         wanted.insert(0, "indexing")
     measured: dict[str, list[Figure]] = {}

@@ -1,22 +1,26 @@
 """The baseline of a search, in a process and a thread of its own: tokenise, embed, multiply, and nothing else.
 
-`python -m benchmarks.baseline DATA_DIR` answers each line of its input, a question, with the milliseconds it took.
+`python -m benchmarks.baseline DATA_DIR` answers each line of its input, a question, with the
+milliseconds that it took, and those of processor time.
 """
 
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from benchmarks.processes import Cost
 
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """A multiplication on every core would take the server's, whose turn it is next."""
 
 
 @contextmanager
-def baseline(data_dir: Path) -> Iterator[Callable[[str], float]]:
-    """Milliseconds of a question at the baseline, over the vectors of an index."""
+def baseline(data_dir: Path) -> Iterator[Callable[[str], Cost]]:
+    """The cost of a question at the baseline, over the vectors of an index."""
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.baseline", str(data_dir)],
         stdin=subprocess.PIPE,
@@ -28,10 +32,11 @@ def baseline(data_dir: Path) -> Iterator[Callable[[str], float]]:
     assert asked is not None
     assert told is not None
 
-    def ask(question: str) -> float:
+    def ask(question: str) -> Cost:
         asked.write(question + "\n")
         asked.flush()
-        return float(told.readline())
+        ms, processor_ms = told.readline().split()
+        return Cost(float(ms), float(processor_ms))
 
     try:
         yield ask
@@ -56,8 +61,9 @@ def main() -> None:
         return np.argpartition(scores, len(scores) - 5)[-5:]
 
     for line in sys.stdin:
-        question = line.rstrip("\n")
-        print(timed(lambda: answer(question)), flush=True)  # noqa: B023
+        question, processor_s = line.rstrip("\n"), time.process_time()
+        ms = timed(lambda: answer(question))  # noqa: B023
+        print(ms, (time.process_time() - processor_s) * 1e3, flush=True)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,9 @@ _TAIL = """
 - **bare**: the query is tokenised and embedded by the bundled model and multiplied with a matrix of the same vectors,
   in a process of its own with one thread for the multiplication, without a server, filters, keyword search or fusion.
   It is the minimum cost of a vector search with this model. The two alternate, query by query, with result caches off.
+- **processor time** is that of the whole server process during a search, read before and after it, and that of the
+  baseline's process; the median of the searches, as with time.
+- **1 000, 10 000 and 100 000 chunks**: the same comparison with the baseline at three sizes, over vectors in clusters.
 - **search over MCP / over plain HTTP**: the same server, a tool called over `/mcp` and over `/tools`, query by query,
   with result caches off.
 - **bulk indexing / bare model**: chunks per second of the whole write path (chunking, embedding, terms, one durable
@@ -42,6 +45,8 @@ _TAIL = """
   (SIGSTOP) while twelve clients search.
 - **100 000 chunks**: random vectors and synthetic text with a natural skew, through the store itself. Every query has
   three terms that are in a large part of all chunks; the first query with such a term reads its posting list.
+- **1 000 000 chunks**: `python -m benchmarks million`, not part of `make bench`: an import of clustered vectors and
+  skewed text, then a server that is asked with keywords and vectors and by vector alone, in turn, without caches.
 - **collections**: the same documents as the same JSON over HTTP to both servers, 1 000 at a time; Chroma's is started
   by its own command, in the same run. Queries alternate. Serialising the requests is not counted.
 - **project documents**: Markdown files with links, the service in this process. The edit is detected by a search every

@@ -32,8 +32,22 @@ class Server:
     @property
     def resident_mb(self) -> float:
         """Resident memory in MB (Linux)."""
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+        return self._memory_mb("VmRSS")
+
+    @property
+    def peak_mb(self) -> float:
+        """The most that it ever was, in MB (Linux)."""
+        return self._memory_mb("VmHWM")
+
+    @property
+    def processor_s(self) -> float:
+        """Seconds of processor time of all its threads until now (Linux)."""
+        return time.clock_gettime((~self.process.pid << 3) | 2)  # the id that clock_getcpuclockid(3) makes
+
+    def _memory_mb(self, name: str) -> float:
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        (kilobytes,) = (line.split()[1] for line in status.splitlines() if line.startswith(f"{name}:"))
+        return int(kilobytes) * 1024 / 1e6
 
 
 def ask(connection: http.client.HTTPConnection, tool: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -41,6 +55,21 @@ def ask(connection: http.client.HTTPConnection, tool: str, body: dict[str, Any])
     connection.request("POST", f"/tools/rag_context_{tool}", json.dumps(body), {"Content-Type": "application/json"})
     answer: dict[str, Any] = json.loads(connection.getresponse().read())
     return answer
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a question cost."""
+
+    ms: float
+    processor_ms: float
+
+
+def cost_of(server: Server, connection: http.client.HTTPConnection, body: dict[str, Any]) -> Cost:
+    """Search; what it cost the asker in time and the server in processor time."""
+    processor_s, started = server.processor_s, time.perf_counter()
+    ask(connection, "search", body)
+    return Cost((time.perf_counter() - started) * 1e3, (server.processor_s - processor_s) * 1e3)
 
 
 def get(connection: http.client.HTTPConnection, path: str) -> int:
@@ -83,10 +112,10 @@ def _address(announcement: Path, process: subprocess.Popen[bytes]) -> tuple[str,
     raise RuntimeError(f"the server did not come up (status {process.poll()})")
 
 
-def until_ready(server: Server) -> None:
+def until_ready(server: Server, timeout_s: float = TIMEOUT_S) -> None:
     """Wait for level 1."""
     connection = server.connection()
-    end = time.monotonic() + TIMEOUT_S
+    end = time.monotonic() + timeout_s
     while get(connection, "/ready") != 200:
         if time.monotonic() > end:
             raise RuntimeError("the server did not become ready")

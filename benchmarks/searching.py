@@ -6,17 +6,19 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.baseline import baseline
 from benchmarks.corpus import Writer
 from benchmarks.figures import Figure
-from benchmarks.processes import Server, ask, serving, until_ready
+from benchmarks.large_export import clustered, imported
+from benchmarks.processes import Cost, Server, ask, cost_of, serving, until_ready
 from rag_context.embedders.onnx_model import BUNDLED
 
 UNCACHED = {"RAG_CACHE_SIZE": "0"}
 QUESTIONS = 400
+WARM_UP = 50
 CLIENTS = 8
 
 
@@ -32,31 +34,67 @@ def timed(work: Callable[[], object]) -> float:
     return (time.perf_counter() - started) * 1000.0
 
 
-def against_baseline(data_dir: Path) -> list[Figure]:
-    """p50 of a search over HTTP, as a multiple of the baseline's p50, measured alternately in one run."""
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """What questions cost over HTTP, by vector alone, and at the baseline, one after the other in turn."""
+
+    over_http: list[Cost]
+    by_vector: list[Cost]
+    bare: list[Cost]
+    resident_mb: float
+
+    def figures(self, where: str = "") -> list[Figure]:
+        """Medians, and what they are of the baseline's."""
+        bare = median(self.bare)
+        figures = []
+        for name, costs in ((f"search over HTTP{where}", self.over_http), (f"by vector alone{where}", self.by_vector)):
+            cost = median(costs)
+            figures += [
+                Figure(f"{name} / bare", cost.ms / bare.ms, "x", note="p50"),
+                Figure(f"{name} / bare, processor time", cost.processor_ms / bare.processor_ms, "x", note="p50"),
+                Figure(f"{name}, p50", cost.ms, "ms", note=f"processor {cost.processor_ms:.1f} ms"),
+            ]
+        note = f"processor {bare.processor_ms:.1f} ms"
+        return [*figures, Figure(f"bare: tokenise, embed, multiply{where}, p50", bare.ms, "ms", note=note)]
+
+
+def in_turn(data_dir: Path, questions: int = QUESTIONS) -> Turns:
+    """Ask a server and the baseline alternately, with result caches off. The baseline multiplies in one thread."""
     writer = Writer(seed=11)
+    over_http, by_vector, bare = [], [], []
     with serving(data_dir, **UNCACHED) as server, baseline(data_dir) as at_the_baseline:
         until_ready(server)
         connection = server.connection()
-        over_http, by_vector, bare = [], [], []
-        for number in range(QUESTIONS + 50):
+        for _ in range(questions + WARM_UP):
             question = writer.question()
-            one = timed(partial(ask, connection, "search", {"query": question}))
-            two = timed(partial(ask, connection, "search", {"query": writer.question(), "mode": "vector"}))
-            other = at_the_baseline(question)
-            if number >= 50:
-                over_http.append(one)
-                by_vector.append(two)
-                bare.append(other)
-        resident = server.resident_mb
-    ratio = statistics.median(over_http) / statistics.median(bare)
-    return [
-        Figure("search over HTTP / bare", ratio, "x", 1.5, note="p50"),
-        Figure("search over HTTP by vector alone / bare", statistics.median(by_vector) / statistics.median(bare), "x"),
-        Figure("search over HTTP, p50", statistics.median(over_http), "ms"),
-        Figure("bare: tokenise, embed, multiply, p50", statistics.median(bare), "ms"),
-        Figure("resident memory", resident, "MB", 250, note=f"after {QUESTIONS} searches"),
-    ]
+            over_http.append(cost_of(server, connection, {"query": question}))
+            by_vector.append(cost_of(server, connection, {"query": writer.question(), "mode": "vector"}))
+            bare.append(at_the_baseline(question))
+        return Turns(over_http[WARM_UP:], by_vector[WARM_UP:], bare[WARM_UP:], server.resident_mb)
+
+
+def against_baseline(data_dir: Path) -> list[Figure]:
+    """A search over HTTP as a multiple of the baseline, measured alternately in one run."""
+    turns = in_turn(data_dir)
+    first, *others = turns.figures()
+    resident = Figure("resident memory", turns.resident_mb, "MB", 250, note=f"after {QUESTIONS} searches")
+    return [replace(first, target=1.5), *others, resident]
+
+
+def growth(scratch: Path, sizes: Sequence[int]) -> list[Figure]:
+    """The same at several sizes, over clustered vectors."""
+    figures = []
+    for size in sizes:
+        data_dir = scratch / str(size)
+        imported(data_dir, size, clustered())
+        figures += in_turn(data_dir, QUESTIONS // 2).figures(f", {size} chunks")
+        shutil.rmtree(data_dir)
+    return figures
+
+
+def median(costs: Sequence[Cost]) -> Cost:
+    """Of each of the two numbers."""
+    return Cost(statistics.median(cost.ms for cost in costs), statistics.median(cost.processor_ms for cost in costs))
 
 
 def under_load(data_dir: Path, scratch: Path) -> list[Figure]:
@@ -84,7 +122,7 @@ def _crowd(server: Server, name: str) -> Figure:
         writer = Writer(seed=100 + number)
         connection = server.connection()
         bodies = [{"query": writer.question()} for _ in range(QUESTIONS // 4)]
-        times.extend(timed(partial(ask, connection, "search", body)) for body in bodies)
+        times.extend(cost_of(server, connection, body).ms for body in bodies)
 
     crowd = [threading.Thread(target=client, args=(number,)) for number in range(CLIENTS)]
     for thread in crowd:
