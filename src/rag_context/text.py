@@ -15,6 +15,8 @@ import re
 import threading
 import unicodedata
 from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
 
 import numpy as np
 import Stemmer
@@ -108,6 +110,16 @@ def _stemmer() -> Stemmer.Stemmer:
     if stemmer is None:
         stemmer = _local.stemmer = Stemmer.Stemmer("english")
     return stemmer
+
+
+@lru_cache(maxsize=16_384)
+def term_key(term: str) -> int:
+    """The number of 64 bits that stands for a term in an index: its hash.
+
+    Two of a million differing terms share one with a probability of one in thirty million, and no dictionary has to be
+    kept, loaded or agreed on between processes.
+    """
+    return int.from_bytes(blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
 Floats = NDArray[np.float64]

@@ -1,40 +1,25 @@
 """One record per search and per error, and their statistics.
 
-They are summed up slice by slice: latencies by value while they are few, else in the bins of `domain.metrics`, into
-which the server sorts.
+They are summed up slice by slice: latencies by value while they are few, else in bins, into which the server sorts.
 """
 
 import asyncio
 import math
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from datetime import datetime
-from itertools import accumulate
 from typing import Any
 
-from rag_context.domain.reports import (
-    BIN_GROWTH,
-    QUERY_CHARS,
-    SMALLEST_MS,
-    Bucket,
-    ErrorRecord,
-    SearchRecord,
-    SearchSummary,
-)
-from rag_context.domain.times import microseconds, moment
+from rag_context.domain.reports import BIN_GROWTH, QUERY_CHARS, SMALLEST_MS, ErrorRecord, SearchRecord, SearchSummary
+from rag_context.domain.times import microseconds
 from rag_context.stores.mongodb.conditions import first_not_before
 from rag_context.stores.mongodb.document_records import Entry
 from rag_context.stores.mongodb.mongo import Mongo
+from rag_context.stores.summaries import EXACT_RECORDS, Slices, Sums, middle, summary
 
 _TIMES_SMALLEST = {"$divide": [{"$max": ["$latencyMs", SMALLEST_MS]}, SMALLEST_MS]}
 
 BIN = {"$ceil": {"$divide": [{"$ln": _TIMES_SMALLEST}, math.log(BIN_GROWTH)]}}
 """The bin of a search, by the server."""
-
-EXACT_RECORDS = 10_000
-"""A span of fewer searches is summed up from the records themselves."""
 
 _READ = {"_id": 0, "timestamp": 1, "latencyMs": 1, "fallback": 1, "cacheHit": 1}
 
@@ -43,75 +28,12 @@ _COUNTED_FIELDS = {"agent": "$agent", "level": "$fallbackLevel", "game": "$game"
 _ONE_IF = {field: {"$sum": {"$cond": [f"${field}", 1, 0]}} for field in ("fallback", "cacheHit")}
 
 
-@dataclass(frozen=True, slots=True)
-class Slices:
-    """A span of time in equal parts, in microseconds."""
-
-    start: int
-    end: int
-    count: int
-
-    def begins(self, number: int) -> int:
-        """The first microsecond of a slice."""
-        return self.start - (self.end - self.start) * -number // self.count
-
-    def of(self, at: datetime) -> int:
-        """The slice that a moment of the span is in."""
-        return (microseconds(at) - self.start) * self.count // (self.end - self.start)
-
-    @property
-    def expression(self) -> dict[str, Any]:
-        """As `of`, by the server; exact, since every number in it is below 2^53."""
-        first = first_not_before(self.start)
-        beyond = microseconds(first) - self.start
-        passed = {"$add": [{"$multiply": [{"$subtract": ["$timestamp", first]}, 1000]}, beyond]}
-        return {"$floor": {"$divide": [{"$multiply": [passed, self.count]}, self.end - self.start]}}
-
-
-@dataclass(slots=True)
-class Sums:
-    """Searches summed up."""
-
-    queries: int = 0
-    latency_ms: float = 0.0
-    fallbacks: int = 0
-    cache_hits: int = 0
-    latencies: Counter[float] = field(default_factory=Counter)
-    """The number of searches by latency."""
-
-    def percentile(self, percent: int) -> float:
-        """By nearest rank; 0 without searches."""
-        values = sorted(self.latencies)
-        if not values:
-            return 0.0
-        ranks = list(accumulate(self.latencies[value] for value in values))
-        return values[bisect_left(ranks, (percent * ranks[-1] + 99) // 100)]
-
-    @property
-    def average_ms(self) -> float:
-        return self.latency_ms / max(self.queries, 1)
-
-
-def united(parts: Iterable[Sums]) -> Sums:
-    """All of them together."""
-    whole = Sums()
-    for part in parts:
-        whole.queries += part.queries
-        whole.latency_ms += part.latency_ms
-        whole.fallbacks += part.fallbacks
-        whole.cache_hits += part.cache_hits
-        whole.latencies.update(part.latencies)
-    return whole
-
-
-def middle(number: int) -> float:
-    """The value of a bin: at the same relative distance from its lower and its upper limit."""
-    return 0.0 if number <= 0 else SMALLEST_MS * 2.0 * BIN_GROWTH**number / (BIN_GROWTH + 1.0)
-
-
-def beginning(slices: Slices, number: int) -> datetime:
-    """The moment a slice begins."""
-    return moment(slices.begins(number))
+def slice_expression(slices: Slices) -> dict[str, Any]:
+    """As `Slices.of`, by the server; exact, since every number in it is below 2^53."""
+    first = first_not_before(slices.start)
+    beyond = microseconds(first) - slices.start
+    passed = {"$add": [{"$multiply": [{"$subtract": ["$timestamp", first]}, 1000]}, beyond]}
+    return {"$floor": {"$divide": [{"$multiply": [passed, slices.count]}, slices.end - slices.start]}}
 
 
 class MongoMetrics:
@@ -150,13 +72,13 @@ class MongoMetrics:
         """
         slices = Slices(microseconds(since), microseconds(until), max(buckets, 1))
         if slices.end <= slices.start:
-            return _summary({}, {name: {} for name in _COUNTED_FIELDS}, slices, 0)
+            return summary({}, {name: {} for name in _COUNTED_FIELDS}, slices, 0)
         span = {"timestamp": {"$gte": first_not_before(slices.start), "$lt": first_not_before(slices.end)}}
         async with self._mongo.reached():
             count = await self._mongo.metrics.count_documents(span, limit=self._exact_records)
             summing = self._one_by_one if count < self._exact_records else self._in_bins
             sums, counts_by_value = await asyncio.gather(summing(span, slices), self._counts_by_value(span))
-        return _summary(sums, counts_by_value, slices, buckets)
+        return summary(sums, counts_by_value, slices, buckets)
 
     async def prune(self, before: datetime) -> int:
         """Delete records older than `before`; returns how many.
@@ -183,7 +105,7 @@ class MongoMetrics:
 
     async def _in_bins(self, span: Entry, slices: Slices) -> dict[int, Sums]:
         group = {
-            "_id": {"slice": slices.expression, "bin": BIN},
+            "_id": {"slice": slice_expression(slices), "bin": BIN},
             "queries": {"$sum": 1},
             "latencyMs": {"$sum": "$latencyMs"},
             **_ONE_IF,
@@ -207,29 +129,6 @@ class MongoMetrics:
                 if (value := each["_id"].get(name)) is not None:
                     values[value] = values.get(value, 0) + each["queries"]
         return counts_by_value
-
-
-def _summary(
-    sums: dict[int, Sums], counts_by_value: dict[str, dict[Any, int]], slices: Slices, buckets: int
-) -> SearchSummary:
-    total = united(sums.values())
-    return SearchSummary(
-        queries=total.queries,
-        average_ms=total.average_ms,
-        p50_ms=total.percentile(50),
-        p95_ms=total.percentile(95),
-        p99_ms=total.percentile(99),
-        cache_hit_rate=total.cache_hits / max(total.queries, 1),
-        fallback_rate=total.fallbacks / max(total.queries, 1),
-        by_agent=dict(sorted(counts_by_value["agent"].items())),
-        by_level=dict(sorted(counts_by_value["level"].items())),
-        by_game=dict(sorted(counts_by_value["game"].items())),
-        timeline=tuple(_bucket(slices, number, sums.get(number, Sums())) for number in range(buckets)),
-    )
-
-
-def _bucket(slices: Slices, number: int, sums: Sums) -> Bucket:
-    return Bucket(beginning(slices, number), sums.queries, sums.average_ms, sums.percentile(95), sums.fallbacks)
 
 
 def _search_entry(record: SearchRecord) -> Entry:

@@ -1,7 +1,6 @@
 """The terms of chunks, column by column: exact BM25 scores of all chunks at once.
 
-A term is a number of 64 bits, the hash of its text: two of a million differing terms share one with a probability of
-one in thirty million, and no dictionary has to be kept, loaded or agreed on between processes.
+A term is a number of 64 bits, the hash of its text (`text.term_key`).
 
 Like the segments of Lucene, postings stand in sorted pieces. New ones come to a small unsorted tail; a full tail
 becomes a piece, and of too many pieces the smallest neighbours become one, so that every posting is sorted a few times
@@ -13,14 +12,12 @@ BM25 of all chunks is added up term by term: the same numbers, to the last bit, 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rag_context.stores.sqlite.memory.columns import Mask
-from rag_context.text import CONVERSATION, PROSE, inverse_document_frequency, length_norm, saturated, terms
+from rag_context.text import CONVERSATION, PROSE, inverse_document_frequency, length_norm, saturated, term_key, terms
 
 Rows = NDArray[np.int32]
 Keys = NDArray[np.uint64]
@@ -36,12 +33,6 @@ MOST_PIECES = 8
 
 TAIL = 65_536
 """Postings that are looked through one by one; looking through all of them takes some 30 microseconds."""
-
-
-@lru_cache(maxsize=16_384)
-def term_key(term: str) -> int:
-    """The number that stands for a term."""
-    return int.from_bytes(blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
 def packed(words: Sequence[str]) -> bytes:
