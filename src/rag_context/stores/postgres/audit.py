@@ -1,0 +1,317 @@
+"""Checks the index in one snapshot while it is in use, and repairs what a check found.
+
+Each repair is one transaction; after a crash the remaining ones run again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
+
+from rag_context.domain.documents import Chunk, Counts, Document
+from rag_context.domain.reports import COMPARED, DAMAGED, Findings, IntegrityReport, IssueKind, Thoroughness
+from rag_context.domain.vectors import EmbeddingModel
+from rag_context.errors import BackendDataError
+from rag_context.ports.maintenance import DocumentCheck
+from rag_context.stores.postgres.connection import Connection, Database, Row
+from rag_context.stores.postgres.generations import drop_all_vectors, drop_unused
+from rag_context.stores.postgres.records import (
+    CHUNK_COLUMNS,
+    DOCUMENT_COLUMNS,
+    ChunkTerms,
+    chunk_from,
+    document_from,
+    read_text,
+    stored,
+)
+from rag_context.stores.postgres.state import Change, IndexState, Snapshot, model_of, read_snapshot
+
+NORM_TOLERANCE = 1e-3
+"""How far a stored vector's length may be from 1; float32 rounding of 384 squares is a thousand times less."""
+
+_AT_ONCE = 200
+"""Documents that are read together."""
+
+ANALYSED_AT_ONCE = 500
+"""Chunks whose terms are analysed again in one transaction: other writes run in between."""
+
+_RECOUNTED = """
+SELECT (SELECT count(*) FROM rag_context.documents),
+       (SELECT count(*) FROM rag_context.documents WHERE status = 'pending'),
+       (SELECT count(*) FROM rag_context.chunks), (SELECT count(*) FROM rag_context.vectors_{generation}),
+       (SELECT coalesce(sum(length), 0)::bigint FROM rag_context.chunks)
+"""
+
+_INCOMPLETE = """
+d.status = 'indexed' AND EXISTS (
+    SELECT 1 FROM rag_context.chunks AS c WHERE c.document = d.id
+    AND NOT EXISTS (SELECT 1 FROM rag_context.vectors_{generation} AS v WHERE v.chunk = c.key)
+)
+"""
+
+_FIELDS = ("tenant", "content_type", "session_id", "source", "category", "game", "tags", "timestamp", "thread")
+"""What a chunk repeats of its document."""
+
+_DIFFERS = (
+    f"({', '.join(f'c.{name}' for name in _FIELDS)}) IS DISTINCT FROM ({', '.join(f'd.{name}' for name in _FIELDS)})"
+)
+
+_BAD_VECTORS = """
+SELECT c.id FROM rag_context.vectors_{generation} AS v JOIN rag_context.chunks AS c ON c.key = v.chunk
+WHERE vector_dims(v.embedding) <> $1 OR NOT abs(vector_norm(v.embedding) - 1) <= $2
+"""
+
+_DOCUMENTS = f"""
+SELECT {DOCUMENT_COLUMNS} FROM rag_context.documents AS d JOIN rag_context.tenants AS t ON t.key = d.tenant
+WHERE d.id > $1 ORDER BY d.id LIMIT $2
+"""  # noqa: S608  (column lists of our own)
+
+_CHUNKS = f"""
+SELECT {CHUNK_COLUMNS} FROM rag_context.chunks AS c JOIN rag_context.passages AS p ON p.chunk = c.key
+WHERE c.document = ANY ($1) ORDER BY c.document, c.position
+"""  # noqa: S608
+
+_ANALYSED = f"""
+SELECT {CHUNK_COLUMNS}, c.key, c.length, c.terms, c.counts
+FROM rag_context.chunks AS c JOIN rag_context.passages AS p ON p.chunk = c.key
+WHERE c.key > $1 AND c.key % $2 = 0 ORDER BY c.key LIMIT $3
+"""  # noqa: S608
+
+
+class PostgresAuditor:
+    """`IndexAuditor` over one database."""
+
+    def __init__(self, database: Database, state: IndexState) -> None:
+        self._database = database
+        self._state = state
+
+    async def examine(self, check: DocumentCheck, thoroughness: Thoroughness) -> IntegrityReport:
+        """Examine the whole index in one snapshot; every document is passed to `check`. Writers do not wait.
+
+        Raises:
+            ForeignIndexError: a newer version made the schema.
+            BackendError: the index cannot be read now.
+        """
+
+        async def examined(connection: Connection) -> IntegrityReport:
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                return await _Examination(connection, await read_snapshot(connection)).run(check, thoroughness)
+
+        return await self._database.outside(examined)
+
+    async def repair(self, kinds: Collection[IssueKind]) -> None:
+        """Repair the `kinds` that the store can repair by itself; valid data is unchanged.
+
+        Raises:
+            BackendError: the server failed; repairs before that stay.
+        """
+        for kind, repair in _REPAIRS.items():
+            if kind in kinds:
+                await self._state.change_alone(repair)
+        if IssueKind.STALE_TERMS in kinds:
+            last: int | None = 0
+            while last is not None:
+                last = await self._analyse_again(last)
+        if kinds:
+            await self._state.change_alone(_count_again)
+            await self._state.look()
+            await drop_unused(self._database)
+
+    async def invalidate(self, document_ids: Collection[str]) -> None:
+        """Clear the content hash of these documents, so that indexing their sources again replaces them.
+
+        Raises:
+            BackendError: the server failed.
+        """
+
+        async def invalidated(connection: Connection, _change: Change) -> None:
+            await connection.execute(
+                "UPDATE rag_context.documents SET content_hash = '' WHERE id = ANY ($1)",
+                [stored(id_) for id_ in document_ids],
+            )
+
+        await self._state.change(invalidated)
+
+    async def _analyse_again(self, after: int) -> int | None:
+        """Analyse the stale ones of the next chunks again; returns the last chunk, None at the end."""
+
+        async def analysed(connection: Connection, change: Change) -> int | None:
+            rows = await connection.fetch(_ANALYSED, after, 1, ANALYSED_AT_ONCE)
+            stale = await asyncio.to_thread(_stale, rows)
+            for row, words in stale:
+                await connection.execute(
+                    "UPDATE rag_context.chunks SET length = $1, terms = $2, counts = $3 WHERE key = $4",
+                    words.length,
+                    words.keys,
+                    words.counts,
+                    row["key"],
+                )
+                change.terms += words.length - row["length"]
+            change.turnover += 2 * len(stale)
+            change.is_empty = not stale
+            return rows[-1]["key"] if rows else None
+
+        return await self._state.change(analysed)
+
+
+class _Examination:
+    """One examination, in one snapshot."""
+
+    def __init__(self, connection: Connection, seen: Snapshot) -> None:
+        self._connection = connection
+        self._seen = seen
+        self._found = Findings()
+
+    async def run(self, check: DocumentCheck, thoroughness: Thoroughness) -> IntegrityReport:
+        counts = await self._look_at_counters()
+        generation = self._seen.generation
+        await self._add_all(
+            IssueKind.MISSING_VECTORS,
+            f"SELECT d.id FROM rag_context.documents AS d WHERE {_INCOMPLETE.format(generation=generation)}",  # noqa: S608
+        )
+        await self._add_all(
+            IssueKind.WRONG_TAGS,
+            f"""SELECT DISTINCT d.id FROM rag_context.chunks AS c
+                JOIN rag_context.documents AS d ON d.id = c.document WHERE {_DIFFERS}""",  # noqa: S608
+        )
+        broken, damaged = await self._look_at_documents(check)
+        step = max(1, counts.chunks // COMPARED) if thoroughness is Thoroughness.QUICK else 1
+        compared = await self._look_at_terms(step)
+        await self._look_at_vectors()
+        return IntegrityReport(counts, compared, self._found.issues(), tuple(broken), tuple(damaged))
+
+    async def _add_all(self, kind: IssueKind, statement: str, *values: object) -> None:
+        for (id_,) in await self._connection.fetch(statement, *values):
+            self._found.add(kind, read_text(id_))
+
+    async def _look_at_counters(self) -> Counts:
+        seen = self._seen
+        recorded = (seen.documents, seen.pending, seen.chunks, seen.vectors, seen.terms)
+        real = await self._connection.fetchrow(_RECOUNTED.format(generation=seen.generation))
+        names = ("documents", "pending", "chunks", "vectors", "terms")
+        for name, one, other in zip(names, recorded, real, strict=True):
+            if one != other:
+                self._found.add(IssueKind.WRONG_COUNTERS, f"{name}: {one} recorded, {other} counted")
+        return Counts(*tuple(real)[:4])
+
+    async def _look_at_documents(self, check: DocumentCheck) -> tuple[Sequence[str], Sequence[str]]:
+        """Returns the ids of those whose chunks are broken, and of those whose content is not what was indexed."""
+        broken: list[str] = []
+        damaged: list[str] = []
+        after = ""
+        while rows := await self._connection.fetch(_DOCUMENTS, after, _AT_ONCE):
+            after = rows[-1]["id"]
+            pieces = await self._connection.fetch(_CHUNKS, [row["id"] for row in rows])
+            for id_, kinds in (await asyncio.to_thread(_kinds, rows, pieces, check)).items():
+                for kind in kinds:
+                    self._found.add(kind, id_)
+                if IssueKind.BROKEN_CHUNKS in kinds:
+                    broken.append(id_)
+                if kinds & DAMAGED:
+                    damaged.append(id_)
+        return broken, damaged
+
+    async def _look_at_terms(self, step: int) -> int:
+        """Compare the stored terms of each `step`th chunk with the analyser's."""
+        compared, after = 0, 0
+        while rows := await self._connection.fetch(_ANALYSED, after, step, ANALYSED_AT_ONCE):
+            after = rows[-1]["key"]
+            compared += len(rows)
+            for row, _ in await asyncio.to_thread(_stale, rows):
+                self._found.add(IssueKind.STALE_TERMS, row["chunk"])
+        return compared
+
+    async def _look_at_vectors(self) -> None:
+        model = _recorded_model(self._seen.model)
+        if model is not None:
+            statement = _BAD_VECTORS.format(generation=self._seen.generation)
+            await self._add_all(IssueKind.BAD_VECTORS, statement, model.dimension, NORM_TOLERANCE)
+        elif self._seen.model is not None or self._seen.vectors:
+            self._found.add(IssueKind.NO_MODEL, f"{self._seen.vectors} vectors")
+
+
+def _recorded_model(recorded: str | None) -> EmbeddingModel | None:
+    """The recorded model; None if none is recorded, or it is invalid."""
+    try:
+        return model_of(recorded)
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _kinds(rows: Sequence[Row], pieces: Sequence[Row], check: DocumentCheck) -> dict[str, set[IssueKind]]:
+    """What is wrong with each document and its chunks."""
+    chunks: dict[str, list[Chunk]] = {}
+    for piece in pieces:
+        chunks.setdefault(piece["document"], []).append(chunk_from(piece))
+    found: dict[str, set[IssueKind]] = {}
+    for row in rows:
+        try:
+            document: Document = document_from(row)
+        except BackendDataError:
+            found[read_text(row["id"])] = {IssueKind.LOST_CONTENT}
+        else:
+            found[document.id] = set(check(document, chunks.get(row["id"], [])))
+    return found
+
+
+def _stale(rows: Sequence[Row]) -> list[tuple[Row, ChunkTerms]]:
+    """The chunks whose stored terms differ from the analyser's, with the analyser's."""
+    analysed = [(row, ChunkTerms(chunk_from(row).searchable)) for row in rows]
+    return [
+        (row, words)
+        for row, words in analysed
+        if (row["length"], row["terms"], row["counts"]) != (words.length, words.keys, words.counts)
+    ]
+
+
+async def _copy_fields(connection: Connection, change: Change) -> None:
+    """Copy the fields of documents to their chunks where they differ."""
+    copied = ", ".join(f"{name} = d.{name}" for name in _FIELDS)
+    await connection.execute(
+        f"""UPDATE rag_context.chunks AS c SET {copied} FROM rag_context.documents AS d
+            WHERE d.id = c.document AND {_DIFFERS}"""  # noqa: S608
+    )
+    change.turnover += 1
+
+
+async def _drop_bad_vectors(connection: Connection, change: Change) -> None:
+    """Delete invalid vectors; their documents are pending until they have new ones."""
+    model = _recorded_model(change.model)
+    if model is not None:
+        bad = _BAD_VECTORS.format(generation=change.generation)
+        deleted = await connection.execute(
+            f"""DELETE FROM rag_context.vectors_{change.generation} WHERE chunk IN (
+                    SELECT key FROM rag_context.chunks WHERE id IN ({bad}))""",  # noqa: S608
+            model.dimension,
+            NORM_TOLERANCE,
+        )
+        change.vectors -= int(deleted.split()[-1])
+    await _await_vectors(connection, change)
+
+
+async def _await_vectors(connection: Connection, change: Change) -> None:
+    """Make indexed documents pending that do not have all their vectors."""
+    incomplete = _INCOMPLETE.format(generation=change.generation)
+    marked = await connection.execute(
+        f"UPDATE rag_context.documents AS d SET status = 'pending' WHERE {incomplete}"  # noqa: S608
+    )
+    change.pending += int(marked.split()[-1])
+
+
+async def _count_again(connection: Connection, change: Change) -> None:
+    """Set the counters to the real counts; the version grows, so that cached answers are dropped."""
+    real = await connection.fetchrow(_RECOUNTED.format(generation=change.generation))
+    removed = await connection.execute("DELETE FROM rag_context.changes")
+    await connection.execute(
+        """UPDATE rag_context.state SET version = version + $1 + 1, turnover = turnover + chunks + 1,
+           documents = $2, pending = $3, chunks = $4, vectors = $5, terms = $6""",
+        int(removed.split()[-1]),
+        *real,
+    )
+    change.is_empty = True  # there is nothing to add to these
+
+
+_REPAIRS: dict[IssueKind, Callable[[Connection, Change], Awaitable[object]]] = {
+    IssueKind.NO_MODEL: drop_all_vectors,
+    IssueKind.WRONG_TAGS: _copy_fields,
+    IssueKind.BAD_VECTORS: _drop_bad_vectors,
+    IssueKind.MISSING_VECTORS: _await_vectors,
+}

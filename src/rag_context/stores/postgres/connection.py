@@ -1,0 +1,301 @@
+"""The connection to one database: a pool of connections that is opened, and a schema that is migrated, on first use."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from importlib.resources import files
+from typing import Any, TypeAlias, TypeVar
+from urllib.parse import urlsplit
+
+import asyncpg
+import numpy as np
+
+from rag_context.domain.vectors import Vector
+from rag_context.errors import BackendRejectedError, ForeignIndexError
+from rag_context.stores.postgres.faults import COMPONENT, is_read_only, translated
+
+T = TypeVar("T")
+
+Connection: TypeAlias = Any
+"""The driver has no types: `asyncpg.Connection`, from the pool or not."""
+
+Row: TypeAlias = Any
+"""`asyncpg.Record`."""
+
+OLDEST_SERVER = 16
+OLDEST_EXTENSION = (0, 8)
+
+CONNECT_S = 5.0
+"""Longest wait for a new connection; a search gives up earlier, at its own deadline."""
+
+COMMAND_S = 30.0
+"""Longest wait for a statement."""
+
+RELEASE_S = 2.0
+"""A connection whose statement was given up is closed if the server does not end it in so many seconds."""
+
+IDLE_S = 300.0
+
+_MIGRATIONS = 0x7261675F_00000001
+"""Key of the advisory lock under which the schema is migrated."""
+
+_SETTINGS = {
+    "application_name": "rag-context",
+    "jit": "off",  # compiles for longer than these statements run
+    "plan_cache_mode": "force_custom_plan",  # what a filter lets through decides on the plan
+}
+
+logger = logging.getLogger(__name__)
+
+
+class Database:
+    """One database.
+
+    Args:
+        url: its address, `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`, several hosts separated by commas.
+        pool_size: connections at most.
+        statement_cache_size: prepared statements that each connection keeps; 0 behind PgBouncer, whose connections
+            change from transaction to transaction, and which accepts no settings of ours.
+    """
+
+    def __init__(self, url: str, *, pool_size: int = 10, statement_cache_size: int = 256) -> None:
+        parts = urlsplit(url)
+        self.place = f"{parts.netloc.rpartition('@')[2]}{parts.path}"
+        self._url = url
+        self._pool_size = pool_size
+        self._statement_cache_size = statement_cache_size
+        self._pool: Any = None
+        self._opening: asyncio.Task[Any] | None = None
+        self._vector_schema = "public"
+        self._running: set[asyncio.Task[Any]] = set()
+
+    async def fetch(self, statement: str, *values: object) -> list[Row]:
+        """The rows of a query. Raises: BackendError."""
+        return await self.read(lambda connection: connection.fetch(statement, *values))
+
+    async def fetchrow(self, statement: str, *values: object) -> Row | None:
+        """The first row of a query. Raises: BackendError."""
+        return await self.read(lambda connection: connection.fetchrow(statement, *values))
+
+    async def read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run `work`, each of its statements by itself.
+
+        Raises:
+            BackendError: the server failed.
+        """
+        return await self._detached(self._run(work))
+
+    async def write(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run `work` in one transaction; what it wrote is durable when this returns.
+
+        Raises:
+            BackendError: the server failed; nothing was written, unless the connection was lost during the commit.
+        """
+
+        async def transacted(connection: Connection) -> T:
+            async with connection.transaction():
+                return await work(connection)
+
+        return await self._detached(self._run(transacted))
+
+    async def outside(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run `work`, which may take hours, on a connection of its own without a transaction. Raises: BackendError."""
+        await self._opened()
+        with translated(self.place):
+            connection = await self._connect()
+            try:
+                return await work(connection)
+            finally:
+                await connection.close(timeout=RELEASE_S)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait({self._opening})
+        for task in self._running:
+            task.cancel()
+        if self._running:
+            await asyncio.wait(self._running)
+        if self._pool is not None:
+            try:
+                await asyncio.wait_for(self._pool.close(), RELEASE_S)
+            except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                self._pool.terminate()
+
+    async def _detached(self, work: "Awaitable[T]") -> T:
+        """The result of `work`, which a cancelled caller does not wait for.
+
+        The driver makes the server end the statement, and waits until it has; a frozen server never does.
+        """
+        task: asyncio.Task[T] = asyncio.ensure_future(work)
+        self._running.add(task)
+        task.add_done_callback(self._forget)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+
+    def _forget(self, task: "asyncio.Task[Any]") -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # read, so that asyncio does not log what a cancelled caller did not wait for
+
+    async def _run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        with translated(self.place):
+            pool = await self._opened()
+            connection = await pool.acquire(timeout=CONNECT_S)
+            try:
+                return await work(connection)
+            except asyncpg.PostgresError as error:
+                if is_read_only(error):
+                    await pool.expire_connections()  # new ones look for the primary again
+                raise
+            finally:
+                # Given up with its statement still running, the connection is closed.
+                with suppress(TimeoutError, OSError, asyncpg.InterfaceError, asyncpg.PostgresError):
+                    await pool.release(connection, timeout=RELEASE_S)
+
+    async def _opened(self) -> Any:
+        """The pool; the first callers wait for it together."""
+        if self._pool is not None:
+            return self._pool
+        if self._opening is None or self._opening.done():
+            self._opening = asyncio.create_task(self._open(), name="postgres open")
+            self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return await asyncio.shield(self._opening)
+
+    async def _open(self) -> Any:
+        with translated(self.place):
+            connection = await self._connect(is_migrated=False)
+            try:
+                await _migrate(connection, self.place)
+                self._vector_schema = await connection.fetchval(_VECTOR_SCHEMA)
+            finally:
+                await connection.close(timeout=RELEASE_S)
+            self._pool = await asyncpg.create_pool(
+                self._url,
+                min_size=0,
+                max_size=self._pool_size,
+                max_inactive_connection_lifetime=IDLE_S,
+                init=self._prepare,
+                reset=_nothing_to_reset,
+                **self._options(),
+            )
+        return self._pool
+
+    async def _connect(self, *, is_migrated: bool = True) -> Connection:
+        connection = await asyncpg.connect(self._url, **{**self._options(), "command_timeout": None})
+        if is_migrated:
+            await self._prepare(connection)
+        return connection
+
+    def _options(self) -> dict[str, Any]:
+        cached = self._statement_cache_size
+        settings = _SETTINGS if cached else {"application_name": _SETTINGS["application_name"]}
+        return {
+            "timeout": CONNECT_S,
+            "command_timeout": COMMAND_S,
+            "statement_cache_size": cached,
+            "server_settings": settings,
+        }
+
+    async def _prepare(self, connection: Connection) -> None:
+        await connection.set_type_codec(
+            "vector", schema=self._vector_schema, encoder=_vector_bytes, decoder=_vector_from, format="binary"
+        )
+
+
+_VECTOR_SCHEMA = """
+SELECT n.nspname FROM pg_extension AS e JOIN pg_namespace AS n ON n.oid = e.extnamespace WHERE e.extname = 'vector'
+"""
+
+
+async def _nothing_to_reset(_connection: Connection) -> None:
+    """No statement of ours changes a session, so that a round trip for each use of a connection is saved."""
+
+
+def _vector_bytes(vector: Vector) -> bytes:
+    """A vector `(dim,) float32` as pgvector sends and receives it."""
+    return len(vector).to_bytes(2, "big") + b"\0\0" + np.asarray(vector, dtype=">f4").tobytes()
+
+
+def _vector_from(stored: bytes) -> Vector:
+    vector: Vector = np.frombuffer(stored, dtype=">f4", offset=4).astype(np.float32)
+    return vector
+
+
+def migrations() -> Sequence[str]:
+    """The steps of the schema in order, each as SQL; a database of version n has made the first n."""
+    folder = files("rag_context.stores.postgres") / "migrations"
+    found = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    return [(folder / name).read_text(encoding="utf-8") for name in found]
+
+
+async def _migrate(connection: Connection, place: str) -> None:
+    """Bring the schema up to date, one process at a time.
+
+    Raises:
+        BackendRejectedError: the server or its extension is too old, or the extension is missing.
+        ForeignIndexError: a newer version of this package made the schema.
+    """
+    server = connection.get_server_version()
+    if server.major < OLDEST_SERVER:
+        raise BackendRejectedError(
+            COMPONENT, f"PostgreSQL at {place} is version {server.major}; upgrade it to {OLDEST_SERVER} or later."
+        )
+    steps = migrations()
+    if await _version(connection) != len(steps):
+        async with connection.transaction():
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", _MIGRATIONS)
+            done = await _version(connection)
+            if done > len(steps):
+                raise ForeignIndexError(
+                    COMPONENT,
+                    f"The index in the database {place} was made by a newer version of rag-context; upgrade this one.",
+                )
+            if done == 0:
+                await _create_extension(connection, place)
+                await _check_extension(connection, place)
+                await connection.execute("CREATE SCHEMA IF NOT EXISTS rag_context")
+                await connection.execute("CREATE TABLE rag_context.schema_version (version integer NOT NULL)")
+                await connection.execute("INSERT INTO rag_context.schema_version VALUES (0)")
+            for step in steps[done:]:
+                await connection.execute(step)
+            await connection.execute("UPDATE rag_context.schema_version SET version = $1", len(steps))
+    await _check_extension(connection, place)
+
+
+async def _version(connection: Connection) -> int:
+    """How many steps were made; 0 in a database that has no index yet."""
+    if await connection.fetchval("SELECT to_regclass('rag_context.schema_version')") is None:
+        return 0
+    version: int = await connection.fetchval("SELECT version FROM rag_context.schema_version")
+    return version
+
+
+async def _create_extension(connection: Connection, place: str) -> None:
+    try:
+        if await connection.fetchval(_VECTOR_SCHEMA) is None:
+            await connection.execute("CREATE EXTENSION vector")
+    except (asyncpg.UndefinedFileError, asyncpg.FeatureNotSupportedError) as error:
+        raise BackendRejectedError(
+            COMPONENT,
+            f"PostgreSQL at {place} has no pgvector; install pgvector 0.8 or later on the server"
+            " (package postgresql-NN-pgvector), or use an image that has it (pgvector/pgvector).",
+        ) from error
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise BackendRejectedError(
+            COMPONENT, f"Only a superuser can add pgvector to {place}; run `CREATE EXTENSION vector` there as one."
+        ) from error
+
+
+async def _check_extension(connection: Connection, place: str) -> None:
+    version = await connection.fetchval("SELECT extversion FROM pg_extension WHERE extname = 'vector'")
+    if version is None or tuple(int(part) for part in version.split(".")[:2]) < OLDEST_EXTENSION:
+        raise BackendRejectedError(
+            COMPONENT,
+            f"pgvector in {place} is version {version}; install 0.8 or later and run `ALTER EXTENSION vector UPDATE`.",
+        )

@@ -1,0 +1,393 @@
+"""Documents and chunks: reading and writing them, and the model of their vectors."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+
+from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
+from rag_context.domain.search import Filter, Neighbours, Passage
+from rag_context.domain.times import microseconds, moment
+from rag_context.domain.vectors import EmbeddingModel, Matrix
+from rag_context.errors import BackendDataError, BackendError
+from rag_context.ports.maintenance import require_comparable
+from rag_context.stores.postgres import writer
+from rag_context.stores.postgres.connection import Connection, Database
+from rag_context.stores.postgres.generations import drop_all_vectors
+from rag_context.stores.postgres.records import (
+    CHUNK_COLUMNS,
+    DOCUMENT_COLUMNS,
+    INDEXED,
+    LISTING_COLUMNS,
+    PASSAGE_COLUMNS,
+    TENANT,
+    ChunkTerms,
+    Parameters,
+    chunk_from,
+    condition,
+    document_from,
+    listing_from,
+    passage_from,
+    read_text,
+    reference_from,
+    signed,
+    stored,
+    tenant_from,
+)
+from rag_context.stores.postgres.state import Change, IndexState, model_of
+
+RETRIEVALS_FLUSH_S = 1.0
+
+MOST_DIFFERENT_BITS = 3
+
+logger = logging.getLogger(__name__)
+
+_DOCUMENT = f"""
+SELECT {DOCUMENT_COLUMNS} FROM rag_context.documents AS d JOIN rag_context.tenants AS t ON t.key = d.tenant
+WHERE d.id = $1
+"""  # noqa: S608  (column lists of our own)
+
+_STATE = """
+SELECT d.id, d.content_hash, d.status,
+       ARRAY(SELECT c.id FROM rag_context.chunks AS c WHERE c.document = d.id ORDER BY c.position) AS chunks
+FROM rag_context.documents AS d
+"""
+
+_CHUNKS = f"""
+SELECT {CHUNK_COLUMNS} FROM rag_context.chunks AS c JOIN rag_context.passages AS p ON p.chunk = c.key
+WHERE c.document = $1 ORDER BY c.position
+"""  # noqa: S608
+
+_PASSAGES = f"""
+SELECT {PASSAGE_COLUMNS} FROM rag_context.chunks AS c JOIN rag_context.passages AS p ON p.chunk = c.key
+JOIN rag_context.documents AS d ON d.id = c.document
+WHERE c.id = ANY ($1)
+"""  # noqa: S608
+
+_BESIDE = """
+LEFT JOIN LATERAL (
+    (SELECT x.id, x.document, x.position, x.content_type, x.thread FROM rag_context.chunks AS x
+     WHERE c.thread IS NULL AND x.document = c.document AND x.position {sign} c.position
+     ORDER BY x.position {order} LIMIT 1)
+    UNION ALL
+    (SELECT x.id, x.document, x.position, x.content_type, x.thread FROM rag_context.chunks AS x
+     WHERE x.tenant = c.tenant AND x.thread = c.thread AND (x.sequence, x.position) {sign} (c.sequence, c.position)
+     ORDER BY x.sequence {order}, x.position {order} LIMIT 1)
+) AS {name} ON true
+"""
+
+_NEIGHBOURS = f"""
+SELECT c.id, b.*, a.* FROM rag_context.chunks AS c
+{_BESIDE.format(name="b", sign="<", order="DESC")} {_BESIDE.format(name="a", sign=">", order="ASC")}
+WHERE c.id = ANY ($1)
+"""  # noqa: S608
+
+_BANDS = ("similarity_hash & 65535", *(f"(similarity_hash >> {16 * band}) & 65535" for band in (1, 2, 3)))
+
+_SIMILAR = " UNION ".join(
+    f"""SELECT id FROM rag_context.documents
+        WHERE tenant = ({TENANT.format("$1", "$2", "$3")})
+        AND similarity_hash <> 0 AND {band} = ({band.replace("similarity_hash", "$4::bigint")})
+        AND id <> $5 AND bit_count((similarity_hash # $4)::bit(64)) <= $6"""  # noqa: S608
+    for band in _BANDS
+)
+
+_LACKS = "NOT EXISTS (SELECT 1 FROM rag_context.vectors_{generation} AS v WHERE v.chunk = c.key)"
+
+
+class PostgresDocuments:
+    """`DocumentStore`, `IndexWriter` and `ModelRegistry` over one database.
+
+    Every method raises `BackendError` where the server fails.
+    """
+
+    def __init__(self, database: Database, state: IndexState) -> None:
+        self._database = database
+        self._state = state
+        self._retrievals: dict[str, tuple[int, int]] = {}
+        self._flush: asyncio.TimerHandle | None = None
+        self._flushing: asyncio.Task[None] | None = None
+
+    @property
+    def version(self) -> int:
+        """Grows with every change of the index that this process knows of; read without any I/O."""
+        return self._state.version
+
+    @property
+    def stamp(self) -> str | None:
+        """Identifies this state of this index in every process that uses it; None while unknown."""
+        return self._state.stamp
+
+    async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
+        """The passages that exist, by chunk id; damaged ones are left out."""
+        if not chunk_ids:
+            return {}
+        found: dict[str, Passage] = {}
+        for row in await self._database.fetch(_PASSAGES, list(chunk_ids)):
+            try:
+                found[row["chunk"]] = passage_from(row)
+            except BackendDataError:
+                logger.warning("the passage %s is damaged and left out; run `rag-context check`", row["chunk"])
+        return found
+
+    async def neighbours(self, chunk_ids: Sequence[str]) -> dict[str, Neighbours]:
+        """The chunks before and after each chunk that exists."""
+        if not chunk_ids:
+            return {}
+        found: dict[str, Neighbours] = {}
+        for row in await self._database.fetch(_NEIGHBOURS, list(chunk_ids)):
+            id_, *beside = row
+            before, after = (reference_from(each) if each[0] is not None else None for each in (beside[:5], beside[5:]))
+            found[id_] = Neighbours(before, after)
+        return found
+
+    async def get(self, document_id: str) -> Document | None:
+        """A document with its content; None if it is unknown."""
+        row = await self._database.fetchrow(_DOCUMENT, stored(document_id))
+        return None if row is None else document_from(row)
+
+    async def stored(self, document_id: str) -> Stored | None:
+        """The content hash, status and chunk ids of a document; None if it is unknown."""
+        row = await self._database.fetchrow(f"{_STATE} WHERE d.id = $1", stored(document_id))
+        return None if row is None else Stored(row["content_hash"], row["status"] == INDEXED, tuple(row["chunks"]))
+
+    async def chunks(self, document_id: str) -> list[Chunk]:
+        """A document's chunks by position."""
+        return [chunk_from(row) for row in await self._database.fetch(_CHUNKS, stored(document_id))]
+
+    async def pending(self, limit: int) -> list[str]:
+        """Ids of documents whose vectors are missing, oldest first."""
+        rows = await self._database.fetch(
+            "SELECT id FROM rag_context.documents WHERE status = 'pending' ORDER BY sequence LIMIT $1", limit
+        )
+        return [read_text(id_) for (id_,) in rows]
+
+    async def matching(self, where: Filter, limit: int) -> list[str]:
+        """Ids of the documents that a filter lets through, oldest first."""
+        parameters = Parameters(limit)
+        statement = f"""SELECT d.id FROM rag_context.documents AS d WHERE {condition(where, parameters)}
+                        ORDER BY d.sequence LIMIT $1"""  # noqa: S608  (values are bound)
+        return [read_text(id_) for (id_,) in await self._database.fetch(statement, *parameters.values)]
+
+    async def similar(self, document: Document) -> list[str]:
+        """Ids of other documents of the tenant whose similarity hash is within 3 bits; empty for the hash 0."""
+        if document.similarity_hash == 0:
+            return []
+        tenant = document.tenant
+        rows = await self._database.fetch(
+            _SIMILAR,
+            *(stored(name) for name in (tenant.project, tenant.branch, tenant.path_hash)),
+            signed(document.similarity_hash),
+            stored(document.id),
+            MOST_DIFFERENT_BITS,
+        )
+        return sorted(read_text(id_) for (id_,) in rows)
+
+    async def listing(self, where: Filter, *, limit: int, after: Cursor | None = None) -> list[Listing]:
+        """The documents that a filter lets through, newest first, then by id; those after `after`."""
+        parameters = Parameters(limit)
+        clauses = condition(where, parameters)
+        if after is not None:
+            at, id_ = parameters.add(microseconds(after.timestamp)), parameters.add(stored(after.id))
+            clauses += f" AND d.timestamp <= {at} AND (d.timestamp < {at} OR d.id > {id_})"
+        statement = f"""SELECT {LISTING_COLUMNS} FROM rag_context.documents AS d WHERE {clauses}
+                        ORDER BY d.timestamp DESC, d.id LIMIT $1"""  # noqa: S608
+        return [listing_from(row) for row in await self._database.fetch(statement, *parameters.values)]
+
+    async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
+        """All documents of all tenants by ascending id, those after the id `after` ("" for the first)."""
+        rows = await self._database.fetch(f"{_STATE} WHERE d.id > $1 ORDER BY d.id LIMIT $2", stored(after), limit)
+        return {
+            read_text(row["id"]): Stored(row["content_hash"], row["status"] == INDEXED, tuple(row["chunks"]))
+            for row in rows
+        }
+
+    async def content_hashes(self, document_ids: Sequence[str]) -> dict[str, str]:
+        """The content hash of each stored document, of any tenant."""
+        rows = await self._database.fetch(
+            "SELECT id, content_hash FROM rag_context.documents WHERE id = ANY ($1)",
+            [stored(id_) for id_ in document_ids],
+        )
+        return {read_text(id_): content_hash for id_, content_hash in rows}
+
+    async def tenants(self) -> list[Tenant]:
+        """All tenants that have documents."""
+        rows = await self._database.fetch(
+            """SELECT t.project, t.branch, t.path_hash FROM rag_context.tenants AS t
+               WHERE EXISTS (SELECT 1 FROM rag_context.documents AS d WHERE d.tenant = t.key) ORDER BY t.key"""
+        )
+        return [tenant_from(row) for row in rows]
+
+    async def retrievals(self, document_id: str) -> Retrievals:
+        """How often a document was returned, and when last; records of the last second may be missing."""
+        row = await self._database.fetchrow(
+            "SELECT query_count, last_retrieved FROM rag_context.retrievals WHERE document = $1", stored(document_id)
+        )
+        return Retrievals() if row is None else Retrievals(row[0], moment(row[1]))
+
+    async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None:
+        """Record that documents were returned. Kept in memory for up to a second, then written in one batch."""
+        when = microseconds(at)
+        for document_id in document_ids:
+            count, last = self._retrievals.get(document_id, (0, when))
+            self._retrievals[document_id] = (count + 1, max(last, when))
+        if self._flush is None and self._retrievals:
+            self._flush = asyncio.get_running_loop().call_later(RETRIEVALS_FLUSH_S, self._flush_soon)
+
+    async def flush(self) -> None:
+        """Write the recorded retrievals; on a failure they are dropped, so that statistics cannot fill the memory."""
+        if self._flush is not None:
+            self._flush.cancel()
+            self._flush = None
+        # Taken before the first await, so that what is recorded meanwhile is not lost.
+        counts, self._retrievals = self._retrievals, {}
+        if not counts:
+            return
+        try:
+            await self._database.write(lambda connection: writer.add_retrievals(connection, counts))
+        except BackendError as error:
+            logger.info("retrieval statistics were not written: %s", error)
+
+    async def close(self) -> None:
+        """Write the remaining statistics."""
+        if self._flushing is not None:
+            await asyncio.wait({self._flushing})
+        await self.flush()
+
+    async def counts(self) -> Counts:
+        """What the index holds."""
+        seen = await self._state.look()
+        return Counts(seen.documents, seen.pending, seen.chunks, seen.vectors)
+
+    async def missing_vectors(self, where: Filter) -> Missing:
+        """How many of the passages that a filter lets through have no vector; both 0 where no document is pending."""
+        seen = await self._state.known()
+        if not seen.pending:
+            return Missing()
+        parameters = Parameters()
+        lacks = _LACKS.format(generation=seen.generation)
+        statement = f"""SELECT count(*) FROM rag_context.documents AS d
+                        JOIN rag_context.chunks AS c ON c.document = d.id
+                        WHERE d.status = 'pending' AND {lacks} AND {condition(where, parameters)}"""  # noqa: S608
+        missing = await self._count(statement, parameters)
+        if not missing:
+            return Missing()
+        parameters = Parameters()
+        statement = f"SELECT count(*) FROM rag_context.chunks AS c WHERE {condition(where, parameters, 'c')}"  # noqa: S608
+        return Missing(missing, await self._count(statement, parameters))
+
+    async def ping(self) -> str:
+        """Read the state from the server; returns one line for people."""
+        seen = await self._state.look()
+        return f"{seen.documents} documents in {seen.chunks} chunks, {seen.pending} pending"
+
+    async def try_write(self) -> None:
+        """Write something that changes nothing of the index. Raises: BackendError (why a write would fail)."""
+        await self._database.write(
+            lambda connection: connection.execute(
+                """INSERT INTO rag_context.trial VALUES (1, 1)
+                   ON CONFLICT (one) DO UPDATE SET writes = trial.writes + 1"""
+            )
+        )
+
+    async def write(
+        self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
+    ) -> bool:
+        """Store a document in place of its earlier version, in one transaction that is durable when this returns.
+
+        Returns whether its vectors are stored too.
+
+        Args:
+            document: the document.
+            chunks: all its chunks.
+            vectors: `(len(chunks), dim) float32`; None stores it as pending.
+            made_by: fingerprint of the model that made them, which must be the index's; None is not checked.
+
+        Raises:
+            BackendRejectedError: the vectors do not match the chunks or the index.
+        """
+        words = await asyncio.to_thread(_analysed, chunks)
+        await self._state.change(
+            lambda connection, change: writer.write_document(
+                connection, change, document, chunks, words, vectors, made_by
+            )
+        )
+        return vectors is not None
+
+    async def attach(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str | None = None) -> bool:
+        """Add the vectors (`(n, dim) float32`) of a pending document; False where it was changed or deleted meanwhile.
+
+        Raises:
+            BackendRejectedError: the vectors do not match the chunks or the index.
+        """
+        return await self._state.change(
+            lambda connection, change: writer.attach_vectors(
+                connection, change, document_id, content_hash, vectors, made_by
+            )
+        )
+
+    async def rechunk(
+        self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
+    ) -> bool:
+        """Put other chunks in place of this version's; False where the document was changed or deleted meanwhile.
+
+        Raises:
+            BackendRejectedError: the vectors do not match the chunks or the index.
+        """
+        words = await asyncio.to_thread(_analysed, chunks)
+        return await self._state.change(
+            lambda connection, change: writer.rechunk_document(
+                connection, change, document, chunks, words, vectors, made_by
+            )
+        )
+
+    async def delete(self, document_id: str) -> bool:
+        """Remove a document with its chunks and vectors; False where it is unknown."""
+        return await self._state.change(
+            lambda connection, change: writer.delete_document(connection, change, document_id)
+        )
+
+    async def recorded_model(self) -> EmbeddingModel | None:
+        """The model that made the vectors; None if none is recorded."""
+        return model_of((await self._state.look()).model)
+
+    async def adopt_model(self, model: EmbeddingModel) -> None:
+        """Record the model of an index that has none, or no vectors.
+
+        Raises:
+            IndexMismatchError: the vectors of the index were made by another model.
+        """
+
+        async def adopt(connection: Connection, change: Change) -> None:
+            recorded = model_of(change.model)
+            if recorded == model:
+                change.is_empty = True
+                return
+            made = await connection.fetchval(
+                f"""SELECT EXISTS (SELECT 1 FROM rag_context.vectors_{change.generation})
+                    OR EXISTS (SELECT 1 FROM rag_context.documents WHERE status = 'indexed')"""  # noqa: S608
+            )
+            if recorded is not None and made:
+                require_comparable(recorded, model)
+            await connection.execute("UPDATE rag_context.state SET model = $1", json.dumps(asdict(model)))
+
+        await self._state.change_alone(adopt)
+
+    async def drop_vectors(self) -> int:
+        """Delete all vectors and the record of their model; every document becomes pending. Returns how many."""
+        return await self._state.change_alone(drop_all_vectors)
+
+    async def _count(self, statement: str, parameters: Parameters) -> int:
+        row = await self._database.fetchrow(statement, *parameters.values)
+        return 0 if row is None else int(row[0])
+
+    def _flush_soon(self) -> None:
+        self._flush = None
+        self._flushing = asyncio.create_task(self.flush(), name="postgres retrievals")
+
+
+def _analysed(chunks: Sequence[Chunk]) -> list[ChunkTerms]:
+    """The terms of each chunk."""
+    return [ChunkTerms(chunk.searchable) for chunk in chunks]

@@ -1,0 +1,275 @@
+"""Other vectors beside those in use, and the switch to them: each generation of vectors is a table of its own."""
+
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import asdict
+
+from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
+from rag_context.errors import BackendError, BackendRejectedError
+from rag_context.stores.postgres.connection import Connection, Database
+from rag_context.stores.postgres.faults import COMPONENT
+from rag_context.stores.postgres.records import read_text, stored
+from rag_context.stores.postgres.state import WRITERS, Change, IndexState, Snapshot, fingerprint_of, model_of
+from rag_context.stores.postgres.writer import SCHEMA, check_size
+
+STRAGGLERS = 0.01
+"""Up to this share of the documents may be without new vectors at the switch; they are embedded afterwards."""
+
+TOUCH_S = 1.0
+"""How often a run records its progress."""
+
+_LACKS = """
+EXISTS (
+    SELECT 1 FROM rag_context.chunks AS c WHERE c.document = d.id
+    AND NOT EXISTS (SELECT 1 FROM rag_context.vectors_{generation} AS n WHERE n.chunk = c.key)
+)
+"""
+
+_NO_RUN = "UPDATE rag_context.state SET next_generation = NULL, next_model = NULL, next_touched = NULL"
+
+_TABLES = r"""
+SELECT substring(c.relname FROM '^vectors_([0-9]+)$')::integer
+FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE n.nspname = 'rag_context' AND c.relkind = 'r' AND c.relname ~ '^vectors_[0-9]+$'
+"""
+
+logger = logging.getLogger(__name__)
+
+
+class PostgresRebuilder:
+    """`VectorRebuilder` within one database. Every method raises `BackendError` where the server fails.
+
+    Args:
+        database: the database.
+        state: the state of its index.
+        build_index: makes the index over the vectors of a generation, where there are enough of them.
+        now: the wall clock, in seconds since 1970: what several processes have in common.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        state: IndexState,
+        build_index: Callable[[int], Awaitable[object]],
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._database = database
+        self._state = state
+        self._build_index = build_index
+        self._now = now
+
+    async def under_way(self) -> Rebuild | None:
+        """The run that has begun and is not complete."""
+        seen = await self._state.look()
+        model = model_of(seen.next_model)
+        return None if model is None else Rebuild(model, seen.next_touched or 0.0)
+
+    async def begin(self, model: EmbeddingModel) -> bool:
+        """Begin a run for `model`, unless one is under way; vectors of a run of another model are deleted."""
+
+        async def begun(connection: Connection, change: Change) -> bool:
+            recorded = await connection.fetchval("SELECT next_model FROM rag_context.state")
+            change.is_empty = True
+            if fingerprint_of(recorded) == model.fingerprint:
+                return False
+            generation = await _new_generation(connection)
+            await connection.execute(
+                "UPDATE rag_context.state SET next_generation = $1, next_model = $2, next_touched = $3",
+                generation,
+                json.dumps(asdict(model)),
+                self._now(),
+            )
+            return True
+
+        has_begun = await self._state.change_alone(begun)
+        await self._state.look()
+        await drop_unused(self._database)
+        return has_begun
+
+    async def lacking(self, after: str, limit: int) -> list[str]:
+        """Ids, ascending, of documents after the id `after` that have no new vectors yet."""
+        seen = await self._require_run(None)
+        rows = await self._database.fetch(
+            f"""SELECT d.id FROM rag_context.documents AS d
+                WHERE d.id > $1 AND {_LACKS.format(generation=seen.next_generation)} ORDER BY d.id LIMIT $2""",  # noqa: S608
+            stored(after),
+            limit,
+        )
+        return [read_text(id_) for (id_,) in rows]
+
+    async def remaining(self) -> int:
+        """How many documents have no new vectors yet."""
+        seen = await self._require_run(None)
+        lacks = _LACKS.format(generation=seen.next_generation)
+        row = await self._database.fetchrow(f"SELECT count(*) FROM rag_context.documents AS d WHERE {lacks}")  # noqa: S608
+        return 0 if row is None else int(row[0])
+
+    async def add(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str) -> bool:
+        """Store the new vectors of this version of a document; False where it was changed or deleted meanwhile.
+
+        Raises:
+            BackendRejectedError: no run of the model `made_by` is under way, or they do not match the chunks.
+        """
+
+        async def added(connection: Connection, change: Change) -> bool:
+            change.is_empty = True  # nothing that answers
+            generation = await _run_of(connection, made_by)
+            rows = await connection.fetch(
+                """SELECT c.key FROM rag_context.documents AS d JOIN rag_context.chunks AS c ON c.document = d.id
+                   WHERE d.id = $1 AND d.content_hash = $2 ORDER BY c.position FOR KEY SHARE""",
+                stored(document_id),
+                content_hash,
+            )
+            if not rows:
+                return False
+            check_size(vectors, len(rows))
+            keys = [key for (key,) in rows]
+            table = f"vectors_{generation}"
+            await connection.execute(f"DELETE FROM {SCHEMA}.{table} WHERE chunk = ANY ($1)", keys)  # noqa: S608
+            await connection.copy_records_to_table(
+                table, schema_name=SCHEMA, columns=("chunk", "embedding"), records=zip(keys, vectors, strict=True)
+            )
+            now = self._now()
+            await connection.execute(
+                "UPDATE rag_context.state SET next_touched = $1 WHERE next_touched < $2", now, now - TOUCH_S
+            )
+            return True
+
+        return await self._state.change(added)
+
+    async def switch(self, made_by: str, without: Collection[str]) -> bool:
+        """Replace the old vectors by the new ones; False where too many new ones are missing.
+
+        Documents without new vectors become pending. The index over the new vectors is made before.
+
+        Args:
+            made_by: fingerprint of the run's model.
+            without: documents that cannot have vectors.
+
+        Raises:
+            BackendRejectedError: no run of this model is under way.
+        """
+        seen = await self._require_run(made_by)
+        if seen.next_generation is not None:
+            await self._build_index(seen.next_generation)
+
+        async def switched(connection: Connection, change: Change) -> bool:
+            generation = await _run_of(connection, made_by)
+            lacks = _LACKS.format(generation=generation)
+            documents = await connection.fetchval("SELECT count(*) FROM rag_context.documents")
+            rows = await connection.fetch(f"SELECT d.id FROM rag_context.documents AS d WHERE {lacks}")  # noqa: S608
+            lacking = [id_ for (id_,) in rows]
+            if len({read_text(id_) for id_ in lacking} - set(without)) > STRAGGLERS * documents:
+                change.is_empty = True
+                return False
+            await connection.execute("UPDATE rag_context.state SET generation = next_generation, model = next_model")
+            await connection.execute(_NO_RUN)
+            await _mark(connection, change, lacking)
+            change.vectors += await _difference(connection, change.generation, generation)
+            return True
+
+        is_switched = await self._state.change_alone(switched)
+        if is_switched:
+            await drop_unused(self._database)
+        return is_switched
+
+    async def abandon(self) -> None:
+        """Delete the run and its vectors."""
+
+        async def abandoned(connection: Connection, change: Change) -> None:
+            change.is_empty = True
+            await connection.execute(_NO_RUN)
+
+        await self._state.change_alone(abandoned)
+        await self._state.look()
+        await drop_unused(self._database)
+
+    async def _require_run(self, made_by: str | None) -> Snapshot:
+        """The state while a run, of the model `made_by` if one is given, is under way. Raises: BackendRejectedError."""
+        seen = await self._state.look()
+        recorded = fingerprint_of(seen.next_model)
+        if recorded is None or made_by not in (None, recorded):
+            raise _no_run()
+        return seen
+
+
+async def drop_all_vectors(connection: Connection, change: Change) -> int:
+    """Begin an empty generation without a model; every document becomes pending. Returns how many documents there are.
+
+    The tables of the others go later: who reads them now is not disturbed, and does not disturb.
+    """
+    generation = await _new_generation(connection)
+    change.vectors += await _difference(connection, change.generation, generation)
+    await connection.execute("UPDATE rag_context.state SET generation = $1, model = NULL", generation)
+    await connection.execute(_NO_RUN)
+    marked = await connection.execute("UPDATE rag_context.documents SET status = 'pending' WHERE status <> 'pending'")
+    change.pending += int(marked.split()[-1])
+    documents: int = await connection.fetchval("SELECT count(*) FROM rag_context.documents")
+    return documents
+
+
+async def drop_unused(database: Database) -> None:
+    """Drop the vectors of generations that are neither in use nor being made, unless a reader is in the way now."""
+
+    async def dropped(connection: Connection) -> None:
+        await connection.execute("SET LOCAL lock_timeout = '100ms'")
+        # No generation begins, and none is switched to, between the two questions.
+        await connection.execute("SELECT pg_advisory_xact_lock_shared($1)", WRITERS)
+        row = await connection.fetchrow("SELECT generation, next_generation FROM rag_context.state")
+        for (number,) in await connection.fetch(_TABLES):
+            if number not in tuple(row):
+                await connection.execute(f"DROP TABLE rag_context.vectors_{number}")
+
+    try:
+        await database.write(dropped)
+    except BackendError as error:
+        logger.info("unused vectors are dropped later: %s", error)
+
+
+async def _new_generation(connection: Connection) -> int:
+    """Create the table of a new generation, after all that exist; returns its number."""
+    used = await connection.fetchrow("SELECT generation, next_generation FROM rag_context.state")
+    existing = [number for (number,) in await connection.fetch(_TABLES)]
+    generation: int = max(*existing, used[0], used[1] or 0) + 1
+    await connection.execute(
+        f"""CREATE TABLE rag_context.vectors_{generation} (
+            chunk bigint PRIMARY KEY REFERENCES rag_context.chunks (key) ON DELETE CASCADE,
+            embedding vector NOT NULL)"""
+    )
+    return generation
+
+
+async def _run_of(connection: Connection, made_by: str) -> int:
+    """The generation that the run of this model fills. Raises: BackendRejectedError."""
+    row = await connection.fetchrow("SELECT next_model, next_generation FROM rag_context.state")
+    if fingerprint_of(row["next_model"]) != made_by:
+        raise _no_run()
+    generation: int = row["next_generation"]
+    return generation
+
+
+async def _mark(connection: Connection, change: Change, lacking: Collection[str]) -> None:
+    """Make these documents pending, and all others indexed."""
+    before = await connection.fetchval("SELECT count(*) FROM rag_context.documents WHERE status = 'pending'")
+    await connection.execute(
+        """UPDATE rag_context.documents SET status = CASE WHEN id = ANY ($1) THEN 'pending' ELSE 'indexed' END
+           WHERE (status = 'pending') <> (id = ANY ($1))""",
+        list(lacking),
+    )
+    change.pending += len(lacking) - before
+
+
+async def _difference(connection: Connection, old: int, new: int) -> int:
+    """How many vectors more a generation has than another."""
+    difference: int = await connection.fetchval(
+        f"SELECT (SELECT count(*) FROM rag_context.vectors_{new}) - (SELECT count(*) FROM rag_context.vectors_{old})"  # noqa: S608
+    )
+    return difference
+
+
+def _no_run() -> BackendRejectedError:
+    return BackendRejectedError(
+        COMPONENT, "No reindexing with this model is under way; start one with `rag-context reindex`."
+    )

@@ -1,0 +1,163 @@
+"""One row per search and per error, and their statistics."""
+
+import json
+import math
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from rag_context.domain.reports import BIN_GROWTH, QUERY_CHARS, SMALLEST_MS, ErrorRecord, SearchRecord, SearchSummary
+from rag_context.domain.times import microseconds
+from rag_context.stores.postgres.connection import Connection, Database
+from rag_context.stores.postgres.records import read_text, stored, stored_or_none
+from rag_context.stores.postgres.writer import SCHEMA
+from rag_context.stores.summaries import COUNTED, EXACT_RECORDS, Slices, Sums, middle, summary
+
+_SEARCH_COLUMNS = (
+    "timestamp",
+    "request_id",
+    "query",
+    "results_count",
+    "latency_ms",
+    "embedding_latency_ms",
+    "vector_latency_ms",
+    "text_latency_ms",
+    "level",
+    "cache_hit",
+    "agent",
+    "content_type",
+    "category",
+    "game",
+    "error",
+)
+_ERROR_COLUMNS = ("timestamp", "level", "component", "operation", "message", "request_id", "context")
+
+_BIN = f"ceil(ln(greatest(latency_ms, {SMALLEST_MS}) / {SMALLEST_MS}) / {math.log(BIN_GROWTH)!r})"
+
+_SUMS = """
+SELECT ((timestamp - $1) * $3 / ($2 - $1))::integer AS slice, {latency} AS latency, count(*) AS queries,
+       sum(latency_ms) AS latency_ms, count(*) FILTER (WHERE level > 1) AS fallbacks,
+       count(*) FILTER (WHERE cache_hit) AS cache_hits
+FROM rag_context.searches WHERE timestamp >= $1 AND timestamp < $2 GROUP BY 1, 2
+"""
+
+_COUNTED = """
+SELECT agent, level, game, count(*) AS queries, grouping(agent, level, game) AS grouped FROM rag_context.searches
+WHERE timestamp >= $1 AND timestamp < $2 GROUP BY GROUPING SETS ((agent), (level), (game))
+"""
+
+_AT_MOST = """
+SELECT count(*) FROM (
+    SELECT 1 FROM rag_context.searches WHERE timestamp >= $1 AND timestamp < $2 LIMIT $3
+) AS few
+"""
+
+
+class PostgresMetrics:
+    """`MetricsStore` over one database.
+
+    Args:
+        database: the database.
+        exact_records: spans of at least so many searches are summed up in bins.
+    """
+
+    def __init__(self, database: Database, exact_records: int = EXACT_RECORDS) -> None:
+        self._database = database
+        self._exact_records = exact_records
+
+    async def append(self, searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord]) -> None:
+        """Store records atomically.
+
+        Raises:
+            BackendError: nothing was stored.
+        """
+
+        async def appended(connection: Connection) -> None:
+            for table, columns, rows in (
+                ("searches", _SEARCH_COLUMNS, [_search_values(each) for each in searches]),
+                ("errors", _ERROR_COLUMNS, [_error_values(each) for each in errors]),
+            ):
+                if rows:
+                    await connection.copy_records_to_table(table, schema_name=SCHEMA, columns=columns, records=rows)
+
+        if searches or errors:
+            await self._database.write(appended)
+
+    async def summarise(self, since: datetime, until: datetime, buckets: int) -> SearchSummary:
+        """Sum up the searches of `since <= t < until`; the timeline has `buckets` slices, empty ones too.
+
+        Counts are exact. Percentiles are by nearest rank: exact, or within 1 % where there are many searches.
+        Everything is 0 where there was no search.
+
+        Raises:
+            BackendError: the server failed.
+        """
+        slices = Slices(microseconds(since), microseconds(until), max(buckets, 1))
+        counts: dict[str, dict[Any, int]] = {name: {} for name in COUNTED}
+        sums: dict[int, Sums] = {}
+        if slices.end <= slices.start:
+            return summary(sums, counts, slices, 0)
+        span = (slices.start, slices.end)
+        row = await self._database.fetchrow(_AT_MOST, *span, self._exact_records)
+        is_exact = row is not None and row[0] < self._exact_records
+        statement = _SUMS.format(latency="latency_ms" if is_exact else _BIN)
+        for each in await self._database.fetch(statement, *span, slices.count):
+            part = sums.setdefault(each["slice"], Sums())
+            part.queries += each["queries"]
+            part.latency_ms += each["latency_ms"]
+            part.fallbacks += each["fallbacks"]
+            part.cache_hits += each["cache_hits"]
+            part.latencies[each["latency"] if is_exact else middle(int(each["latency"]))] += each["queries"]
+        for each in await self._database.fetch(_COUNTED, *span):
+            name = COUNTED[(0b011, 0b101, 0b110).index(each["grouped"])]
+            if (value := each[name]) is not None:
+                counts[name][read_text(value) if isinstance(value, str) else value] = each["queries"]
+        return summary(sums, counts, slices, buckets)
+
+    async def prune(self, before: datetime) -> int:
+        """Delete records older than `before`; returns how many.
+
+        Raises:
+            BackendError: nothing was deleted.
+        """
+
+        async def pruned(connection: Connection) -> int:
+            deleted = [
+                await connection.execute(f"DELETE FROM rag_context.{table} WHERE timestamp < $1", microseconds(before))  # noqa: S608
+                for table in ("searches", "errors")
+            ]
+            return sum(int(each.split()[-1]) for each in deleted)
+
+        return await self._database.write(pruned)
+
+
+def _search_values(record: SearchRecord) -> tuple[object, ...]:
+    return (
+        microseconds(record.timestamp),
+        stored(record.request_id),
+        stored(record.query[:QUERY_CHARS]),
+        record.results_count,
+        record.latency_ms,
+        record.embedding_latency_ms,
+        record.vector_latency_ms,
+        record.text_latency_ms,
+        record.level,
+        record.cache_hit,
+        stored(record.agent),
+        stored_or_none(record.content_type),
+        stored_or_none(record.category),
+        stored_or_none(record.game),
+        stored_or_none(record.error),
+    )
+
+
+def _error_values(record: ErrorRecord) -> tuple[object, ...]:
+    return (
+        microseconds(record.timestamp),
+        stored(record.level),
+        stored(record.component),
+        stored(record.operation),
+        stored(record.message),
+        stored_or_none(record.request_id),
+        json.dumps(dict(record.context)),
+    )

@@ -1,0 +1,278 @@
+"""Rows as documents, chunks and passages, and back; and a `Filter` as SQL, with every value bound."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rag_context.domain.documents import Chunk, Document, Listing, Metadata, Span, Tenant
+from rag_context.domain.search import ChunkRef, Filter, Passage
+from rag_context.domain.times import microseconds, moment
+from rag_context.errors import BackendDataError
+from rag_context.stores.postgres.connection import Row
+from rag_context.stores.postgres.faults import COMPONENT
+from rag_context.text import term_key, terms
+
+PENDING = "pending"
+INDEXED = "indexed"
+
+MOST_COUNTED = 32_767
+"""What the type of `counts` holds; so many occurrences of a term score as many more would."""
+
+_SIGN = 1 << 63
+_ALL = (1 << 64) - 1
+
+_ESCAPE = "\ufdd0"
+"""Begins an escape: a code point that no text means anything by."""
+
+DOCUMENT_COLUMNS = """d.id, t.project, t.branch, t.path_hash, d.content_type, d.session_id, d.source, d.title,
+d.content, d.content_hash, d.timestamp, d.thread, d.similarity_hash, d.agent, d.tags, d.category, d.game, d.decision_id,
+d.extra"""
+
+LISTING_COLUMNS = """d.id, d.title, d.content_type, d.session_id, d.source, d.timestamp, d.status,
+d.agent, d.tags, d.category, d.game, d.decision_id, d.extra"""
+
+CHUNK_COLUMNS = """c.id AS chunk, c.document, c.position, c.start_char, c.end_char, c.start_line, c.end_line, c.heading,
+p.text, p.context"""
+
+PASSAGE_COLUMNS = f"{CHUNK_COLUMNS}, {LISTING_COLUMNS}"
+
+TENANT = "SELECT key FROM rag_context.tenants WHERE project = {} AND branch = {} AND path_hash = {}"
+
+REFERENCE_COLUMNS = "c.id, c.document, c.position, c.content_type, c.thread"
+
+
+def stored(text: str) -> str:
+    """A text as PostgreSQL can store it: a NUL is escaped, and so is what an escape begins with.
+
+    No escaped text is a part of another's escape: equality and prefixes are those of the texts.
+    """
+    if "\0" not in text and _ESCAPE not in text:
+        return text
+    return text.replace(_ESCAPE, f"{_ESCAPE}1").replace("\0", f"{_ESCAPE}0")
+
+
+def stored_or_none(text: str | None) -> str | None:
+    """As `stored`."""
+    return None if text is None else stored(text)
+
+
+def read_text(text: str) -> str:
+    """A text as it was before `stored`."""
+    if _ESCAPE not in text:
+        return text
+    return text.replace(f"{_ESCAPE}0", "\0").replace(f"{_ESCAPE}1", _ESCAPE)
+
+
+def signed(number: int) -> int:
+    """64 bits as PostgreSQL keeps them."""
+    number &= _ALL
+    return number - (1 << 64) if number & _SIGN else number
+
+
+class Parameters:
+    """The values of a statement, numbered as they come."""
+
+    def __init__(self, *values: object) -> None:
+        self.values: list[object] = list(values)
+
+    def add(self, value: object) -> str:
+        """The place of one more value in the statement."""
+        self.values.append(value)
+        return f"${len(self.values)}"
+
+
+def condition(where: Filter, parameters: Parameters, row: str = "d") -> str:
+    """`where` as SQL over `row`: documents AS d, or chunks AS c."""
+    add = parameters.add
+    tenant = [add(stored(name)) for name in (where.tenant.project, where.tenant.branch, where.tenant.path_hash)]
+    parts = [f"{row}.tenant = ({TENANT.format(*tenant)})"]
+    for column, value in (
+        ("content_type", where.content_type),
+        ("session_id", where.session_id),
+        ("category", where.category),
+        ("game", where.game),
+        ("source", where.source),
+    ):
+        if value is not None:
+            parts.append(f"{row}.{column} = {add(stored(value))}")
+    if where.source_prefix:
+        parts.append(f"starts_with({row}.source, {add(stored(where.source_prefix))})")
+    if where.tags:
+        parts.append(f"{row}.tags @> {add([stored(tag) for tag in where.tags])}")
+    parts += [f"{row}.tags && {add([stored(tag) for tag in group])}" for group in where.any_tags]
+    if where.without_documents:
+        name = "id" if row == "d" else "document"
+        parts.append(f"{row}.{name} <> ALL ({add([stored(id_) for id_ in where.without_documents])}::text[])")
+    if where.since is not None:
+        parts.append(f"{row}.timestamp >= {add(microseconds(where.since))}")
+    if where.until is not None:
+        parts.append(f"{row}.timestamp < {add(microseconds(where.until))}")
+    return " AND ".join(parts)
+
+
+def document_values(document: Document, tenant: int, status: str) -> tuple[object, ...]:
+    """The values of a row of `documents`, without its sequence number."""
+    metadata = document.metadata
+    return (
+        stored(document.id),
+        tenant,
+        stored(document.content_type),
+        stored(document.session_id),
+        stored(document.source),
+        stored(document.title),
+        stored(document.content),
+        document.content_hash,
+        microseconds(document.timestamp),
+        stored_or_none(metadata.agent),
+        stored_or_none(metadata.category),
+        stored_or_none(metadata.game),
+        stored_or_none(metadata.decision_id),
+        [stored(tag) for tag in metadata.tags],
+        json.dumps(dict(metadata.extra)),
+        stored_or_none(document.thread),
+        signed(document.similarity_hash),
+        status,
+    )
+
+
+class ChunkTerms:
+    """The terms of a chunk as they are stored: distinct hashes, ascending; how often each occurs; how many in all."""
+
+    __slots__ = ("counts", "keys", "length")
+
+    def __init__(self, text: str) -> None:
+        found = terms(text)
+        counted = sorted((signed(term_key(term)), count) for term, count in Counter(found).items())
+        self.keys = [key for key, _ in counted]
+        self.counts = [min(count, MOST_COUNTED) for _, count in counted]
+        self.length = len(found)
+
+
+def chunk_values(
+    key: int, chunk: Chunk, words: ChunkTerms, document: Document, tenant: int, sequence: int
+) -> tuple[object, ...]:
+    """The values of a row of `chunks`."""
+    span, metadata = chunk.span, document.metadata
+    return (
+        key,
+        chunk.id,
+        stored(document.id),
+        sequence,
+        chunk.position,
+        span.start,
+        span.end,
+        span.start_line,
+        span.end_line,
+        stored(span.heading),
+        tenant,
+        stored(document.content_type),
+        stored(document.session_id),
+        stored(document.source),
+        stored_or_none(metadata.category),
+        stored_or_none(metadata.game),
+        [stored(tag) for tag in metadata.tags],
+        microseconds(document.timestamp),
+        stored_or_none(document.thread),
+        words.length,
+        words.keys,
+        words.counts,
+    )
+
+
+@contextmanager
+def readable(document_id: str) -> Iterator[None]:
+    """Read a document's rows inside the block.
+
+    Raises:
+        BackendDataError: the rows have invalid values.
+    """
+    try:
+        yield
+    except (TypeError, ValueError, OverflowError):
+        message = f"The stored document {document_id!r} is damaged; run `rag-context check`."
+        raise BackendDataError(COMPONENT, message) from None  # the cause may contain stored data
+
+
+def document_from(row: Row) -> Document:
+    """The document of a row with `DOCUMENT_COLUMNS`. Raises: BackendDataError."""
+    with readable(row["id"]):
+        return Document(
+            id=read_text(row["id"]),
+            tenant=tenant_from(row),
+            content_type=read_text(row["content_type"]),
+            session_id=read_text(row["session_id"]),
+            source=read_text(row["source"]),
+            title=read_text(row["title"]),
+            content=read_text(row["content"]),
+            content_hash=row["content_hash"],
+            timestamp=moment(row["timestamp"]),
+            metadata=metadata_from(row),
+            thread=_text_or_none(row["thread"]),
+            similarity_hash=row["similarity_hash"] & _ALL,
+        )
+
+
+def listing_from(row: Row) -> Listing:
+    """The document of a row with `LISTING_COLUMNS`. Raises: BackendDataError."""
+    with readable(row["id"]):
+        return Listing(
+            id=read_text(row["id"]),
+            title=read_text(row["title"]),
+            content_type=read_text(row["content_type"]),
+            session_id=read_text(row["session_id"]),
+            source=read_text(row["source"]),
+            timestamp=moment(row["timestamp"]),
+            metadata=metadata_from(row),
+            indexed=row["status"] == INDEXED,
+        )
+
+
+def passage_from(row: Row) -> Passage:
+    """The passage of a row with `PASSAGE_COLUMNS`. Raises: BackendDataError."""
+    document = listing_from(row)
+    return Passage(
+        chunk=chunk_from(row),
+        document_id=document.id,
+        title=document.title,
+        content_type=document.content_type,
+        session_id=document.session_id,
+        source=document.source,
+        timestamp=document.timestamp,
+        metadata=document.metadata,
+    )
+
+
+def chunk_from(row: Row) -> Chunk:
+    """The chunk of a row with `CHUNK_COLUMNS`."""
+    span = Span(row["start_char"], row["end_char"], row["start_line"], row["end_line"], read_text(row["heading"]))
+    text, context = read_text(row["text"]), read_text(row["context"])
+    return Chunk(row["chunk"], read_text(row["document"]), row["position"], text, span, context)
+
+
+def reference_from(row: Sequence[Any]) -> ChunkRef:
+    """A chunk as ranking needs it, of a row that begins with `REFERENCE_COLUMNS`."""
+    id_, document, position, content_type, thread = row[:5]
+    return ChunkRef(id_, read_text(document), position, read_text(content_type), _text_or_none(thread))
+
+
+def tenant_from(row: Row) -> Tenant:
+    """The tenant of a row with its columns."""
+    return Tenant(read_text(row["project"]), read_text(row["branch"]), read_text(row["path_hash"]))
+
+
+def metadata_from(row: Row) -> Metadata:
+    """The metadata of a row with its columns. Raises: TypeError or ValueError where they are damaged."""
+    return Metadata(
+        agent=_text_or_none(row["agent"]),
+        tags=tuple(read_text(tag) for tag in row["tags"]),
+        category=_text_or_none(row["category"]),
+        game=_text_or_none(row["game"]),
+        decision_id=_text_or_none(row["decision_id"]),
+        extra=dict(json.loads(row["extra"])),
+    )
+
+
+def _text_or_none(text: str | None) -> str | None:
+    return None if text is None else read_text(text)

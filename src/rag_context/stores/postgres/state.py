@@ -1,0 +1,243 @@
+"""What the index has come to: version, counters, model and generation of vectors.
+
+A transaction that changes the index adds a row of differences to `changes`; from time to time these are added to the
+row of `state`. The sum of both, in one snapshot, is exact, and no writer waits for another one.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import TypeVar
+
+from rag_context.domain.vectors import EmbeddingModel
+from rag_context.errors import BackendDataError, BackendError
+from rag_context.stores.postgres.connection import Connection, Database
+from rag_context.stores.postgres.faults import COMPONENT
+
+T = TypeVar("T")
+
+WRITERS = 0x7261675F_00000002
+"""Key of the advisory lock that writers share; who replaces the vectors in use has it alone."""
+
+_FOLDING = 0x7261675F_00000003
+
+FOLDED_FROM = 100
+"""So many rows of differences may be left."""
+
+_LOOK = """
+SELECT s.name::text, s.version + c.number AS version, s.documents + c.documents AS documents,
+       s.pending + c.pending AS pending, s.chunks + c.chunks AS chunks, s.vectors + c.vectors AS vectors,
+       s.terms + c.terms AS terms, s.turnover + c.turnover AS turnover,
+       s.generation, s.model, s.next_generation, s.next_model, s.next_touched, c.number AS unfolded
+FROM rag_context.state AS s, (
+    SELECT count(*) AS number, coalesce(sum(documents), 0)::bigint AS documents,
+           coalesce(sum(pending), 0)::bigint AS pending, coalesce(sum(chunks), 0)::bigint AS chunks,
+           coalesce(sum(vectors), 0)::bigint AS vectors, coalesce(sum(terms), 0)::bigint AS terms,
+           coalesce(sum(turnover), 0)::bigint AS turnover
+    FROM rag_context.changes
+) AS c
+"""
+
+_FOLD = """
+WITH folded AS (DELETE FROM rag_context.changes RETURNING *),
+sums AS (
+    SELECT count(*) AS number, sum(documents) AS documents, sum(pending) AS pending, sum(chunks) AS chunks,
+           sum(vectors) AS vectors, sum(terms) AS terms, sum(turnover) AS turnover
+    FROM folded
+)
+UPDATE rag_context.state AS s
+SET version = s.version + n.number, documents = s.documents + n.documents, pending = s.pending + n.pending,
+    chunks = s.chunks + n.chunks, vectors = s.vectors + n.vectors, terms = s.terms + n.terms,
+    turnover = s.turnover + n.turnover
+FROM sums AS n WHERE n.number > 0
+"""
+
+_NOTE = """
+INSERT INTO rag_context.changes (documents, pending, chunks, vectors, terms, turnover) VALUES ($1, $2, $3, $4, $5, $6)
+"""
+
+_ALONE = "SELECT pg_advisory_xact_lock($1)"
+_BESIDE_OTHERS = "SELECT pg_advisory_xact_lock_shared($1)"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The index at one moment. Models are JSON, `turnover` counts chunks added and removed."""
+
+    name: str
+    version: int
+    documents: int
+    pending: int
+    chunks: int
+    vectors: int
+    terms: int
+    turnover: int
+    generation: int
+    model: str | None
+    next_generation: int | None
+    next_model: str | None
+    next_touched: float | None
+    unfolded: int
+
+    @property
+    def fingerprint(self) -> str | None:
+        """That of the recorded model."""
+        return fingerprint_of(self.model)
+
+
+@dataclass(slots=True)
+class Change:
+    """What a transaction changes, and the generation that it writes vectors to."""
+
+    generation: int
+    model: str | None
+    next_generation: int | None
+    documents: int = 0
+    pending: int = 0
+    chunks: int = 0
+    vectors: int = 0
+    terms: int = 0
+    turnover: int = 0
+    is_empty: bool = False
+    """Whether nothing was changed after all."""
+
+    @property
+    def fingerprint(self) -> str | None:
+        """That of the recorded model."""
+        return fingerprint_of(self.model)
+
+
+async def read_snapshot(connection: Connection) -> Snapshot:
+    """Read the state in one snapshot. Raises: BackendDataError where there is none."""
+    row = await connection.fetchrow(_LOOK)
+    if row is None:
+        raise BackendDataError(COMPONENT, "The index has no state; restore the database from a backup.")
+    return Snapshot(*row)
+
+
+def fingerprint_of(model: str | None) -> str | None:
+    """The fingerprint of a model as it is recorded."""
+    return None if model is None else str(json.loads(model)["fingerprint"])
+
+
+def model_of(recorded: str | None) -> EmbeddingModel | None:
+    """A model as it is recorded."""
+    return None if recorded is None else EmbeddingModel.from_record(json.loads(recorded))
+
+
+class IndexState:
+    """The state that this process knows of, and the frame of every change."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._snapshot: Snapshot | None = None
+        self._version = 0
+        self._is_current = False
+        self._looking: asyncio.Task[Snapshot] | None = None
+        self._next_look: asyncio.Task[Snapshot] | None = None
+
+    @property
+    def version(self) -> int:
+        """Grows with every change of the index that this process knows of. No I/O."""
+        return self._version
+
+    @property
+    def stamp(self) -> str | None:
+        """Identifies this state of this index in every process that uses it; None while unknown. No I/O."""
+        seen = self._snapshot
+        return f"{seen.name}:{seen.version}" if seen is not None and self._is_current else None
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The state as it was read last; None before that. No I/O."""
+        return self._snapshot
+
+    async def known(self) -> Snapshot:
+        """The state as it was read last, at most some hundred milliseconds ago. Raises: BackendError."""
+        return self._snapshot or await self.look()
+
+    async def look(self) -> Snapshot:
+        """Read the state. A read that began earlier does not count, but all that wait share the next one.
+
+        Raises:
+            BackendError: it cannot be read.
+        """
+        if self._looking is None or self._looking.done():
+            self._looking = _started(self._read())
+            return await asyncio.shield(self._looking)
+        if self._next_look is None or self._next_look.done() or self._next_look is self._looking:
+            self._next_look = _started(self._read_after(self._looking))
+        return await asyncio.shield(self._next_look)
+
+    async def change(self, work: Callable[[Connection, Change], Awaitable[T]]) -> T:
+        """Run `work` in a transaction beside other writers, and record what it notes in its `Change`.
+
+        Raises:
+            BackendError: nothing was changed, unless the connection was lost during the commit.
+        """
+        return await self._change(work, _BESIDE_OTHERS)
+
+    async def change_alone(self, work: Callable[[Connection, Change], Awaitable[T]]) -> T:
+        """As `change`, while no one else writes."""
+        return await self._change(work, _ALONE)
+
+    async def fold(self) -> None:
+        """Add the differences to the counters, unless another process does. Raises: BackendError."""
+
+        async def folded(connection: Connection) -> None:
+            if await connection.fetchval("SELECT pg_try_advisory_xact_lock($1)", _FOLDING):
+                await connection.execute(_FOLD)
+
+        await self._database.write(folded)
+
+    async def _change(self, work: Callable[[Connection, Change], Awaitable[T]], lock: str) -> T:
+        async def changed(connection: Connection) -> tuple[T, bool]:
+            # By a statement of its own: the next one sees what was committed before the lock was granted.
+            await connection.execute(lock, WRITERS)
+            row = await connection.fetchrow("SELECT generation, model, next_generation FROM rag_context.state")
+            change = Change(*row)
+            result = await work(connection, change)
+            if change.is_empty:
+                return result, False
+            differences = (
+                change.documents,
+                change.pending,
+                change.chunks,
+                change.vectors,
+                change.terms,
+                change.turnover,
+            )
+            await connection.execute(_NOTE, *differences)
+            return result, True
+
+        result, is_changed = await self._database.write(changed)
+        if not is_changed:
+            return result
+        self._is_current = False
+        try:
+            await self.look()
+        except BackendError:  # the change is made; the next look, some time, shows it
+            self._version += 1
+        return result
+
+    async def _read_after(self, earlier: "asyncio.Task[Snapshot]") -> Snapshot:
+        await asyncio.wait({earlier})
+        self._looking = asyncio.current_task()
+        return await self._read()
+
+    async def _read(self) -> Snapshot:
+        seen = await self._database.read(read_snapshot)
+        known = self._snapshot
+        if known is None or (known.name, known.version) != (seen.name, seen.version):
+            # A server that was set back has a smaller version than before; it is another state all the same.
+            self._version += max(seen.version - known.version, 1) if known is not None else 1
+        self._snapshot, self._is_current = seen, True
+        return seen
+
+
+def _started(work: Coroutine[None, None, T]) -> "asyncio.Task[T]":
+    """A task whose failure is no news where all that waited for it were cancelled."""
+    task = asyncio.create_task(work, name="postgres look")
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return task

@@ -1,0 +1,142 @@
+"""The PostgreSQL store as a whole: one database, its ports, and the task that maintains the index.
+
+That task follows other servers' writes, adds up counters, builds the index over the vectors, and drops unused vectors.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from rag_context.errors import BackendError
+from rag_context.stores.postgres.audit import PostgresAuditor
+from rag_context.stores.postgres.connection import Database
+from rag_context.stores.postgres.documents import PostgresDocuments
+from rag_context.stores.postgres.generations import PostgresRebuilder, drop_unused
+from rag_context.stores.postgres.keywords import PostgresTexts
+from rag_context.stores.postgres.metrics import PostgresMetrics
+from rag_context.stores.postgres.state import FOLDED_FROM, IndexState, Snapshot
+from rag_context.stores.postgres.vectors import EXACT_ROWS, PostgresVectors
+
+INTERVAL_S = 0.25
+LONGEST_INTERVAL_S = 4.0
+"""After failures the pauses double up to this."""
+
+UPKEEP_S = 10.0
+"""How often it is looked whether vectors need an index, or are unused. An index is built once their number has stayed
+the same for so long: it is many times faster to fill a table first."""
+
+GROWTH = 4.0
+"""An index is built although vectors are still being added, once they are so many times those compared one by one."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresStore:
+    """The ports of one database. `documents` is the document store, the index writer and the model registry."""
+
+    database: Database
+    documents: PostgresDocuments
+    vectors: PostgresVectors
+    texts: PostgresTexts
+    metrics: PostgresMetrics
+    rebuilder: PostgresRebuilder
+    auditor: PostgresAuditor
+
+
+@asynccontextmanager
+async def open_postgres(
+    url: str, *, pool_size: int = 10, statement_cache_size: int = 256, exact_rows: int = EXACT_ROWS
+) -> AsyncIterator[PostgresStore]:
+    """Open the database at `url`; its schema is made, or brought up to date, on first use.
+
+    An unreachable server is not an error here: the ports raise `BackendError` until it is available.
+
+    Args:
+        url: the address, `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`.
+        pool_size: connections at most.
+        statement_cache_size: prepared statements kept by each connection; 0 behind PgBouncer.
+        exact_rows: vectors that are compared one by one at most.
+    """
+    database = Database(url, pool_size=pool_size, statement_cache_size=statement_cache_size)
+    state = IndexState(database)
+    documents = PostgresDocuments(database, state)
+    vectors = PostgresVectors(database, state, documents, exact_rows)
+    texts, metrics = PostgresTexts(database, state), PostgresMetrics(database)
+    rebuilder = PostgresRebuilder(database, state, vectors.build_index)
+    upkeep = Upkeep(database, state, vectors, exact_rows)
+    running = asyncio.create_task(upkeep.run(time.monotonic), name="postgres upkeep")
+    running.add_done_callback(_log_crash)
+    try:
+        auditor = PostgresAuditor(database, state)
+        yield PostgresStore(database, documents, vectors, texts, metrics, rebuilder, auditor)
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+        await documents.close()
+        await database.close()
+
+
+class Upkeep:
+    """Reads the state every quarter of a second, and does what is due.
+
+    Args:
+        database: the database.
+        state: the state of its index.
+        vectors: their index.
+        exact_rows: vectors that need no index.
+    """
+
+    def __init__(self, database: Database, state: IndexState, vectors: PostgresVectors, exact_rows: int) -> None:
+        self._database = database
+        self._state = state
+        self._vectors = vectors
+        self._exact_rows = exact_rows
+        self._kept_up_at: float | None = None
+        self._counted = 0
+        self._failed = False
+
+    async def run(self, clock: Callable[[], float]) -> None:
+        """Run until cancelled; a server that fails is read less often."""
+        pause_s = INTERVAL_S
+        while True:
+            try:
+                await self.round(clock())
+            except BackendError as error:
+                pause_s = min(2 * pause_s, LONGEST_INTERVAL_S)
+                self._note(error)
+            else:
+                pause_s = INTERVAL_S
+                self._note(None)
+            await asyncio.sleep(pause_s)
+
+    async def round(self, now_s: float) -> None:
+        """Look once. Raises: BackendError."""
+        seen = await self._state.look()
+        if seen.unfolded > FOLDED_FROM:
+            await self._state.fold()
+        if self._kept_up_at is None or now_s - self._kept_up_at >= UPKEEP_S:
+            if self._needs_index(seen):
+                await self._vectors.build_index(seen.generation)
+            await drop_unused(self._database)
+            self._kept_up_at, self._counted = now_s, seen.vectors
+
+    def _needs_index(self, seen: Snapshot) -> bool:
+        """Whether there are enough vectors, and no more are being added."""
+        is_quiet = self._kept_up_at is None or seen.vectors == self._counted
+        return seen.vectors > self._exact_rows and (is_quiet or seen.vectors > GROWTH * self._exact_rows)
+
+    def _note(self, error: BackendError | None) -> None:
+        if error is not None and not self._failed:
+            logger.warning("%s", error)
+        elif error is None and self._failed:
+            logger.warning("PostgreSQL at %s can be used again", self._database.place)
+        self._failed = error is not None
+
+
+def _log_crash(task: "asyncio.Task[None]") -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.critical("background task %s crashed", task.get_name(), exc_info=error)

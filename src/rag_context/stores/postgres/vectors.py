@@ -1,0 +1,239 @@
+"""Vector search: exact where a filter lets few chunks through, else by an HNSW index that filters while it searches."""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import asyncpg
+from cachetools import TTLCache
+
+from rag_context.domain.search import Filter, Passage, VectorHit
+from rag_context.domain.vectors import Vector
+from rag_context.errors import BackendDataError, BackendError
+from rag_context.stores.postgres.connection import Connection, Database, Row
+from rag_context.stores.postgres.documents import PostgresDocuments
+from rag_context.stores.postgres.faults import is_missing_table, is_other_dimension
+from rag_context.stores.postgres.records import REFERENCE_COLUMNS, Parameters, condition, reference_from
+from rag_context.stores.postgres.state import IndexState, Snapshot
+from rag_context.stores.postgres.writer import dimension_of
+
+EXACT_ROWS = 20_000
+"""Up to so many chunks are compared one by one, some 4 microseconds each."""
+
+INDEXED_DIMENSIONS = 2_000
+"""What pgvector's HNSW index can hold of the type `vector`; longer vectors are compared one by one."""
+
+CANDIDATES = 120
+"""Size of the list of candidates of a search in the index (`hnsw.ef_search`)."""
+
+COUNTED_S = 30.0
+"""How long it is remembered that a filter lets more than `EXACT_ROWS` chunks through."""
+
+_APPROXIMATELY = f"SET LOCAL hnsw.iterative_scan = strict_order; SET LOCAL hnsw.ef_search = {CANDIDATES}"
+
+_INDEX = """
+SELECT i.indisvalid FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
+JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE n.nspname = 'rag_context' AND c.relname = $1
+"""
+
+_BUILT_NOW = """
+SELECT EXISTS (
+    SELECT 1 FROM pg_stat_progress_create_index AS p JOIN pg_class AS c ON c.oid = p.index_relid WHERE c.relname = $1
+)
+"""
+
+_BUILD_SETTINGS = "SET maintenance_work_mem = '512MB'"
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+class PostgresVectors:
+    """`VectorStore` over one database.
+
+    Args:
+        database: the database.
+        state: the state of its index.
+        documents: reads passages.
+        exact_rows: chunks that are compared one by one at most, where there is an index.
+    """
+
+    def __init__(
+        self, database: Database, state: IndexState, documents: PostgresDocuments, exact_rows: int = EXACT_ROWS
+    ) -> None:
+        self._database = database
+        self._state = state
+        self._documents = documents
+        self._exact_rows = exact_rows
+        self._indexed: dict[int, int] = {}
+        self._many: TTLCache[Filter, bool] = TTLCache(1024, COUNTED_S)
+
+    @property
+    def made_by(self) -> str | None:
+        """Fingerprint of the model of the vectors in use; None while it is not known. No I/O."""
+        seen = self._state.snapshot
+        return None if seen is None else seen.fingerprint
+
+    async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
+        """The chunks of highest cosine to `vector` (`(dim,) float32`), best first, equal ones by chunk id.
+
+        Raises:
+            BackendDataError: the index has vectors of another dimension.
+            BackendError: the server failed.
+        """
+        if limit < 1:
+            return []
+
+        async def found(seen: Snapshot) -> list[Row]:
+            if seen.vectors > self._exact_rows and await self._passes_many(where):
+                rows = await self._nearest_indexed(seen.generation, vector, limit, where)
+                if len(rows) == limit:
+                    return rows
+            return await self._nearest(seen.generation, vector, limit, where)
+
+        return [VectorHit(reference_from(row), row["cosine"]) for row in await self._in_use(found)]
+
+    async def score(self, vector: Vector, chunk_ids: Sequence[str]) -> dict[str, float]:
+        """Exact cosines of the given chunks to `vector` (`(dim,) float32`); those without a vector are left out.
+
+        Raises:
+            BackendError: as `search`.
+        """
+        if not chunk_ids:
+            return {}
+        rows = await self._in_use(
+            lambda seen: self._database.fetch(
+                f"""SELECT c.id, -(v.embedding <#> $1) FROM rag_context.chunks AS c
+                    JOIN rag_context.vectors_{seen.generation} AS v ON v.chunk = c.key
+                    WHERE c.id = ANY ($2)""",  # noqa: S608
+                vector,
+                list(chunk_ids),
+            )
+        )
+        return dict(rows)
+
+    async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
+        """The passages that exist, by chunk id: the same database holds them. Raises: BackendError."""
+        return await self._documents.passages(chunk_ids)
+
+    async def vectors(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:
+        """The vectors (`(dim,) float32`) of the given chunks; those without are left out. Raises: BackendError."""
+        rows = await self._in_use(
+            lambda seen: self._database.fetch(
+                f"""SELECT c.id, v.embedding FROM rag_context.chunks AS c
+                    JOIN rag_context.vectors_{seen.generation} AS v ON v.chunk = c.key WHERE c.id = ANY ($1)""",  # noqa: S608
+                list(chunk_ids),
+            )
+        )
+        return dict(rows)
+
+    async def ping(self) -> str:
+        """Read the state from the server; returns one line for people. Raises: BackendError."""
+        seen = await self._state.look()
+        how = "by index" if seen.generation in self._indexed else "compared one by one"
+        return f"{seen.vectors} vectors, {how}"
+
+    async def build_index(self, generation: int) -> bool:
+        """Build the index over a generation where it has enough vectors and none; False where it needs none.
+
+        Writers go on meanwhile. What an interrupted build left is dropped first; a build by another process counts as
+        one.
+
+        Raises:
+            BackendError: the server failed.
+        """
+        name = f"vectors_{generation}_nearest"
+
+        async def built(connection: Connection) -> bool:
+            dimension = await dimension_of(connection, generation)
+            if dimension is None or dimension > INDEXED_DIMENSIONS or not await self._is_large(connection, generation):
+                return False
+            is_valid = await connection.fetchval(_INDEX, name)
+            if is_valid is None or not is_valid:
+                if await connection.fetchval(_BUILT_NOW, name):
+                    return False
+                await connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS rag_context.{name}")
+                await connection.execute(_BUILD_SETTINGS)
+                await connection.execute(
+                    f"""CREATE INDEX CONCURRENTLY {name} ON rag_context.vectors_{generation}
+                        USING hnsw ((embedding::vector({dimension})) vector_ip_ops)"""
+                )
+                logger.info("the index over the vectors was built")
+            self._indexed[generation] = dimension
+            return True
+
+        try:
+            return await self._database.outside(built)
+        except BackendError as error:
+            if is_missing_table(error) or isinstance(error.__cause__, asyncpg.DuplicateTableError):
+                return False
+            raise
+
+    async def _is_large(self, connection: Connection, generation: int) -> bool:
+        counted = await connection.fetchval(
+            f"SELECT count(*) FROM (SELECT 1 FROM rag_context.vectors_{generation} LIMIT $1) AS few",  # noqa: S608
+            self._exact_rows + 1,
+        )
+        return bool(counted > self._exact_rows)
+
+    async def _passes_many(self, where: Filter) -> bool:
+        """Whether a filter lets more chunks through than are compared one by one; false answers are not remembered."""
+        if where not in self._many:
+            parameters = Parameters(self._exact_rows + 1)
+            statement = f"""SELECT count(*) FROM (
+                                SELECT 1 FROM rag_context.chunks AS c WHERE {condition(where, parameters, "c")} LIMIT $1
+                            ) AS few"""  # noqa: S608
+            row = await self._database.fetchrow(statement, *parameters.values)
+            if row is None or row[0] <= self._exact_rows:
+                return False
+            self._many[where] = True
+        return True
+
+    async def _nearest(self, generation: int, vector: Vector, limit: int, where: Filter) -> list[Row]:
+        """The nearest of all chunks that pass, compared one by one."""
+        parameters = Parameters(vector, limit)
+        statement = f"""SELECT {REFERENCE_COLUMNS}, -(v.embedding <#> $1) AS cosine
+                        FROM rag_context.chunks AS c JOIN rag_context.vectors_{generation} AS v ON v.chunk = c.key
+                        WHERE {condition(where, parameters, "c")}
+                        ORDER BY v.embedding <#> $1, c.id LIMIT $2"""  # noqa: S608
+        return await self._database.fetch(statement, *parameters.values)
+
+    async def _nearest_indexed(self, generation: int, vector: Vector, limit: int, where: Filter) -> list[Row]:
+        """The nearest by the index, which goes on until enough chunks pass; none where there is no index."""
+        dimension = self._indexed.get(generation)
+        if dimension is None or len(vector) != dimension:
+            return []
+        parameters = Parameters(vector, limit)
+        distance = f"v.embedding::vector({dimension}) <#> $1::vector({dimension})"
+        statement = f"""SELECT * FROM (
+                            SELECT {REFERENCE_COLUMNS}, -({distance}) AS cosine
+                            FROM rag_context.vectors_{generation} AS v JOIN rag_context.chunks AS c ON c.key = v.chunk
+                            WHERE {condition(where, parameters, "c")} ORDER BY {distance} LIMIT $2
+                        ) AS nearest ORDER BY cosine DESC, id"""  # noqa: S608
+
+        async def nearest(connection: Connection) -> list[Row]:
+            await connection.execute(_APPROXIMATELY)
+            rows: list[Row] = await connection.fetch(statement, *parameters.values)
+            return rows
+
+        return await self._database.write(nearest)
+
+    async def _in_use(self, work: Callable[[Snapshot], Awaitable[T]]) -> T:
+        """The result of `work` on the generation in use; repeated where that was just replaced."""
+        try:
+            return await work(await self._state.known())
+        except BackendError as error:
+            if is_other_dimension(error):
+                raise await self._wrong_dimension() from error
+            if not is_missing_table(error):
+                raise
+        return await work(await self._state.look())
+
+    async def _wrong_dimension(self) -> BackendDataError:
+        seen = await self._state.look()
+        dimension = await self._database.read(lambda connection: dimension_of(connection, seen.generation))
+        return BackendDataError(
+            "vectors", f"The vectors of the index have dimension {dimension}, not that of the query; run a reindex."
+        )

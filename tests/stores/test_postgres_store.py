@@ -1,0 +1,268 @@
+"""What is PostgreSQL's own: opening it, several servers on one database, failures, and search by index."""
+
+import asyncio
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rag_context.domain.documents import Counts, Metadata, Tenant
+from rag_context.domain.search import Filter
+from rag_context.errors import (
+    BackendError,
+    BackendRejectedError,
+    BackendTimeoutError,
+    BackendUnavailableError,
+    ForeignIndexError,
+)
+from rag_context.stores.postgres import PostgresStore, open_postgres
+from rag_context.stores.postgres.connection import Database
+from rag_context.text import terms
+from tests.servers.postgres import FAST, execute, postgres_process, query, url_of, with_database
+from tests.servers.postgres_fixtures import database, empty, postgres, server, template
+from tests.servers.process import free_port
+from tests.stores.builders import axis, chunks_of, document, ids, put, unit_vectors
+
+__all__ = ["database", "empty", "postgres", "server", "template"]
+
+EVERYTHING = Filter()
+
+
+async def failure(url: str) -> BackendError:
+    """Why the database at `url` cannot be used."""
+    async with open_postgres(url) as store:
+        with pytest.raises(BackendError) as caught:
+            await store.documents.ping()
+    return caught.value
+
+
+async def test_a_server_that_is_down_is_unavailable_until_it_is_there() -> None:
+    port = free_port()
+    async with open_postgres(url_of(port)) as store:
+        with pytest.raises(BackendUnavailableError, match=rf"127.0.0.1:{port}/postgres cannot be reached"):
+            await store.documents.ping()
+        with postgres_process(*FAST, port=port):
+            assert await store.documents.ping() == "0 documents in 0 chunks, 0 pending"
+
+
+async def test_a_wrong_password_says_what_to_correct_and_not_what_it_was(empty: str) -> None:
+    wrong = empty.replace("secret%20of%20the%20tests", "hunter2")
+    error = await failure(wrong)
+    assert isinstance(error, BackendRejectedError)
+    assert "rejected the user or the password; correct the address" in str(error)
+    assert "hunter2" not in str(error)
+
+
+async def test_a_database_that_does_not_exist_is_named(server: str) -> None:
+    error = await failure(with_database(server, "nowhere"))
+    assert isinstance(error, BackendRejectedError)
+    assert "nowhere; create it" in str(error)
+
+
+async def test_a_user_who_may_not_add_the_extension_is_told_who_can(empty: str) -> None:
+    name = "plain_user"
+    execute(empty, f"DROP ROLE IF EXISTS {name}", f"CREATE ROLE {name} LOGIN PASSWORD 'x'")
+    execute(empty, f'ALTER DATABASE "{empty.rpartition("/")[2]}" OWNER TO {name}')
+    error = await failure(empty.replace("postgres:secret%20of%20the%20tests", f"{name}:x"))
+    assert isinstance(error, BackendRejectedError)
+    assert "run `CREATE EXTENSION vector` there as one" in str(error)
+    execute(empty, "CREATE EXTENSION vector")
+    async with open_postgres(empty.replace("postgres:secret%20of%20the%20tests", f"{name}:x")) as store:
+        assert await put(store, document("a"), vector=axis(0))
+
+
+async def test_an_extension_that_is_too_old_is_rejected_and_nothing_is_made(empty: str) -> None:
+    execute(empty, "CREATE EXTENSION vector")
+    # As after an upgrade of the server's packages without one of the database.
+    execute(empty, "UPDATE pg_extension SET extversion = '0.7.4' WHERE extname = 'vector'")
+    error = await failure(empty)
+    assert isinstance(error, BackendRejectedError)
+    assert "0.7.4; install 0.8 or later and run `ALTER EXTENSION vector UPDATE`" in str(error)
+    (row,) = query(empty, "SELECT to_regnamespace('rag_context')")
+    assert row[0] is None
+
+
+async def test_a_schema_of_a_newer_version_is_not_touched(database: str) -> None:
+    execute(database, "UPDATE rag_context.schema_version SET version = 99")
+    error = await failure(database)
+    assert isinstance(error, ForeignIndexError)
+    assert "made by a newer version of rag-context; upgrade this one" in str(error)
+
+
+async def test_servers_that_start_at_once_make_one_schema(empty: str) -> None:
+    async with open_postgres(empty) as one, open_postgres(empty) as two, open_postgres(empty) as three:
+        stores = (one, two, three)
+        await asyncio.gather(*(store.documents.ping() for store in stores))
+        await asyncio.gather(*(put(store, document(str(n)), vector=axis(n)) for n, store in enumerate(stores)))
+        assert await one.documents.counts() == Counts(3, 0, 3, 3)
+
+
+async def test_without_prepared_statements_everything_is_the_same(database: str) -> None:
+    """As behind PgBouncer."""
+    async with open_postgres(database, statement_cache_size=0) as store:
+        (chunk,) = await put(store, document("a", "wolf"), vector=axis(0))
+        assert ids(await store.texts.search("wolf", limit=5, where=EVERYTHING)) == [chunk]
+        assert ids(await store.vectors.search(axis(0), limit=5, where=EVERYTHING)) == [chunk]
+        assert await store.documents.get(document("a", "wolf").id) == document("a", "wolf")
+
+
+async def test_a_nul_in_any_field_comes_back_and_is_filtered_by(postgres: PostgresStore) -> None:
+    odd = "a\0b\ufdd0\ufdd00"
+    tenant = Tenant(odd, odd, odd)
+    metadata = Metadata(odd, (odd, "t"), odd, odd, odd, {odd: [odd]})
+    written = document("a", odd, tenant=tenant, session_id=odd, source=odd, metadata=metadata, thread=odd)
+    (chunk,) = await put(postgres, written, vector=axis(0))
+    assert await postgres.documents.get(written.id) == written
+    passing = Filter(tenant, session_id=odd, category=odd, game=odd, source=odd, source_prefix=odd[:4], tags=(odd,))
+    assert ids(await postgres.vectors.search(axis(0), limit=5, where=passing)) == [chunk]
+    assert await postgres.vectors.search(axis(0), limit=5, where=replace(passing, source_prefix="a\ufdd0")) == []
+    assert await postgres.documents.tenants() == [tenant]
+
+
+async def test_a_text_that_no_text_can_hold_is_rejected(postgres: PostgresStore) -> None:
+    with pytest.raises(BackendRejectedError, match="cannot store"):
+        await put(postgres, replace(document("a"), title="half a character: \ud800"))
+    assert await postgres.documents.counts() == Counts(0, 0, 0, 0)
+
+
+async def test_what_one_server_writes_another_one_notices(database: str) -> None:
+    async with open_postgres(database) as one, open_postgres(database) as other:
+        await put(one, document("a", "wolf"))
+        await other.documents.ping()
+        version = other.documents.version
+        assert one.documents.stamp == other.documents.stamp is not None
+        await put(one, document("b", "wolf"))
+        while other.documents.version == version:
+            await asyncio.sleep(0.01)
+        assert one.documents.stamp == other.documents.stamp
+        assert len(await other.texts.search("wolf", limit=5, where=EVERYTHING)) == 2
+
+
+async def test_many_writers_leave_one_of_each_document_and_true_counters(database: str) -> None:
+    texts = [["one"], ["one", "two"], ["one", "two", "three"]]
+    async with open_postgres(database) as one, open_postgres(database) as other:
+
+        async def work(store: PostgresStore, number: int) -> None:
+            written = document(f"document {number % 4}", str(number % 3))
+            await put(store, written, *texts[number % 3], vector=axis(0) if number % 2 else None)
+            if number % 5 == 0:
+                await store.documents.delete(written.id)
+
+        await asyncio.gather(*(work(store, number) for number in range(30) for store in (one, other)))
+        await asyncio.gather(one.documents._state.fold(), other.documents._state.fold())
+        counted = await one.database.fetch(
+            """SELECT (SELECT count(*) FROM rag_context.documents),
+                      (SELECT count(*) FROM rag_context.documents WHERE status = 'pending'),
+                      (SELECT count(*) FROM rag_context.chunks), (SELECT count(*) FROM rag_context.vectors_0)"""
+        )
+        assert await other.documents.counts() == Counts(*counted[0])
+        (left,) = await one.database.fetch("SELECT count(*) FROM rag_context.changes")
+        assert left[0] == 0
+        await one.documents.ping()
+        assert one.documents.stamp == other.documents.stamp
+
+
+async def test_a_killed_server_keeps_what_it_acknowledged_and_is_used_again() -> None:
+    """With fsync as in production; no call hangs, and none needs a restart of ours."""
+    with postgres_process() as process:
+        async with open_postgres(url_of(process.port)) as store:
+            await put(store, document("before", "wolf"), vector=axis(0))
+            await asyncio.to_thread(process.kill)
+            with pytest.raises(BackendUnavailableError):
+                await put(store, document("meanwhile"))
+            await asyncio.to_thread(process.start)
+            await put(store, document("after", "wolf"), vector=axis(1))
+            assert len(await store.texts.search("wolf", limit=5, where=EVERYTHING)) == 2
+            assert await store.documents.counts() == Counts(2, 0, 2, 2)
+
+
+async def test_a_frozen_server_holds_no_caller_longer_than_it_waits() -> None:
+    with postgres_process(*FAST) as process:
+        async with open_postgres(url_of(process.port)) as store:
+            await put(store, document("a"), vector=axis(0))
+            process.freeze()
+            try:
+                loop = asyncio.get_running_loop()
+                started = loop.time()
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(store.vectors.search(axis(0), limit=1, where=EVERYTHING), 0.1)
+                waited_s = loop.time() - started
+            finally:
+                process.thaw()
+            assert waited_s < 2.0, "given up, it waited for the server all the same"
+            assert len(await store.vectors.search(axis(0), limit=1, where=EVERYTHING)) == 1
+
+
+async def test_a_read_only_server_answers_searches_and_says_that_it_takes_no_writes(database: str) -> None:
+    async with open_postgres(database) as store:
+        (chunk,) = await put(store, document("a"), vector=axis(0))
+        await store.documents.try_write()
+        name = database.rpartition("/")[2]
+        execute(database, f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+    async with open_postgres(database) as store:
+        assert ids(await store.vectors.search(axis(0), limit=1, where=EVERYTHING)) == [chunk]
+        with pytest.raises(BackendUnavailableError, match="read-only"):
+            await store.documents.try_write()
+        with pytest.raises(BackendUnavailableError, match="read-only"):
+            await put(store, document("b"))
+
+
+async def test_a_statement_that_takes_too_long_is_ended(database: str) -> None:
+    opened = Database(database)
+    try:
+        with pytest.raises(BackendTimeoutError):
+            await opened.read(lambda connection: connection.fetch("SELECT pg_sleep(60)", timeout=0.05))
+        assert (await opened.fetch("SELECT 1"))[0][0] == 1
+    finally:
+        await opened.close()
+
+
+async def test_every_filter_is_applied_inside_a_search_by_index(database: str) -> None:
+    """A quarter passes: without filtering inside, the nearest 120 would leave some thirty."""
+    async with open_postgres(database, exact_rows=100) as store:
+        vectors = unit_vectors(1200)
+        for number in range(0, 1200, 100):
+            written = document(str(number), metadata=Metadata(tags=("red",) if number % 400 == 0 else ()))
+            chunks = chunks_of(written, *(str(position) for position in range(100)))
+            await store.documents.write(written, chunks, vectors[number : number + 100])
+        assert await store.vectors.build_index(0)
+        for where in (EVERYTHING, Filter(tags=("red",))):
+            exact = await store.vectors._nearest(0, vectors[7], 100, where)
+            found = await store.vectors._nearest_indexed(0, vectors[7], 100, where)
+            assert len(found) == 100
+            assert len({row["id"] for row in exact} & {row["id"] for row in found}) >= 95
+            hits = await store.vectors.search(vectors[7], limit=100, where=where)
+            assert [hit.cosine for hit in hits] == sorted((hit.cosine for hit in hits), reverse=True)
+            assert ids(hits) == [row["id"] for row in found]
+        few = await store.vectors.search(vectors[7], limit=5, where=Filter(source="nowhere"))
+        assert few == []
+
+
+async def test_an_index_is_built_once_the_vectors_are_many_and_stay(database: str) -> None:
+    async with open_postgres(database, exact_rows=10) as store:
+        written = document("a")
+        texts = [str(position) for position in range(30)]
+        await store.documents.write(written, chunks_of(written, *texts), unit_vectors(30))
+        assert await store.vectors.build_index(0)
+        assert "by index" in await store.vectors.ping()
+        assert await store.vectors.build_index(0), "another server finds it"
+    async with open_postgres(database, exact_rows=10) as store:
+        while "by index" not in await store.vectors.ping():
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("first_round", [1, 3, 1000])
+async def test_rounds_of_terms_find_what_one_round_finds(postgres: PostgresStore, first_round: int) -> None:
+    rng = np.random.default_rng(3)
+    words = [f"word{number}" for number in range(40)]
+    shares = 1.0 / np.arange(1, 41)
+    for number in range(60):
+        text = " ".join(rng.choice(words, size=12, p=shares / shares.sum()))
+        await put(postgres, document(str(number), text))
+    texts = postgres.texts
+    for asked in ("word0 word39", "word0 word1 word2", "word5 word17 word30 word0"):
+        assert terms(asked)
+        texts._first_round = 1_000_000
+        whole = await texts.search(asked, limit=8, where=EVERYTHING)
+        texts._first_round = first_round
+        assert await texts.search(asked, limit=8, where=EVERYTHING) == whole
