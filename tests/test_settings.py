@@ -117,6 +117,8 @@ class TestNames:
     @pytest.mark.parametrize(
         ("variable", "value", "key", "expected"),
         [
+            ("DATABASE_URL", "postgresql://h/db", "stores.postgres_url", "postgresql://h/db"),
+            ("POSTGRES_URL", "postgres://h/db", "stores.postgres_url", "postgres://h/db"),
             ("MONGODB_URI", "mongodb://h/db", "stores.mongodb_uri", "mongodb://h/db"),
             ("QDRANT_URL", "http://q:6333", "stores.qdrant_url", "http://q:6333"),
             ("CHROMA_URL", "http://c:8000", "stores.chroma_url", "http://c:8000"),
@@ -179,6 +181,9 @@ class TestBackends:
     @pytest.mark.parametrize(
         ("variable", "value", "key", "backend"),
         [
+            ("DATABASE_URL", "postgresql://p", "stores.documents", "postgres"),
+            ("DATABASE_URL", "postgresql://p", "stores.vectors", "postgres"),
+            ("POSTGRES_URL", "postgres://p", "stores.documents", "postgres"),
             ("QDRANT_URL", "http://q", "stores.vectors", "qdrant"),
             ("CHROMA_URL", "http://c", "stores.vectors", "chroma"),
             ("MONGODB_URI", "mongodb://m", "stores.documents", "mongodb"),
@@ -210,6 +215,8 @@ class TestBackends:
         environ = {"QDRANT_URL": "http://q", "CHROMA_URL": "http://c"}
 
         assert "QDRANT_URL and CHROMA_URL both select a backend" in refusal(tmp_path, environ=environ)
+        both = {"DATABASE_URL": "postgresql://p", "MONGODB_URI": "mongodb://m"}
+        assert "DATABASE_URL and MONGODB_URI both select a backend" in refusal(tmp_path, environ=both)
         chosen = load(tmp_path, environ={**environ, "RAG_CONTEXT_STORES__VECTORS": "chroma"})
         assert chosen.settings.stores.vectors == "chroma"
 
@@ -220,6 +227,8 @@ class TestBackends:
             {"stores": {"vectors": "qdrant", "documents": "mongodb"}, "embedder": {"kind": "openai_compatible"}}
         )
         assert chosen.stores.qdrant_url == "http://localhost:6333"
+        in_one = Settings.model_validate({"stores": {"vectors": "postgres", "documents": "postgres"}})
+        assert in_one.stores.postgres_url == "postgresql://localhost:5432/rag_context"
         assert chosen.stores.mongodb_uri == "mongodb://localhost:27017/P4NTH30N"
         assert (chosen.embedder.url, chosen.embedder.model) == ("http://localhost:1234", "nomic-embed-text-v1.5")
 
@@ -227,6 +236,7 @@ class TestBackends:
         ("variable", "value", "module", "key", "extra"),
         [
             ("QDRANT_URL", "http://q", "qdrant_client", "stores.vectors", "qdrant"),
+            ("DATABASE_URL", "postgresql://p", "asyncpg", "stores.documents", "postgres"),
             ("MONGODB_URI", "mongodb://m", "pymongo", "stores.documents", "mongodb"),
             ("REDIS_URL", "redis://r", "redis", "stores.cache", "redis"),
         ],

@@ -38,8 +38,8 @@ _FOLDERS = {"16": "pginstall", "18": "pginstall18"}
 UNPRIVILEGED = "nobody"
 """Whose process the server is where we are root: it refuses to run as root."""
 
-FAST = ("-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
-"""For servers whose data nobody needs after a crash of the machine."""
+FAST = ("-c", "fsync=off", "-c", "full_page_writes=off")
+"""For servers whose data nobody needs after a crash of the machine; what they acknowledge survives one of theirs."""
 
 
 def binaries(version: str | None = None) -> Path:

@@ -1,7 +1,7 @@
 """Every setting by its dotted key: its environment variables, its valid values, and how it is shown."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -16,6 +16,8 @@ PREFIX = "RAG_CONTEXT_"
 MASK = "********"
 
 ALIASES: Mapping[str, str] = {
+    "DATABASE_URL": "stores.postgres_url",
+    "POSTGRES_URL": "stores.postgres_url",
     "MONGODB_URI": "stores.mongodb_uri",
     "QDRANT_URL": "stores.qdrant_url",
     "CHROMA_URL": "stores.chroma_url",
@@ -32,14 +34,16 @@ ALIASES: Mapping[str, str] = {
 }
 """Short names of environment variables; each setting also has its long one."""
 
-SELECTS: Mapping[str, tuple[str, str]] = {
-    "stores.qdrant_url": ("stores.vectors", "qdrant"),
-    "stores.chroma_url": ("stores.vectors", "chroma"),
-    "stores.mongodb_uri": ("stores.documents", "mongodb"),
-    "stores.redis_url": ("stores.cache", "redis"),
-    "embedder.url": ("embedder.kind", "openai_compatible"),
-}
-"""Settings of addresses that select a backend if they are set in the environment."""
+SELECTS: Sequence[tuple[str, str, str]] = (
+    ("stores.postgres_url", "stores.vectors", "postgres"),
+    ("stores.postgres_url", "stores.documents", "postgres"),
+    ("stores.qdrant_url", "stores.vectors", "qdrant"),
+    ("stores.chroma_url", "stores.vectors", "chroma"),
+    ("stores.mongodb_uri", "stores.documents", "mongodb"),
+    ("stores.redis_url", "stores.cache", "redis"),
+    ("embedder.url", "embedder.kind", "openai_compatible"),
+)
+"""Settings of addresses that select a backend if they are set in the environment: address, what it selects, which."""
 
 _SECRET = re.compile(r"(?i)key|token|secret|password|passwd|pwd|credential")
 """In a key of `connections.<id>`: its value must not be shown."""

@@ -51,6 +51,11 @@ MongoUri = Annotated[
     StringConstraints(strip_whitespace=True, pattern=r"^mongodb(\+srv)?://\S+$"),
     Expected("a mongodb:// or mongodb+srv:// address"),
 ]
+PostgresUrl = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, pattern=r"^postgres(ql)?://\S+$"),
+    Expected("a postgresql:// address"),
+]
 RedisUrl = Annotated[
     str,
     StringConstraints(strip_whitespace=True, pattern=r"^(rediss?|unix)://\S+$"),
@@ -153,9 +158,24 @@ class LogSettings(Section):
 class StoreSettings(Section):
     """Which backend holds what."""
 
-    vectors: Literal["embedded", "qdrant", "chroma"] = Field(default="embedded", description="Store of the vectors.")
-    documents: Literal["embedded", "mongodb"] = Field(default="embedded", description="Store of the documents.")
+    vectors: Literal["embedded", "postgres", "qdrant", "chroma"] = Field(
+        default="embedded", description="Store of the vectors; postgres if the documents are there too."
+    )
+    documents: Literal["embedded", "postgres", "mongodb"] = Field(
+        default="embedded", description="Store of the documents; postgres if the vectors are there too."
+    )
     cache: Literal["memory", "redis"] = Field(default="memory", description="Cache of results.")
+    postgres_url: PostgresUrl | None = Field(
+        default_factory=lambda known: (
+            "postgresql://localhost:5432/rag_context" if known.get("documents") == "postgres" else None
+        ),
+        description="PostgreSQL's address; postgresql://localhost:5432/rag_context once PostgreSQL is chosen.",
+        repr=False,
+    )
+    postgres_pool_size: int = Field(default=10, ge=2, le=1000, description="Connections to PostgreSQL at most.")
+    postgres_statement_cache_size: int = Field(
+        default=256, ge=0, description="Prepared statements of each connection to PostgreSQL; 0 behind PgBouncer."
+    )
     qdrant_url: HttpUrl | None = Field(
         default_factory=lambda known: "http://localhost:6333" if known.get("vectors") == "qdrant" else None,
         description="Qdrant's address; http://localhost:6333 once Qdrant is chosen.",

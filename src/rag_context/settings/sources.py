@@ -192,7 +192,7 @@ def _located(key: str, value: object, folder: Path) -> object:
 
 def _select_backends(given: _Layer, problems: list[str]) -> None:
     chosen: dict[str, str] = {}
-    for url, (selector, backend) in SELECTS.items():
+    for url, selector, backend in SELECTS:
         source = given[url].source if url in given else ""
         if not source.startswith("environment ") or (selector in given and selector not in chosen):
             continue
@@ -311,6 +311,7 @@ def _put(tables: dict[str, object], path: list[str], text: str) -> None:
 
 
 EXTRAS: Mapping[tuple[str, str], tuple[str, str]] = {
+    ("stores.documents", "postgres"): ("postgres", "asyncpg"),
     ("stores.vectors", "qdrant"): ("qdrant", "qdrant_client"),
     ("stores.vectors", "chroma"): ("chroma", "chromadb"),
     ("stores.documents", "mongodb"): ("mongodb", "pymongo"),

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from rag_context.errors import ConfigurationError
 from rag_context.ingest.generations import GenerationRebuilder, GenerationRegistry, VectorGenerations, VectorStorage
@@ -20,6 +20,7 @@ from rag_context.settings import Settings, StoreSettings
 from rag_context.stores.sqlite import (
     FILE_NAME,
     VECTORS_FILE_NAME,
+    SqliteStore,
     begin_empty,
     open_auditor,
     open_database,
@@ -27,11 +28,15 @@ from rag_context.stores.sqlite import (
     start_vectors,
 )
 
+if TYPE_CHECKING:
+    from rag_context.stores.postgres import PostgresStore
+
 FAIR_SHARE = 1.0 / 3.0
 """Share of a search's deadline; a call with a smaller time budget that times out does not count as a failure."""
 
 TITLES = {
     "embedded": "embedded",
+    "postgres": "PostgreSQL",
     "qdrant": "Qdrant",
     "chroma": "Chroma",
     "mongodb": "MongoDB",
@@ -98,8 +103,8 @@ async def open_stores(settings: Settings, *, clock: Callable[[], float] = time.m
     """
     chosen = settings.stores
     async with AsyncExitStack() as stack:
-        if chosen.documents == chosen.vectors == "embedded":
-            yield await _one_store(settings, stack)
+        if _has_one_store(chosen):
+            yield _one_store(await _open_store(settings, stack), settings)
         else:
             backend = await stack.enter_async_context(_open_documents(settings))
             yield _two_stores(backend, await stack.enter_async_context(_open_vectors(settings)), settings, clock)
@@ -113,9 +118,12 @@ async def open_index_auditor(settings: Settings) -> AsyncIterator[IndexAuditor]:
         ConfigurationError: the configuration can never work, or there is no index.
     """
     chosen = settings.stores
-    if chosen.documents == chosen.vectors == "embedded":
-        async with open_auditor(settings.data_dir / FILE_NAME) as auditor:
-            yield auditor
+    if _has_one_store(chosen):
+        async with AsyncExitStack() as stack:
+            if chosen.documents == "postgres":
+                yield (await _open_postgres(settings, stack)).auditor
+            else:
+                yield await stack.enter_async_context(open_auditor(settings.data_dir / FILE_NAME))
         return
     async with AsyncExitStack() as stack:
         documents = await stack.enter_async_context(_open_document_auditor(settings))
@@ -148,8 +156,36 @@ async def open_cache(settings: StoreSettings) -> AsyncIterator[Cache | None]:
         yield cache
 
 
-async def _one_store(settings: Settings, stack: AsyncExitStack) -> Stores:
-    store = await stack.enter_async_context(open_database(settings.data_dir / FILE_NAME))
+def _has_one_store(chosen: StoreSettings) -> bool:
+    """Whether one backend has documents and vectors. Raises: ConfigurationError where PostgreSQL has one of them."""
+    if "postgres" in (chosen.documents, chosen.vectors) and chosen.documents != chosen.vectors:
+        raise ConfigurationError(
+            f'PostgreSQL holds documents and vectors, but stores.documents is "{chosen.documents}" and stores.vectors'
+            f' is "{chosen.vectors}": set both to "postgres", or neither.'
+        )
+    return chosen.documents == chosen.vectors and chosen.documents in {"embedded", "postgres"}
+
+
+async def _open_store(settings: Settings, stack: AsyncExitStack) -> "SqliteStore | PostgresStore":
+    if settings.stores.documents == "postgres":
+        return await _open_postgres(settings, stack)
+    return await stack.enter_async_context(open_database(settings.data_dir / FILE_NAME))
+
+
+async def _open_postgres(settings: Settings, stack: AsyncExitStack) -> "PostgresStore":
+    from rag_context.stores.postgres import open_postgres  # noqa: PLC0415  (an extra)
+
+    chosen = settings.stores
+    return await stack.enter_async_context(
+        open_postgres(
+            _required(chosen.postgres_url, "stores.postgres_url"),
+            pool_size=chosen.postgres_pool_size,
+            statement_cache_size=chosen.postgres_statement_cache_size,
+        )
+    )
+
+
+def _one_store(store: "SqliteStore | PostgresStore", settings: Settings) -> Stores:
     return Stores(
         documents=store.documents,
         vectors=store.vectors,
@@ -162,8 +198,8 @@ async def _one_store(settings: Settings, stack: AsyncExitStack) -> Stores:
         writes={"documents": store.documents.try_write},
         rebuilder=store.rebuilder,
         vectors_made_by=lambda: store.vectors.made_by,
-        candidates=store.candidates,
-        keyword_candidates=store.keyword_candidates,
+        candidates=store.candidates if isinstance(store, SqliteStore) else None,
+        keyword_candidates=store.keyword_candidates if isinstance(store, SqliteStore) else None,
     )
 
 
