@@ -55,30 +55,61 @@ def binaries(version: str | None = None) -> Path:
 def postgres_process(*options: str, version: str | None = None, port: int | None = None) -> Iterator[ServerProcess]:
     """A server of one's own, to be killed, frozen and started again with the same data; `options` of `postgres`."""
     programs = binaries(version)
-    port = free_port() if port is None else port
-    user = UNPRIVILEGED if os.geteuid() == 0 else None
-    with TemporaryDirectory(prefix="postgres-") as folder:
-        data, password = Path(folder) / "data", Path(folder) / "password"
+    with _folder() as folder:
+        password = folder / "password"
         password.write_text(PASSWORD)
-        if user is not None:
-            shutil.chown(folder, user)
-            shutil.chown(password, user)
-        run_program(programs / "initdb", "-D", str(data), *_INITDB, f"--pwfile={password}", user=user)
-        command = [str(programs / "postgres"), "-D", str(data), "-h", HOST, "-p", str(port), "-k", "", *options]
-        server = ServerProcess(command, port, Path(folder) / "log", lambda: _answers(port), user=user)
-        server.start()
-        try:
+        _give_away(password)
+        run_program(programs / "initdb", "-D", str(folder / "data"), *_INITDB, f"--pwfile={password}")
+        with _running(programs, folder, free_port() if port is None else port, options) as server:
             yield server
-        finally:
-            server.kill()
+
+
+@contextmanager
+def postgres_standby(primary: ServerProcess, *options: str) -> Iterator[ServerProcess]:
+    """A server that follows another one of the newest version, until it is promoted (`SELECT pg_promote()`)."""
+    programs = binaries(NEWEST)
+    with _folder() as folder:
+        source = f"host={HOST} port={primary.port} user=postgres password='{PASSWORD}'"
+        run_program(programs / "pg_basebackup", "-d", source, "-D", str(folder / "data"), "-c", "fast", "-R")
+        with _running(programs, folder, free_port(), options) as server:
+            yield server
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """A folder of the user who runs servers."""
+    with TemporaryDirectory(prefix="postgres-") as folder:
+        _give_away(Path(folder))
+        yield Path(folder)
+
+
+@contextmanager
+def _running(programs: Path, folder: Path, port: int, options: Sequence[str]) -> Iterator[ServerProcess]:
+    command = [str(programs / "postgres"), "-D", str(folder / "data"), "-h", HOST, "-p", str(port), "-k", "", *options]
+    server = ServerProcess(command, port, folder / "log", lambda: _answers(port), user=_user())
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+def _give_away(path: Path) -> None:
+    user = _user()
+    if user is not None:
+        shutil.chown(path, user)
+
+
+def _user() -> str | None:
+    return UNPRIVILEGED if os.geteuid() == 0 else None
 
 
 _INITDB = ("-U", "postgres", "-A", "scram-sha-256", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions")
 
 
-def run_program(program: Path, *arguments: str, user: str | None = None) -> None:
+def run_program(program: Path, *arguments: str) -> None:
     """Run one of the programs to its end. Raises: RuntimeError with what it printed where it fails."""
-    done = subprocess.run([str(program), *arguments], capture_output=True, user=user, check=False)
+    done = subprocess.run([str(program), *arguments], capture_output=True, user=_user(), check=False)
     if done.returncode:
         raise RuntimeError(f"{program.name} failed: {done.stderr.decode(errors='replace')}")
 

@@ -18,7 +18,7 @@ from rag_context.errors import (
 from rag_context.stores.postgres import PostgresStore, open_postgres
 from rag_context.stores.postgres.connection import Database
 from rag_context.text import terms
-from tests.servers.postgres import FAST, execute, postgres_process, query, url_of, with_database
+from tests.servers.postgres import FAST, execute, postgres_process, postgres_standby, query, url_of, with_database
 from tests.servers.postgres_fixtures import database, empty, postgres, server, template
 from tests.servers.process import free_port
 from tests.stores.builders import axis, chunks_of, document, ids, put, unit_vectors
@@ -174,6 +174,39 @@ async def test_a_killed_server_keeps_what_it_acknowledged_and_is_used_again() ->
             await put(store, document("after", "wolf"), vector=axis(1))
             assert len(await store.texts.search("wolf", limit=5, where=EVERYTHING)) == 2
             assert await store.documents.counts() == Counts(2, 0, 2, 2)
+
+
+async def test_a_promoted_standby_has_all_that_was_acknowledged_and_is_written_to() -> None:
+    """The primary is killed under load; it had waited for the standby with each commit."""
+    with postgres_process(version="18") as primary, postgres_standby(primary) as standby:
+        execute(url_of(primary.port), "ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
+        while not query(url_of(primary.port), "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'"):
+            await asyncio.sleep(0.01)
+        url = url_of(primary.port).replace(f":{primary.port}", f":{primary.port},127.0.0.1:{standby.port}")
+        acknowledged: list[str] = []
+        async with open_postgres(url) as store:
+
+            async def write(name: str) -> None:
+                written = document(name)
+                while written.id not in acknowledged:
+                    try:
+                        await put(store, written, vector=axis(0))
+                        acknowledged.append(written.id)
+                    except BackendUnavailableError:
+                        await asyncio.sleep(0.02)
+
+            await write("first")
+            writers = [asyncio.create_task(write(str(number))) for number in range(40)]
+            while len(acknowledged) < 10:
+                await asyncio.sleep(0.005)
+            primary.kill()
+            before = list(acknowledged)
+            await asyncio.sleep(0.1)
+            execute(url_of(standby.port), "SELECT pg_promote()")
+            known = await store.documents.content_hashes(before)
+            assert sorted(known) == sorted(before)
+            await asyncio.gather(*writers)
+            assert await store.documents.counts() == Counts(41, 0, 41, 41)
 
 
 async def test_a_frozen_server_holds_no_caller_longer_than_it_waits() -> None:

@@ -46,6 +46,9 @@ _SETTINGS = {
     "plan_cache_mode": "force_custom_plan",  # what a filter lets through decides on the plan
 }
 
+_ANY_PRIMARY = {"target_session_attrs": "primary"}
+"""Of several hosts, the one that is not a standby, unless the address says otherwise."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -195,7 +198,9 @@ class Database:
     def _options(self) -> dict[str, Any]:
         cached = self._statement_cache_size
         settings = _SETTINGS if cached else {"application_name": _SETTINGS["application_name"]}
+        several = {} if "," not in self.place or "target_session_attrs" in self._url else _ANY_PRIMARY
         return {
+            **several,
             "timeout": CONNECT_S,
             "command_timeout": COMMAND_S,
             "statement_cache_size": cached,

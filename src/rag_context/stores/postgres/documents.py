@@ -40,6 +40,9 @@ from rag_context.stores.postgres.state import Change, IndexState, model_of
 
 RETRIEVALS_FLUSH_S = 1.0
 
+LAST_FLUSH_S = 2.0
+"""How long the end waits for statistics to be written."""
+
 MOST_DIFFERENT_BITS = 3
 
 logger = logging.getLogger(__name__)
@@ -251,10 +254,13 @@ class PostgresDocuments:
             logger.info("retrieval statistics were not written: %s", error)
 
     async def close(self) -> None:
-        """Write the remaining statistics."""
+        """Write the remaining statistics, if the server accepts them soon."""
+        writing = {asyncio.create_task(self.flush())}
         if self._flushing is not None:
-            await asyncio.wait({self._flushing})
-        await self.flush()
+            writing.add(self._flushing)
+        _, late = await asyncio.wait(writing, timeout=LAST_FLUSH_S)
+        for task in late:
+            task.cancel()
 
     async def counts(self) -> Counts:
         """What the index holds."""

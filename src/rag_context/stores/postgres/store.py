@@ -76,6 +76,7 @@ async def open_postgres(
     finally:
         running.cancel()
         await asyncio.wait({running})
+        await upkeep.close()
         await documents.close()
         await database.close()
 
@@ -98,6 +99,7 @@ class Upkeep:
         self._kept_up_at: float | None = None
         self._counted = 0
         self._failed = False
+        self._building: asyncio.Task[bool] | None = None
 
     async def run(self, clock: Callable[[], float]) -> None:
         """Run until cancelled; a server that fails is read less often."""
@@ -120,9 +122,21 @@ class Upkeep:
             await self._state.fold()
         if self._kept_up_at is None or now_s - self._kept_up_at >= UPKEEP_S:
             if self._needs_index(seen):
-                await self._vectors.build_index(seen.generation)
+                self._build_soon(seen.generation)
             await drop_unused(self._database)
             self._kept_up_at, self._counted = now_s, seen.vectors
+
+    async def close(self) -> None:
+        """Give up the index that is being built; another server, or the next start, begins again."""
+        if self._building is not None:
+            self._building.cancel()
+            await asyncio.wait({self._building})
+
+    def _build_soon(self, generation: int) -> None:
+        """Build the index beside these rounds, which must go on: it takes long."""
+        if self._building is None or self._building.done():
+            self._building = asyncio.create_task(self._vectors.build_index(generation), name="postgres index")
+            self._building.add_done_callback(_log_failed_build)
 
     def _needs_index(self, seen: Snapshot) -> bool:
         """Whether there are enough vectors, and no more are being added."""
@@ -135,6 +149,11 @@ class Upkeep:
         elif error is None and self._failed:
             logger.warning("PostgreSQL at %s can be used again", self._database.place)
         self._failed = error is not None
+
+
+def _log_failed_build(task: "asyncio.Task[bool]") -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.warning("the index over the vectors was not built, and will be tried again: %s", error)
 
 
 def _log_crash(task: "asyncio.Task[None]") -> None:
