@@ -26,10 +26,17 @@ INDEXED_DIMENSIONS = 2_000
 CANDIDATES = 120
 """Size of the list of candidates of a search in the index (`hnsw.ef_search`)."""
 
+OVERFETCH = 4
+"""The index returns so many times as many chunks as are requested, which are sorted by their exact cosines.
+
+Scans in strict order drop what comes out of order, and under a filter most does: of the nearest 40 of 40 000 chunks
+under a filter of 10 % they returned 68 %, scans in relaxed order 80 %, and 96 % of four times as many.
+"""
+
 COUNTED_S = 30.0
 """How long it is remembered that a filter lets more than `EXACT_ROWS` chunks through."""
 
-_APPROXIMATELY = f"SET LOCAL hnsw.iterative_scan = strict_order; SET LOCAL hnsw.ef_search = {CANDIDATES}"
+_APPROXIMATELY = f"SET LOCAL hnsw.iterative_scan = relaxed_order; SET LOCAL hnsw.ef_search = {CANDIDATES}"
 
 _INDEX = """
 SELECT i.indisvalid FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
@@ -205,13 +212,13 @@ class PostgresVectors:
         dimension = self._indexed.get(generation)
         if dimension is None or len(vector) != dimension:
             return []
-        parameters = Parameters(vector, limit)
+        parameters = Parameters(vector, OVERFETCH * limit, limit)
         distance = f"v.embedding::vector({dimension}) <#> $1::vector({dimension})"
         statement = f"""SELECT * FROM (
                             SELECT {REFERENCE_COLUMNS}, -({distance}) AS cosine
                             FROM rag_context.vectors_{generation} AS v JOIN rag_context.chunks AS c ON c.key = v.chunk
                             WHERE {condition(where, parameters, "c")} ORDER BY {distance} LIMIT $2
-                        ) AS nearest ORDER BY cosine DESC, id"""  # noqa: S608
+                        ) AS nearest ORDER BY cosine DESC, id LIMIT $3"""  # noqa: S608
 
         async def nearest(connection: Connection) -> list[Row]:
             await connection.execute(_APPROXIMATELY)
