@@ -52,7 +52,7 @@ test: $(STAMP) ## Run the tests and check their coverage
 	@# without coverage, because they assert on time: two at once where they mostly wait for servers, the rest alone
 	$(VENV)/bin/pytest tests/faults
 	$(VENV)/bin/pytest tests/outcomes/timed
-	@# above it was the newest PostgreSQL, this is the oldest that is supported
+	@# the first run had the newest PostgreSQL; this one has the oldest that is supported
 	RAG_TEST_POSTGRES_VERSION=16 $(VENV)/bin/pytest tests/stores -k postgres -n auto --dist loadfile
 	$(VENV)/bin/coverage combine --quiet
 	$(VENV)/bin/coverage report --fail-under=90
