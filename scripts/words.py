@@ -29,6 +29,7 @@ PACKAGES = (
     "generation",
     "ingest",
     "integrations",
+    "openai_server",
     "ports",
     "projects",
     "resilience",

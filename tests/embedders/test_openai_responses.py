@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rag_context.embedders.model_vectors import PROBE
-from rag_context.embedders.openai_api import EmbeddingApi, retry_after
+from rag_context.embedders.openai_api import EmbeddingApi
 from rag_context.errors import (
     BackendDataError,
     BackendError,
@@ -19,6 +19,7 @@ from rag_context.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
 )
+from rag_context.openai_server import retry_after
 from rag_context.resilience.breaker import BreakerState
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency

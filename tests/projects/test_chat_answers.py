@@ -16,6 +16,7 @@ from tests.projects.sync_harness import configure, write
 from tests.servers.embedding_stub import Behaviour, EmbeddingStub, ReceivedRequest, Wire, reply
 
 ASK = "Why do database connections run out?"
+LM_STUDIO_NO_MODEL = {"error": "No models loaded. Please load a model in the developer page."}
 SAID = "Cancelled requests leak [pool.md]."
 
 
@@ -77,16 +78,19 @@ async def test_a_document_that_is_not_in_the_context_is_taken_out_of_the_answer(
         (lambda _: Wire(b"nonsense\r\n\r\n", close=True), "cannot be reached"),
         (lambda _: Wire(reset=True), "cannot be reached"),
         (reply({"error": "boom"}, 500), "failed (500)"),
-        (reply({"error": "later"}, 429), "failed (429)"),
-        (reply({"error": "who"}, 401), "rejects the key"),
-        (reply({"error": "no"}, 404), "rejected the request (404)"),
+        (reply({"error": "later"}, 429), "accepts no more requests now (429)"),
+        (reply({"error": "who"}, 401), "requires a key: set chat.api_key (401)"),
+        (reply({"error": "no"}, 404), "has no /chat/completions at this address (404): check chat.url"),
+        (reply(LM_STUDIO_NO_MODEL, 400), "has no chat model 'talker' (400): load it there, or set chat.model"),
+        (reply({"error": {"message": "Loading model", "code": 503}}, 503), "is still loading its model"),
+        (reply({"error": f"the context length is exceeded by {ASK}"}, 400), "a text of this length (400)"),
+        (reply({"error": f"bad words: {ASK}"}, 400), "rejected the request (400)"),
         (reply(b"<html>"), "returned no text"),
-        (reply({"error": "Unexpected endpoint"}), "returned no text"),
+        (reply({"error": "Unexpected endpoint"}), "has no /chat/completions at this address (200)"),
         (reply({"choices": []}), "returned no text"),
         (said(None), "returned no text"),
         (said("  "), "returned no text"),
     ],
-    ids=["hangs", "drips", "nonsense", "reset", "500", "429", "401", "404", "html", "error", "none", "null", "blank"],
 )
 async def test_a_failure_costs_the_answer_and_nothing_else(tmp_path: Path, behaviour: Behaviour, sentence: str) -> None:
     async with asked_hall(tmp_path, timeout_s=0.3) as (harness, stub):

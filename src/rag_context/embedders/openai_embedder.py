@@ -17,7 +17,7 @@ import numpy as np
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.embedders.model_vectors import PROBE, SAME_COSINE, Checker, fingerprint
 from rag_context.embedders.onnx_model import BUNDLED, ModelTokenizer
-from rag_context.embedders.openai_api import EmbeddingApi, EncodingFormat, InputTooLongError
+from rag_context.embedders.openai_api import COMPONENT, EmbeddingApi, EncodingFormat
 from rag_context.embedders.profiles import profile
 from rag_context.errors import (
     BackendDataError,
@@ -26,12 +26,11 @@ from rag_context.errors import (
     BackendStartingError,
     BackendUnavailableError,
 )
+from rag_context.openai_server import InputTooLongError
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-COMPONENT = "embedder"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rag_context.resilience.bodies import read_body
+from rag_context.openai_server import read_body
 
 BODY = b'{"data": []}' * 100
 
