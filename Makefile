@@ -12,7 +12,7 @@ INSTALL := $(VENV)/bin/pip --quiet --quiet --disable-pip-version-check install -
 endif
 
 # Pure modules without I/O: every branch of them is tested.
-PURE := */search/fusion.py,*/search/ranking.py,*/resilience/breaker.py,*/ingest/identity.py,*/ingest/chunking/chunker.py
+PURE := */search/ranking.py,*/resilience/breaker.py,*/ingest/identity.py,*/ingest/chunking/chunker.py
 
 # Hundreds of processes are started by the tests; none shall compile what another has compiled.
 export PYTHONDONTWRITEBYTECODE =

@@ -2,7 +2,7 @@
 
     python scripts/words.py
 
-It reads README.md, CONTRIBUTING.md, the pages of docs/ (those written from help texts and tool descriptions too) and
+It reads the pages beside this folder, those of docs/ (also those written from help texts and tool descriptions) and
 the examples' READMEs, without code: fenced blocks and `inline code` are names, not prose. Of the packages in
 `PACKAGES` it reads the docstrings, the strings below names and the comments.
 """
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "CONTRIBUTING.md", "docs/*.md", "clients/**/*.md", "examples/*/README.md")
+PAGES = ("*.md", "docs/*.md", "clients/**/*.md", "examples/*/README.md")
 
 PACKAGES = (
     "api",

@@ -11,7 +11,7 @@ from rag_context.cli.command_line import loaded
 from rag_context.settings import KEYS
 
 HERE = Path(__file__).resolve().parents[2]
-PAGES = sorted([HERE / "README.md", HERE / "CONTRIBUTING.md", *(HERE / "docs").glob("*.md")])
+PAGES = sorted([*HERE.glob("*.md"), *(HERE / "docs").glob("*.md")])
 ROOT = loaded()
 BLOCK = re.compile(r"^```(?:console|bash|sh)?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 CALL = re.compile(r"(?:^|[$|] |\bssh \w+ )(?:[A-Z_]+=\S+ )*rag-context ([a-z-].*)")
