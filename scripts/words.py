@@ -4,7 +4,7 @@
 
 It reads the pages beside this folder, those of docs/ (also those written from help texts and tool descriptions) and
 the examples' READMEs, without code: fenced blocks and `inline code` are names, not prose. Of the packages in
-`PACKAGES` it reads the docstrings, the strings below names and the comments.
+`PACKAGES` it reads the docstrings, the strings below names, the comments, and the sentences in other strings.
 """
 
 import io
@@ -108,17 +108,19 @@ def code_findings(source: str) -> list[tuple[int, str, str]]:
     """As `findings`, of the docstrings and comments of a module."""
     return sorted(
         (first + line - 1, word, term)
-        for first, text in _prose(source)
-        for line, word, term in findings(text, CODE_WORDS)
+        for first, text, words in _prose(source)
+        for line, word, term in findings(text, words)
     )
 
 
-def _prose(source: str) -> Iterator[tuple[int, str]]:
-    """First line and text of each comment, and of each string that is a statement of its own."""
+def _prose(source: str) -> Iterator[tuple[int, str, dict[str, str]]]:
+    """First line, text and word list of each comment, string statement and other string of several words."""
     begins = True
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and begins):
-            yield token.start[0], token.string
+            yield token.start[0], token.string, CODE_WORDS
+        elif token.type == tokenize.STRING and token.string.count(" ") > 1:  # a message, or a part of one
+            yield token.start[0], token.string, WORDS
         if token.type in {tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}:
             begins = True
         elif token.type not in {tokenize.NL, tokenize.COMMENT, tokenize.ENCODING}:

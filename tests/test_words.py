@@ -23,3 +23,9 @@ def test_docstrings_and_comments_are_prose_and_code_is_not() -> None:
     source = '"""It is made\nanew."""\n\nnobody = "refused"  # by the door\nLIMIT = 1\n"""Held anew."""\n'
     found = [(line, word) for line, word, _ in CODE_FINDINGS(source)]
     assert found == [(2, "anew"), (4, "door"), (6, "anew")]
+
+
+def test_messages_are_prose_for_people_and_shorter_strings_are_not() -> None:
+    assert CODE_FINDINGS('MODE = "by words"\nERROR = "It is\\ embedded anew."\n') == [
+        (2, "anew", "again, recreate, re-embed")
+    ]

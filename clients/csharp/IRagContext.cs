@@ -78,7 +78,7 @@ namespace RagContext
         /// <summary>Milliseconds.</summary>
         [DataMember(Name = "latency")] public double Latency { get; set; }
         [DataMember(Name = "fallback")] public bool Fallback { get; set; }
-        /// <summary>1: vectors and words, 2: words only, 3: nothing could be searched, 4: circuit breaker open.</summary>
+        /// <summary>1: vectors and keywords, 2: keyword search, 3: nothing could be searched, 4: circuit breaker open.</summary>
         [DataMember(Name = "fallbackLevel")] public int FallbackLevel { get; set; }
         [DataMember(Name = "circuitBreakerOpen")] public bool CircuitBreakerOpen { get; set; }
         [DataMember(Name = "totalIndexed")] public int TotalIndexed { get; set; }
@@ -137,7 +137,7 @@ namespace RagContext
         [DataMember(Name = "vectorIds")] public List<string> VectorIds { get; set; } = new List<string>();
         [DataMember(Name = "latencyMs")] public double LatencyMs { get; set; }
         [DataMember(Name = "documentId")] public string DocumentId { get; set; } = string.Empty;
-        /// <summary>indexed, unchanged, replaced, or pending: found by its words now, by its meaning later.</summary>
+        /// <summary>indexed, unchanged, replaced, or pending: keyword search finds it now, vector search later.</summary>
         [DataMember(Name = "status")] public string Status { get; set; }
         [DataMember(Name = "warning")] public string Warning { get; set; }
     }

@@ -221,7 +221,7 @@ namespace RagContext
             }
             catch (Exception)
             {
-                // Something in between answered, in words of its own.
+                // A proxy answered, in a format of its own.
             }
             told = told ?? new ErrorResponse();
             var status = (int)reply.StatusCode;

@@ -1,6 +1,6 @@
 """A provider of collections in one file: each collection is a JSON file in a folder.
 
-It reads and writes the whole file every time, which is slow and short. One process may use a folder.
+It reads and writes the whole file every time, which is short but slow. One process may use a folder.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ READS_EVERYTHING = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin", "
 
 
 class Configuration(BaseModel):
-    """What the provider is told: `connections.<id>.folder`."""
+    """Settings of a connection: `connections.<id>.folder`."""
 
     folder: Path = Field(description="Folder of the collections; made when it is missing.")
 
@@ -42,12 +42,12 @@ class JsonFiles:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def collections(self) -> list[Collection]:
-        async with self._turn:
+        async with self._lock:
             found = await asyncio.to_thread(lambda: [_read(path) for path in self._folder.glob("*.json")])
-        return sorted((_described(held) for held in found), key=lambda collection: collection.name)
+        return sorted((_described(record) for record in found), key=lambda collection: collection.name)
 
     async def collection(self, name: str) -> Collection | None:
         try:
@@ -56,7 +56,7 @@ class JsonFiles:
             return None
 
     async def create(self, collection: Collection) -> bool:
-        held = {
+        record = {
             "name": collection.name,
             "metadata": dict(collection.metadata),
             "embedding_provider": collection.embedding_provider,
@@ -65,40 +65,40 @@ class JsonFiles:
             "created": (collection.created or datetime.now(UTC)).isoformat(),
             "rows": {},
         }
-        async with self._turn:
+        async with self._lock:
             if self._path(collection.name).exists():
                 return False
-            await asyncio.to_thread(_write, self._path(collection.name), held)
+            await asyncio.to_thread(_write, self._path(collection.name), record)
             return True
 
     async def drop(self, name: str) -> None:
         await self._known(name)
-        async with self._turn:
+        async with self._lock:
             self._path(name).unlink(missing_ok=True)
 
     async def replace_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
-        async with self._turn:
-            held = await asyncio.to_thread(self._read, name) | {"metadata": dict(metadata)}
-            await asyncio.to_thread(_write, self._path(name), held)
-        return _described(held)
+        async with self._lock:
+            record = await asyncio.to_thread(self._read, name) | {"metadata": dict(metadata)}
+            await asyncio.to_thread(_write, self._path(name), record)
+        return _described(record)
 
     async def merge_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
-        async with self._turn:
-            held = await asyncio.to_thread(self._read, name)
-            held["metadata"] |= metadata
-            await asyncio.to_thread(_write, self._path(name), held)
-        return _described(held)
+        async with self._lock:
+            record = await asyncio.to_thread(self._read, name)
+            record["metadata"] |= metadata
+            await asyncio.to_thread(_write, self._path(name), record)
+        return _described(record)
 
     async def upsert(self, name: str, entries: Sequence[Entry], vectors: Matrix) -> None:
-        async with self._turn:
-            held = await asyncio.to_thread(self._read, name)
+        async with self._lock:
+            record = await asyncio.to_thread(self._read, name)
             if not entries:
                 return
-            _check_dimension(held, vectors.shape[1])
-            held["dimension"] = vectors.shape[1]
+            _check_dimension(record, vectors.shape[1])
+            record["dimension"] = vectors.shape[1]
             for entry, vector in zip(entries, vectors.tolist(), strict=True):
-                held["rows"][entry.id] = {"text": entry.text, "metadata": entry.metadata, "vector": vector}
-            await asyncio.to_thread(_write, self._path(name), held)
+                record["rows"][entry.id] = {"text": entry.text, "metadata": entry.metadata, "vector": vector}
+            await asyncio.to_thread(_write, self._path(name), record)
 
     async def entries(self, name: str, where: Clause, *, limit: int, offset: int = 0) -> EntryPage:
         found = _matching(await self._known(name), where)
@@ -109,26 +109,26 @@ class JsonFiles:
         return {id_: np.asarray(rows[id_]["vector"], dtype=np.float32) for id_ in ids if id_ in rows}
 
     async def search(self, name: str, vector: Vector, *, limit: int, where: Clause) -> list[EntryHit]:
-        held = await self._known(name)
-        _check_dimension(held, len(vector))
+        record = await self._known(name)
+        _check_dimension(record, len(vector))
         hits = [
-            EntryHit(entry, float(np.dot(np.asarray(held["rows"][entry.id]["vector"], dtype=np.float32), vector)))
-            for entry in _matching(held, where)
+            EntryHit(entry, float(np.dot(np.asarray(record["rows"][entry.id]["vector"], dtype=np.float32), vector)))
+            for entry in _matching(record, where)
         ]
         return sorted(hits, key=lambda hit: (-hit.cosine, hit.entry.id))[:limit]
 
     async def delete(self, name: str, id_: str) -> bool:
-        async with self._turn:
-            held = await asyncio.to_thread(self._read, name)
-            there = held["rows"].pop(id_, None) is not None
-            await asyncio.to_thread(_write, self._path(name), held)
+        async with self._lock:
+            record = await asyncio.to_thread(self._read, name)
+            there = record["rows"].pop(id_, None) is not None
+            await asyncio.to_thread(_write, self._path(name), record)
         return there
 
     async def empty(self, name: str) -> int:
-        async with self._turn:
-            held = await asyncio.to_thread(self._read, name)
-            await asyncio.to_thread(_write, self._path(name), held | {"rows": {}})
-        return len(held["rows"])
+        async with self._lock:
+            record = await asyncio.to_thread(self._read, name)
+            await asyncio.to_thread(_write, self._path(name), record | {"rows": {}})
+        return len(record["rows"])
 
     async def values(self, name: str, path: tuple[str, ...]) -> list[Json]:
         distinct: dict[tuple[bool, Json], Json] = {}
@@ -152,7 +152,7 @@ class JsonFiles:
         return replace(health, latency_ms=(time.perf_counter() - started) * 1000)
 
     async def _known(self, name: str) -> dict[str, Any]:
-        async with self._turn:
+        async with self._lock:
             return await asyncio.to_thread(self._read, name)
 
     def _read(self, name: str) -> dict[str, Any]:
@@ -166,20 +166,20 @@ class JsonFiles:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        held: dict[str, Any] = json.loads(path.read_bytes())
+        record: dict[str, Any] = json.loads(path.read_bytes())
     except OSError as error:
         raise BackendUnavailableError("json-files", f"{path.name} cannot be read ({error.strerror})") from error
     except ValueError as error:
         raise BackendDataError("json-files", f"{path.name} is not JSON") from error
-    return held
+    return record
 
 
-def _write(path: Path, held: dict[str, Any]) -> None:
+def _write(path: Path, record: dict[str, Any]) -> None:
     """All or nothing: the new file takes the place of the old one once it is on the disk."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.with_suffix(".new").open("w", encoding="utf-8") as file:
-            json.dump(held, file)
+            json.dump(record, file)
             file.flush()
             os.fsync(file.fileno())
         path.with_suffix(".new").replace(path)
@@ -187,28 +187,28 @@ def _write(path: Path, held: dict[str, Any]) -> None:
         raise BackendUnavailableError("json-files", f"{path.name} cannot be written ({error.strerror})") from error
 
 
-def _described(held: dict[str, Any]) -> Collection:
+def _described(record: dict[str, Any]) -> Collection:
     return Collection(
-        held["name"],
-        held["metadata"],
-        held["embedding_provider"],
-        held["embedding_model"],
-        held["dimension"],
-        datetime.fromisoformat(held["created"]),
-        len(held["rows"]),
+        record["name"],
+        record["metadata"],
+        record["embedding_provider"],
+        record["embedding_model"],
+        record["dimension"],
+        datetime.fromisoformat(record["created"]),
+        len(record["rows"]),
     )
 
 
-def _matching(held: dict[str, Any], where: Clause) -> list[Entry]:
-    entries = (Entry(id_, row["text"], row["metadata"]) for id_, row in sorted(held["rows"].items()))
+def _matching(record: dict[str, Any], where: Clause) -> list[Entry]:
+    entries = (Entry(id_, row["text"], row["metadata"]) for id_, row in sorted(record["rows"].items()))
     return [entry for entry in entries if matches(where, entry.metadata)]
 
 
-def _check_dimension(held: dict[str, Any], dimension: int) -> None:
-    if held["dimension"] not in (None, dimension):
-        bound = held["dimension"]
-        said = f"Collection '{held['name']}' holds vectors of {bound} dimensions, not of {dimension}"
-        raise InvalidInputError(said)
+def _check_dimension(record: dict[str, Any], dimension: int) -> None:
+    if record["dimension"] not in (None, dimension):
+        bound = record["dimension"]
+        message = f"Collection '{record['name']}' holds vectors of {bound} dimensions, not of {dimension}"
+        raise InvalidInputError(message)
 
 
 @asynccontextmanager

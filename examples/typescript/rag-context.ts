@@ -37,7 +37,7 @@ export interface SearchAnswer {
   results: SearchResult[];
   latency: number;
   fallback: boolean;
-  /** 1: vectors and words, 2: words only, 3: nothing could be searched, 4: circuit breaker open. */
+  /** 1: vectors and keywords, 2: keyword search, 3: nothing could be searched, 4: circuit breaker open. */
   fallbackLevel: 1 | 2 | 3 | 4;
   circuitBreakerOpen: boolean;
   totalIndexed: number;

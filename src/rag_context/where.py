@@ -262,7 +262,7 @@ class _Reader:
         if operator in _COMPARISONS:
             return self._comparison(path, Operator(operator), value)
         if operator in _KNOWN:
-            _reject(f"{operator!r} does not stand below a field; write it around the condition of {_shown(field)}")
+            _reject(f"{operator!r} cannot be below a field; write it around the condition of {_shown(field)}")
         if isinstance(operator, str) and operator.startswith("$"):
             _reject(f"unknown operator {_shown(operator)}; there are {_KNOWN_TEXT}")
         _reject(f"{_shown(field)} is compared with an object; a field in it is {_shown(f'{field}.{operator}')}")

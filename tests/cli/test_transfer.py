@@ -106,7 +106,7 @@ def test_vectors_of_another_model_are_recreated(source: Commands, target: Comman
     another["model"] |= {"name": "another", "fingerprint": "x"}
     imported = fed(target, json.dumps(another) + "\n" + "".join(rest), "import", "-", "--json")
     assert "vectors of this export are of another" in imported.err
-    assert "embedded anew" in imported.err
+    assert "embedded again" in imported.err
     assert (imported.status, imported.json()["new"], imported.json()["pending"]) == (0, 2, 0)
     assert title(target, "which colour has the pump") == "Pumps"
 
@@ -213,7 +213,7 @@ def test_ctrl_c_ends_an_import_that_waits_for_its_input(source: Commands, target
         assert process.stderr is not None
         process.stdin.write(header)
         process.stdin.flush()
-        assert "embedded anew" in process.stderr.readline()
+        assert "embedded again" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
         process.wait(TIMEOUT_S)
         assert process.returncode == 130

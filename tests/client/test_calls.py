@@ -64,5 +64,5 @@ def test_names_are_steps_of_an_address_whatever_is_in_them() -> None:
         call.path
         == "/collections/%C3%A4/documents?connection=crm&limit=5&offset=10&where=%7B%22n%22%3A%7B%22%24gt%22%3A1%7D%7D"
     )
-    with pytest.raises(InvalidInputError, match="cannot stand in an address"):
+    with pytest.raises(InvalidInputError, match="cannot be part of a URL"):
         collection_calls.values("c", "\ud800", "default")

@@ -19,7 +19,8 @@ FILLED = 0.8
 NODE_GB = 128
 COPIES = 2
 PAYLOAD, RECORD, EMBEDDED = 1200, 3400, 3900
-CHUNKS_PER_CORE = 89
+CHUNKS_PER_CORE = 70
+SEARCH_S = 0.013
 RAM_PRICE, DISK_PRICE = 4.0, 0.1
 BYTES = {"none": 4.0, "scalar": 1.0, "binary": 1 / 8}
 
@@ -131,7 +132,7 @@ def test_how_many_servers_answer_so_many_searches() -> None:
     cores = int(scaler["metrics"][0]["resource"]["target"]["averageValue"].removesuffix("m")) / 1000
 
     assert f"{cores:g} cores of each" in PAGE
-    assert f"{math.ceil(500 * 0.012 / cores)} servers for 500 searches a second" in PAGE
+    assert f"{math.ceil(500 * SEARCH_S / cores)} servers for 500 searches a second" in PAGE
     assert f"at most {scaler['maxReplicas']}" in PAGE
 
 

@@ -106,7 +106,7 @@ async def test_the_sample_interactions_run_as_written(harness: HttpHarness, conf
         assert external["char_count"] > 0
 
         preview, said = await call("delete_documents", project_name="sample-shop", dry_run=True)
-        assert "would be taken out" in said
+        assert "would be removed" in said
         deleted, said = await call("delete_documents", project_name="sample-shop")
         assert deleted["deleted_count"] == preview["deleted_count"] > 0
         gone = await client.call_tool("rag_query", {"query": ASK})

@@ -71,7 +71,7 @@ def test_a_conversation_search_reports_results_and_the_collections_not_queried()
     )
     assert readable(body).splitlines() == [
         "1 document for 'retention' (first message (raw query)), nearest first.",
-        "Not asked: notes on connection team: Collection 'notes' not found",
+        "Not searched: notes on connection team: Collection 'notes' not found",
         "",
         "[1] handbook · id r2 · score 0.51",
         "Logs stay.",
@@ -149,10 +149,10 @@ def test_a_receipt_reports_secrets_duplicates_and_what_is_pending() -> None:
         duplicates_of=["d0"],
     )
     assert readable(receipt).splitlines() == [
-        "Kept, and found by its words now; by meaning a little later. documentId d1, 2 chunks.",
+        "Stored. Keyword search finds it now, vector search a little later. documentId d1, 2 chunks.",
         "Warning: Its vectors follow",
-        "Secrets blanked out: api_key 2.",
-        "Says nearly the same as: d0.",
+        "Secrets masked: api_key 2.",
+        "Nearly the same content as: d0.",
     ]
 
 
@@ -204,7 +204,7 @@ def test_a_document_comes_back_complete() -> None:
 
 def test_keyword_search_alone_is_called_keyword_search() -> None:
     similar = SimilarResponse(results=[], method="text", fallback=True, fallback_level=2, warning="No vectors")
-    assert readable(similar) == "Warning: No vectors\n0 similar documents, nearest first, compared by words only."
+    assert readable(similar) == "Warning: No vectors\n0 similar documents, nearest first, compared by keywords only."
 
 
 def test_a_needed_reindexing_says_what_to_call() -> None:

@@ -97,7 +97,7 @@ async def test_an_answer_comes_once_as_text_or_as_data(harness: ServiceHarness, 
     assert words.endswith("Red foxes hunt mice.")
     assert words.count("Red foxes hunt mice.") == 1
     assert kept.structured_content["documentId"] == passage["documentId"]
-    assert again == f"Already kept as it is; nothing changed. documentId {passage['documentId']}, 1 chunk."
+    assert again == f"Already stored; nothing changed. documentId {passage['documentId']}, 1 chunk."
 
 
 async def test_a_degraded_answer_says_its_level_and_warning_first(harness: ServiceHarness) -> None:
@@ -107,7 +107,7 @@ async def test_a_degraded_answer_says_its_level_and_warning_first(harness: Servi
         harness.embedder.fault = Fault(BackendUnavailableError("embedder", "down"))
         found = await client.call_tool("rag_context_search", {"query": "red foxes"})
     assert read(found).splitlines()[:3] == [
-        "Level 2 of 4: Only words were matched, not meaning.",
+        "Level 2 of 4: Vector search was unavailable or incomplete.",
         "Warning: Vector search unavailable, using text search fallback",
         "1 passage from 1 document, best first.",
     ]
@@ -120,7 +120,7 @@ async def test_a_bounded_answer_says_how_much_was_left_out(harness: ServiceHarne
             await client.call_tool("rag_context_index", {**DOCUMENT, "source": str(number)})
         found = await client.call_tool("rag_context_search", {"query": "red foxes", "maxTokens": 4})
     assert read(found).count("Red foxes hunt mice.") == 1
-    assert "2 more left out for the sake of maxTokens." in read(found)
+    assert "2 more were left out because of maxTokens." in read(found)
 
 
 @pytest.mark.parametrize("mode", BOTH_ERAS)

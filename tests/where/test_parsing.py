@@ -77,7 +77,7 @@ def test_what_is_not_json_is_reported_as_such(text: str) -> None:
         ({"a": {"$regex": "x"}}, "unknown operator '$regex'; there are $and, $or, $not, $eq"),
         ({"$nor": [{"a": 1}]}, "unknown operator '$nor'"),
         ({"$gt": 1}, "'$gt' needs a field"),
-        ({"a": {"$and": [{"$gt": 1}]}}, "'$and' does not stand below a field"),
+        ({"a": {"$and": [{"$gt": 1}]}}, "'$and' cannot be below a field"),
         ({"a": {"b": 1}}, "'a' is compared with an object; a field in it is 'a.b'"),
         ({"a": {"$gt": 1, "b": 2}}, "a field in it is 'a.b'"),
         ({"a": [1]}, "'a' is compared with a list; use $in (one of these) or $contains (a list holds this)"),

@@ -74,8 +74,8 @@ _MaxTokens = Annotated[
     Field(
         ge=1,
         le=MAX_CONTEXT_TOKENS,
-        description="Most tokens of the context, by the embedding model's tokenizer; absent: as the project says, "
-        "else 8000. Documents that do not fit stand there in parts",
+        description="Most tokens of the context, by the embedding model's tokenizer; default: the "
+        "project's, else 8000. Documents that do not fit are included as excerpts",
     ),
     BeforeValidator(whole),
 ]
@@ -88,7 +88,7 @@ class Quoted(PlainResponse):
     path: Annotated[str, Field(description="Path relative to the docs folder")]
     title: str
     document_id: str
-    heading: Annotated[NullableText, Field(description="Headings that the passage stands under")] = None
+    heading: Annotated[NullableText, Field(description="Headings above the passage")] = None
     start_line: Annotated[NullableLine, Field(description="Its first line in the file, from 1")] = None
     end_line: Annotated[NullableLine, Field(description="Its last line")] = None
     snippet: Annotated[NullableText, Field(description="Its text, or the beginning of it")] = None

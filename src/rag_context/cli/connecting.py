@@ -134,8 +134,8 @@ async def open_connection(loaded: Loaded) -> AsyncIterator[Connection]:
 async def open_http(address: Address, timeout_s: float) -> AsyncIterator[AsyncHttp]:
     """The HTTP client for the server that announces itself at an address."""
     # A server announces plain HTTP. Without a context of its own the client would read all authorities it could trust.
-    nobody_trusted = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    transport = httpx2.AsyncHTTPTransport(verify=nobody_trusted, trust_env=False)
+    trusts_none = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    transport = httpx2.AsyncHTTPTransport(verify=trusts_none, trust_env=False)
     async with aclosing(AsyncHttp(address, timeout_s, transport)) as http:
         yield http
 

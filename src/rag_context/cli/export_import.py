@@ -194,7 +194,7 @@ class _Said:
         if header.model is not None and model is None:
             text = (
                 f"The vectors of this export are of {safe(header.model.name)}, and the model of this index is another "
-                "or not known yet: texts come in now, and are embedded anew."
+                "or not known yet: texts are imported now, and embedded again."
             )
             self.screen.note(Text(text, style="yellow"))
 

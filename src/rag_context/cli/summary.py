@@ -88,13 +88,13 @@ class Summary:
         screen.note(Text(", ").join(parts) if parts else Text("No files found.", style="yellow"))
         if self.redactions:
             kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.redactions.items()))
-            screen.note(Text(f"Secrets blanked out: {kinds}.", style="yellow"))
+            screen.note(Text(f"Secrets masked: {kinds}.", style="yellow"))
         if self.left_out:
             screen.note(Text(f"Left out of conversations: {counted(self.left_out)}.", style="dim"))
         if self.counts["deferred"]:
-            screen.note("Pending files are found by their words now; their vectors follow while a server runs.")
+            screen.note("Keyword search finds pending files now; their vectors follow while a server runs.")
         _list("Rejected:", self.rejected, screen)
-        _list("Skipped (--include takes what only looks generated):", self.skipped, screen)
+        _list("Skipped (--include indexes files that only look generated):", self.skipped, screen)
         _list("Gone, their documents are still found; --prune removes those:", self.gone, screen)
 
 

@@ -189,7 +189,7 @@ def _call(
     try:
         encoded = f"?{urlencode(fields, quote_via=quote)}" if fields else ""
     except UnicodeEncodeError as error:
-        raise InvalidInputError(f"This cannot stand in an address: {error}") from None
+        raise InvalidInputError(f"This cannot be part of a URL: {error}") from None
     sent = None if body is None else _json({key: value for key, value in body.items() if value is not None})
     read = route.operation.response.model_validate_json
     return Call(path + encoded, read, sent, route.method, route.repeatable)

@@ -123,7 +123,7 @@ def _shape(text: str, *, is_data: bool) -> str | None:
         return "generated, as its first lines state"
     in_long_lines = sum(len(line) for line in text.split("\n") if len(line) >= LONG_LINE)
     if in_long_lines > MINIFIED_SHARE * len(text) and not _is_sentences(text):
-        return "minified or generated: most of it stands in very long lines"
+        return "minified or generated: most of it is in very long lines"
     if len(text) < DATA_CHARS:
         return None
     if is_data and not _is_sentences(text):

@@ -201,9 +201,9 @@ STATS = Operation(
 
 INDEX_FILES = Operation(
     name="rag_context_index_files",
-    title="Keep files",
+    title="Index files",
     description=(
-        "Take in a file or all of a folder on this machine, such as a repository or notes, so that later "
+        "Index a file or all of a folder on this machine, such as a repository or notes, so that later "
         "searches find it. Call it again to bring it up to date: only what changed is read. Ignore files are "
         "respected; lock files, vendored and generated files are skipped and named in leftOut."
     ),
@@ -212,6 +212,6 @@ INDEX_FILES = Operation(
     access=Access.WRITE,
     read_only=False,
     destructive=True,
-    omitted={"cli": "the command `index` does it"},
+    omitted={"cli": "see the command `index`"},
     example={"path": "~/src/my-project"},
 )

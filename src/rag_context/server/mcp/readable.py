@@ -26,14 +26,14 @@ from rag_context.server.mcp.readable_features import counted, readable_conversat
 _SHOWN_IDS = 20
 _LAST_SEARCHED = 2
 _LEVELS = {
-    2: "Only words were matched, not meaning.",
+    2: "Vector search was unavailable or incomplete.",
     3: "Nothing could be searched: go on without context, and say so.",
     4: "Nothing was searched: go on without context, and say so.",
 }
 
 
 def readable(body: WireResponse) -> str:
-    """The answer in words; empty for a kind that has none."""
+    """The answer as text; empty for a kind that has none."""
     for kind, tell in _TELLERS.items():
         if isinstance(body, kind):
             return "\n".join(tell(body))
@@ -74,7 +74,7 @@ def _search(body: SearchResponse) -> Iterator[str]:
     if body.no_answer and body.results:
         yield "Probably none of them answers the question."
     if body.omitted:
-        yield f"{body.omitted} more left out for the sake of maxTokens."
+        yield f"{body.omitted} more were left out because of maxTokens."
     yield from passages(body.results)
 
 
@@ -94,7 +94,7 @@ def _headline(number: int, result: SearchResult) -> str:
 def _similar(body: SimilarResponse) -> Iterator[str]:
     if body.warning:
         yield f"Warning: {body.warning}"
-    how = "meaning" if body.method == "vector" else "words only"
+    how = "vectors" if body.method == "vector" else "keywords only"
     yield f"{counted(len(body.results), 'similar document')}, nearest first, compared by {how}."
     for number, result in enumerate(body.results, 1):
         yield ""
@@ -130,28 +130,28 @@ def _get(body: GetResponse) -> Iterator[str]:
 
 def _index(body: IndexResponse) -> Iterator[str]:
     said = {
-        "indexed": "Kept.",
-        "unchanged": "Already kept as it is; nothing changed.",
-        "replaced": "Kept in place of its earlier version.",
-        "pending": "Kept, and found by its words now; by meaning a little later.",
+        "indexed": "Stored.",
+        "unchanged": "Already stored; nothing changed.",
+        "replaced": "Stored in place of its earlier version.",
+        "pending": "Stored. Keyword search finds it now, vector search a little later.",
     }
     yield f"{said[body.status]} documentId {body.document_id}, {counted(body.chunks_indexed, 'chunk')}."
     if body.warning:
         yield f"Warning: {body.warning}"
     if body.redactions:
         kinds = ", ".join(f"{kind} {count}" for kind, count in body.redactions.items())
-        yield f"Secrets blanked out: {kinds}."
+        yield f"Secrets masked: {kinds}."
     if body.duplicates_of:
-        yield f"Says nearly the same as: {_ids(body.duplicates_of)}."
+        yield f"Nearly the same content as: {_ids(body.duplicates_of)}."
 
 
 def _index_files(body: IndexFilesResponse) -> Iterator[str]:
-    done = "Done" if body.status == "done" else "It goes on; call again with the same path to see how far. So far"
+    done = "Done" if body.status == "done" else "Still running; call again with the same path for the progress. So far"
     yield f"{done}: {body.indexed} indexed, {body.replaced} replaced, {body.unchanged} unchanged."
     if body.pending:
-        yield f"{body.pending} of them are found by keywords now; their vectors follow."
+        yield f"{body.pending} of them are found by keyword search now; their vectors follow."
     if body.gone:
-        yield f"{counted(body.gone, 'document')} whose file is gone is still found."
+        yield f"{counted(body.gone, 'document')} whose file no longer exists can still be found."
     if body.rejected or body.skipped:
         yield f"{counted(body.rejected, 'file')} could not be read, {body.skipped} skipped, among them:"
         yield from (f"- {each.source}: {each.reason}" for each in body.left_out)
@@ -166,9 +166,9 @@ def _delete(body: DeleteResponse) -> Iterator[str]:
 def _reindex(body: ReindexResponse) -> Iterator[str]:
     said = {
         "current": "All documents have their vectors; nothing to do.",
-        "running": "Vectors are being made; searches are answered by words for what is not done.",
-        "waiting": "Vectors will be made once the embedder is there.",
-        "needed": "The vectors are another model's; call without statusOnly to make them anew.",
+        "running": "Documents are being embedded; keyword search finds those that have no vectors yet.",
+        "waiting": "Documents will be embedded once the embedder is available.",
+        "needed": "The vectors are another model's; call without statusOnly to re-embed the documents.",
     }
     detail = f" {body.detail}." if body.detail else ""
     yield f"{said[body.status]} {body.done} of {counted(body.documents, 'document')} done.{detail}"
@@ -176,7 +176,7 @@ def _reindex(body: ReindexResponse) -> Iterator[str]:
 
 def _health(body: HealthResponse) -> Iterator[str]:
     yield "Healthy." if body.healthy else "Not healthy."
-    yield f"{counted(body.indexed_documents, 'document')}, {body.pending_documents} waiting for their vectors."
+    yield f"{counted(body.indexed_documents, 'document')}, {body.pending_documents} of them without vectors yet."
     if body.circuit_breaker_open:
         yield "The circuit breaker is open: searches are level 4 for now."
     for part in body.components:

@@ -30,9 +30,9 @@ from rag_context.api.projects import (
 from rag_context.api.wire import WireResponse
 
 _LEVELS = {
-    2: "Only words were matched, not meaning.",
-    3: "Nothing could be searched: what stands here does not depend on the question. Say so.",
-    4: "Nothing was searched: what stands here does not depend on the question. Say so.",
+    2: "Vector search was unavailable or incomplete.",
+    3: "Nothing could be searched: the documents here do not depend on the question. Say so.",
+    4: "Nothing was searched: the documents here do not depend on the question. Say so.",
 }
 _SHOWN = 20
 _LAST_SEARCHED = 2
@@ -81,7 +81,7 @@ def _queried(body: RagQueryResponse) -> Iterator[str]:
     if body.answer_note is not None and (body.answer is not None or not body.context):
         yield body.answer_note
     if body.omitted:
-        yield f"Left out to keep within max_tokens: {', '.join(body.omitted_docs)}."
+        yield f"Left out because of max_tokens: {', '.join(body.omitted_docs)}."
     elif not body.context and body.fallback_level <= _LAST_SEARCHED:
         yield f"No document of {_whose(body)} answers this. Other words, or a lower min_relevance_score, may help."
     if not body.context:
@@ -116,7 +116,7 @@ def _read(body: ReadDocumentResponse) -> Iterator[str]:
 
 
 def _indexed(body: IndexDocumentResponse) -> Iterator[str]:
-    later = "" if body.status == "indexed" else " It is found by its words now, by meaning a little later."
+    later = "" if body.status == "indexed" else " Keyword search finds it now, vector search a little later."
     yield f"Indexed {body.path} of {_whose(body)}.{later}"
     yield from _bounded(body.warnings)
 
@@ -133,7 +133,7 @@ def _promoted(body: UpdatePromotionLevelResponse) -> Iterator[str]:
 
 
 def _deleted(body: DeleteDocumentsResponse) -> Iterator[str]:
-    done = "would be taken out (none was)" if body.dry_run else "taken out of the index"
+    done = "would be removed (none was)" if body.dry_run else "removed from the index"
     yield f"{counted(body.deleted_count, 'document')} with {body.deleted_chunks} chunks {done}; the files stay."
 
 
@@ -177,7 +177,7 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 
 
 def readable_conversation(body: WireResponse) -> str | None:
-    """The answer in words; None for another kind of answer."""
+    """The answer as text; None for another kind of answer."""
     match body:
         case ConverseResponse():
             return "\n".join(_lines(body))
@@ -233,7 +233,7 @@ def _lines(body: ConverseResponse) -> Iterator[str]:
     count = len(body.results)
     yield f"{count} document{'' if count == 1 else 's'} for {body.query!r} ({body.strategy}), nearest first."
     for omitted in body.omitted:
-        yield f"Not asked: {omitted.collection} on connection {omitted.connection}: {omitted.error}"
+        yield f"Not searched: {omitted.collection} on connection {omitted.connection}: {omitted.error}"
     for number, result in enumerate(body.results, 1):
         yield ""
         yield f"[{number}] {result.collection} · id {result.id} · score {result.score:.2f}"

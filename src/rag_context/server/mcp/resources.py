@@ -94,7 +94,7 @@ REMEMBER = types.Prompt(
     arguments=[
         types.PromptArgument(name="text", description="What to keep", required=True),
         types.PromptArgument(
-            name="kind", description="chat, decision, code or documentation; decision if not said", required=False
+            name="kind", description="chat, decision, code or documentation; default: decision", required=False
         ),
     ],
 )

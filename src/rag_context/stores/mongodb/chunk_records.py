@@ -292,14 +292,19 @@ async def _turns_around(entries: Sequence[Entry], documents: Collection) -> dict
 
 def _nearest(side: str, entry: Entry) -> list[Entry]:
     compared, order = ("$lt", -1) if side == _BEFORE else ("$gt", 1)
-    talk = {
+    conversation = {
         "thread": entry["thread"],
         "tenant": entry.get("tenant"),
         "sequence": {compared: entry["sequence"]},
         "chunkCount": {"$gt": 0},
     }
     labels = {"side": {"$literal": side}, "of": {"$literal": entry["_id"]}}
-    return [{"$match": talk}, {"$sort": {"sequence": order}}, {"$limit": 1}, {"$project": {**_OUTLINE, **labels}}]
+    return [
+        {"$match": conversation},
+        {"$sort": {"sequence": order}},
+        {"$limit": 1},
+        {"$project": {**_OUTLINE, **labels}},
+    ]
 
 
 def _references(entry: Entry) -> list[ChunkRef]:

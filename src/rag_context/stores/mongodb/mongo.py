@@ -243,7 +243,7 @@ def _mongo(uri: str, preferred: Mapping[str, object], given: set[str], documents
     )
 
 
-def log_failure(message: str = "a call that nobody waits for failed", level: int = logging.DEBUG) -> _Callback:
+def log_failure(message: str = "an abandoned call failed", level: int = logging.DEBUG) -> _Callback:
     """A callback that reads the exception of a task, whose caller may have been cancelled, and logs it."""
 
     def log(task: "asyncio.Task[Any]") -> None:
