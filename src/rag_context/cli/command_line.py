@@ -288,6 +288,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
+            # A file name or a passage that the terminal cannot show must not end a command with a traceback.
             reconfigure(errors="backslashreplace")
     signal.signal(signal.SIGTERM, _end_as_ctrl_c_does)
     app()

@@ -57,11 +57,13 @@ class KeyedQueue(Generic[Item]):
                 return False
             self._count += 1
             self._waiting.setdefault(self._lane(item), deque()).append(item)
+        # An asyncio event belongs to its loop; any thread may call this.
         self._loop.call_soon_threadsafe(self._changed.set)
         return True
 
     async def take(self) -> Item:
         """The next item whose lane is free; its lane is busy until `done`."""
+        # No wake-up is lost: a `put` after `_next` sets the event in a later turn of the loop, after this `clear`.
         while (item := self._next()) is None:
             self._changed.clear()
             await self._changed.wait()

@@ -149,6 +149,7 @@ class WorkerPool:
         with self._changed:
             for job in call.jobs:
                 job.targets = [target for target in job.targets if target[0] is not call]
+                # A text that is being computed stays known: a new caller may still join it.
                 if not job.targets and not job.started and self._jobs.get(job.text) is job:
                     del self._jobs[job.text]
 

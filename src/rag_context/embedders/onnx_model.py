@@ -228,6 +228,7 @@ def load(directory: Path) -> OnnxModel:
     )
     loaded = OnnxModel(session, tokenizer, model)
     try:
+        # A model can load and still fail at its first run; no caller shall be the first to see that.
         loaded.embed("probe")
     except BackendRejectedError as error:
         raise _broken(directory, f"model.onnx cannot be run ({error})") from error
@@ -237,6 +238,8 @@ def load(directory: Path) -> OnnxModel:
 def _session_options() -> onnxruntime.SessionOptions:
     """One thread that sleeps while it waits: parallelism comes from running several texts at once."""
     options = onnxruntime.SessionOptions()
+    # Two threads for one text gained nothing, and threads that spin while they wait halved the throughput of a busy
+    # machine (two cores, many callers).
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL

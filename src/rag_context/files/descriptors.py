@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+# O_NONBLOCK, because opening a named pipe without a writer would wait for ever.
 _PLAIN = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_BINARY", "O_NOCTTY"))
 _WHOLE_PATH = getattr(os, "O_NOFOLLOW_ANY", 0)
 _FOLDER = sum(getattr(os, name, 0) for name in ("O_PATH", "O_DIRECTORY", "O_NOFOLLOW", "O_CLOEXEC"))
@@ -65,6 +66,7 @@ class Folder:
     def sync(self) -> None:
         """Flush its entries to the disk, where the system supports that."""
         with contextlib.suppress(OSError):
+            # A descriptor of O_PATH cannot be flushed, so the folder is opened once more, relative to it.
             handle = os.open(".", os.O_RDONLY, dir_fd=self.descriptor) if _WALKS else os.open(self.path, os.O_RDONLY)
             try:
                 os.fsync(handle)
@@ -81,6 +83,7 @@ def open_folder(path: Path) -> Iterator[Folder]:
     descriptor = os.open(path.anchor, _FOLDER)
     try:
         for part in path.parts[1:]:
+            # A link in place of a folder fails here, wherever it leads: O_DIRECTORY rejects the link itself.
             inner = os.open(part, _FOLDER, dir_fd=descriptor)
             os.close(descriptor)
             descriptor = inner
@@ -98,6 +101,7 @@ def open_file(path: Path) -> int:
     """
     with open_folder(path.parent) as folder:
         descriptor = folder.open(path.name)
+    # Of the open descriptor: the name may lead to another file by now.
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise NotRegularError(path)

@@ -68,10 +68,12 @@ class AdaptiveLimit:
         """
         now = self._clock()
         if service_s > self._target_s:
+            # Those that ran beside this one were let in under the same limit: their lateness is no further evidence.
             if now >= self._may_shrink:
                 self._limit = max(self._limit * DECREASE, self._least)
                 self._may_shrink = now + service_s
         elif was_full:
+            # One more place for as many completions as there are places, which is TCP's growth by one each round trip.
             self._limit = min(self._limit + 1.0 / self._limit, self._most)
 
 
@@ -180,6 +182,7 @@ class Admission:
 
     def _leave(self) -> None:
         self.running -= 1
+        # A loop, not one: the limit may have grown. Those that were cancelled in the queue are passed over.
         while self._queue and self.running < self.limit.at_once:
             turn = self._queue.popleft()
             if not turn.done():

@@ -130,6 +130,7 @@ class Breaker:
     @contextmanager
     def probe(self) -> Iterator[Admission]:
         """Let one probe in. Raises: BreakerOpenError before its time, or while another probe is under way."""
+        # One at a time: a backend that has just come back must not meet all callers at once.
         if self.state is not BreakerState.HALF_OPEN or self._probing:
             raise self._rejection()
         self._probing = True
@@ -148,6 +149,7 @@ class Breaker:
         try:
             yield admission
         finally:
+            # A failed trial while open would extend the cooldown, and so delay the probe that ends it.
             if admission.verdict is not None and (admission.verdict or self.closed):
                 self._settle(admission.verdict)
 

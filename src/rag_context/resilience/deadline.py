@@ -50,6 +50,7 @@ class Stalls:
     def watched(self) -> Iterator[None]:
         """Beat for the time of the block; without watchers the loop may sleep."""
         self._watchers += 1
+        # A beat that is still due goes on: a second chain of beats would count each stall twice.
         if self._due == _NEVER:
             self._schedule()
         try:
@@ -144,6 +145,7 @@ class Deadline:
             else:
                 limit.reschedule(loop.time())
 
+        # `due` uses `limit`, which is bound before anything awaits, and so before the timer can run.
         timer = loop.call_later(self.remaining_s, due)
         try:
             with self._stalls.watched():

@@ -119,9 +119,11 @@ class Dependency:
             return await self._recorded(self._ping, deadline, admission)
 
     async def _recorded(self, work: Callable[[], Awaitable[T]], deadline: Deadline, admission: Admission) -> T:
+        # Before the call: a timeout of a call that had hardly any time says nothing about the backend.
         had_time = deadline.remaining_s >= self._min_budget_s
         try:
             result = await deadline.bound(self.name, work())
+        # No verdict: a model that loads is not down, and another breaker has counted its own failures.
         except (BackendStartingError, BreakerOpenError):
             raise
         except BackendTimeoutError as error:

@@ -65,6 +65,7 @@ async def hedged(first: Callable[[], Awaitable[T]], second: Callable[[], Awaitab
         await asyncio.wait(tasks, timeout=after_s)
         if _good(tasks):
             return tasks[0].result()
+        # Also at once, without waiting for `after_s`, where the first has failed.
         tasks.append(asyncio.ensure_future(second()))
         running = {task for task in tasks if not task.done()}
         while running:

@@ -59,6 +59,7 @@ class SecondLevel:
 
     async def get(self, key: str) -> bytes | None:
         """The value of this key; None where there is none, or the cache is unavailable."""
+        # Also when a probe is due: the service probes in the background, so no request pays for it.
         if not self.guard.breaker.closed:
             return None
         with suppress(BackendError):
@@ -86,6 +87,7 @@ class SecondLevel:
         while self._waiting:
             key, value, ttl_s = self._waiting.popleft()
             try:
+                # Serialised here and not in `put`: no search waits for it, and a dropped value costs nothing.
                 await self._writes.set(key, self._sealed(key, value()), ttl_s)
             except BackendError as error:
                 self.dropped += 1

@@ -50,6 +50,8 @@ def bind(options: ServerOptions) -> socket.socket:
         raise ConfigurationError(f"Cannot listen on {host!r}: it is not an address of this machine") from error
     try:
         if os.name == "posix":
+            # Lets a server start again while connections of the last one linger (TIME_WAIT). On Windows it would let
+            # two programs share the port.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(_BACKLOG)
@@ -163,6 +165,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.pipeline.clear()
         for cycle in self._answering:
             cycle.disconnected = cycle.disconnected or not cycle.response_complete
+            # Wakes an application that waits for the rest of the body.
             cycle.message_event.set()
         self._answering.clear()
 
@@ -174,6 +177,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self._in_head:
+            # The parser reports a header once it is complete: one without an end would never be counted there.
             self._head_bytes += len(data)
             if self._head_bytes > self.options.head_bytes:
                 self._reject(431, ErrorCode.PAYLOAD_TOO_LARGE, _TOO_LARGE)
@@ -239,12 +243,15 @@ class GuardedProtocol(HttpToolsProtocol):
         self._timer = None
         if self.transport.is_closing():
             return
+        # The server has stopped reading, because the application is slow: that is not the client's fault.
         if self.flow.read_paused:
             self._arm(self._body_timer_s)
+        # A response has begun: another head in the middle of it would be taken for its body.
         elif not self._in_head and self.cycle.response_started:
             self.transport.close()
         elif self._head_bytes or not self._in_head:
             self._reject(408, ErrorCode.REQUEST_TIMEOUT, "Request took too long")
+        # Nothing was sent at all, as when browsers open a connection in advance: no request, no response.
         else:
             self.transport.close()
 

@@ -116,6 +116,7 @@ class Http:
             yield url
         except _BROKEN as error:
             failure = no_answer(error, url, request_id)
+            # A server that was restarted may have another port: the next try reads its announcement again.
             if isinstance(failure, ServerUnreachableError):
                 self._found = self._address.url
             raise failure from error

@@ -165,6 +165,8 @@ class Converter:
             try:
                 yield from worker.convert(format_, path, data, beside)
             finally:
+                # A caller that stops in the middle leaves the rest of the answer in the pipe: `is_ready` is false
+                # then, and the process is ended instead of reused.
                 self._put_back(worker)
 
     def _worker(self) -> "_Worker":
@@ -194,6 +196,8 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            # No environment: a converter that a file takes over finds no keys in it. A process group of its own: Ctrl-C
+            # reaches the command only, which ends its converters.
             env=None if is_windows else {},
             process_group=None if is_windows else 0,
         )
@@ -219,6 +223,7 @@ class _Worker:
                     stream.close()
                 except OSError:  # unwritten data
                     continue
+        # One that is ready ends by itself at the end of its input; one at work may hang.
         if not self.is_ready:
             process.kill()
         try:
@@ -229,6 +234,7 @@ class _Worker:
 
     def _request(self, *frames: bytes) -> dict[str, object]:
         try:
+            # Sending too: a process that does not read blocks this thread once the pipe is full.
             with _Timeout(self._process, self._limits.wall_s):
                 send(self._process.stdin, *frames)  # type: ignore[arg-type]  # a pipe (see Popen)
         except OSError:
@@ -253,6 +259,7 @@ class _Worker:
             status = self._process.wait()
         if status == -_signal("SIGPROF"):
             return f"takes more than {self._limits.cpu_s} s of computing"
+        # By the timer here, or by the system when memory ran out: the status does not tell which.
         if status == -_signal("SIGKILL"):
             return f"takes more than {self._limits.wall_s:g} s, or more memory than there is"
         return "the converter of such files crashes on it"

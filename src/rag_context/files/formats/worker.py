@@ -67,6 +67,7 @@ def run(limits: Limits) -> None:
         except ConversionError as error:
             outcome = {"reason": str(error), "expected": error.expected}
         except MemoryError:
+            # Libraries may be left in any state: the answer is sent, and this process takes no further file.
             is_sound = False
             outcome = {"reason": f"needs more than {limits.memory_bytes >> 20} MiB of memory"}
         send(answers, json.dumps(outcome).encode())
@@ -143,9 +144,11 @@ def _document(format_: Format, data: bytes, limits: Limits) -> Extracted:
 def confine(limits: Limits) -> None:
     """Restrict this process: memory, priority, no network, no other programs, no core dumps."""
     sys.dont_write_bytecode = True
+    # An audit hook cannot be removed, whatever a file makes a library do.
     sys.addaudithook(_deny)
     if sys.platform != "win32":
         os.nice(_NICE)
+        # A core dump would hold the content of the file.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if sys.platform != "darwin":  # where a limit below what is mapped already is an error
             resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))

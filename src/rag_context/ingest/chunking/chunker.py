@@ -66,9 +66,11 @@ class Packer:
         while covered < end:
             cut = end if self._rest_fits(start, end) else self._cut(covered, self._limit(start, covered, end))
             fitted = self._ruler.fitting(start, cut, self._sizes.max_tokens)
+            # The overlap fills the piece by itself: it is left out, so that every piece gets further.
             if fitted <= covered:
                 start = covered
                 fitted = self._ruler.fitting(start, cut, self._sizes.max_tokens)
+            # White space at a cut belongs to the piece before it, so that the next one begins with a word.
             if fitted < cut:
                 cut = min(end, self._behind_space(fitted))
             yield start, cut
@@ -128,9 +130,11 @@ class Packer:
 
     def _overlap_start(self, start: int, cut: int) -> int:
         """Where the piece behind `cut` begins, so that it repeats whole units, else whole words."""
+        # A quarter at most: short pieces would otherwise be mostly repetition.
         tokens = min(self._sizes.overlap, self._ruler.count(start, cut) // 4)
         if not tokens:
             return cut
+        # Behind `start`, so that the next piece begins later than this one.
         low = max(self._ruler.back(cut, tokens), start + 1)
         units = self._boundaries[bisect_left(self._offsets, low) : bisect_left(self._offsets, cut)]
         for unit in units:
@@ -261,7 +265,7 @@ def _spans(text: str, pieces: Sequence[Range], headings: Sequence[str]) -> list[
     spans: list[documents.Span] = []
     position, line = 0, 1
     for (start, end), heading in zip(pieces, headings, strict=True):
-        line += text.count("\n", position, start) if start >= position else -text.count("\n", start, position)
+        line += text.count("\n", position, start)
         position = start
         seen = start + len(text[start:end].rstrip())
         spans.append(documents.Span(start, end, line, line + text.count("\n", start, seen), heading))

@@ -109,6 +109,7 @@ def definitions(ruler: Ruler, source: str, max_tokens: int) -> list[Block] | Non
     parser = _parser(PurePosixPath(source).suffix[1:].lower())
     if parser is None:
         return None
+    # A lone surrogate becomes `?`, which is one character too: offsets stay right.
     encoded = ruler.text.encode("utf-8", "replace")
     tree = _parsed(parser, encoded)
     if tree is None:
@@ -124,6 +125,7 @@ def _parsed(parser: Parser, encoded: bytes) -> Tree | None:
     Recovery from errors is superlinear, and a parse of plain bytes holds the interpreter's lock to its end: half a
     megabyte of `${` as Python stopped every thread for five seconds. Between callbacks the others run.
     """
+    # Time of this thread, not of the clock: a busy machine must not change how a file is cut.
     end_s = time.thread_time() + MAX_PARSE_S
 
     def piece(offset: int, _point: Point) -> bytes:
@@ -155,6 +157,7 @@ class _Walk:
         self._text = ruler.text
         self._max_tokens = max_tokens
         self._characters: NDArray[np.int64] | None = None
+        # Pure ASCII needs no table, which takes eight bytes for each byte of the source.
         if len(encoded) > len(ruler.text):
             leading = (np.frombuffer(encoded, np.uint8) & 0xC0) != 0x80
             self._characters = np.concatenate([[0], np.cumsum(leading)])

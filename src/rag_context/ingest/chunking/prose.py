@@ -136,6 +136,7 @@ def sections(text: str, fenced: Sequence[Range]) -> list[Section]:
 
 def heading_text(raw: str) -> str:
     """A heading as people read it: on one line, without closing marks, links, emphasis and anchors."""
+    # Cut before the patterns run: one line may be a megabyte.
     raw = raw[: 4 * MAX_HEADING_CHARS].rstrip()
     closed = raw.rstrip("#")
     if not closed or closed[-1].isspace():
@@ -145,6 +146,7 @@ def heading_text(raw: str) -> str:
 
 
 def _headings(text: str, fenced: Sequence[Range]) -> Iterator[re.Match[str]]:
+    # Matches and hidden stretches both ascend, so one pass over each is enough.
     hidden = iter([front_matter(text), *fenced])
     start, end = next(hidden)
     for match in _HEADING.finditer(text):
@@ -235,6 +237,7 @@ def _ends(text: str, match: re.Match[str]) -> bool:
         return False
     if match["stop"] != ".":
         return True
+    # Abbreviations are short; a fixed distance keeps the scan linear.
     before = text[max(0, start - 24) : start]
     word = before.rsplit(None, 1)[-1].lstrip("\"'“‘«([*_`") if before and not before[-1].isspace() else ""
     return not (_abbreviated(word, following) or _LIST_NUMBER.search(before))

@@ -69,12 +69,14 @@ class Ruler:
             if count <= tokens:
                 break
             spans = self._tokenizer.offsets(piece.strip())
+            # Up to where the first token too many begins; and shorter by one character at least, or this would not end.
             read = len(piece) - len(piece.lstrip()) + spans[tokens][0]
             end = self.whole(start, max(start + 1, min(start + read, end - 1)))
         return end
 
     def whole(self, start: int, offset: int) -> int:
         """The last cut after `start`, up to `offset`, that parts no character from its marks or joiners."""
+        # A hostile text can be one character of a thousand marks: beyond this many it is cut all the same.
         for cut in range(offset, max(start, offset - LONG_RUN_CHARS), -1):
             if cut == len(self.text) or not _joined(self.text[cut - 1], self.text[cut]):
                 return cut

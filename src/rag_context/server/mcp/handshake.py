@@ -142,6 +142,7 @@ class Wire:
         """Write a line, all of it. Raises: OSError (the client has stopped reading)."""
         left = memoryview(line + b"\n")
         while left:
+            # A nearly full pipe takes a part only.
             left = left[os.write(self._write_fd, left) :]
 
 
@@ -152,6 +153,7 @@ def claim_wire() -> Wire:
     protocol.
     """
     sys.stdout.flush()
+    # Copies, which only `Wire` knows: the numbers 0 and 1 are known to all code, and get other files below.
     kept_in, kept_out = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

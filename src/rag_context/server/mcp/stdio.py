@@ -64,6 +64,7 @@ async def serve_stdio(
         structured: Whether answers are for programs.
     """
     server = McpServer(memory, partial(_request_context, structured=structured), toolset).server()
+    # No buffers: a client that sends faster than the server works fills its own pipe, and waits.
     incoming_writer, incoming = anyio.create_memory_object_stream[Incoming](0)
     outgoing, outgoing_reader = anyio.create_memory_object_stream[SessionMessage](0)
     traffic = _Traffic(wire, first, answered_ahead=answered_ahead)
@@ -109,6 +110,7 @@ class _Traffic:
             async for item in outgoing:
                 message = item.message
                 if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+                    # The library answers `initialize` too, but the client has had that answer already.
                     is_known = self._ahead_id is not None and message.id == self._ahead_id
                     if is_known:
                         self._ahead_id = None

@@ -100,8 +100,10 @@ class Endpoint:
         # Searching the bytes is enough: where the word stands in a text only, the answer is a stream all the same.
         asks_for_progress = _PROGRESS in body and _STREAM in (opened.header(b"accept") or "")
         manager = self._streaming if asks_for_progress else self._plain
+        # httptools keeps white space around header values, and the library compares them as they are.
         headers = [(name, value.strip()) for name, value in scope["headers"]]
         scope = {**scope, "headers": headers, "state": {**scope["state"], _SESSION: session}}
+        # Whichever ends first ends the other: a client that goes away the work, and the finished work the watcher.
         async with anyio.create_task_group() as group:
             group.start_soon(_watch, receive, group.cancel_scope)
             await manager.handle_request(scope, _Replay(body), answer)
@@ -147,6 +149,7 @@ class _Answer:
             return
         if self._opening is not None:
             head, self._opening = self._opening, None
+            # An error opens no session, so the head waits for the body, which says which it is.
             if b'"result"' in message.get("body", b""):
                 head = {**head, "headers": [*head["headers"], (HEADER, self._open_session().encode())]}
             await self._send(head)
@@ -273,6 +276,7 @@ class Sessions:
 
     def _drop_idle(self, own: OrderedDict[str, float]) -> None:
         oldest_s = self._clock() - IDLE_S
+        # In the order of their last use, since `enter` moves a session to the end.
         while own and next(iter(own.values())) < oldest_s:
             own.popitem(last=False)
 

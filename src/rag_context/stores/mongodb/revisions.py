@@ -104,6 +104,7 @@ class Revisions:
             chunks = [chunk_of(each) for each in await self.chunks(entry)] if "revision" in entry else chunks_of(entry)
         fresh = {**entry, **chunks_entry(chunks, uuid4().hex)}
         await self._store(fresh, chunks)
+        # Only the version that was read: a newer one came with chunks of its own.
         version = {"_id": entry["_id"], "contentHash": entry["contentHash"], "revision": entry.get("revision")}
         changed = {name: fresh[name] for name in (*chunks_entry([], ""), "termCount")}
         update = {"$set": changed, "$unset": {"terms": "", "occurrences": "", "lengths": ""}}
@@ -162,8 +163,10 @@ class Revisions:
             BackendError: the server is unavailable.
         """
         async with self._mongo.reached():
+            # `;` is the character after `:`: the range holds the ids with the prefix, and the index of `_id` has it.
             notes = await self._mongo.state.find({"_id": {"$gte": _NOTE, "$lt": _NOTE[:-1] + ";"}}).to_list()
         now = self._clock()
+        # Their age by this process's own clock: the clocks of other machines may be wrong.
         self._noticed = {note["_id"]: self._noticed.get(note["_id"], now) for note in notes}
         for note in notes:
             if now - self._noticed[note["_id"]] >= ABANDONED_S:
@@ -214,6 +217,7 @@ class Revisions:
     async def _finish(self, name: str, document_id: str, revision: str | None) -> None:
         try:
             async with self._mongo.reached():
+                # The note last: should this end in between, `sweep` finds by it what is left.
                 if revision is not None:
                     await self._remove(document_id, revision)
                 await self._notes.delete_one({"_id": f"{_NOTE}{name}"})

@@ -110,6 +110,7 @@ class DatabaseFile:
         with self._lock:
             self._make_ready(attempts)
             frozen = self._frozen
+        # Outside the lock: opening may wait for a lock of the file, and the other threads need not.
         connection = _open(self.path, timeout_s, is_frozen=frozen is not None)
         connection.executescript("PRAGMA query_only = ON; PRAGMA cache_size = -2048; PRAGMA temp_store = MEMORY")
         return connection, frozen
@@ -168,6 +169,8 @@ class DatabaseFile:
 
     def _make_ready(self, attempts: int) -> None:
         """Prepare the file unless it is; called with the lock, which the caller has waited for since `attempts`."""
+        # Threads that waited here share the outcome of the one that tried. Each trying for itself would cost the
+        # timeout of the file's lock once more, one thread after the other.
         if self._failure is not None and self._attempts != attempts:
             raise self._failure  # of another thread, while this one waited for its turn
         self._is_replaced()  # otherwise this connection would know a state that older ones do not
@@ -197,11 +200,13 @@ class DatabaseFile:
                 with closing(_open(self.path, READER_TIMEOUT_S)) as connection:
                     bring_up_to_date(connection, self.path)
             except sqlite3.Error as error:
+                # Taken again: if another process has begun a log meanwhile, frozen reads would miss its changes.
                 stamp = _stamp(self.path)
                 if stamp is None or not is_access_fault(error):
                     raise
             else:
                 return None
+        # Only checks that the file is current: an older one cannot be migrated here, and raises.
         with closing(_open(self.path, READER_TIMEOUT_S, is_frozen=True)) as connection:
             bring_up_to_date(connection, self.path)
         logger.warning("%s is read only: %s", self.path.name, self.obstacle() or "it cannot be written now")
@@ -229,6 +234,7 @@ class DatabaseFile:
         if size is None:
             if not self._has_directory:
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Created here, because SQLite would create it readable for everyone whom the umask allows.
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
 
     def _is_replaced(self) -> bool:
@@ -238,6 +244,7 @@ class DatabaseFile:
             logger.warning("%s was removed or replaced while in use; opening what is there now", self.path.name)
         elif self._frozen is None:
             return False
+        # A frozen file with another stamp counts as replaced: nothing tells which of its pages changed.
         elif self._frozen == _stamp(self.path):
             self._try_to_thaw()
             return False
@@ -256,10 +263,12 @@ class DatabaseFile:
             return
         try:
             with closing(_open(self.path, READER_TIMEOUT_S)) as connection:
+                # SQLite opens the files beside the database with the first read, not with the connection.
                 connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except sqlite3.Error:
             return
         logger.warning("%s can be written again", self.path.name)
+        # The content is the same, so caches stay valid (`generation`); only connections are opened again.
         self._frozen = None
         self.epoch += 1
 
@@ -328,6 +337,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
         status = path.stat()
     except OSError:
         return None
+    # A file that was emptied in place keeps its inode, and is lost all the same.
     return (status.st_dev, status.st_ino) if status.st_size else None
 
 
@@ -339,10 +349,13 @@ def _stamp(path: Path) -> _Stamp | None:
         status = path.stat()
     except OSError:
         return None
+    # The ctime too: programs that copy or restore files set the mtime back.
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _open(path: Path, timeout_s: float, *, is_frozen: bool = False) -> sqlite3.Connection:
+    # `mode=rw` creates nothing: a deleted index must be noticed, not replaced by an empty one. Transactions are begun
+    # explicitly. `interrupt` is called from the event loop's thread.
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?{'mode=ro&immutable=1' if is_frozen else 'mode=rw'}",
         uri=True,

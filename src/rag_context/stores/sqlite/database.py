@@ -152,9 +152,12 @@ class Database:
         with self._version_lock:
             if self._generation != self.file.generation:
                 self._generation = self.file.generation
+                # Another file counts from the start again. Counting on from here, its versions match no cached
+                # answer of the former file.
                 self._base = self._version + 1
                 self._name = None
                 self._stored = 0
+            # Reading and writing threads publish in any order; a version never goes back.
             self._stored = max(self._stored, stored)
             self._version = max(self._version, self._base + stored)
 
@@ -191,13 +194,16 @@ class Call(Generic[T]):
         Returns False, without a result, if a frozen file was changed meanwhile: read again.
         """
         connection = reader.connection()
+        # `give_up` knows the connection only while this call uses it: a later interrupt would stop the next call.
         with self._lock:
             if self._given_up:
                 return True
             self._connection = connection
         try:
+            # Deferred: the first read fixes the snapshot, which all further reads of the work then share.
             connection.execute("BEGIN")
             result = self._work(connection)
+        # Pages of a frozen file that change during the reads look like damage; only then is the call repeated.
         except sqlite3.Error:
             if reader.is_intact():
                 raise
@@ -277,6 +283,7 @@ class Readers:
                 if breaks_connection(error):
                     reader.close()
                 call.fail(translated(error, self._file.path) if is_fault(error) else error)
+            # Otherwise the finished call and its result would stay in memory until the next one comes.
             reader.release()
             del call
         reader.close()
@@ -302,6 +309,8 @@ class ReadWriteLock:
     def reading(self) -> Iterator[None]:
         """Lock for reading."""
         with self._condition:
+            # A waiting writer goes first, or a steady stream of searches would keep it out for ever. So `reading`
+            # must not nest: a writer between the two would wait for the outer one, and the inner one for it.
             while self._writers:
                 self._condition.wait()
             self._readers += 1

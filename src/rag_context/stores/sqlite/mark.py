@@ -98,6 +98,7 @@ def _write(path: Path, text: str) -> None:
         Path(name).unlink(missing_ok=True)
         raise
     if os.name == "posix":  # elsewhere a directory cannot be opened
+        # The new name is on disk only once the directory is.
         directory = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(directory)

@@ -66,6 +66,7 @@ class Watcher:
     def _serve(self) -> None:
         pause_s = INTERVAL_S
         while not self._closing:
+            # Before the round, so that a request during it starts another one without a pause.
             self._wake.clear()
             error = self._try_round()
             if error is not None and not self._failed:

@@ -122,6 +122,8 @@ class Writer:
     def _take(self) -> tuple[list[_Request], bool]:
         """The queued requests, and whether they are the last."""
         batch: list[_Request] = []
+        # Waits for the first request only. What came during the previous commit forms the next batch, so a batch grows
+        # with the load, and a single write does not wait for others.
         request = self._requests.get()
         while request is not None:
             if not request.future.cancelled():
@@ -138,20 +140,24 @@ class Writer:
             self._begin(connection)
             for request in batch:
                 self._attempt(connection, request)
+            # Before the commit: after it another process may already have written, and its version is not this one.
             version, *size = connection.execute(STATE).fetchone()
             connection.execute("COMMIT")
         except Exception as error:  # noqa: BLE001  (a thread's edge: the error belongs to the callers)
             self._recover(error)
+            # One large request may have filled the disk for all: alone, the others may still succeed.
             if len(batch) > 1 and not _hopeless(error):
                 for request in batch:
                     self._commit([request])
                 return
             ours = translated(error, self._file.path) if is_fault(error) else error
+            # A timeout means that another process holds the lock, which says nothing about the disk or the permissions.
             if isinstance(ours, BackendUnavailableError) and not isinstance(ours, BackendTimeoutError):
                 self.refused = ours
             for request in batch:
                 request.error = ours
             return
+        # Before the callers get their results: a search after its own write must not find a cached answer of before.
         self._publish(version, IndexSize(*size))
 
     def _attempt(self, connection: sqlite3.Connection, request: _Request) -> None:
@@ -171,10 +177,13 @@ class Writer:
         deadline = time.monotonic() + self._lock_timeout_s
         while True:
             try:
+                # Takes the write lock now. A deferred transaction that has read cannot get it once another process has
+                # written, and SQLite would report that as busy without waiting.
                 connection.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
                 if not is_busy(error):
                     raise
+                # No pause before the next attempt: SQLite itself waited for WRITER_SLICE_S.
                 if self._closing or time.monotonic() >= deadline:
                     raise BackendTimeoutError(
                         COMPONENT,
@@ -200,6 +209,7 @@ class Writer:
         if connection.in_transaction:
             with suppress(sqlite3.Error):
                 connection.rollback()
+        # A transaction that cannot be rolled back would swallow the next batch; closing the connection ends it.
         if breaks_connection(error) or connection.in_transaction:
             self._disconnect()
 

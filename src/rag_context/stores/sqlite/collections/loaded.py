@@ -78,6 +78,7 @@ class LoadedCollection:
             the result; None if another thread has brought it beyond this snapshot: repeat it in a newer one.
         """
         with self._changing:
+            # A change that a newer snapshot began cannot be completed from an older one.
             if self._version < version and self._begun <= version:
                 self._follow(version, connection)
             columns = self._provided(paths, connection) if self._version == version else {}
@@ -170,6 +171,7 @@ class LoadedCollection:
         missing = [path for path in dict.fromkeys(paths) if path not in self._columns]
         if missing:
             self._columns.update(zip(missing, self._built(missing, connection), strict=True))
+        # Taken out and put back at the end: the order of the dictionary is that of the last use.
         asked = {path: self._columns.pop(path) for path in dict.fromkeys(paths)}
         self._columns.update(asked)
         for path in list(self._columns)[: max(len(self._columns) - MOST_COLUMNS, 0)]:

@@ -93,10 +93,12 @@ class SourceCodes(Codes[str]):
     def starting_with(self, prefix: str) -> NDArray[np.int32]:
         """The numbers of the sources that start with `prefix`."""
         start = bisect_left(self._sorted, prefix)
+        # Sorted, the sources with this prefix are one run: the key is False within it and True behind it.
         end = bisect_left(self._sorted, True, lo=start, key=lambda source: not source.startswith(prefix))
         return np.array(self._order[start:end], dtype=np.int32)
 
     def _came(self, value: str, code: int) -> None:
+        # Inserting moves the pointers behind it, which is far cheaper than sorting the strings again.
         place = bisect_left(self._sorted, value)
         self._sorted.insert(place, value)
         self._order.insert(place, code)
@@ -156,6 +158,7 @@ class DocumentColumns:
         for document in documents:
             row = self._rows.get(document.key)
             if row is None:
+                # Rows are never removed one by one: chunks refer to documents by row.
                 row = self._rows[document.key] = len(self._ids)
                 self._ids.append(document.id)
             else:
@@ -234,6 +237,7 @@ class DocumentColumns:
             number = codes.known(value)
             if number is None:
                 return np.zeros(size, dtype=np.bool_)
+            # With one value in the whole column, such as the only tenant, all rows match: no pass is needed.
             if len(codes) > 1:
                 masks.append(self._numbers[field, :size] == number)
         if where.source_prefix:
@@ -278,6 +282,8 @@ class DocumentColumns:
         return [(codes, field, value) for codes, field, value in equal if value is not None]  # type: ignore[misc]
 
     def _among(self, field: int, known: int, numbers: NDArray[np.int32]) -> Mask:
+        # A table of all numbers and one gather: the cost does not depend on how many of them are allowed, such as the
+        # thousands of sources below a prefix.
         allowed = np.zeros(known, dtype=np.bool_)
         allowed[numbers] = True
         mask: Mask = allowed[self._numbers[field, : len(self._ids)]]
@@ -287,6 +293,7 @@ class DocumentColumns:
         capacity = self._numbers.shape[1]
         if rows <= capacity:
             return
+        # At least doubled, so that copying stays linear over all appends.
         more = max(capacity, rows - capacity)
         self._numbers = np.pad(self._numbers, ((0, 0), (0, more)))
         self._timestamps, self._keys = np.pad(self._timestamps, (0, more)), np.pad(self._keys, (0, more))
@@ -322,6 +329,7 @@ def turns_around(
     members = documents.in_conversations(np.unique(asked).tolist())[document_of] & live[: len(document_of)]
     chunks = np.flatnonzero(members)
     owners = document_of[chunks]
+    # By conversation, then turn, then position: a conversation is one run, and so is each of its turns.
     order = np.lexsort((positions[chunks], keys[owners], conversations[owners]))
     chunks, owners = chunks[order], owners[order]
     starts = np.searchsorted(conversations[owners], asked, "left")
@@ -330,6 +338,7 @@ def turns_around(
     for number, row in enumerate(rows.tolist()):
         start, end = int(starts[number]), int(ends[number])
         key, turns = keys[document_of[row]], keys[owners[start:end]]
+        # The whole turn of the row is passed over, not the row alone: its own chunks are no neighbours here.
         first, last = np.searchsorted(turns, key, "left"), np.searchsorted(turns, key, "right")
         if first > 0:
             before[number] = chunks[start + first - 1]

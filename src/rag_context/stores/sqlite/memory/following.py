@@ -25,6 +25,7 @@ from rag_context.stores.sqlite.memory.index import Change, MemoryIndex
 from rag_context.stores.sqlite.memory.vectors import StoredVector
 from rag_context.stores.sqlite.passages import lenient
 
+# CROSS JOIN makes SQLite read the left table first. Its planner has no statistics here, and might choose otherwise.
 _DOCUMENTS = """
 SELECT d.key, d.id, t.project, t.branch, t.path_hash, d.content_type, d.session_id, d.source, d.category, d.game,
        d.tags, d.thread, d.timestamp
@@ -185,6 +186,7 @@ class Memory:
         followed = self._followed
         if followed is None:
             return None
+        # Without `_changing`: most searches find nothing new, and need not wait for one that applies changes.
         stored: int = connection.execute("SELECT version FROM totals").fetchone()[0]
         is_old = followed.at.version < stored or followed.is_behind
         if is_old or followed.generation != self._database.file.generation:
@@ -209,6 +211,7 @@ class Memory:
         return (
             followed.generation == self._database.file.generation
             and epoch <= followed.at.chunks_epoch
+            # The list of deletions is shortened: who has missed some of them cannot know which rows to drop.
             and forgotten <= followed.at.last_deletion
         )
 
@@ -241,12 +244,14 @@ class Memory:
             return self._followed is followed and followed.at.vectors_epoch == then.vectors_epoch
 
         for batch in _batches(connection.execute(_VECTORS, (0,))):
+            # One batch at a time under the lock, so that searches of new chunks go on between two batches.
             with self._changing:
                 if not is_current():
                     return  # the next round reads those that took their place
                 followed.index.apply(Change(vectors=[StoredVector(*row) for row in batch]))
         with self._changing:
             if is_current():
+                # Vectors up to `then` are in memory, chunks may be further: the next search reads what came between.
                 followed.at = followed.at._replace(last_vector=then.last_vector, last_deletion=then.last_deletion)
                 followed.is_reading, followed.is_behind = False, True
 
@@ -290,11 +295,14 @@ def _catch_up(followed: _Followed, connection: sqlite3.Connection) -> None:
         chunks=[StoredChunk(*row) for row in connection.execute(_CHUNKS, (was.last_chunk,))],
         vectors=[StoredVector(*row) for row in vectors],
     )
+    # The vectors were swapped for those of another model. `_read_vectors` reads the new ones. Searches that need
+    # vectors wait for them, so that no query of the new model meets a vector of the old one.
     if are_replaced:
         followed.index.drop_vectors()
     followed.index.apply(change)
     followed.is_reading = is_reading
     followed.is_behind = followed.is_behind and at.version < was.version
+    # Last, because searches read it without the lock: it must not run ahead of the index.
     followed.at = _later(was, at)
 
 
@@ -303,6 +311,7 @@ def _later(one: _Position, other: _Position) -> _Position:
     newer = max(one, other, key=lambda position: position.version)
     return newer._replace(
         last_chunk=max(one.last_chunk, other.last_chunk),
+        # Not the greater: after a swap the numbers start again, and applying a vector twice does no harm.
         last_vector=other.last_vector,
         last_deletion=max(one.last_deletion, other.last_deletion),
     )

@@ -129,6 +129,7 @@ class MemoryIndex:
             self._changes = next(_STATES)
             self._statistics = None
             try:
+                # Deletions first: a document written again may have chunks of the same ids, which then get new rows.
                 self._remove(self._known(change.deleted))
                 self._clear_vectors(self._known(change.without_vector))
                 self._documents.put(change.documents)
@@ -338,6 +339,7 @@ class MemoryIndex:
         self._misfits.difference_update(self._rows.keys[rows].tolist())
         self._embedded -= int(self._rows.embedded[rows].sum())
         self._rows.embedded[rows] = False
+        # With the last vector goes the dimension: the next ones may be another model's.
         if not self._embedded:
             self._vectors, self._dimension = Vectors(), None
 

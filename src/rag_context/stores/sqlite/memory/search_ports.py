@@ -160,6 +160,7 @@ class SqliteTexts:
             known = self._scored.get(query)
         if known is not None and known.changes == index.changes:
             return known
+        # Outside the lock: at worst two searches score one query at once, and no other query waits for it.
         scores = index.keyword_scores(QueryTerms.of(query))
         with self._lock:
             self._scored[query] = scores

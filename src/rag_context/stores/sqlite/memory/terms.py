@@ -117,6 +117,7 @@ class Postings:
         if self._tail_size >= TAIL:
             self._pieces.append(self._whole_tail().sorted())
             self._tail, self._tail_size = [], 0
+            # Merged only now: merging at each piece would copy all postings again and again.
             while len(self._pieces) > MOST_PIECES:
                 self._merge_smallest()
 
@@ -133,6 +134,7 @@ class Postings:
             found = piece.of(key)
             if found is not None:
                 yield found
+        # Not sorted: that would be repeated after each write, and looking through it once is cheap.
         if self._tail_size:
             tail = self._whole_tail()
             places = np.flatnonzero(tail.terms == np.uint64(key))
@@ -255,6 +257,7 @@ def score(query: QueryTerms, postings: Postings, statistics: Statistics, changes
     size = len(statistics.norm)
     scores, shares, total = np.zeros(size), np.zeros(size), 0.0
     k1, norm = statistics.k1, statistics.norm
+    # In the order of the query, as `text.bm25` adds: floating-point sums depend on the order in their last bit.
     for term, times in query.terms.items():
         found = list(postings.of(term))
         if statistics.live is not None:
@@ -263,8 +266,10 @@ def score(query: QueryTerms, postings: Postings, statistics: Statistics, changes
         idf = inverse_document_frequency(statistics.chunks, frequency)
         total += idf
         for rows, counts in found:
+            # No row occurs twice among the rows of one part, so adding by index loses nothing.
             scores[rows] += saturated(counts.astype(np.float64), k1[rows], norm[rows]) * (idf * times)
             shares[rows] += idf
     if total > 0.0:
+        # Rounding can carry the sum of all terms slightly above the total.
         np.minimum(shares / total, 1.0, out=shares)
     return KeywordScores(scores, shares, changes)
