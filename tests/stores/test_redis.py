@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Iterator
 from typing import assert_type
 
@@ -17,7 +18,7 @@ from rag_context.errors import (
     ConfigurationError,
 )
 from rag_context.ports.reading import Cache
-from rag_context.stores.redis import RedisCache, open_redis
+from rag_context.stores.redis import TIMEOUT_S, RedisCache, open_redis
 from tests.servers.faults import Drip, Fault, Garbage, HalfBody, HangAfter, HangBefore, Pass, Refuse, Reset, fault_proxy
 from tests.servers.process import ServerProcess
 from tests.servers.redis import redis_server
@@ -137,6 +138,13 @@ async def test_a_frozen_server_keeps_no_caller_beyond_its_deadline(url: str, ser
         finally:
             server.thaw()
         assert await cache.get("key") is None
+
+
+async def test_a_call_survives_a_process_that_could_not_run(cache: RedisCache) -> None:
+    call = asyncio.create_task(cache.get("key"))
+    await asyncio.sleep(0)
+    time.sleep(1.5 * TIMEOUT_S)  # noqa: ASYNC251  (nothing runs, as while the process is stopped)
+    assert await call is None
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """Redis as a cache that several processes share."""
 
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
@@ -16,12 +18,13 @@ from rag_context.errors import (
     BackendUnavailableError,
     ConfigurationError,
 )
+from rag_context.resilience.deadline import Deadline
 
 COMPONENT = "cache"
 
 CONNECTIONS = 32
 TIMEOUT_S = 0.5
-"""For one response, a connection, or a free place in the pool; callers with less time set their own deadline."""
+"""For one call, with a free place in the pool and a connection; callers with less time set their own deadline."""
 
 
 class RedisCache:
@@ -39,7 +42,7 @@ class RedisCache:
     async def get(self, key: str) -> bytes | None:
         """The value of a key; None if it has none or has expired."""
         with _mapped():
-            value: object = await self._client.get(f"{self._prefix}:{key}")
+            value: object = await _in_time(self._client.get(f"{self._prefix}:{key}"))
         if value is not None and not isinstance(value, bytes):
             raise BackendDataError(COMPONENT, "Redis returned an invalid value.")
         return value
@@ -47,12 +50,12 @@ class RedisCache:
     async def set(self, key: str, value: bytes, ttl_s: float) -> None:
         """Keep a value for `ttl_s` seconds, a millisecond at least."""
         with _mapped():
-            await self._client.set(f"{self._prefix}:{key}", value, px=max(round(ttl_s * 1000.0), 1))
+            await _in_time(self._client.set(f"{self._prefix}:{key}", value, px=max(round(ttl_s * 1000.0), 1)))
 
     async def ping(self) -> str:
         """Send a PING; returns one line for people."""
         with _mapped():
-            await self._client.ping()
+            await _in_time(self._client.ping())
         return f"Redis answers, keys begin with {self._prefix!r}"
 
 
@@ -71,9 +74,11 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisCache]:
         pool = BlockingConnectionPool.from_url(
             url,
             max_connections=CONNECTIONS,
-            timeout=TIMEOUT_S,
-            socket_timeout=TIMEOUT_S,
-            socket_connect_timeout=TIMEOUT_S,
+            # No time limits of the driver: they run on while this process cannot, such as during a collection of
+            # garbage of a second, and a healthy Redis would count as dead. `_in_time` has the limit.
+            timeout=None,
+            socket_timeout=None,
+            socket_connect_timeout=None,
             # Once more at once, because a connection that was kept may be dead; a timeout is not repeated.
             retry=Retry(NoBackoff(), 1, supported_errors=(ConnectionError,)),
             protocol=2,
@@ -86,6 +91,11 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisCache]:
         yield RedisCache(client, prefix)
     finally:
         await client.aclose()
+
+
+async def _in_time(work: Awaitable[Any]) -> Any:
+    """The result of a call. Raises: BackendTimeoutError."""
+    return await Deadline.after(TIMEOUT_S, time.monotonic).bound(COMPONENT, work)
 
 
 @contextmanager
