@@ -106,15 +106,6 @@ class Record:
                 yield f"a write refused with {write.status}, the document store {'away' if away else 'there'}"
         yield from self.losses
 
-    def degraded_for_no_reason(self) -> int:
-        """Searches below their best while every server was there, as seen from outside: late, and labelled so."""
-        calm = [
-            each
-            for each in self.searches
-            if not any(each.began < outage.back and each.ended > outage.killed for outage in self.outages)
-        ]
-        return sum(each.label != (1, None) for each in calm)
-
 
 class Client:
     """One client in a thread of its own, the only one that writes its documents."""

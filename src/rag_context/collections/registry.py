@@ -14,7 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from time import perf_counter
 from typing import Any, Generic, TypeAlias, TypeVar, get_args
 
-from pydantic import BaseModel, SecretBytes, SecretStr, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
 from rag_context.domain.documents import Status
@@ -25,8 +25,6 @@ from rag_context.errors import (
     RagContextError,
 )
 from rag_context.ports.provider import Capabilities, Provider, ProviderHealth
-from rag_context.settings import mask_url
-from rag_context.settings.keys import MASK
 from rag_context.settings.sections import Expected
 
 GROUP = "rag_context.providers"
@@ -261,11 +259,6 @@ async def probe(
     return ProviderHealth(Status.UNAVAILABLE, checked, (clock() - started) * 1000, error)
 
 
-def masked(configuration: BaseModel) -> dict[str, object]:
-    """A configuration with secrets, and passwords in addresses, masked."""
-    return {name: _masked(value) for name, value in configuration.model_dump().items()}
-
-
 def _registered(plugin: Plugin) -> Registered:
     """The registration of a plug-in; if it is broken, with the reason."""
     broken = Registered(plugin.name, plugin.name, reason=plugin.reason, distribution=plugin.distribution)
@@ -339,19 +332,3 @@ def _expected(annotation: Any, metadata: Sequence[object]) -> str | None:
 def _invalid(name: str, details: Sequence[FieldError]) -> InvalidInputError:
     problems = "; ".join(f"{detail.field} {detail.message}".strip() for detail in details)
     return InvalidInputError(f"The configuration of the provider {name!r} is invalid: {problems}.", details)
-
-
-def _masked(value: object) -> object:
-    match value:
-        case SecretStr() | SecretBytes():
-            return MASK
-        case Mapping():
-            return {str(key): _masked(each) for key, each in value.items()}
-        case list() | tuple():
-            return [_masked(each) for each in value]
-        case str():
-            return mask_url(value) if "://" in value else value
-        case bool() | int() | float() | None:
-            return value
-        case _:
-            return str(value)

@@ -170,8 +170,6 @@ def _one_line(text: str) -> str:
 
 
 HASH_BITS = 64
-NEAR_BITS = 3
-"""Largest distance in bits of two texts that count as near-duplicates."""
 
 
 def similarity_hash(terms: Sequence[str]) -> int:
@@ -184,11 +182,6 @@ def similarity_hash(terms: Sequence[str]) -> int:
     ones = weights @ np.unpackbits(digests, axis=1).astype(np.float32)
     bits = np.packbits(ones > weights.sum() / 2)
     return int.from_bytes(bits.tobytes(), "big", signed=True)
-
-
-def distance(left: int, right: int) -> int:
-    """Bits in which two hashes differ, 0..64."""
-    return ((left ^ right) & ((1 << HASH_BITS) - 1)).bit_count()
 
 
 @lru_cache(maxsize=32_768)
