@@ -5,6 +5,7 @@ import hmac
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from rag_context.api.operations import Access
 from rag_context.api.wire import Vocabulary
@@ -74,6 +75,8 @@ class ServerOptions:
     api_keys: tuple[ApiKey, ...] = ()
     vocabulary: Vocabulary = field(default_factory=Vocabulary)
     instance_id: str = ""
+    sessions_file: Path | None = None
+    """Where the workers of one server keep MCP sessions; None: this process alone has them, in memory."""
     body_bytes: int = 1024 * 1024
     index_body_bytes: int = 2 * 1024 * 1024
     collection_body_bytes: int = 64 * 1024 * 1024

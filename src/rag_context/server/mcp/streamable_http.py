@@ -1,14 +1,11 @@
 """Streamable HTTP at `/mcp`: each request is answered by itself, as JSON unless the caller requested progress.
 
 A session is an identifier, given with the answer to `initialize` and returned by the client in a header. It keeps
-nothing but its entry here, so that a server can have many.
+nothing but its entry in `sessions`, so that a server can have many.
 """
 
 import asyncio
 import json
-import secrets
-import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -34,6 +31,7 @@ from rag_context.server.mcp.protocol import (
     negotiable,
     parse_error,
 )
+from rag_context.server.mcp.sessions import Sessions, open_sessions
 from rag_context.server.options import ServerOptions
 from rag_context.server.requests import (
     ClientGoneError,
@@ -50,6 +48,7 @@ _PROGRESS = b'"progressToken"'
 _JSON = "application/json"
 _STREAM = "text/event-stream"
 _SESSION = "rag_context.mcp_session"
+HEADER = b"mcp-session-id"
 
 
 class Endpoint:
@@ -58,12 +57,15 @@ class Endpoint:
     Args:
         plain: Answers with one JSON document.
         streaming: Answers with a stream that carries progress before the answer.
+        sessions: Those that were opened.
     """
 
-    def __init__(self, plain: StreamableHTTPSessionManager, streaming: StreamableHTTPSessionManager) -> None:
+    def __init__(
+        self, plain: StreamableHTTPSessionManager, streaming: StreamableHTTPSessionManager, sessions: Sessions
+    ) -> None:
         self._plain = plain
         self._streaming = streaming
-        self._sessions = Sessions()
+        self._sessions = sessions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; the work ends when its client goes away."""
@@ -205,8 +207,9 @@ async def open_endpoint(memory: Memory, options: ServerOptions) -> AsyncIterator
     server = McpServer(opened, _request_context, Toolset.ALL).server()
     plain = _manager(server, options, json_response=True)
     streaming = _manager(server, options, json_response=False)
-    async with plain.run(), streaming.run():
-        yield Endpoint(plain, streaming)
+    with open_sessions(options.sessions_file) as sessions:
+        async with plain.run(), streaming.run():
+            yield Endpoint(plain, streaming, sessions)
 
 
 def _manager(server: Server[Any], options: ServerOptions, *, json_response: bool) -> StreamableHTTPSessionManager:
@@ -228,57 +231,6 @@ def _request_context(context: Context) -> RequestContext:
     structured = query_fields(request.scope).get("structured") == "true"
     session = request.scope["state"].get(_SESSION)
     return RequestContext(opened.request_id, access, caller_id(opened, session), structured)
-
-
-IDLE_S = 24 * 3600.0
-"""A session that was not used for so long is forgotten."""
-
-MAX_SESSIONS = 1000
-"""Sessions of one key that are remembered; of more, those that were not used for longest are forgotten."""
-
-HEADER = b"mcp-session-id"
-_ID_BYTES = 24
-
-
-class Sessions:
-    """The sessions that were opened, by the key that opened them: another key cannot use them."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._used_s: dict[str | None, OrderedDict[str, float]] = {}
-
-    def open(self, key: str | None) -> str:
-        """A new session of a key; None where no key is needed."""
-        own = self._used_s.setdefault(key, OrderedDict())
-        self._drop_idle(own)
-        if len(own) >= MAX_SESSIONS:
-            own.popitem(last=False)
-        session = secrets.token_urlsafe(_ID_BYTES)
-        own[session] = self._clock()
-        return session
-
-    def enter(self, session: str, key: str | None) -> bool:
-        """Whether there is such a session of this key; it counts as used, then."""
-        own = self._used_s.get(key)
-        if own is None:
-            return False
-        self._drop_idle(own)
-        if session not in own:
-            return False
-        own[session] = self._clock()
-        own.move_to_end(session)
-        return True
-
-    def end(self, session: str, key: str | None) -> bool:
-        """Forget a session; False where there is none."""
-        own = self._used_s.get(key)
-        return own is not None and own.pop(session, None) is not None
-
-    def _drop_idle(self, own: OrderedDict[str, float]) -> None:
-        oldest_s = self._clock() - IDLE_S
-        # In the order of their last use, since `enter` moves a session to the end.
-        while own and next(iter(own.values())) < oldest_s:
-            own.popitem(last=False)
 
 
 def opens_session(body: bytes) -> bool:
