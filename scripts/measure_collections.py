@@ -33,8 +33,11 @@ OLDEST = 2
 
 def serve(way: str, data_dir: Path, out: Path) -> None:
     """Be the server, and write down every full collection at the end."""
-    from rag_context.cli import command_line, main  # noqa: PLC0415  (in the process that serves)
-    from rag_context.cli import serve as command  # noqa: PLC0415
+    from rag_context.cli import (  # noqa: PLC0415  (in the process that serves)
+        command_line,
+        main,
+        serving,
+    )
 
     seen: list[tuple[float, float]] = []
     began = 0.0
@@ -51,7 +54,7 @@ def serve(way: str, data_dir: Path, out: Path) -> None:
         if way == "pauses":
             gc.callbacks.append(command_line.FreezeSurvivors())
 
-    serve_until_stopped = command._serve  # noqa: SLF001
+    serve_until_stopped = serving.serve_here
 
     async def frozen(*arguments: Any) -> None:
         gc.collect()
@@ -60,7 +63,7 @@ def serve(way: str, data_dir: Path, out: Path) -> None:
 
     command_line.tune_interpreter = keep_short
     if way == "frozen":
-        command._serve = frozen  # type: ignore[assignment]  # noqa: SLF001
+        serving.serve_here = frozen  # type: ignore[assignment]
     gc.callbacks.append(hear)
     sys.argv = ["rag-context", "serve", "--port", "0", "--data-dir", str(data_dir)]
     try:

@@ -25,12 +25,18 @@ LEVELS = {
 }
 
 
-class _RequestId(logging.Filter):
-    """Adds the id of the request in progress to every record."""
+class _Origin(logging.Filter):
+    """Adds the id of the request in progress to every record, and the worker where a server has several."""
+
+    def __init__(self, worker: int | None) -> None:
+        super().__init__()
+        self._worker = worker
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not hasattr(record, "request_id"):
             record.request_id = REQUEST_ID.get()
+        if self._worker is not None:
+            record.worker = self._worker
         return True
 
 
@@ -45,7 +51,9 @@ class _ConsoleFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         request_id = getattr(record, "request_id", None)
-        record.suffix = f" [{request_id}]" if request_id else ""
+        worker = getattr(record, "worker", None)
+        origin = [each for each in (worker and f"worker {worker}", request_id) if each]
+        record.suffix = f" [{', '.join(origin)}]" if origin else ""
         return super().format(record)
 
 
@@ -77,7 +85,10 @@ def _timestamp(record: logging.LogRecord) -> str:
 
 
 def configure_logging(
-    level: str = "info", style: Literal["console", "json"] = "console", stream: TextIO | None = None
+    level: str = "info",
+    style: Literal["console", "json"] = "console",
+    stream: TextIO | None = None,
+    worker: int | None = None,
 ) -> None:
     """Send the package's records, and warnings of everything else, to `stream` (default: stderr).
 
@@ -85,11 +96,12 @@ def configure_logging(
         level: One of `LEVELS`; `warn` is `warning`.
         style: Lines for people, or JSON lines for log collectors.
         stream: Where records go; a server that uses stdout for MCP must not log there.
+        worker: Number of this process among the workers of a server; None: it is alone.
     """
     # No format uses them, and computing them costs time for every record.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
-    handler.addFilter(_RequestId())
+    handler.addFilter(_Origin(worker))
     handler.setFormatter(_JsonLines() if style == "json" else _ConsoleFormatter())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("rag_context").setLevel(LEVELS[level.lower()])

@@ -1,14 +1,13 @@
 """`serve` and `embed-server`: the index over HTTP, and the bundled model over HTTP, until they are stopped."""
 
-import asyncio
-import logging
 import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 from uuid import uuid4
 
@@ -17,35 +16,20 @@ from rich.text import Text
 
 from rag_context._version import __version__
 from rag_context.api.discovery import Announcement, is_every_address, server_url
-from rag_context.api.index import FileReceipt
 from rag_context.api.operations import Access
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.command_line import ExitCode
 from rag_context.cli.console import Screen
-from rag_context.cli.index_files import open_sync
-from rag_context.cli.local_connection import InProcess
 from rag_context.cli.shared_options import Chosen, Config, DataDir, load, load_available
-from rag_context.cli.watch import watched
-from rag_context.errors import RagContextError
-from rag_context.files.file_reading import Labels
-from rag_context.files.folder_sync import FolderSync, Gone
-from rag_context.files.watching import Follower
+from rag_context.errors import ConfigurationError
 from rag_context.logs import configure_logging
-from rag_context.server.app import create_app
-from rag_context.server.embedding_routes import EmbeddingApp
 from rag_context.server.options import ApiKey, ServerOptions, hash_key
 from rag_context.server.running import announced, bind, bound_address
 from rag_context.server.running import run as run_loop
-from rag_context.server.running import serve as serve_app
-from rag_context.service.service import Service
+from rag_context.server.workers.supervisor import Place, WorkerFailedError, supervising
 from rag_context.settings import EmbedderSettings, LogSettings, Settings
-from rag_context.wiring import OnMismatch, open_service
-from rag_context.wiring.index_embedder import open_embedder
 
-logger = logging.getLogger(__name__)
-
-FLUSH_S = 5.0
-"""How long changed files may take to be indexed once the server has to stop."""
+# What opens the index is imported by the processes that do: the supervisor of several workers stays small.
 
 OWN_KEY = "api_key"
 """Name, in logs, of the key of `server.api_key`."""
@@ -54,6 +38,9 @@ OWN_KEY = "api_key"
 def serve(
     host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on (server.host).")] = None,
     port: Annotated[int | None, typer.Option(metavar="PORT", help="Port; 0 selects a free one (server.port).")] = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", help="Processes that answer behind the one port (server.workers).")
+    ] = None,
     log_level: Annotated[
         str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error (log.level).")
     ] = None,
@@ -68,7 +55,13 @@ def serve(
     config: Config = None,
 ) -> None:
     """Serve HTTP until SIGTERM or Ctrl-C."""
-    flags = {"server.host": host, "server.port": port, "log.level": log_level, "data_dir": data_dir}
+    flags = {
+        "server.host": host,
+        "server.port": port,
+        "server.workers": workers,
+        "log.level": log_level,
+        "data_dir": data_dir,
+    }
     raise typer.Exit(run(Chosen(config, flags), reindex=reindex, watch=watch or ()))
 
 
@@ -76,97 +69,102 @@ def run(chosen: Chosen, *, reindex: bool, watch: Sequence[Path] = ()) -> ExitCod
     """Serve until SIGTERM or Ctrl-C."""
     screen = Screen()
     settings = load_available(chosen).settings
-    roots = watched(watch)
+    roots = _checked(watch) if watch else []
     start_logging(settings.log)
     options = server_options(settings)
     with closing(bind(options)) as listener:
         options = replace(options, port=listener.getsockname()[1])
-        on_mismatch = OnMismatch.REINDEX if reindex else OnMismatch.REJECT
-        run_loop(_serve(settings, options, listener, on_mismatch, roots, screen))
+        start = Start(settings, options, tuple(roots), is_reindexing=reindex)
+        if settings.server.workers > 1:
+            return run_loop(_supervise(start, listener, screen))
+        from rag_context.cli.serving import serve_here  # noqa: PLC0415
+
+        run_loop(serve_here(start, listener, _announced(start, listener, screen)))
     return ExitCode.OK
 
 
-async def _serve(
-    settings: Settings,
-    options: ServerOptions,
-    listener: socket.socket,
-    on_mismatch: OnMismatch,
-    roots: Sequence[Path],
-    screen: Screen,
-) -> None:
+def _checked(paths: Sequence[Path]) -> list[Path]:
+    from rag_context.cli.watch import watched  # noqa: PLC0415
+
+    return watched(paths)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a process of a server starts with.
+
+    Attributes:
+        roots: files and folders to index and follow.
+        is_reindexing: whether an index of another model is embedded again.
+        place: which of several workers it is; None: it is alone.
+    """
+
+    settings: Settings
+    options: ServerOptions
+    roots: tuple[Path, ...]
+    is_reindexing: bool
+    place: Place | None = None
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process does what only one process of a server may do."""
+        return self.place is None or self.place.number == 1
+
+
+async def _supervise(start: Start, listener: socket.socket, screen: Screen) -> ExitCode:
+    """Serve in processes of their own, which this one supervises."""
+    check_workers(start.settings)
+    count = start.settings.server.workers
+    with TemporaryDirectory(prefix="rag-context-") as name:  # for this user only
+        folder = Path(name)
+        options = replace(start.options, sessions_file=folder / "sessions.db")
+        places = [Place(number, count, folder) for number in range(1, count + 1)]
+        starts = [replace(start, options=options, place=place) for place in places]
+        try:
+            async with (
+                supervising(listener, "rag_context.cli.worker", starts) as supervisor,
+                _announced(start, listener, screen),
+            ):
+                await supervisor.stopped()
+        except WorkerFailedError as error:
+            for line in str(error).splitlines():
+                screen.error(line)
+            return ExitCode(error.status)
+    return ExitCode.OK
+
+
+def check_workers(settings: Settings) -> None:
+    """Reject what several processes cannot share.
+
+    Raises:
+        ConfigurationError: With a sentence that says what to do.
+    """
+    if os.name != "posix":
+        raise ConfigurationError("Several workers need a Unix system: set server.workers to 1")
+    in_folders = [settings.stores.chroma_dir] if settings.stores.vectors == "chroma" else []
+    if any([*in_folders, *(each.configuration.get("folder") for each in settings.connections.values())]):
+        raise ConfigurationError(
+            "A Chroma in a folder belongs to one process: set server.workers to 1, or use Chroma's server"
+        )
+
+
+@asynccontextmanager
+async def _announced(start: Start, listener: socket.socket, screen: Screen) -> AsyncIterator[None]:
+    """Have the server found by commands, and by who reads the terminal, for the time of the block."""
+    settings, options = start.settings, start.options
     url = server_url(options.host, options.port)
     host, port = listener.getsockname()[:2]
     bound = bound_address(host, port)
     place = f"{url} (every address of this machine, {bound})" if is_every_address(host) else url
-    async with open_service(settings, on_mismatch) as service:
-        if on_mismatch is OnMismatch.REINDEX and service.collections is not None:
-            service.collections.maintenance.begin_reindexing()
-        app = create_app(service, options)
-        async with announced(settings.data_dir, Announcement(os.getpid(), url, options.instance_id, bound)):
-            screen.note(
-                Text.assemble(
-                    (f"rag-context {__version__}", "bold"),
-                    f" at {place}, index in {settings.data_dir}. Ctrl-C stops it.",
-                )
+    workers = f"{settings.server.workers} workers, " if settings.server.workers > 1 else ""
+    async with announced(settings.data_dir, Announcement(os.getpid(), url, options.instance_id, bound)):
+        screen.note(
+            Text.assemble(
+                (f"rag-context {__version__}", "bold"),
+                f" at {place}, {workers}index in {settings.data_dir}. Ctrl-C stops it.",
             )
-            async with _following(roots, service, settings), _keeping_projects(service):
-                await serve_app(app, [listener], options)
-
-
-@asynccontextmanager
-async def _following(roots: Sequence[Path], service: Service, settings: Settings) -> AsyncIterator[None]:
-    """Index files and follow their changes for the time of the block; what has changed until its end is indexed."""
-    if not roots:
+        )
         yield
-        return
-
-    @asynccontextmanager
-    async def reached() -> AsyncIterator[FolderSync]:
-        connection = InProcess(service, settings.data_dir, settings.indexing.concurrency)
-        with open_sync(connection, settings, Labels(), Gone.REMOVE, _log_change) as sync:
-            yield sync
-
-    def ready() -> None:
-        logger.info("watching %s", ", ".join(map(str, roots)))
-
-    def trouble(error: RagContextError, wait_s: float) -> None:
-        logger.warning("changed files wait %.0f s: %s", wait_s, error)
-
-    stop = asyncio.Event()
-    following = asyncio.create_task(Follower(roots, reached, ready, trouble).run(stop), name="watch")
-    following.add_done_callback(_log_end)
-    try:
-        yield
-    finally:
-        stop.set()
-        await asyncio.wait({following}, timeout=FLUSH_S)
-        following.cancel()
-        await asyncio.wait({following})
-
-
-@asynccontextmanager
-async def _keeping_projects(service: Service) -> AsyncIterator[None]:
-    """Follow projects again that were followed before, and end old ones, for the time of the block."""
-    if service.projects is None:
-        yield
-        return
-    keeping = asyncio.create_task(service.projects.housekeeping.run(), name="projects")
-    keeping.add_done_callback(_log_end)
-    try:
-        yield
-    finally:
-        keeping.cancel()
-        await asyncio.wait({keeping})
-
-
-def _log_change(receipt: FileReceipt) -> None:
-    if receipt.status != "unchanged" and not receipt.is_skipped:
-        logger.info("%s %s%s", receipt.status, receipt.source, f": {receipt.reason}" if receipt.reason else "")
-
-
-def _log_end(following: "asyncio.Task[None]") -> None:
-    if not following.cancelled() and (error := following.exception()) is not None:
-        logger.error("%s ended: %s", following.get_name(), error, exc_info=error)
 
 
 def server_options(settings: Settings) -> ServerOptions:
@@ -190,12 +188,12 @@ def server_options(settings: Settings) -> ServerOptions:
     )
 
 
-def start_logging(log: LogSettings) -> None:
-    """Log as the settings say, for people where stderr is a terminal."""
+def start_logging(log: LogSettings, worker: int | None = None) -> None:
+    """Log as the settings say, for people where stderr is a terminal; with the number of a worker in each record."""
     style = log.format
     if style == "auto":
         style = "console" if sys.stderr.isatty() else "json"
-    configure_logging(log.level, style)
+    configure_logging(log.level, style, worker=worker)
 
 
 BODY_BYTES = 16 << 20
@@ -243,6 +241,10 @@ def run_embed_server(chosen: Chosen, *, port: int) -> ExitCode:
 
 
 async def _serve_embeddings(settings: Settings, options: ServerOptions, listener: socket.socket) -> None:
+    from rag_context.server.embedding_routes import EmbeddingApp  # noqa: PLC0415
+    from rag_context.server.running import serve as serve_app  # noqa: PLC0415
+    from rag_context.wiring.index_embedder import open_embedder  # noqa: PLC0415
+
     url = server_url(options.host, options.port)
     async with open_embedder(settings) as embedder:
         Screen().note(

@@ -55,13 +55,21 @@ _STRICT_STATUS = {"CIRCUIT_OPEN": 429, "SERVICE_UNAVAILABLE": 503}
 
 
 class App:
-    """The ASGI application. `tools` is its registry, which MCP shares."""
+    """The ASGI application. `tools` is its registry, which MCP shares; `router` is what stands behind the checks."""
 
-    def __init__(self, service: Service, options: ServerOptions, tools: Registry, router: ASGIApp) -> None:
+    def __init__(
+        self,
+        service: Service,
+        options: ServerOptions,
+        tools: Registry,
+        router: ASGIApp,
+        front: Callable[[ASGIApp], ASGIApp],
+    ) -> None:
         self.service = service
         self.options = options
         self.tools = tools
-        self._stack = guarded(router, options)
+        self.router = router
+        self._stack = guarded(front(router), options)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or the lifespan."""
@@ -75,6 +83,7 @@ def create_app(
     *,
     routes: Sequence[BaseRoute] = (),
     lifespan: Lifespan[Any] | None = None,
+    front: Callable[[ASGIApp], ASGIApp] = lambda router: router,
 ) -> App:
     """The application over an open service.
 
@@ -83,6 +92,7 @@ def create_app(
         options: Who may call, and the limits.
         routes: Further routes, tried after the built-in ones.
         lifespan: What to open and close with the server.
+        front: What stands between the checks of a request and the routes.
     """
     tools = build_tools(service, options.vocabulary)
     handlers = _Handlers(service, options, tools)
@@ -98,7 +108,7 @@ def create_app(
                     yield state
 
     every_route = [*handlers.routes(), *collection_routes(service.collections, options), Route("/mcp", mcp), *routes]
-    return App(service, options, tools, Router(every_route, redirect_slashes=False, lifespan=whole))
+    return App(service, options, tools, Router(every_route, redirect_slashes=False, lifespan=whole), front)
 
 
 class _Bulk:

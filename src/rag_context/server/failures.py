@@ -152,8 +152,16 @@ LINGER_S = 1.0
 class RequestIdMiddleware:
     """Attaches what is known of the request, runs the rest, and answers for whatever it raises."""
 
-    def __init__(self, app: ASGIApp, *, max_requests: int, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        max_requests: int,
+        clock: Callable[[], float] = time.perf_counter,
+        log: logging.Logger = access,
+    ) -> None:
         self._app = app
+        self._access = log
         self._max_requests = max_requests
         self._clock = clock
         self._running = 0
@@ -189,7 +197,7 @@ class RequestIdMiddleware:
             await _reject(reply, opened, receive, tagged)
         finally:
             self._running -= 1
-            if access.isEnabledFor(logging.INFO):
+            if self._access.isEnabledFor(logging.INFO):
                 _log(scope, status, (self._clock() - started) * 1000)
 
     def _admit(self, scope: Scope) -> None:

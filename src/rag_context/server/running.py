@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -87,11 +87,16 @@ class Server(uvicorn.Server):
 
 def build_server(app: ASGIApp, options: ServerOptions) -> Server:
     """The server, not yet running."""
-    config = uvicorn.Config(
+    return Server(server_config(app, options))
+
+
+def server_config(app: ASGIApp, options: ServerOptions, *, lifespan: Literal["on", "off"] = "on") -> Config:
+    """The configuration of uvicorn."""
+    return Config(
         app,
         http=protocol_with(options),
         ws="none",
-        lifespan="on",
+        lifespan=lifespan,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -102,7 +107,6 @@ def build_server(app: ASGIApp, options: ServerOptions) -> Server:
         timeout_keep_alive=options.keep_alive_s,
         timeout_graceful_shutdown=options.grace_s,
     )
-    return Server(config)
 
 
 async def serve(app: ASGIApp, sockets: Sequence[socket.socket], options: ServerOptions) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from enum import Enum
 from typing import TypeVar
 
 from rag_context.errors import BackendError, BackendStartingError, BackendUnavailableError
@@ -45,6 +46,14 @@ SWEEP_BESIDE = 1
 searches come first."""
 
 
+class Duties(Enum):
+    """Which of the background work a process does."""
+
+    ALL = "all"
+    OWN = "own"
+    """Only what concerns the process itself; another process of the same server looks after the index."""
+
+
 class BackgroundMaintenance:
     """Tasks that run beside the requests until they are cancelled.
 
@@ -57,6 +66,7 @@ class BackgroundMaintenance:
         reconciler: compares documents and vectors if two stores keep them; None: one store keeps both.
         rebuilding: continues a run that embeds all documents again; None: the store has no such runs.
         load: reads into memory what the first search needs; `bound` is set after it.
+        duties: whether this process also completes, compares and rebuilds what is in the index.
     """
 
     def __init__(
@@ -69,7 +79,9 @@ class BackgroundMaintenance:
         reconciler: Reconciler | None = None,
         rebuilding: Rebuilding | None = None,
         load: Callable[[], Awaitable[object]] | None = None,
+        duties: Duties = Duties.ALL,
     ) -> None:
+        self._duties = duties
         self._reconciler = reconciler
         self._rebuilding = rebuilding
         self._load = load
@@ -95,10 +107,11 @@ class BackgroundMaintenance:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._probe())
             group.create_task(self._bind())
-            group.create_task(self._sweep())
             group.create_task(self._finish())
-            group.create_task(self._reconcile())
-            group.create_task(self._rebuild())
+            if self._duties is Duties.ALL:
+                group.create_task(self._sweep())
+                group.create_task(self._reconcile())
+                group.create_task(self._rebuild())
 
     async def _probe(self) -> None:
         unavailable: set[str] = set()

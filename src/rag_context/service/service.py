@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -103,6 +104,8 @@ class Dependencies:
     projects: ProjectDependencies | None = None
     collections: CollectionService | None = None
     admissions: Admissions = field(default_factory=Admissions.unlimited)
+    look: Callable[[], Awaitable[None]] | None = None
+    """Brings the index's version up to date before a cached answer is given; None: it follows within a moment."""
 
 
 class Service:
@@ -344,6 +347,8 @@ class Service:
         version = documents.version
         stamp = documents.stamp if cache.is_shared else None
         answer = cache.get(query, version)
+        if answer is not None and not await self._is_current(version):
+            version, answer = documents.version, None
         if answer is None and cache.is_shared:
             answer = await cache.fetch(query, version, stamp)
         if answer is None:
@@ -351,6 +356,13 @@ class Service:
                 answer = await self._dependencies.chain.search(query)
             cache.put(query, version, answer, stamp)
         return answer
+
+    async def _is_current(self, version: int) -> bool:
+        """Whether the index still has this version. Searches read what is new; a cached answer does not."""
+        if self._dependencies.look is not None:
+            with suppress(BackendError):  # as without a look: the version that was known last
+                await self._dependencies.look()
+        return self._dependencies.backends.documents.version == version
 
     async def _index(
         self, request: IndexRequest, request_id: str, like: Sequence[str] = (), at_least_s: float = 0.0

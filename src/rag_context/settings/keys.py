@@ -24,6 +24,7 @@ ALIASES: Mapping[str, str] = {
     "REDIS_URL": "stores.redis_url",
     "LM_STUDIO_URL": "embedder.url",
     "MCP_SERVER_PORT": "server.port",
+    "RAG_WORKERS": "server.workers",
     "LOG_LEVEL": "log.level",
     "RAG_CACHE_SIZE": "search.cache_size",
     "RAG_CACHE_TTL": "search.cache_ttl_s",

@@ -108,6 +108,12 @@ class ServerSettings(Section):
 
     host: Name = Field(default="127.0.0.1", description="Address to bind; any but a loopback one needs an API key.")
     port: int = Field(default=3000, ge=0, le=65535, description="TCP port; 0 selects a free one.")
+    workers: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="Processes that answer behind the one port; each has its own copy of the index and of the model.",
+    )
     allowed_hosts: Names = Field(
         default=(), description="Additional host names that clients may use in the Host and Origin headers."
     )

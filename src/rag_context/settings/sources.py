@@ -26,6 +26,7 @@ FLAGS: Mapping[str, str] = {
     "data_dir": "--data-dir",
     "server.host": "--host",
     "server.port": "--port",
+    "server.workers": "--workers",
     "server.api_key": "--api-key",
     "embedder.workers": "--workers",
     "log.level": "--log-level",

@@ -26,7 +26,7 @@ from rag_context.resilience.shared_cache import SecondLevel
 from rag_context.search.cache import ResultCache
 from rag_context.search.chain import SearchChain
 from rag_context.search.retrievers import Backends
-from rag_context.service.background_maintenance import BackgroundMaintenance
+from rag_context.service.background_maintenance import BackgroundMaintenance, Duties
 from rag_context.service.health import HealthMonitor
 from rag_context.service.index_audit import Audit
 from rag_context.service.index_model import BoundEmbedder, OpenFormer, Rebuilding, same_vectors
@@ -42,7 +42,7 @@ from rag_context.wiring.collection_providers import open_all_connections, open_c
 from rag_context.wiring.index_embedder import OnMismatch, check_model, former_embedders, open_embedder
 from rag_context.wiring.stores import TITLES, Stores, open_cache, open_index_auditor, open_stores
 
-__all__ = ["OnMismatch", "open_all_connections", "open_audit", "open_export", "open_import", "open_service"]
+__all__ = ["Duties", "OnMismatch", "open_all_connections", "open_audit", "open_export", "open_import", "open_service"]
 
 logger = logging.getLogger(__name__)
 
@@ -56,14 +56,21 @@ DEFAULT_WINDOW = 254
 
 
 @asynccontextmanager
-async def open_service(settings: Settings, on_mismatch: OnMismatch = OnMismatch.REJECT) -> AsyncIterator[Service]:
+async def open_service(
+    settings: Settings, on_mismatch: OnMismatch = OnMismatch.REJECT, duties: Duties = Duties.ALL
+) -> AsyncIterator[Service]:
     """Open the service on the configured backends; its model loads in the background.
+
+    Args:
+        settings: the configuration.
+        on_mismatch: what to do with an index that another model embedded.
+        duties: OWN where another process of the same server looks after the index.
 
     Raises:
         ConfigurationError: the settings cannot work.
         IndexMismatchError: another model embedded the index, and `on_mismatch` is REJECT.
     """
-    async with _opened(settings, on_mismatch) as (_, service):
+    async with _opened(settings, on_mismatch, duties) as (_, service):
         yield service
 
 
@@ -106,7 +113,9 @@ async def open_audit(settings: Settings) -> AsyncIterator[Audit]:
 
 
 @asynccontextmanager
-async def _opened(settings: Settings, on_mismatch: OnMismatch) -> AsyncIterator[tuple[Stores, Service]]:
+async def _opened(
+    settings: Settings, on_mismatch: OnMismatch, duties: Duties = Duties.ALL
+) -> AsyncIterator[tuple[Stores, Service]]:
     check_available(settings)
     async with AsyncExitStack() as stack:
         stores = await stack.enter_async_context(open_stores(settings))
@@ -121,6 +130,7 @@ async def _opened(settings: Settings, on_mismatch: OnMismatch) -> AsyncIterator[
             shared,
             settings,
             former,
+            duties,
             begin_on_mismatch=on_mismatch is OnMismatch.REINDEX,
         )
         # Not the embedder that is bound to the documents' index: every collection records its own model.
@@ -153,6 +163,7 @@ def _dependencies(
     shared: SecondLevel | None,
     settings: Settings,
     open_former: OpenFormer,
+    duties: Duties,
     *,
     begin_on_mismatch: bool,
 ) -> Dependencies:
@@ -192,10 +203,12 @@ def _dependencies(
             stores.reconciler,
             rebuilding,
             load,
+            duties,
         ),
         health=HealthMonitor(monitored, writes=stores.writes),
         rebuilding=rebuilding,
         admissions=_admissions(settings),
+        look=stores.look if settings.server.workers > 1 else None,
     )
 
 
@@ -243,7 +256,7 @@ def _monitored(
 def _admissions(settings: Settings) -> Admissions:
     """The limits of what runs at once: as many searches as meet their deadline, and few enough writes beside them."""
     admission, deadline_s = settings.admission, settings.search.deadline_ms / 1000.0
-    cores = os.cpu_count() or 1
+    cores = max((os.cpu_count() or 1) // settings.server.workers, 1)
     searches = (
         FixedLimit(admission.searches)
         if admission.searches

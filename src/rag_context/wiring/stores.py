@@ -68,6 +68,8 @@ class Stores:
     candidates: CandidateSource | None = None
     """Answers a search in one call; None if several stores answer it."""
     keyword_candidates: CandidateSource | None = None
+    look: Callable[[], Awaitable[None]] | None = None
+    """Brings `documents.version` up to what other processes have written by now; None: it follows within a moment."""
 
 
 class DocumentsAndRegistry(DocumentStore, ModelRegistry, GenerationRegistry, Protocol):
@@ -200,6 +202,7 @@ def _one_store(store: "SqliteStore | PostgresStore", settings: Settings) -> Stor
         vectors_made_by=lambda: store.vectors.made_by,
         candidates=store.candidates if isinstance(store, SqliteStore) else None,
         keyword_candidates=store.keyword_candidates if isinstance(store, SqliteStore) else None,
+        look=store.documents.look if isinstance(store, SqliteStore) else None,
     )
 
 

@@ -126,6 +126,11 @@ class Database:
         if self._watcher is not None:
             await self._watcher.round()
 
+    async def look(self) -> None:
+        """Bring `version` up to what any process has committed by now. Raises: BackendError."""
+        version, *size = await self.read(lambda connection: connection.execute(STATE).fetchone())
+        self._publish(version, IndexSize(*size))
+
     async def close(self) -> None:
         """Commit the queued writes and close every connection."""
         await asyncio.to_thread(self._close)

@@ -69,6 +69,10 @@ class SqliteDocuments:
         """Identifies this state of this index in every process that uses it; None while unknown."""
         return self._database.stamp
 
+    async def look(self) -> None:
+        """Bring `version` up to what any process has committed by now."""
+        await self._database.look()
+
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
         """The passages that exist, by chunk id."""
         if not chunk_ids:

@@ -1,0 +1,112 @@
+"""What a process of `serve` does: opens the service, and follows files and projects while it answers."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+from rag_context.api.index import FileReceipt
+from rag_context.cli.index_files import open_sync
+from rag_context.cli.local_connection import InProcess
+from rag_context.cli.serve import Start
+from rag_context.errors import RagContextError
+from rag_context.files.file_reading import Labels
+from rag_context.files.folder_sync import FolderSync, Gone
+from rag_context.files.watching import Follower
+from rag_context.server.app import create_app
+from rag_context.server.running import serve
+from rag_context.service.service import Service
+from rag_context.settings import Settings
+from rag_context.wiring import Duties, OnMismatch, open_service
+
+logger = logging.getLogger(__name__)
+
+FLUSH_S = 5.0
+"""How long changed files may take to be indexed once the server has to stop."""
+
+
+async def serve_here(start: Start, listener: socket.socket, announced: AbstractAsyncContextManager[None]) -> None:
+    """Serve on a listening socket in this process alone; `announced` is entered once the index is open."""
+    async with opened(start) as service:
+        app = create_app(service, start.options)
+        async with announced, looking_after(service, start):
+            await serve(app, [listener], start.options)
+
+
+@asynccontextmanager
+async def opened(start: Start) -> AsyncIterator[Service]:
+    """The service of a process, which looks after the index unless another worker does."""
+    duties = Duties.ALL if start.is_first else Duties.OWN
+    on_mismatch = OnMismatch.REINDEX if start.is_reindexing else OnMismatch.REJECT
+    async with open_service(start.settings, on_mismatch, duties) as service:
+        if start.is_first and start.is_reindexing and service.collections is not None:
+            service.collections.maintenance.begin_reindexing()
+        yield service
+
+
+@asynccontextmanager
+async def looking_after(service: Service, start: Start) -> AsyncIterator[None]:
+    """Follow files and projects for the time of the block, unless another worker does."""
+    if not start.is_first:
+        yield
+        return
+    async with _following(start.roots, service, start.settings), _keeping_projects(service):
+        yield
+
+
+@asynccontextmanager
+async def _following(roots: Sequence[Path], service: Service, settings: Settings) -> AsyncIterator[None]:
+    """Index files and follow their changes for the time of the block; what has changed until its end is indexed."""
+    if not roots:
+        yield
+        return
+
+    @asynccontextmanager
+    async def reached() -> AsyncIterator[FolderSync]:
+        connection = InProcess(service, settings.data_dir, settings.indexing.concurrency)
+        with open_sync(connection, settings, Labels(), Gone.REMOVE, _log_change) as sync:
+            yield sync
+
+    def ready() -> None:
+        logger.info("watching %s", ", ".join(map(str, roots)))
+
+    def trouble(error: RagContextError, wait_s: float) -> None:
+        logger.warning("changed files wait %.0f s: %s", wait_s, error)
+
+    stop = asyncio.Event()
+    following = asyncio.create_task(Follower(roots, reached, ready, trouble).run(stop), name="watch")
+    following.add_done_callback(_log_end)
+    try:
+        yield
+    finally:
+        stop.set()
+        await asyncio.wait({following}, timeout=FLUSH_S)
+        following.cancel()
+        await asyncio.wait({following})
+
+
+@asynccontextmanager
+async def _keeping_projects(service: Service) -> AsyncIterator[None]:
+    """Follow projects again that were followed before, and end old ones, for the time of the block."""
+    if service.projects is None:
+        yield
+        return
+    keeping = asyncio.create_task(service.projects.housekeeping.run(), name="projects")
+    keeping.add_done_callback(_log_end)
+    try:
+        yield
+    finally:
+        keeping.cancel()
+        await asyncio.wait({keeping})
+
+
+def _log_change(receipt: FileReceipt) -> None:
+    if receipt.status != "unchanged" and not receipt.is_skipped:
+        logger.info("%s %s%s", receipt.status, receipt.source, f": {receipt.reason}" if receipt.reason else "")
+
+
+def _log_end(following: "asyncio.Task[None]") -> None:
+    if not following.cancelled() and (error := following.exception()) is not None:
+        logger.error("%s ended: %s", following.get_name(), error, exc_info=error)

@@ -1,0 +1,1 @@
+"""Several processes behind one port: a supervisor takes connections and passes each to the worker with the fewest."""

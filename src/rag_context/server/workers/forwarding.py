@@ -1,0 +1,213 @@
+"""Requests that one worker alone can answer: another one that receives them sends them on to the first.
+
+The first worker follows the files of projects, knows who has activated which, and does the work on the whole index. A
+request reaches it as it came, over a socket file in a folder of this user's; it was checked where it came in, and goes
+with the name of its caller.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import httptools
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rag_context.api.failure import ErrorCode
+from rag_context.api.operations import Access, Toolset
+from rag_context.api.operations.memory import REINDEX
+from rag_context.api.operations.routes import ROUTES
+from rag_context.api.operations.table import OPERATIONS
+from rag_context.server.options import ANYONE
+from rag_context.server.requests import ClientGoneError, RequestRejectedError, http_request, read_body
+
+FIRST = 1
+CALLER = b"x-rag-worker-caller"
+
+_READ_BYTES = 64 * 1024
+_HOP = frozenset({b"connection", b"keep-alive", b"te", b"trailer", b"upgrade", b"expect", b"x-request-id", CALLER})
+_OURS = frozenset({b"connection", b"date", b"server", b"transfer-encoding", b"x-request-id"})
+"""Headers of an answer that the receiving worker sets itself."""
+
+_ALONE = frozenset(
+    each.name
+    for each in OPERATIONS.values()
+    if each.toolset is Toolset.PROJECTS
+    or (each.toolset is Toolset.COLLECTIONS and each.access is Access.WRITE)
+    or each is REINDEX
+)
+"""Operations of the first worker: projects, and what must not run beside the reindexing of a collection."""
+
+
+class Forwarding:
+    """Sends requests of the first worker on to it, and passes the others to the routes.
+
+    Args:
+        routes: answers the others.
+        file: the socket file of the first worker.
+    """
+
+    def __init__(self, routes: ASGIApp, file: Path) -> None:
+        self._routes = routes
+        self._file = file
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or the lifespan."""
+        if scope["type"] != "http":
+            await self._routes(scope, receive, send)
+        elif _is_addressed_to_first(scope):
+            await exchange(self._file, scope, receive, send)
+        elif scope["path"] == "/mcp" or scope["path"].startswith("/tools/"):
+            await self._by_body(scope, receive, send)
+        else:
+            await self._routes(scope, receive, send)
+
+    async def _by_body(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = await read_body(receive) if scope["method"] == "POST" else b""
+        replayed = _replayed(body, receive) if scope["method"] == "POST" else receive
+        if needs_first(scope["path"], scope["query_string"], body):
+            await exchange(self._file, scope, replayed, send)
+        else:
+            await self._routes(scope, replayed, send)
+
+
+def _is_addressed_to_first(scope: Scope) -> bool:
+    """Whether the address alone says it. Lines of a stream may name projects, so the stream goes as a whole."""
+    path, method = scope["path"], scope["method"]
+    if path == "/bulk":
+        return True
+    return any(
+        route.method == method and route.operation.name in _ALONE and route.pattern.fullmatch(path) for route in ROUTES
+    )
+
+
+def needs_first(path: str, query: bytes, body: bytes) -> bool:
+    """Whether a call of a tool, over HTTP or MCP, is for the first worker: by its name, or because it names a project.
+
+    What cannot be read is not: any worker rejects it.
+    """
+    arguments: Any = dict(parse_qsl(query.decode("latin-1")))
+    with suppress(ValueError, RecursionError):
+        arguments = json.loads(body) if body else arguments
+    name: Any = path.removeprefix("/tools/")
+    if path == "/mcp":
+        match arguments:
+            case {"method": "tools/call", "params": {"name": name, **params}}:
+                arguments = params.get("arguments")
+            case _:
+                return False
+    names_project = isinstance(arguments, dict) and arguments.get("project") is not None
+    return isinstance(name, str) and name in OPERATIONS and (name in _ALONE or names_project)
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that gives a body that was read, then what comes after it."""
+    rest: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return rest.pop() if rest else await receive()
+
+    return replay
+
+
+async def exchange(file: Path, scope: Scope, receive: Receive, send: Send) -> None:
+    """Send a request to the worker behind a socket file, and its answer to the client, both as they come.
+
+    Raises:
+        RequestRejectedError: the worker is not there, or ended before it answered; or the body was rejected.
+        ClientGoneError: the client has gone.
+    """
+    try:
+        reader, writer = await asyncio.open_unix_connection(file)
+    except OSError:
+        raise _unavailable("is being started again") from None
+    sending = asyncio.create_task(_send_request(scope, receive, writer))
+    relaying = asyncio.create_task(_relay(reader, send, scope["method"] == "HEAD"))
+    try:
+        # The request ends by an exception only: of its body, or because the client goes away.
+        await asyncio.wait({sending, relaying}, return_when=asyncio.FIRST_COMPLETED)
+        (relaying if relaying.done() else sending).result()
+    finally:
+        for task in (sending, relaying):
+            task.cancel()
+        await asyncio.wait({sending, relaying})
+        writer.close()
+
+
+def _unavailable(what: str) -> RequestRejectedError:
+    message = f"The worker that does this {what}: try again"
+    return RequestRejectedError(503, ErrorCode.SERVICE_UNAVAILABLE, message, retry_after="1")
+
+
+async def _send_request(scope: Scope, receive: Receive, writer: asyncio.StreamWriter) -> None:
+    opened = http_request(scope)
+    query = b"?" + scope["query_string"] if scope["query_string"] else b""
+    headers = [(name, value) for name, value in scope["headers"] if name not in _HOP]
+    headers += [(b"connection", b"close"), (b"x-request-id", opened.request_id.encode())]
+    if opened.caller is not None:
+        named = None if opened.caller is ANYONE else [opened.caller.name, opened.caller.access]
+        headers.append((CALLER, json.dumps(named).encode()))
+    is_chunked = b"transfer-encoding" in opened.headers
+    try:
+        writer.write(b"%s %s%s HTTP/1.1\r\n" % (scope["method"].encode(), scope["raw_path"], query))
+        writer.write(b"".join(b"%s: %s\r\n" % header for header in headers) + b"\r\n")
+        while (message := await receive())["type"] == "http.request":
+            body = message.get("body", b"")
+            if body:
+                writer.write(b"%x\r\n%s\r\n" % (len(body), body) if is_chunked else body)
+            if is_chunked and not message.get("more_body", False):
+                writer.write(b"0\r\n\r\n")
+            await writer.drain()
+    except OSError:  # the other side has ended, or has answered already: what it sent says which
+        await asyncio.Event().wait()
+    raise ClientGoneError
+
+
+class _Answer:
+    """What the parser finds in an answer, as messages to send."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.is_begun = False
+        self.is_complete = False
+        self.status: Callable[[], int] = lambda: 0
+        self._headers: list[tuple[bytes, bytes]] = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() not in _OURS:
+            self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        self.is_begun = True
+        self.messages.append({"type": "http.response.start", "status": self.status(), "headers": self._headers})
+
+    def on_body(self, body: bytes) -> None:
+        self.messages.append({"type": "http.response.body", "body": body, "more_body": True})
+
+    def on_message_complete(self) -> None:
+        self.is_complete = True
+        self.messages.append({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _relay(reader: asyncio.StreamReader, send: Send, is_head: bool) -> None:
+    answer = _Answer()
+    parser = httptools.HttpResponseParser(answer)
+    answer.status = parser.get_status_code
+    while not answer.is_complete:
+        try:
+            received = await reader.read(_READ_BYTES)
+        except OSError:
+            received = b""
+        if not received:
+            if not answer.is_begun:
+                raise _unavailable("ended before it answered")
+            raise ConnectionAbortedError("a worker ended in the middle of an answer")
+        parser.feed_data(received)
+        if is_head and answer.is_begun and not answer.is_complete:  # a length, and no body
+            answer.on_message_complete()
+        messages, answer.messages = answer.messages, []
+        for message in messages:
+            await send(message)
