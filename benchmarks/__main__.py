@@ -24,6 +24,7 @@ from benchmarks import (
     searching,
     start_up,
     statistics,
+    workers,
 )
 from benchmarks.figures import Figure, as_json, as_markdown
 from benchmarks.page import RESULTS, known_figures, write_page
@@ -68,6 +69,10 @@ STAGES: dict[str, tuple[str, Callable[[Run], list[Figure]]]] = {
         "1 to 128 clients, and a pause",
         lambda run: load.measure(run.index, load.SECONDS / (5 if run.quick else 1)),
     ),
+    "workers": (
+        "two workers in turn with one",
+        lambda run: workers.measure(run.index, workers.SECONDS / (5 if run.quick else 1)),
+    ),
     "collections": (
         "a collection, beside Chroma's server",
         lambda run: collections.measure(run.scratch / "collections", run.of(collections.DOCUMENTS)),
@@ -102,7 +107,7 @@ STAGES: dict[str, tuple[str, Callable[[Run], list[Figure]]]] = {
 ON_REQUEST = ("million",)
 """Half an hour and 10 GB: only measured when it is named."""
 
-ON_THE_INDEX = ("start", "commands", "search", "mcp", "faults", "load")
+ON_THE_INDEX = ("start", "commands", "search", "mcp", "faults", "load", "workers")
 
 
 def main() -> int:
