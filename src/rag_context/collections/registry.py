@@ -25,7 +25,7 @@ from rag_context.errors import (
     RagContextError,
 )
 from rag_context.ports.provider import Capabilities, Provider, ProviderHealth
-from rag_context.settings.sections import Expected
+from rag_context.settings.values import Expected
 
 GROUP = "rag_context.providers"
 

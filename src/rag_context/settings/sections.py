@@ -3,68 +3,37 @@
 Lists are tuples, so that a loaded configuration cannot change under the parts that read it.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import platformdirs
 from pydantic import (
-    AfterValidator,
-    BaseModel,
     BeforeValidator,
     ByteSize,
     ConfigDict,
     Field,
-    SecretStr,
     StringConstraints,
-    ValidationInfo,
     field_validator,
 )
 from pydantic_core import PydanticCustomError
 
+from rag_context.settings.values import (
+    Bytes,
+    Expected,
+    HttpUrl,
+    KeyHash,
+    MongoUri,
+    Name,
+    Names,
+    PostgresUrl,
+    RedisUrl,
+    Secret,
+    Section,
+    UserPath,
+)
+
 APP_NAME = "rag-context"
 MIB = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """The valid values of a field, as the end of a sentence "... must be"."""
-
-    text: str
-
-
-Name = Annotated[
-    str,
-    StringConstraints(strip_whitespace=True, min_length=1, max_length=200),
-    Expected("a text of 1 to 200 characters"),
-]
-KeyHash = Annotated[
-    str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$"), Expected('"sha256:" and 64 hexadecimal digits')
-]
-HttpUrl = Annotated[
-    str,
-    StringConstraints(strip_whitespace=True, pattern=r"^https?://[^\s/?#]\S*$"),
-    Expected("an http:// or https:// address"),
-]
-MongoUri = Annotated[
-    str,
-    StringConstraints(strip_whitespace=True, pattern=r"^mongodb(\+srv)?://\S+$"),
-    Expected("a mongodb:// or mongodb+srv:// address"),
-]
-PostgresUrl = Annotated[
-    str,
-    StringConstraints(strip_whitespace=True, pattern=r"^postgres(ql)?://\S+$"),
-    Expected("a postgresql:// address"),
-]
-RedisUrl = Annotated[
-    str,
-    StringConstraints(strip_whitespace=True, pattern=r"^(rediss?|unix)://\S+$"),
-    Expected("a redis://, rediss:// or unix:// address"),
-]
-Secret = Annotated[SecretStr, Field(min_length=1), Expected("a text that is not empty")]
-UserPath = Annotated[Path, AfterValidator(Path.expanduser), Expected("a path")]
-Names = Annotated[tuple[Name, ...], Expected("a list of texts")]
-Bytes = Annotated[ByteSize, Expected("a size in bytes above 0, or one like 2MiB")]
 
 
 def default_data_dir() -> Path:
@@ -79,20 +48,6 @@ def _lower(value: object) -> object:
 def _level(value: object) -> object:
     level = _lower(value)
     return "warning" if level == "warn" else level
-
-
-class Section(BaseModel):
-    """Common rules: frozen, no unknown keys, and `true` is not the number 1."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=False)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_booleans(cls, value: object, info: ValidationInfo) -> object:
-        field = cls.model_fields.get(info.field_name or "")
-        if isinstance(value, bool) and (field is None or field.annotation is not bool):
-            raise PydanticCustomError("boolean", "is a boolean")
-        return value
 
 
 class ApiKey(Section):

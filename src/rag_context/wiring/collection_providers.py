@@ -24,7 +24,7 @@ from rag_context.resilience.dependency import Dependency
 from rag_context.service.collection_service import CollectionService
 from rag_context.service.provider_service import AllowedAddresses
 from rag_context.settings import ConnectionSettings, Settings
-from rag_context.settings.sections import Expected, HttpUrl, Secret, Section, UserPath
+from rag_context.settings.values import Expected, HttpUrl, Secret, Section, UserPath
 from rag_context.stores.sqlite import FILE_NAME
 from rag_context.stores.tokens import CAPABILITIES
 from rag_context.wiring.index_embedder import open_embedder

@@ -1,0 +1,73 @@
+"""What the value of a setting may be: its types, how an error names them, and the rules of every section."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ByteSize,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic_core import PydanticCustomError
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The valid values of a field, as the end of a sentence "... must be"."""
+
+    text: str
+
+
+Name = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, min_length=1, max_length=200),
+    Expected("a text of 1 to 200 characters"),
+]
+KeyHash = Annotated[
+    str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$"), Expected('"sha256:" and 64 hexadecimal digits')
+]
+HttpUrl = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, pattern=r"^https?://[^\s/?#]\S*$"),
+    Expected("an http:// or https:// address"),
+]
+MongoUri = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, pattern=r"^mongodb(\+srv)?://\S+$"),
+    Expected("a mongodb:// or mongodb+srv:// address"),
+]
+PostgresUrl = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, pattern=r"^postgres(ql)?://\S+$"),
+    Expected("a postgresql:// address"),
+]
+RedisUrl = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, pattern=r"^(rediss?|unix)://\S+$"),
+    Expected("a redis://, rediss:// or unix:// address"),
+]
+Secret = Annotated[SecretStr, Field(min_length=1), Expected("a text that is not empty")]
+UserPath = Annotated[Path, AfterValidator(Path.expanduser), Expected("a path")]
+Names = Annotated[tuple[Name, ...], Expected("a list of texts")]
+Bytes = Annotated[ByteSize, Expected("a size in bytes above 0, or one like 2MiB")]
+
+
+class Section(BaseModel):
+    """Common rules: frozen, no unknown keys, and `true` is not the number 1."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_booleans(cls, value: object, info: ValidationInfo) -> object:
+        field = cls.model_fields.get(info.field_name or "")
+        if isinstance(value, bool) and (field is None or field.annotation is not bool):
+            raise PydanticCustomError("boolean", "is a boolean")
+        return value
