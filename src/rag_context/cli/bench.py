@@ -129,6 +129,8 @@ async def _measure(settings: Settings, wanted: Wanted, screen: Screen) -> tuple[
     async with reached(settings, wanted.url, SETTLE_S) as server:
         await server.settle(SETTLE_S)
         health = await server.health()
+        if any(stage.pause_s for stage in wanted.stages) and any(each.name == "worker 1" for each in health.components):
+            raise InvalidInputError("--pause stops one process, and this server has several workers.")
         questions = given or await _titles(server)
         url, headers = server.api.url.rstrip("/"), dict(server.api.headers)
     load = Load(url, headers, questions, wanted.limit, wanted.think_s, wanted.is_repeated)
