@@ -14,7 +14,7 @@ from rich.text import Text
 
 from rag_context.api.discovery import read_announcement
 from rag_context.api.operations import memory
-from rag_context.cli.command_line import ExitCode
+from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Screen, safe
 from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load
 from rag_context.errors import InvalidInputError
@@ -107,7 +107,7 @@ def bench(
 def run(chosen: Chosen, wanted: Wanted) -> ExitCode:
     """Run every stage, print what was measured, and compare it with the limits."""
     screen, settings = Screen(), load(chosen).settings
-    url, measured = asyncio.run(_measure(settings, wanted, screen))
+    url, measured = run_to_end(_measure(settings, wanted, screen))
     missed = [miss for each in measured for miss in each.misses(wanted.limits)]
     if wanted.svg is not None:
         _write(wanted.svg, picture(measured, wanted.limits))

@@ -1,6 +1,5 @@
 """`collections add` and `collections copy`: documents of a file, streamed in batches, and of another provider."""
 
-import asyncio
 import json
 import re
 import sys
@@ -20,7 +19,7 @@ from rich.progress import (
 
 from rag_context.api.collection_documents import NOT_EMBEDDED
 from rag_context.api.wire import CONNECTION_PATTERN, name_problem
-from rag_context.cli.command_line import ExitCode, exit_code
+from rag_context.cli.command_line import ExitCode, exit_code, run_to_end
 from rag_context.cli.connecting import CollectionsClient, open_client
 from rag_context.cli.console import Screen, safe
 from rag_context.cli.shared_options import Chosen, load_available
@@ -88,7 +87,7 @@ def run_add(chosen: Chosen, what: Addition) -> ExitCode:
     screen = Screen()
     summary = _Summary(screen)
     try:
-        asyncio.run(_add(chosen, what, summary))
+        run_to_end(_add(chosen, what, summary))
     except BackendUnavailableError as error:
         screen.error(f"{error} What came in is safe: run the same command again, it goes on.")
         return exit_code(error)
@@ -245,7 +244,7 @@ def run_copy(chosen: Chosen, what: Copy) -> ExitCode:
     configure_logging("error")
     try:
         with _copying(screen) as show:
-            report = asyncio.run(_copy(settings, what, show))
+            report = run_to_end(_copy(settings, what, show))
     except ConflictError as error:
         screen.error(f"{str(error).rstrip('.')}: --overwrite makes it what the source is.")
         return exit_code(error)

@@ -2,7 +2,6 @@
 
 # ruff: noqa: PLC0415  (what takes long to load is imported by the command that needs it)
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from rich.text import Text
 
 from rag_context.api.operations import Operation
 from rag_context.api.operations import collections as operations
-from rag_context.cli.command_line import EPILOG
+from rag_context.cli.command_line import EPILOG, run_to_end
 from rag_context.cli.connecting import CollectionsClient, JsonObject, open_client
 from rag_context.cli.console import Screen, ask_first, counted, safe
 from rag_context.cli.operation_options import Fields, Name, exit_with, with_fields
@@ -86,7 +85,7 @@ def _run(given: _Given, work: _Work, show: _Print) -> None:
         async with open_client(loaded, given.fields.get("connection")) as client:
             return await work(client)
 
-    answer = asyncio.run(done())
+    answer = run_to_end(done())
     if given.as_json:
         screen.line(json.dumps(answer, ensure_ascii=False))
     else:

@@ -7,11 +7,11 @@ import gc
 import signal
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
+from contextlib import suppress
 from enum import IntEnum
 from importlib import import_module
-from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -28,6 +28,7 @@ from rag_context.errors import (
 if TYPE_CHECKING:
     from rag_context.cli.console import Screen
 
+T = TypeVar("T")
 
 _COMMANDS = {
     "serve": ("serve:serve", "Serve HTTP until SIGTERM or Ctrl-C."),
@@ -290,16 +291,28 @@ def main() -> None:
         if reconfigure is not None:
             # A file name or a passage that the terminal cannot show must not end a command with a traceback.
             reconfigure(errors="backslashreplace")
-    signal.signal(signal.SIGTERM, _end_as_ctrl_c_does)
     app()
 
 
-def _end_as_ctrl_c_does(_signal: int, frame: FrameType | None) -> None:
-    """Let a command end with what it has done so far; commands that serve set handlers of their own."""
-    handler = signal.getsignal(signal.SIGINT)  # asyncio's, which cancels its task; a job in the background ignores it
-    if not callable(handler):
-        raise KeyboardInterrupt
-    handler(signal.SIGINT, frame)
+def run_to_end(work: Coroutine[Any, Any, T]) -> T:
+    """What `asyncio.run` returns of the work of a command; SIGTERM ends it as Ctrl-C does.
+
+    Raises:
+        KeyboardInterrupt: it was ended. What it has done so far stays.
+    """
+    import asyncio  # noqa: PLC0415  (help is shown without it)
+
+    async def interruptible() -> T:
+        task = asyncio.current_task()
+        # Not through SIGINT, which a shell's job in the background ignores. Windows and other threads cannot do this.
+        with suppress(NotImplementedError, RuntimeError, ValueError):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: task and task.cancel())
+        return await work
+
+    try:
+        return asyncio.run(interruptible())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
 
 
 def _version(wanted: bool) -> None:

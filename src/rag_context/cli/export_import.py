@@ -23,7 +23,7 @@ from rich.progress import (
 from rich.text import Text
 
 from rag_context.api.export_lines import ExportHeader
-from rag_context.cli.command_line import ExitCode, exit_code
+from rag_context.cli.command_line import ExitCode, exit_code, run_to_end
 from rag_context.cli.console import Screen, counted, safe
 from rag_context.cli.local_connection import MODEL_WAIT_S
 from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load_available
@@ -119,7 +119,7 @@ def run_export(chosen: Chosen, what: ExportRun) -> ExitCode:
     settings = load_available(chosen).settings
     configure_logging("error")
     with _written(what.file) as file, _progress("Exporting", screen) as show:
-        out = asyncio.run(_export(settings, what, _writer(file, what.file), show))
+        out = run_to_end(_export(settings, what, _writer(file, what.file), show))
     if what.as_json:
         (screen.err.file if what.file == STREAM else screen.out.file).write(json.dumps(asdict(out)) + "\n")
     else:
@@ -137,7 +137,7 @@ def run_import(chosen: Chosen, what: ImportRun) -> ExitCode:
     configure_logging("error")
     try:
         with _opened(what.file) as source:
-            imported = asyncio.run(_import(settings, what, source, screen))
+            imported = run_to_end(_import(settings, what, source, screen))
     except BackendUnavailableError as error:
         screen.error(f"{error} What came in is safe: run the same command again, it goes on.")
         return exit_code(error)

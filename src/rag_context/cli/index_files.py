@@ -26,7 +26,7 @@ from rich.text import Text
 from rag_context._version import __version__
 from rag_context.api.index import BulkLine, BulkReceipt, FileReceipt
 from rag_context.api.wire import Vocabulary
-from rag_context.cli.command_line import ExitCode, exit_code
+from rag_context.cli.command_line import ExitCode, exit_code, run_to_end
 from rag_context.cli.connecting import Connection, open_connection
 from rag_context.cli.console import Screen
 from rag_context.cli.operation_options import with_options_of
@@ -160,7 +160,7 @@ def run(chosen: Chosen, what: IndexRun) -> ExitCode:
     labels = what.said.labels(loaded.settings)
     summary = Summary()
     try:
-        asyncio.run(_index(loaded, what, labels, summary, screen))
+        run_to_end(_index(loaded, what, labels, summary, screen))
     except BackendUnavailableError as error:
         screen.error(f"{error} {_resume(summary)}")
         return exit_code(error)

@@ -1,6 +1,5 @@
 """`check` and `reindex`: find and repair damage of the index, and embed all of it again."""
 
-import asyncio
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -10,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rag_context.api.maintenance import CheckResponse, FlawReport
-from rag_context.cli.command_line import ExitCode
+from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Screen, counted, safe
 from rag_context.cli.local_connection import MODEL_WAIT_S
 from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load_available
@@ -68,7 +67,7 @@ def _run_check(chosen: Chosen, what: Check) -> ExitCode:
     screen = Screen()
     settings = load_available(chosen).settings
     configure_logging("error")
-    checked = asyncio.run(_check(settings, what, screen))
+    checked = run_to_end(_check(settings, what, screen))
     if what.as_json:
         screen.line(checked.to_json().decode())
     else:
@@ -138,7 +137,7 @@ def _run_reindex(chosen: Chosen) -> ExitCode:
     loaded = load_available(chosen)
     configure_logging("error")
     try:
-        count, collections = asyncio.run(_reindex(loaded.settings, screen))
+        count, collections = run_to_end(_reindex(loaded.settings, screen))
     except KeyboardInterrupt:
         screen.note("interrupted. What is done stays; the next start, or this command again, goes on with the rest.")
         return ExitCode.INTERRUPTED

@@ -1,6 +1,5 @@
 """`eval`: labelled collections, and what searches of them are worth."""
 
-import asyncio
 import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ import typer
 from rich.progress import MofNCompleteColumn, Progress, TaskID
 from rich.text import Text
 
-from rag_context.cli.command_line import ExitCode
+from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Screen
 from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load_available
 from rag_context.errors import InvalidInputError
@@ -67,7 +66,7 @@ def run(chosen: Chosen, what: Evaluation) -> ExitCode:
     datasets = [load_dataset(path) for path in what.paths]
     if len({dataset.name for dataset in datasets}) < len(datasets):
         raise InvalidInputError("Two of the datasets have the same name; each is named after its folder.")
-    outcomes, by_tool = asyncio.run(_measure(settings, datasets, what, screen))
+    outcomes, by_tool = run_to_end(_measure(settings, datasets, what, screen))
     if what.markdown is not None:
         _write(what.markdown, page(outcomes, what.markdown, by_tool))
         _write(what.markdown.with_suffix(".svg"), picture(outcomes))

@@ -1,6 +1,5 @@
 """The commands over the agents' memory: `search`, `get`, `list`, `similar` and `delete`."""
 
-import asyncio
 from datetime import datetime
 from glob import escape
 from pathlib import Path
@@ -11,7 +10,7 @@ from rich.text import Text
 from rag_context.api.operations import Operation, Response, memory
 from rag_context.api.search import Explain, SearchRequest, SearchResponse, SearchResult
 from rag_context.api.wire import WireResponse
-from rag_context.cli.command_line import ExitCode
+from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.connecting import open_connection
 from rag_context.cli.console import Screen, ask_first, counted, safe
 from rag_context.cli.operation_options import Fields, Name, exit_with, read_typed, with_fields
@@ -45,7 +44,7 @@ def run_search(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
     screen = Screen()
     loaded = load_available(chosen)
     request = request_of(fields, loaded.settings, cwd=Path.cwd())
-    response = asyncio.run(_search(loaded, request))
+    response = run_to_end(_search(loaded, request))
     if as_json:
         screen.line(response.to_json().decode())
     else:
@@ -201,20 +200,20 @@ def delete(
 def run_operation(chosen: Chosen, operation: Operation[Any, Any], fields: Fields, *, as_json: bool) -> ExitCode:
     """Run an operation, and print its answer."""
     loaded = load_available(chosen)
-    _print(asyncio.run(_ask(loaded, operation, fields)), as_json=as_json)
+    _print(run_to_end(_ask(loaded, operation, fields)), as_json=as_json)
     return ExitCode.OK
 
 
 def run_delete(chosen: Chosen, fields: Fields, *, yes: bool, as_json: bool) -> ExitCode:
     """Say what would be deleted, ask whether it should be, and delete it."""
     loaded = load_available(chosen)
-    preview = asyncio.run(_ask(loaded, memory.DELETE, {**fields, "dry_run": True}))
+    preview = run_to_end(_ask(loaded, memory.DELETE, {**fields, "dry_run": True}))
     if "dry_run" in fields or not preview.deleted_count:
         _print(preview, as_json=as_json)
         return ExitCode.OK
     if not yes:
         ask_first(f"Delete {counted(preview.deleted_count, 'document')} for good?")
-    _print(asyncio.run(_ask(loaded, memory.DELETE, {**fields, "confirm": True})), as_json=as_json)
+    _print(run_to_end(_ask(loaded, memory.DELETE, {**fields, "confirm": True})), as_json=as_json)
     return ExitCode.OK
 
 

@@ -19,7 +19,7 @@ from rag_context.api.operations import Operation, Request, Response
 from rag_context.api.operations import projects as operations
 from rag_context.api.project_queries import LabelledResponse, RagQueryResponse, SemanticSearchResponse
 from rag_context.api.projects import ActivateProjectRequest, ProjectResponse
-from rag_context.cli.command_line import ExitCode
+from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.connecting import Remote, open_connection
 from rag_context.cli.console import Screen, counted, safe
 from rag_context.cli.operation_options import Fields, Name, read_typed
@@ -70,12 +70,12 @@ def run_activate(chosen: Chosen, path: Path, fields: Fields, *, as_json: bool) -
     """Bring the index up to a project's files."""
     named = {**fields, "config_path": str(path.expanduser().resolve())}
     request = read_typed(operations.ACTIVATE_PROJECT.request, named, names=NAMES)
-    return asyncio.run(_activate(chosen, request, as_json=as_json))
+    return run_to_end(_activate(chosen, request, as_json=as_json))
 
 
 def run_query(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
     """Ask, and print the context."""
-    response = asyncio.run(_asked(chosen, operations.RAG_QUERY, fields))
+    response = run_to_end(_asked(chosen, operations.RAG_QUERY, fields))
     screen = Screen()
     if as_json:
         screen.line(response.to_json().decode())
@@ -86,7 +86,7 @@ def run_query(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
 
 def run_search(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
     """Search, and print the documents."""
-    response = asyncio.run(_asked(chosen, operations.SEMANTIC_SEARCH, fields))
+    response = run_to_end(_asked(chosen, operations.SEMANTIC_SEARCH, fields))
     screen = Screen()
     if as_json:
         screen.line(response.to_json().decode())
@@ -99,7 +99,7 @@ def run_read(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
     """Print lines of a document."""
     here = None if "project" in fields else project_here(Path.cwd())
     asked = {**fields, "path": _in_docs(fields["path"], here, Path.cwd())}
-    response = asyncio.run(_asked(chosen, operations.READ_DOCUMENT, asked))
+    response = run_to_end(_asked(chosen, operations.READ_DOCUMENT, asked))
     screen = Screen()
     if as_json:
         screen.line(response.to_json().decode())
@@ -114,7 +114,7 @@ def run_promote(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
     """Write a promotion level."""
     here = None if "project" in fields else project_here(Path.cwd())
     asked = {**fields, "document_path": _in_docs(fields["document_path"], here, Path.cwd())}
-    response = asyncio.run(_asked(chosen, operations.UPDATE_PROMOTION_LEVEL, asked))
+    response = run_to_end(_asked(chosen, operations.UPDATE_PROMOTION_LEVEL, asked))
     screen = Screen()
     if as_json:
         screen.line(response.to_json().decode())
@@ -126,7 +126,7 @@ def run_promote(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
 def run_status(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
     """Say which project is in use, what it has, and where each of its settings comes from."""
     here = None if "project" in fields else project_here(Path.cwd())
-    response = asyncio.run(_asked(chosen, operations.LIST_DOC_TYPES, fields))
+    response = run_to_end(_asked(chosen, operations.LIST_DOC_TYPES, fields))
     screen = Screen()
     options = _options(here) if here is not None else []
     if as_json:

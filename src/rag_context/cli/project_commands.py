@@ -1,6 +1,5 @@
 """The command `project` and its own commands; which projects are stored, and taking one out."""
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,7 @@ from rich.text import Text
 from rag_context.api.operations import projects as operations
 from rag_context.api.projects import DeleteDocumentsResponse, ListedProject, ListProjectsRequest, ListProjectsResponse
 from rag_context.cli import project as work
-from rag_context.cli.command_line import EPILOG, ExitCode
+from rag_context.cli.command_line import EPILOG, ExitCode, run_to_end
 from rag_context.cli.console import Screen, ask_first, counted, safe
 from rag_context.cli.operation_options import Fields, Name, exit_with, read_typed, with_fields
 from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, Yes
@@ -102,7 +101,7 @@ def _list(chosen: Chosen, *, as_json: bool) -> ExitCode:
         async with work.open_tools(chosen) as tools:
             return await tools.run(operations.LIST_PROJECTS, ListProjectsRequest())
 
-    response = asyncio.run(listed())
+    response = run_to_end(listed())
     screen = Screen()
     if as_json:
         screen.line(response.to_json().decode())
@@ -129,13 +128,13 @@ def _forget(chosen: Chosen, fields: Fields, *, yes: bool, as_json: bool) -> Exit
         async with work.open_tools(chosen) as tools:
             return await tools.run(operations.DELETE_DOCUMENTS, request)
 
-    response = asyncio.run(deletion(dry_run=True))
+    response = run_to_end(deletion(dry_run=True))
     if not dry_run:
         if not yes:
             branches = "all branches" if response.branch_name is None else f"branch {safe(response.branch_name)}"
             many = counted(response.deleted_count, "document")
             ask_first(f"Forget {many} of {safe(response.project_name)}, {branches}? Its files stay as they are.")
-        response = asyncio.run(deletion(dry_run=False))
+        response = run_to_end(deletion(dry_run=False))
     screen = Screen()
     if as_json:
         screen.line(response.to_json().decode())

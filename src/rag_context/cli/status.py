@@ -1,6 +1,5 @@
 """The state of the memory: `health`, `stats` and `status`."""
 
-import asyncio
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ from rich.text import Text
 from rag_context.api.maintenance import HealthRequest, HealthResponse, StatsRequest, StatsResponse, TimeRange
 from rag_context.api.operations import Operation, memory
 from rag_context.api.stored_documents import ListRequest, ListResponse
-from rag_context.cli.command_line import ExitCode
+from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.connecting import open_connection
 from rag_context.cli.console import Screen, counted, safe
 from rag_context.cli.operation_options import Fields, exit_with, read_typed, with_fields
@@ -47,7 +46,7 @@ def status(as_json: AsJson = False, data_dir: DataDir = None, config: Config = N
 def run_health(chosen: Chosen, *, as_json: bool) -> ExitCode:
     """Examine every part; unhealthy is a failure."""
     screen = Screen()
-    place, (report,) = asyncio.run(_run(load_available(chosen), (memory.HEALTH, HealthRequest())))
+    place, (report,) = run_to_end(_run(load_available(chosen), (memory.HEALTH, HealthRequest())))
     if as_json:
         screen.line(report.to_json().decode())
     else:
@@ -60,7 +59,7 @@ def run_stats(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
     screen = Screen()
     loaded = load_available(chosen)
     request = read_typed(memory.STATS.request, fields, loaded.settings)
-    _, (report,) = asyncio.run(_run(loaded, (memory.STATS, request)))
+    _, (report,) = run_to_end(_run(loaded, (memory.STATS, request)))
     if as_json:
         screen.line(report.to_json().decode())
     else:
@@ -72,7 +71,7 @@ def run_status(chosen: Chosen, *, as_json: bool) -> ExitCode:
     """Show health, searches and latest documents; unhealthy is a failure."""
     screen = Screen()
     calls = ((memory.HEALTH, HealthRequest()), (memory.STATS, StatsRequest()), (memory.LIST, ListRequest(limit=LATEST)))
-    place, (health, stats, latest) = asyncio.run(_run(load_available(chosen), *calls))
+    place, (health, stats, latest) = run_to_end(_run(load_available(chosen), *calls))
     if as_json:
         reports = {"health": health, "stats": stats, "latest": latest}
         named = {name: json.loads(report.to_json()) for name, report in reports.items()}

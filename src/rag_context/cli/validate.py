@@ -1,6 +1,5 @@
 """`validate`: the gate before a system is put to work, against any running server."""
 
-import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ import httpx2
 import typer
 from rich.text import Text
 
-from rag_context.cli.command_line import ExitCode
+from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Screen, safe
 from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load
 from rag_context.errors import InvalidInputError
@@ -93,7 +92,7 @@ def run(chosen: Chosen, wanted: Wanted) -> ExitCode:
     _check(wanted)
     settings = load(chosen).settings
     printer = _Printer(screen)
-    url, report = asyncio.run(_validate(settings, wanted, (lambda _event: None) if wanted.as_json else printer))
+    url, report = run_to_end(_validate(settings, wanted, (lambda _event: None) if wanted.as_json else printer))
     if wanted.as_json:
         screen.line(json.dumps({"url": url, **as_json(report)}))
     else:

@@ -83,7 +83,8 @@ class Reindexing:
                     break
                 on_progress(max(total - left, 0), total)
                 await asyncio.sleep(POLL_EVERY_S)
-            return total
+            counts = await self._documents.counts()  # the background maintenance may have done all before `begin`
+            return counts.documents - counts.pending
         total = await self._registry.drop_vectors()
         await self._embedder.bind()
         _ = self._embedder.model  # raises if another process has recorded its own model meanwhile
