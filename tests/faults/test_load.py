@@ -20,3 +20,4 @@ def test_no_search_fails_and_nothing_is_lost_however_often_servers_are_killed(
     assert len(record.searches) > load.CLIENTS
     assert record.acknowledged > 0
     assert {outage.role for outage in record.outages} == set(memory.backends.of)
+    memory.wait_healthy()

@@ -116,6 +116,8 @@ class Disk:
 
     def __init__(self) -> None:
         self.refusal: str | None = None
+        self.refusals: int | None = None
+        """How often it rejects; None for always."""
         self.writes = 0
         self.hangs = asyncio.Event()
         self.hangs.set()
@@ -123,7 +125,7 @@ class Disk:
     async def write(self) -> None:
         self.writes += 1
         await self.hangs.wait()
-        if self.refusal is not None:
+        if self.refusal is not None and (self.refusals is None or self.writes <= self.refusals):
             raise BackendUnavailableError("documents", self.refusal)
 
 
@@ -157,6 +159,12 @@ class TestWriting:
         await monitored.service.health()
         assert disk.writes == 2
 
+    async def test_a_write_is_tried_again_as_every_write_is(self, monitored: ServiceHarness, disk: Disk) -> None:
+        await monitored.bound.bind()
+        disk.refusals = 1
+        disk.refusal = "the connection was closed by a server that restarted"
+        assert (await monitored.service.health()).healthy
+
     async def test_a_write_that_failed_is_not_overlooked(self, monitored: ServiceHarness, disk: Disk) -> None:
         await monitored.bound.bind()
         assert (await monitored.service.health()).healthy
@@ -169,15 +177,16 @@ class TestWriting:
     async def test_the_last_result_stays_valid_while_an_attempt_hangs(
         self, monitored: ServiceHarness, disk: Disk, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("rag_context.service.health.TIMEOUT_S", 0.02)
         await monitored.bound.bind()
         disk.refusal = "read-only"
         assert not (await monitored.service.health()).healthy
+        monkeypatch.setattr("rag_context.service.health.TIMEOUT_S", 0.02)
         disk.hangs.clear()
         disk.refusal = None
+        before = disk.writes
         for _ in range(3):
             assert not (await monitored.service.health()).healthy
-        assert disk.writes == 2
+        assert disk.writes == before + 1
         disk.hangs.set()
         assert (await monitored.service.health()).healthy
 

@@ -13,6 +13,7 @@ from rag_context.errors import BackendError, BackendStartingError
 from rag_context.resilience.breaker import BreakerOpenError
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
+from rag_context.resilience.retry import retrying
 
 SUCCESS_TTL_S = 30.0
 """How long a successful check of a dependency is cached."""
@@ -152,7 +153,8 @@ class _WriteCheck:
 
     async def _try(self) -> None:
         try:
-            await self._write()
+            # As documents are written: after a server restarted, a pool holds connections that are closed.
+            await retrying(self._write)
         except BackendError as error:
             self._error = f"Writes fail: {error}"
         else:
