@@ -49,6 +49,8 @@ test: $(STAMP) ## Run the tests and check their coverage
 	$(VENV)/bin/coverage erase
 	$(VENV)/bin/coverage run -m pytest -n auto --dist loadfile --no-loadscope-reorder \
 		--ignore tests/faults --ignore tests/outcomes/timed
+	@# LangChain's own suites for retrievers and vector stores
+	$(VENV)/bin/coverage run -m pytest -c tests/langchain_standard/pytest.ini tests/langchain_standard/suites.py
 	@# without coverage, because they assert on time: two at once where they mostly wait for servers, the rest alone
 	$(VENV)/bin/pytest tests/faults
 	$(VENV)/bin/pytest tests/outcomes/timed

@@ -1,4 +1,4 @@
-"""The retriever, as LangChain's own classes use it."""
+"""The retriever and the vector store, as LangChain's own classes use them."""
 
 import subprocess
 import sys
@@ -10,9 +10,9 @@ from langchain_core.documents import Document
 from langchain_core.runnables import RunnableLambda
 from pydantic import ValidationError
 
-from rag_context.client import AsyncClient, Client, open_context
+from rag_context.client import AsyncClient, Client, NotFoundError, open_context
 from rag_context.errors import InvalidInputError
-from rag_context.integrations.langchain import RagContextRetriever
+from rag_context.integrations.langchain import RagContextRetriever, RagContextVectorStore
 from rag_context.server.options import ServerOptions
 from rag_context.settings import Settings
 from tests.end_to_end.process import Served
@@ -100,6 +100,50 @@ def test_the_run_of_a_chain_is_found_in_the_servers_log() -> None:
     with running(stub, ServerOptions(port=0)) as http_server, Client(http_server.url, api_key="") as client:
         RagContextRetriever(client=client).invoke("anything", run_id=UUID(int=7))
     assert stub.request_ids == [str(UUID(int=7))]
+
+
+ANIMALS = ["The barn owl hunts voles at night.", "Owls of the barn eat voles at night.", "Foxes dig dens in sand."]
+
+
+def test_a_vector_store_creates_its_collection_and_the_server_embeds(server: Served) -> None:
+    with Client(server.url, api_key="") as client:
+        missing = RagContextVectorStore(client, "misspelt")
+        with pytest.raises(NotFoundError):
+            missing.similarity_search("owls")
+        store = RagContextVectorStore.from_texts(
+            ANIMALS, None, [{"kind": "owl"}, {"kind": "owl"}, {"kind": "fox"}], client=client, collection="animals"
+        )
+        assert client.collections.get("animals").embedding_provider == "rag-context"
+        assert [each.metadata["kind"] for each in store.similarity_search("where do foxes live?", k=1)] == ["fox"]
+        assert len(store.similarity_search("where do foxes live?", filter={"kind": "owl"})) == 2
+        ((_, relevance),) = store.similarity_search_with_relevance_scores("where do foxes live?", k=1)
+        assert 0.0 < relevance <= 1.0
+        assert [each.page_content for each in store.similarity_search("sand", mode="text")] == ANIMALS[2:]
+        hybrid = RagContextVectorStore(client, "animals", mode="hybrid").as_retriever(search_kwargs={"k": 1})
+        assert hybrid.invoke("what lies in sand?")[0].page_content == ANIMALS[2]
+        with pytest.raises(TypeError, match="filters"):
+            store.similarity_search("owls", filters={"kind": "fox"})
+
+
+def test_diverse_results_leave_out_what_says_the_same(server: Served) -> None:
+    with Client(server.url, api_key="") as client:
+        store = RagContextVectorStore(client, "diverse")
+        store.add_texts(ANIMALS)
+        query = "what do owls of the barn hunt at night?"
+        assert {each.page_content for each in store.similarity_search(query, k=2)} == set(ANIMALS[:2])
+        diverse = store.max_marginal_relevance_search(query, k=2, fetch_k=3, lambda_mult=0.2)
+        assert {each.page_content for each in diverse} > {ANIMALS[2]}
+
+
+def test_many_texts_are_stored_in_batches_and_all_are_deleted(server: Served) -> None:
+    with Client(server.url, api_key="") as client:
+        store = RagContextVectorStore(client, "many")
+        ids = store.add_texts((f"Owl number {number}." for number in range(120)), ids=[f"{n}" for n in range(120)])
+        assert [each.id for each in store.get_by_ids([*reversed(ids), "unknown"])] == list(reversed(ids))
+        with pytest.raises(ValueError, match="2 texts need as many ids, not 1"):
+            store.add_texts(["a", "b"], ids=["1"])
+        store.delete()
+        assert store.similarity_search("owl") == []
 
 
 @pytest.mark.parametrize(
