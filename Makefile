@@ -18,7 +18,7 @@ PURE := */search/ranking.py,*/resilience/breaker.py,*/ingest/identity.py,*/inges
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test versions torture faults csharp check lint types format bench docs blocking model lock clean
+.PHONY: help setup promtool demo serve test versions torture faults csharp check lint types format bench docs blocking model lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -37,6 +37,19 @@ $(RUN_STAMP): pyproject.toml deploy/demo.lock
 	@$(INSTALL) --no-build-isolation -e .
 	@touch $@
 
+# promtool checks what Prometheus reads. Debian's package would also start a server: only the one program is taken of it.
+PROMTOOL := $(VENV)/bin/promtool
+APT := apt-get -qq -o Acquire::Retries=3 -o APT::Sandbox::User=root
+$(PROMTOOL): | $(STAMP)
+	@if command -v promtool >/dev/null; then ln -sf "$$(command -v promtool)" $@; else \
+		echo "Getting promtool from Debian's package prometheus; this happens once."; \
+		set -e; folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; cd "$$folder"; \
+		$(APT) download prometheus 2>/dev/null || { $(APT) update && $(APT) download prometheus; } || { \
+			echo "promtool cannot be had from here: install it, and let it be found in PATH" >&2; exit 1; }; \
+		dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool; mv usr/bin/promtool "$(CURDIR)/$@"; fi
+
+promtool: $(PROMTOOL) ## Get the program that checks alert rules and metrics
+
 setup: $(STAMP) ## Create the virtual environment
 
 demo: $(RUN_STAMP) ## Serve, index the docs and a sample corpus, run five searches, stop
@@ -45,7 +58,7 @@ demo: $(RUN_STAMP) ## Serve, index the docs and a sample corpus, run five search
 serve: $(RUN_STAMP) ## Serve on port 3000
 	$(VENV)/bin/rag-context serve
 
-test: $(STAMP) ## Run the tests and check their coverage
+test: $(STAMP) $(PROMTOOL) ## Run the tests and check their coverage
 	$(VENV)/bin/coverage erase
 	$(VENV)/bin/coverage run -m pytest -n auto --dist loadfile --no-loadscope-reorder \
 		--ignore tests/faults --ignore tests/outcomes/timed

@@ -10,7 +10,7 @@ from rag_context.api.maintenance import ComponentHealth, HealthResponse, ModelNa
 from rag_context.domain.documents import Counts, Status
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendError, BackendStartingError
-from rag_context.resilience.breaker import BreakerOpenError
+from rag_context.resilience.breaker import BreakerOpenError, BreakerState
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.resilience.retry import retrying
@@ -85,6 +85,10 @@ class HealthMonitor:
             state: the counts of the index; a cached finding of a store for other counts is not used.
         """
         return tuple(await asyncio.gather(*(self._examine(role, part, state) for role, part in self._dependencies)))
+
+    def breaker_states(self) -> Mapping[str, BreakerState]:
+        """The state of each dependency's breaker, by the dependency's name."""
+        return {part.name: part.breaker.state for _, part in self._dependencies}
 
     def invalidate_writes(self) -> None:
         """Try writes again in the next report, because one has failed."""

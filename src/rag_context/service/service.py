@@ -62,9 +62,10 @@ from rag_context.service.mappers import (
     tenant_of,
     within_token_budget,
 )
+from rag_context.service.meters import Meters, Readings
 from rag_context.service.project_service import ProjectDependencies, ProjectService
 from rag_context.service.reindexing import OnReindexed, Reindexing
-from rag_context.service.telemetry import Meters, SearchRecorder, Telemetry
+from rag_context.service.telemetry import SearchRecorder, Telemetry
 
 logger = logging.getLogger(__name__)
 
@@ -148,7 +149,7 @@ class Service:
             dependencies.rebuilding,
         )
         """Embeds all documents again, in the foreground or in the background."""
-        self._meters = self._metered(dependencies)
+        self._meters = Meters(self._readings, dependencies.admissions)
         self._recorder = SearchRecorder(dependencies.telemetry, self._meters, now)
         projects = dependencies.projects
         self._tenants = TenantResolver(Tenants(backends.documents) if projects is None else projects.projects.tenants)
@@ -327,19 +328,18 @@ class Service:
         await self._count()
         return self._meters.text()
 
-    def _metered(self, dependencies: Dependencies) -> Meters:
-        """The metrics, which read the state of the components."""
-        cache = dependencies.cache
-        return Meters(
-            breaker_state=lambda: dependencies.chain.breaker.state,
-            queue_depth=lambda: dependencies.telemetry.waiting,
-            dropped=lambda: dependencies.telemetry.dropped,
-            cache_hit_rate=lambda: cache.hits / max(cache.hits + cache.misses, 1),
-            vectors=lambda: self._counts.vectors,
-            embeddings_reused=lambda: (
-                dependencies.collections.embeddings_reused if dependencies.collections is not None else 0.0
-            ),
-            admissions=dependencies.admissions,
+    def _readings(self) -> Readings:
+        """What the metrics say of the components now."""
+        dependencies = self._dependencies
+        cache, collections = dependencies.cache, dependencies.collections
+        return Readings(
+            breaker=dependencies.chain.breaker.state,
+            dependencies=dependencies.health.breaker_states(),
+            counts=self._counts,
+            queue_depth=dependencies.telemetry.waiting,
+            dropped=dependencies.telemetry.dropped,
+            cache_hit_rate=cache.hits / max(cache.hits + cache.misses, 1),
+            embeddings_reused=collections.embeddings_reused if collections is not None else 0.0,
         )
 
     async def _answer(self, query: Query) -> Answer:
@@ -374,6 +374,7 @@ class Service:
             self._recorder.error("index", error, request_id)
             self._dependencies.health.invalidate_writes()
             raise
+        self._meters.count_indexed(receipt.outcome)
         if receipt.is_unfinished:
             self._dependencies.maintenance.finish_soon(receipt.document_id)
         return receipt

@@ -32,6 +32,7 @@ from rag_context.server.requests import (
 from rag_context.server.tools import Service
 from rag_context.server.workers.forwarding import CALLER, FIRST, Forwarding, exchange
 from rag_context.server.workers.supervisor import Place
+from rag_context.service.meters import METRICS
 
 TIMEOUT_S = 2.0
 """Longest wait for what another worker says of itself."""
@@ -144,7 +145,8 @@ class _Families(Collector):
 
 def labelled(texts: dict[int, bytes | None]) -> bytes:
     """The metrics of several workers in one text, with the label `worker`; `rag_worker_up` says which answered."""
-    up = GaugeMetricFamily("rag_worker_up", "Whether a worker answered", labels=[_LABEL])
+    declared = METRICS["rag_worker_up"]
+    up = GaugeMetricFamily(declared.name, declared.says, labels=declared.labels)
     families: dict[str, Metric] = {}
     for number, text in texts.items():
         up.add_metric([str(number)], float(text is not None))
