@@ -121,7 +121,7 @@ COMPILE := $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 
 
 lock: $(STAMP) ## Resolve the dependencies again: for development, for the image, for building the wheel, for the demo
 	$(COMPILE) --group dev pyproject.toml -o requirements-dev.lock
-	$(COMPILE) --extra postgres --extra qdrant --extra mongodb --extra redis \
+	$(COMPILE) --extra postgres --extra qdrant --extra mongodb --extra redis --extra otel \
 		--constraint requirements-dev.lock pyproject.toml -o requirements.lock
 	echo hatchling | $(COMPILE) --constraint requirements-dev.lock - -o deploy/build.lock
 	$(COMPILE) --group editable --constraint requirements-dev.lock pyproject.toml -o deploy/demo.lock

@@ -15,7 +15,7 @@ from rag_context.settings.sources import load_settings
 from tests.deploy.files import ROOT, SETTINGS, dockerfile, image_environment, instructions
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-EXTRAS = ("qdrant", "mongodb", "redis")
+EXTRAS = ("qdrant", "mongodb", "redis", "otel")
 """What the image has beyond the embedded default. Chroma's client brings a whole server with it."""
 
 
