@@ -217,7 +217,7 @@ def test_a_collection_is_copied_to_another_provider(beside: Inside) -> None:
 
 def test_providers_and_connections_are_listed(beside: Inside) -> None:
     rows = beside("collections", "providers").out.splitlines()
-    assert [row.split()[0] for row in rows] == ["Name", "chroma", "embedded", "qdrant"]
+    assert [row.split()[0] for row in rows] == ["Name", "chroma", "embedded", "postgres", "qdrant"]
     listed = beside("collections", "list", "--connection", "elsewhere")
     assert listed.err == "error: Connection 'elsewhere' not found; known are default, archive.\n"
 
@@ -242,5 +242,6 @@ def test_a_connection_that_can_never_work_stops_the_start(tmp_path: Path) -> Non
     stopped = commands("serve", "--port", "0")
     assert stopped.status == 78
     assert stopped.err == (
-        "error: connections.archive.provider is 'pinecone', which is unknown; choose one of chroma, embedded, qdrant.\n"
+        "error: connections.archive.provider is 'pinecone', which is unknown; "
+        "choose one of chroma, embedded, postgres, qdrant.\n"
     )

@@ -14,10 +14,14 @@ from rag_context.stores.qdrant.connection import Transport
 from rag_context.stores.sqlite import FILE_NAME
 from rag_context.stores.sqlite.collections import open_collections
 from rag_context.testing.fakes import MemoryCollections
-from tests.collections.isolated_providers import chroma_collections, qdrant_collections
+from tests.collections.isolated_providers import chroma_collections, postgres_collections, qdrant_collections
 from tests.servers.chroma import chroma_server
+from tests.servers.postgres import postgres_database
+from tests.servers.postgres_fixtures import server
 from tests.servers.process import ServerProcess
 from tests.servers.qdrant import Endpoint, endpoint
+
+__all__ = ["server"]
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/provider-in-one-file/rag_context_json_files.py"
 
@@ -34,6 +38,13 @@ async def embedded(request: pytest.FixtureRequest) -> AsyncIterator[Provider]:
 @asynccontextmanager
 async def memory(request: pytest.FixtureRequest) -> AsyncIterator[Provider]:
     yield MemoryCollections()
+
+
+@asynccontextmanager
+async def postgres(request: pytest.FixtureRequest) -> AsyncIterator[Provider]:
+    url: str = request.getfixturevalue("collections_database")
+    async with postgres_collections(url) as provider:
+        yield provider
 
 
 @asynccontextmanager
@@ -69,6 +80,7 @@ async def example(request: pytest.FixtureRequest) -> AsyncIterator[Provider]:
 OPENERS: dict[str, Opener] = {
     "embedded": embedded,
     "memory": memory,
+    "postgres": postgres,
     "qdrant over http": lambda request: qdrant(request, "http"),
     "qdrant over grpc": lambda request: qdrant(request, "grpc"),
     "chroma": chroma,
@@ -76,6 +88,13 @@ OPENERS: dict[str, Opener] = {
     "example": example,
 }
 """How each provider is opened, empty."""
+
+
+@pytest.fixture(scope="session")
+def collections_database(server: str) -> Iterator[str]:
+    """The address of a database of a real PostgreSQL, for collections only."""
+    with postgres_database(server) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from qdrant_client import AsyncQdrantClient
 
 from rag_context.ports.provider import Provider
 from rag_context.stores.chroma.collections import open_chroma_dir_collections, open_chroma_server_collections
+from rag_context.stores.postgres.collections import open_postgres_collections
 from rag_context.stores.qdrant.collections import open_qdrant_collections
 from rag_context.stores.qdrant.connection import Transport
 from tests.servers.qdrant import Endpoint
@@ -26,6 +27,14 @@ async def qdrant_collections(server: Endpoint, *, transport: Transport = "http")
     client = AsyncQdrantClient(server.url, api_key=server.api_key, check_compatibility=False)
     await client.delete_collection(f"{prefix}-catalogue")
     await client.close()
+
+
+@asynccontextmanager
+async def postgres_collections(url: str) -> AsyncIterator[Provider]:
+    """A provider on a database that tests share one after the other, without collections."""
+    async with open_postgres_collections(url) as provider:
+        yield provider
+        await drop_all(provider)
 
 
 @asynccontextmanager

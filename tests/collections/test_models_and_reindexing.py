@@ -46,7 +46,7 @@ class OtherModel(FakeEmbedder):
         return await super().embed_documents(texts)
 
 
-@pytest.fixture(params=["embedded", "qdrant over http", "chroma"])
+@pytest.fixture(params=["embedded", "postgres", "qdrant over http", "chroma"])
 async def provider(request: pytest.FixtureRequest) -> AsyncIterator[Provider]:
     """Every provider that can switch."""
     async with OPENERS[request.param](request) as opened:

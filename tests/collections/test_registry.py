@@ -43,7 +43,7 @@ def settings(tmp_path: Path) -> Settings:
 
 def test_the_built_in_kinds_are_listed_with_their_capabilities_and_options(settings: Settings) -> None:
     kinds = {kind.name: kind for kind in provider_registry(settings) if kind.distribution is None}
-    assert list(kinds) == ["chroma", "embedded", "qdrant"]
+    assert list(kinds) == ["chroma", "embedded", "postgres", "qdrant"]
     for kind in kinds.values():
         assert kind.available
         assert kind.capabilities.collections

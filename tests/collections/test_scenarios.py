@@ -22,7 +22,7 @@ SECTION = [
 ]
 
 
-@pytest.fixture(params=["embedded", "qdrant over http", "chroma"])
+@pytest.fixture(params=["embedded", "postgres", "qdrant over http", "chroma"])
 async def provider(request: pytest.FixtureRequest) -> AsyncIterator[Provider]:
     """One of each kind; what they share with their variants is proved by the contract."""
     async with OPENERS[request.param](request) as opened:

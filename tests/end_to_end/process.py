@@ -49,8 +49,11 @@ class Served:
     def get(self, path: str) -> httpx2.Response:
         return httpx2.get(self.url + path, timeout=TIMEOUT_S)
 
+    def post(self, path: str, body: Mapping[str, Any]) -> httpx2.Response:
+        return httpx2.post(self.url + path, json=body, timeout=TIMEOUT_S)
+
     def tool(self, name: str, body: Mapping[str, Any]) -> httpx2.Response:
-        return httpx2.post(f"{self.url}/tools/rag_context_{name}", json=body, timeout=TIMEOUT_S)
+        return self.post(f"/tools/rag_context_{name}", body)
 
     def search(self, query: str, **fields: Any) -> dict[str, Any]:
         response = self.tool("search", {"query": query, **fields})

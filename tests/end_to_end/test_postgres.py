@@ -47,6 +47,10 @@ def test_what_one_server_acknowledged_another_one_finds_within_a_second(folder: 
         assert two.tool("delete", {"documentId": receipt["documentId"]}).json()["deletedCount"] == 1
         wait_until(lambda: one.search("bearing tolerances")["results"] == [])
         assert one.tool("stats", {}).json()["totalQueries"] >= 1
+        assert one.post("/collections", {"name": "notes", "embedding_provider": "rag-context"}).status_code == 201
+        assert one.post("/collections/notes/documents", {"documents": [{"text": DECISION}]}).json()["count"] == 1
+        asked = {"text": "bearing tolerances", "mode": "hybrid"}
+        assert [hit["text"] for hit in two.post("/collections/notes/query", asked).json()["results"]] == [DECISION]
         assert (one.stop(), two.stop()) == (0, 0)
 
 

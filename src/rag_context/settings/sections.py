@@ -258,7 +258,9 @@ class ConnectionSettings(Section):
 
     model_config = ConfigDict(extra="allow")
 
-    provider: Name = Field(description="Kind of provider: embedded, qdrant, chroma, or the name of a plug-in.")
+    provider: Name = Field(
+        description="Kind of provider: embedded, postgres, qdrant, chroma, or the name of a plug-in."
+    )
     embedder: EmbedderSettings | None = Field(
         default=None,
         description="Embedder of its collections' texts, with the keys of [embedder]; default: this server's.",

@@ -1,6 +1,7 @@
 """The built-in kinds of provider, and the configured connections. Adapters are imported when a provider is opened."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -24,13 +25,15 @@ from rag_context.resilience.dependency import Dependency
 from rag_context.service.collection_service import CollectionService
 from rag_context.service.provider_service import AllowedAddresses
 from rag_context.settings import ConnectionSettings, Settings
-from rag_context.settings.values import Expected, HttpUrl, Secret, Section, UserPath
+from rag_context.settings.values import Expected, HttpUrl, PostgresUrl, Secret, Section, UserPath
 from rag_context.stores.sqlite import FILE_NAME
 from rag_context.stores.tokens import CAPABILITIES
 from rag_context.wiring.index_embedder import open_embedder
 
 CHROMA_URL = "http://localhost:8000"
 QDRANT_PORT = 6333
+POSTGRES_PORT = 5432
+_WITH_PORT = re.compile(r":\d+$")
 
 
 def _address(url: str) -> str:
@@ -66,6 +69,21 @@ class QdrantConfiguration(Section):
     timeout_s: float = Field(default=30.0, gt=0, le=3600, description="Longest wait for one answer.")
 
 
+class PostgresConfiguration(Section):
+    """Collections in a PostgreSQL database with pgvector."""
+
+    url: PostgresUrl = Field(
+        default="postgresql://localhost:5432/rag_context",
+        description="PostgreSQL's address, postgresql://USER:PASSWORD@HOST:PORT/DATABASE.",
+        repr=False,
+        json_schema_extra={"writeOnly": True},
+    )
+    pool_size: int = Field(default=10, ge=2, le=1000, description="Connections at most.")
+    statement_cache_size: int = Field(
+        default=256, ge=0, description="Prepared statements of each connection; 0 behind PgBouncer."
+    )
+
+
 class ChromaConfiguration(Section):
     """Collections on a Chroma server, or in a folder of Chroma's."""
 
@@ -96,6 +114,12 @@ def _qdrant_addresses(chosen: QdrantConfiguration) -> list[str]:
     return [*addresses, f"{parts.hostname}:{chosen.grpc_port}"] if chosen.transport == "grpc" else addresses
 
 
+def _postgres_addresses(chosen: PostgresConfiguration) -> list[str]:
+    """Every host that the address names, each with its port."""
+    hosts = urlsplit(chosen.url).netloc.rpartition("@")[2].split(",")
+    return [host if _WITH_PORT.search(host) else f"{host}:{POSTGRES_PORT}" for host in hosts]
+
+
 def provider_registry(settings: Settings) -> ProviderRegistry:
     """All provider kinds; nothing is opened and no plug-in is imported before its first use."""
     return ProviderRegistry(
@@ -121,6 +145,17 @@ def provider_registry(settings: Settings) -> ProviderRegistry:
                     open=partial(_open_qdrant, settings.stores.qdrant_collection),
                 ),
                 _missing("qdrant_client", "qdrant"),
+            ),
+            (
+                ProviderKind(
+                    name="postgres",
+                    title="PostgreSQL",
+                    capabilities=Capabilities(),
+                    configuration=PostgresConfiguration,
+                    addresses=_postgres_addresses,
+                    open=_open_postgres,
+                ),
+                _missing("asyncpg", "postgres"),
             ),
             (
                 ProviderKind(
@@ -169,6 +204,16 @@ async def _open_qdrant(memory: str, chosen: QdrantConfiguration) -> AsyncIterato
 
 
 @asynccontextmanager
+async def _open_postgres(chosen: PostgresConfiguration) -> AsyncIterator[Provider]:
+    from rag_context.stores.postgres.collections import open_postgres_collections  # noqa: PLC0415  (an extra)
+
+    async with open_postgres_collections(
+        chosen.url, pool_size=chosen.pool_size, statement_cache_size=chosen.statement_cache_size
+    ) as provider:
+        yield provider
+
+
+@asynccontextmanager
 async def _open_chroma(memory: str, chosen: ChromaConfiguration) -> AsyncIterator[Provider]:
     await asyncio.to_thread(import_module, "rag_context.stores.chroma.collections")
     from rag_context.stores.chroma.collections import (  # noqa: PLC0415  (only if used)
@@ -187,14 +232,29 @@ async def _open_chroma(memory: str, chosen: ChromaConfiguration) -> AsyncIterato
             yield provider
 
 
-_DEFAULT = ConnectionSettings(provider="embedded")
+def _default(settings: Settings) -> ConnectionSettings:
+    """Collections are where the documents are: in PostgreSQL, else in the data directory."""
+    stores = settings.stores
+    if stores.documents != "postgres" or stores.postgres_url is None:
+        return ConnectionSettings(provider="embedded")
+    options = {
+        "url": stores.postgres_url,
+        "pool_size": stores.postgres_pool_size,
+        "statement_cache_size": stores.postgres_statement_cache_size,
+    }
+    return ConnectionSettings.model_validate({"provider": "postgres", **options})
+
+
+def _tables(settings: Settings) -> dict[str, ConnectionSettings]:
+    """All connections by id, the one that is always there among them."""
+    return {DEFAULT: _default(settings), **settings.connections}
 
 
 @asynccontextmanager
 async def open_connections(
     settings: Settings, registry: ProviderRegistry, own: TextEmbedder | None = None
 ) -> AsyncIterator[Connections]:
-    """The configured connections, none of them opened yet; `default` is the data directory unless it is configured.
+    """The configured connections, none of them opened yet; `default` is where the documents are unless configured.
 
     Args:
         settings: the configuration.
@@ -204,7 +264,7 @@ async def open_connections(
     Raises:
         ConfigurationError: a connection can never work.
     """
-    tables = {DEFAULT: _DEFAULT, **settings.connections}
+    tables = _tables(settings)
     openers = {id_: _opener(id_, chosen, registry) for id_, chosen in tables.items()}
     async with AsyncExitStack() as stack:
         made = []
@@ -246,7 +306,7 @@ async def open_all_connections(settings: Settings) -> AsyncIterator[Connections]
 
 def _addresses(settings: Settings, registry: ProviderRegistry) -> Iterator[str]:
     """The addresses of all connections."""
-    for id_, chosen in settings.connections.items():
+    for id_, chosen in _tables(settings).items():
         registered = _known(id_, chosen, registry)
         yield from registered.addresses(_configuration(id_, chosen, registered))
 

@@ -1,0 +1,215 @@
+"""Collections and their documents as rows, and a `where` as SQL that lets through exactly what `where.matches` does.
+
+Metadata is stored twice: as JSON text, which reads back exactly, and as `jsonb` for filters. In the latter, texts are
+escaped so that equality, order by code points and substrings are those of the texts, and floats without a fraction
+are integers: PostgreSQL compares decimal digits, Python the exact values, and 1e23 is not 10**23.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from rag_context.domain.clauses import (
+    Clause,
+    Comparison,
+    Conjunction,
+    Disjunction,
+    Membership,
+    Negation,
+    Operator,
+    Path,
+    Scalar,
+)
+from rag_context.domain.documents import Json
+from rag_context.domain.times import moment
+from rag_context.domain.vectors import Matrix
+from rag_context.errors import InvalidInputError
+from rag_context.ports.provider import Collection, Entry
+from rag_context.stores.engines import check_distinct
+from rag_context.stores.postgres.connection import Row
+from rag_context.stores.postgres.records import ChunkTerms, Parameters
+
+MOST_DIMENSIONS = 16_000
+"""What pgvector's type `vector` can hold."""
+
+ENTRY_COLUMNS = ("collection", "id", "text", "metadata", "fields", "length", "terms", "counts", "embedding")
+
+_ESCAPES = {"\x00": "\x01\x01\x01\x02", "\x01": "\x01\x01\x02\x02", "\x02": "\x01\x02\x02\x02"}
+"""PostgreSQL cannot store a NUL. The three escapes are in the order of what they stand for and before any other
+character; and no text of them contains one at any place but where it was put, because 2 never comes before 1 inside
+one. So escaping changes neither the order nor which texts contain which."""
+
+_UNESCAPES = {escape: character for character, escape in _ESCAPES.items()}
+_SPECIAL = re.compile("[\x00-\x02]")
+_ESCAPED = re.compile("|".join(_UNESCAPES))
+
+_SIGNS = {Operator.GREATER: ">", Operator.AT_LEAST: ">=", Operator.LESS: "<", Operator.AT_MOST: "<="}
+
+
+def escaped(text: str) -> str:
+    """A text as PostgreSQL can store it, in the same order among others."""
+    return _SPECIAL.sub(lambda found: _ESCAPES[found[0]], text)
+
+
+def unescaped(text: str) -> str:
+    """A text as it was before `escaped`."""
+    return _ESCAPED.sub(lambda found: _UNESCAPES[found[0]], text)
+
+
+def metadata_text(metadata: Mapping[str, Json]) -> str:
+    """JSON that reads back as exactly this."""
+    return json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False)
+
+
+def entry_rows(entries: Sequence[Entry], vectors: Matrix) -> list[tuple[object, ...]]:
+    """Rows of `ENTRY_COLUMNS` without the collection's key, for entries with vectors (`(len(entries), dim) float32`).
+
+    Raises:
+        InvalidInputError: an id is there twice, or the vectors are longer than PostgreSQL can hold.
+    """
+    check_distinct(entries)
+    if vectors.shape[1] > MOST_DIMENSIONS:
+        raise InvalidInputError(
+            f"PostgreSQL holds vectors of at most {MOST_DIMENSIONS} dimensions, not of {vectors.shape[1]}"
+        )
+    return list(_rows(entries, vectors))
+
+
+def _rows(entries: Sequence[Entry], vectors: Matrix) -> Iterator[tuple[object, ...]]:
+    for entry, vector in zip(entries, vectors, strict=True):
+        words = ChunkTerms(entry.text)
+        yield (
+            escaped(entry.id),
+            escaped(entry.text),
+            metadata_text(entry.metadata),
+            _as_json(entry.metadata),
+            words.length,
+            words.keys,
+            words.counts,
+            vector,
+        )
+
+
+def collection_from(row: Row) -> Collection:
+    """The collection of a row of `collections`."""
+    return Collection(
+        name=unescaped(row["name"]),
+        metadata=json.loads(row["metadata"]),
+        embedding_provider=_unescaped_or_none(row["embedding_provider"]),
+        embedding_model=_unescaped_or_none(row["embedding_model"]),
+        dimension=row["dimension"],
+        created=moment(row["created"]),
+        count=row["entries"],
+    )
+
+
+def entry_from(row: Row) -> Entry:
+    """The entry of a row with `id`, `text` and `metadata`."""
+    return Entry(unescaped(row["id"]), unescaped(row["text"]), json.loads(row["metadata"]))
+
+
+def passes(where: Clause, parameters: Parameters) -> str:
+    """`where` as SQL over `entries AS e`; true or false for every row, never null."""
+    return _Conditions(parameters).of(where)
+
+
+def field_at(path: Path, parameters: Parameters) -> str:
+    """The value at `path` of `entries AS e` as SQL; null where there is none. Lists are not walked into."""
+    return "e.fields" + "".join(f" -> {parameters.add(escaped(step))}::text" for step in path)
+
+
+class _Conditions:
+    """One filter as SQL; what it needs of a field is written, and its path bound, once."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self._parameters = parameters
+        self._fields: dict[Path, str] = {}
+
+    def of(self, where: Clause) -> str:
+        match where:
+            case Comparison(path, operator, value):
+                return "false" if _is_never(operator, value) else self._compared(self._field(path), operator, value)
+            case Membership(path, values):
+                listed = self._parameters.add([_as_json(value) for value in values])
+                return f"coalesce({self._field(path)}, 'null') = ANY ({listed}::jsonb[])"
+            case Conjunction(parts):
+                return f"({' AND '.join(self.of(part) for part in parts)})" if parts else "true"
+            case Disjunction(parts):
+                return f"({' OR '.join(self.of(part) for part in parts)})" if parts else "false"
+            case Negation(part):
+                return f"NOT {self.of(part)}"
+
+    def _field(self, path: Path) -> str:
+        if path not in self._fields:
+            self._fields[path] = f"({field_at(path, self._parameters)})"
+        return self._fields[path]
+
+    def _compared(self, field: str, operator: Operator, value: Scalar) -> str:
+        match operator:
+            case Operator.EQUAL:
+                return f"coalesce({field}, 'null') = {self._json(value)}"
+            case Operator.NOT_EQUAL:
+                return f"coalesce({field}, 'null') <> {self._json(value)}"
+            case Operator.EXISTS:
+                return f"coalesce({field}, 'null') {'<>' if value else '='} 'null'"
+            case Operator.CONTAINS:
+                return self._contains(field, value)
+            case _:
+                return self._ordered(field, _SIGNS[operator], value)
+
+    def _contains(self, field: str, value: Scalar) -> str:
+        """Of texts and of lists only: a single value contains itself in PostgreSQL."""
+        in_texts = f"WHEN 'string' THEN strpos({_text(field)}, {self._text(value)}) > 0" if _is_text(value) else ""
+        return f"CASE jsonb_typeof({field}) {in_texts} WHEN 'array' THEN {field} @> {self._json(value)} ELSE false END"
+
+    def _ordered(self, field: str, sign: str, value: Scalar) -> str:
+        """Numbers among numbers, texts among texts. A cast comes behind its test only inside of CASE."""
+        if _is_text(value):
+            kind, comparison = "string", f"{_text(field)} {sign} {self._text(value)}"
+        else:
+            number = f"{self._parameters.add(_as_json(value))}::text::numeric"
+            kind, comparison = "number", f"{field}::numeric {sign} {number}"
+        return f"CASE jsonb_typeof({field}) WHEN '{kind}' THEN {comparison} ELSE false END"
+
+    def _json(self, value: Scalar) -> str:
+        return f"{self._parameters.add(_as_json(value))}::jsonb"
+
+    def _text(self, value: Scalar) -> str:
+        return f"{self._parameters.add(escaped(str(value)))}::text"
+
+
+def _is_never(operator: Operator, value: Scalar) -> bool:
+    """Whether nothing stands in this relation to a value: null is contained in nothing, booleans have no order."""
+    if operator is Operator.CONTAINS:
+        return value is None
+    return operator in _SIGNS and (value is None or isinstance(value, bool))
+
+
+def _is_text(value: Scalar) -> bool:
+    return isinstance(value, str)
+
+
+def _text(field: str) -> str:
+    return f"({field} #>> '{{}}') COLLATE \"C\""
+
+
+def _as_json(value: "Json | Mapping[str, Json]") -> str:
+    return json.dumps(_comparable(value), ensure_ascii=False, allow_nan=False)
+
+
+def _comparable(value: "Json | Mapping[str, Json]") -> Json:
+    match value:
+        case str():
+            return escaped(value)
+        case float():
+            return int(value) if value.is_integer() else value
+        case Mapping():
+            return {escaped(key): _comparable(inner) for key, inner in value.items()}
+        case list():
+            return [_comparable(inner) for inner in value]
+        case _:
+            return value
+
+
+def _unescaped_or_none(text: str | None) -> str | None:
+    return None if text is None else unescaped(text)

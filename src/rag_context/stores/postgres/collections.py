@@ -1,0 +1,450 @@
+"""Named collections of documents in PostgreSQL: one row per document, every write one transaction.
+
+Vectors are compared one by one, so that results are exact under every filter, as they are in the embedded file.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from rag_context.domain.clauses import EVERYTHING, Clause, Path
+from rag_context.domain.documents import Json
+from rag_context.domain.times import microseconds
+from rag_context.domain.vectors import Matrix, Vector
+from rag_context.errors import BackendError
+from rag_context.ports.provider import (
+    Capabilities,
+    Collection,
+    Entry,
+    EntryHit,
+    EntryPage,
+    KeywordScore,
+    ProviderHealth,
+)
+from rag_context.stores.engines import check_dimension, timed_health, unknown_collection
+from rag_context.stores.postgres.collection_keywords import best_by_keywords
+from rag_context.stores.postgres.collection_records import (
+    ENTRY_COLUMNS,
+    collection_from,
+    entry_from,
+    entry_rows,
+    escaped,
+    field_at,
+    metadata_text,
+    passes,
+    unescaped,
+)
+from rag_context.stores.postgres.connection import Connection, Database
+from rag_context.stores.postgres.records import Parameters
+from rag_context.stores.postgres.writer import SCHEMA
+from rag_context.stores.tokens import distinct
+from rag_context.where import matches, value_at
+
+SWEPT_AT_ONCE = 5_000
+"""Entries that one transaction removes of what was dropped or emptied."""
+
+_COLLECTION = "SELECT * FROM rag_context.collections WHERE name = $1"
+
+_DIFFERS = """
+SELECT EXISTS (
+    SELECT id, metadata, text FROM rag_context.entries WHERE collection = $1
+    EXCEPT SELECT id, metadata, text FROM rag_context.entries WHERE collection = $2
+)
+"""
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def open_postgres_collections(
+    url: str, *, pool_size: int = 10, statement_cache_size: int = 256
+) -> AsyncIterator["PostgresCollections"]:
+    """The collections of the database at `url`; nothing is sent before the first call, so the server may be down.
+
+    Args:
+        url: the address, `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`.
+        pool_size: connections at most.
+        statement_cache_size: prepared statements kept by each connection; 0 behind PgBouncer.
+    """
+    database = Database(url, pool_size=pool_size, statement_cache_size=statement_cache_size)
+    collections = PostgresCollections(database)
+    try:
+        yield collections
+    finally:
+        await collections.close()
+        await database.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a collection's entries are; valid inside one transaction."""
+
+    key: int
+    collection: Collection
+
+
+class PostgresCollections:
+    """`Provider`, `BulkCalls`, `Switching` and `KeywordProvider` over one database.
+
+    Every method raises `BackendError` where the server fails, and `NotFoundError` for an unknown collection. Writes to
+    one collection take turns, whichever servers they come from.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._to_sweep = True
+        self._sweeping: asyncio.Task[None] | None = None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Everything but making vectors; the server evaluates every operator."""
+        return Capabilities()
+
+    async def collections(self) -> list[Collection]:
+        """All collections, by name."""
+        rows = await self._database.fetch("SELECT * FROM rag_context.collections ORDER BY name")
+        return [collection_from(row) for row in rows]
+
+    async def collection(self, name: str) -> Collection | None:
+        """One collection; None if it does not exist."""
+        row = await self._database.fetchrow(_COLLECTION, escaped(name))
+        return None if row is None else collection_from(row)
+
+    async def create(self, collection: Collection) -> bool:
+        """Create an empty collection; False if the name exists."""
+        row = await self._database.fetchrow(
+            """INSERT INTO rag_context.collections (name, metadata, embedding_provider, embedding_model, created)
+               VALUES ($1, $2, $3, $4, $5) ON CONFLICT (name) DO NOTHING RETURNING key""",
+            escaped(collection.name),
+            metadata_text(collection.metadata),
+            _escaped_or_none(collection.embedding_provider),
+            _escaped_or_none(collection.embedding_model),
+            microseconds(collection.created or datetime.now(UTC)),
+        )
+        return row is not None
+
+    async def drop(self, name: str) -> None:
+        """Remove a collection at once; its rows are removed little by little."""
+
+        async def dropped(connection: Connection, place: _Place) -> None:
+            await connection.execute("DELETE FROM rag_context.collections WHERE key = $1", place.key)
+            await _discard(connection, place.key)
+
+        await self._change(name, dropped)
+        self._sweep_soon()
+
+    async def replace_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
+        """Put other metadata in place."""
+        return await self._change(name, lambda connection, place: _describe(connection, place, metadata))
+
+    async def merge_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
+        """Set these keys and keep the others, as one step."""
+        return await self._change(
+            name,
+            lambda connection, place: _describe(connection, place, {**place.collection.metadata, **metadata}),
+        )
+
+    async def upsert(self, name: str, entries: Sequence[Entry], vectors: Matrix) -> None:
+        """Store entries with their vectors (`(len(entries), dim) float32`) in one transaction.
+
+        Raises:
+            InvalidInputError: the vectors are of another dimension than the collection's or too long, or an id is
+                there twice.
+        """
+        rows = await asyncio.to_thread(entry_rows, entries, vectors)
+
+        async def stored(connection: Connection, place: _Place) -> None:
+            if not rows:
+                return
+            check_dimension(name, place.collection.dimension, vectors.shape[1])
+            replaced = await _remove(connection, place.key, [row[0] for row in rows])
+            await connection.copy_records_to_table(
+                "entries", schema_name=SCHEMA, columns=ENTRY_COLUMNS, records=[(place.key, *row) for row in rows]
+            )
+            await connection.execute(
+                "UPDATE rag_context.collections SET dimension = $2, entries = entries + $3 WHERE key = $1",
+                place.key,
+                vectors.shape[1],
+                len(rows) - replaced,
+            )
+
+        await self._change(name, stored)
+
+    async def entries(self, name: str, where: Clause, *, limit: int, offset: int = 0) -> EntryPage:
+        """What `where` lets through, by id, and how many there are of it."""
+
+        async def page(connection: Connection, place: _Place) -> EntryPage:
+            parameters = Parameters(place.key)
+            condition = passes(where, parameters)
+            total = place.collection.count
+            if where != EVERYTHING:
+                counted = f"SELECT count(*) FROM rag_context.entries AS e WHERE e.collection = $1 AND {condition}"  # noqa: S608
+                total = await connection.fetchval(counted, *parameters.values)
+            rows = await connection.fetch(
+                f"""SELECT e.id, e.text, e.metadata FROM rag_context.entries AS e
+                    WHERE e.collection = $1 AND {condition}
+                    ORDER BY e.id LIMIT {parameters.add(limit)} OFFSET {parameters.add(offset)}""",  # noqa: S608
+                *parameters.values,
+            )
+            return EntryPage(tuple(entry_from(row) for row in rows), total)
+
+        return await self._ask(name, page)
+
+    async def vectors(self, name: str, ids: Sequence[str]) -> dict[str, Vector]:
+        """The vectors (`(dim,) float32`) of the given entries; unknown ones are left out."""
+
+        async def found(connection: Connection, place: _Place) -> dict[str, Vector]:
+            rows = await connection.fetch(
+                "SELECT id, embedding FROM rag_context.entries WHERE collection = $1 AND id = ANY ($2)",
+                place.key,
+                [escaped(id_) for id_ in ids],
+            )
+            return {unescaped(id_): vector for id_, vector in rows}
+
+        return await self._ask(name, found)
+
+    async def search(self, name: str, vector: Vector, *, limit: int, where: Clause) -> list[EntryHit]:
+        """The entries of highest cosine to `vector` (`(dim,) float32`), equal ones by id. Exact under every filter.
+
+        Raises:
+            InvalidInputError: the vector is of another dimension than the collection's.
+        """
+
+        async def nearest(connection: Connection, place: _Place) -> list[EntryHit]:
+            check_dimension(name, place.collection.dimension, len(vector))
+            if place.collection.dimension is None:
+                return []
+            parameters = Parameters(place.key, vector, limit)
+            rows = await connection.fetch(
+                f"""SELECT e.id, e.text, e.metadata, nearest.cosine FROM (
+                        SELECT e.id, -(e.embedding <#> $2) AS cosine FROM rag_context.entries AS e
+                        WHERE e.collection = $1 AND {passes(where, parameters)}
+                        ORDER BY e.embedding <#> $2, e.id LIMIT $3
+                    ) AS nearest JOIN rag_context.entries AS e ON e.collection = $1 AND e.id = nearest.id
+                    ORDER BY nearest.cosine DESC, e.id""",  # noqa: S608
+                *parameters.values,
+            )
+            return [EntryHit(entry_from(row), row["cosine"]) for row in rows]
+
+        return await self._ask(name, nearest)
+
+    async def keyword_scores(
+        self, name: str, text: str, where: Clause, *, limit: int, also: Sequence[str] = ()
+    ) -> dict[str, KeywordScore]:
+        """The best by BM25, exact under every filter, equal ones by id; and the scores of `also`."""
+        return await self._ask(
+            name,
+            lambda connection, place: best_by_keywords(connection, place.key, text, where, limit=limit, also=also),
+        )
+
+    async def ids(self, name: str, where: Clause) -> list[str]:
+        """The ids of what `where` lets through, in order."""
+
+        async def listed(connection: Connection, place: _Place) -> list[str]:
+            parameters = Parameters(place.key)
+            rows = await connection.fetch(
+                f"""SELECT e.id FROM rag_context.entries AS e
+                    WHERE e.collection = $1 AND {passes(where, parameters)} ORDER BY e.id""",  # noqa: S608
+                *parameters.values,
+            )
+            return [unescaped(id_) for (id_,) in rows]
+
+        return await self._ask(name, listed)
+
+    async def get(self, name: str, ids: Sequence[str]) -> dict[str, Entry]:
+        """The given entries; unknown ones are left out."""
+
+        async def found(connection: Connection, place: _Place) -> dict[str, Entry]:
+            rows = await connection.fetch(
+                "SELECT id, text, metadata FROM rag_context.entries WHERE collection = $1 AND id = ANY ($2)",
+                place.key,
+                [escaped(id_) for id_ in ids],
+            )
+            entries = [entry_from(row) for row in rows]
+            return {entry.id: entry for entry in entries}
+
+        return await self._ask(name, found)
+
+    async def delete(self, name: str, id_: str) -> bool:
+        """Remove one entry; False where it is unknown."""
+        return await self.delete_many(name, [id_], EVERYTHING) > 0
+
+    async def delete_many(self, name: str, ids: Sequence[str], where: Clause) -> int:
+        """Remove those of these entries that `where` lets through when they go, all in one transaction."""
+
+        async def deleted(connection: Connection, place: _Place) -> int:
+            rows = await connection.fetch(
+                "SELECT id, metadata, text FROM rag_context.entries WHERE collection = $1 AND id = ANY ($2)",
+                place.key,
+                [escaped(id_) for id_ in ids],
+            )
+            gone = [row["id"] for row in rows if matches(where, entry_from(row).metadata)]
+            removed = await _remove(connection, place.key, gone)
+            await connection.execute(
+                "UPDATE rag_context.collections SET entries = entries - $2 WHERE key = $1", place.key, removed
+            )
+            return removed
+
+        return await self._change(name, deleted)
+
+    async def empty(self, name: str) -> int:
+        """Remove all entries at once; their rows are removed little by little. Returns how many."""
+
+        async def emptied(connection: Connection, place: _Place) -> int:
+            await connection.execute(
+                "UPDATE rag_context.collections SET key = DEFAULT, entries = 0 WHERE key = $1", place.key
+            )
+            await _discard(connection, place.key)
+            return place.collection.count
+
+        emptied_of = await self._change(name, emptied)
+        self._sweep_soon()
+        return emptied_of
+
+    async def switch(self, name: str, built: str) -> bool:
+        """Put `built` in the place of `name` in one transaction, which also sees that both hold the same documents."""
+
+        async def switched(connection: Connection) -> bool:
+            # In one order, so that two switches do not wait for each other.
+            places = {each: await _locked(connection, each) for each in sorted((name, built))}
+            old, new = places[name], places[built]
+            if old.collection.count != new.collection.count or await connection.fetchval(_DIFFERS, old.key, new.key):
+                return False
+            await connection.execute("DELETE FROM rag_context.collections WHERE key = $1", new.key)
+            await connection.execute(
+                "UPDATE rag_context.collections SET key = $2, metadata = $3, dimension = $4 WHERE key = $1",
+                old.key,
+                new.key,
+                metadata_text(new.collection.metadata),
+                new.collection.dimension,
+            )
+            await _discard(connection, old.key)
+            return True
+
+        is_switched = await self._database.write(switched)
+        self._sweep_soon()
+        return is_switched
+
+    async def values(self, name: str, path: Path) -> list[Json]:
+        """The distinct strings, numbers and booleans of a field, those in lists one by one."""
+
+        async def found(connection: Connection, place: _Place) -> list[Json]:
+            parameters = Parameters(place.key)
+            field = field_at(path, parameters)
+            rows = await connection.fetch(
+                f"""SELECT DISTINCT ON ({field}) e.id, e.text, e.metadata FROM rag_context.entries AS e
+                    WHERE e.collection = $1
+                    AND jsonb_typeof({field}) IN ('string', 'number', 'boolean', 'array')""",  # noqa: S608
+                *parameters.values,
+            )
+            return distinct(value_at(entry_from(row).metadata, path) for row in rows)
+
+        return await self._ask(name, found)
+
+    async def health(self) -> ProviderHealth:
+        """Reads the tables; their size includes rows that are still to be removed."""
+
+        async def look() -> tuple[int, int]:
+            row = await self._database.fetchrow(
+                """SELECT (SELECT count(*) FROM rag_context.collections),
+                          pg_total_relation_size('rag_context.entries')"""
+            )
+            return (0, 0) if row is None else (row[0], row[1])
+
+        return await timed_health(look)
+
+    async def close(self) -> None:
+        """Stop removing rows; the next start continues."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.wait({self._sweeping})
+
+    async def _ask(self, name: str, question: Callable[[Connection, _Place], Awaitable[T]]) -> T:
+        """Run a query on a collection, all of its statements in one snapshot."""
+
+        async def asked(connection: Connection) -> T:
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                row = await connection.fetchrow(_COLLECTION, escaped(name))
+                if row is None:
+                    raise unknown_collection(name)
+                return await question(connection, _Place(row["key"], collection_from(row)))
+
+        return await self._database.read(asked)
+
+    async def _change(self, name: str, work: Callable[[Connection, _Place], Awaitable[T]]) -> T:
+        """Run `work` in a transaction, while no other one changes the collection."""
+
+        async def changed(connection: Connection) -> T:
+            return await work(connection, await _locked(connection, name))
+
+        if self._sweeping is None:  # what an earlier process has left
+            self._sweep_soon()
+        return await self._database.write(changed)
+
+    def _sweep_soon(self) -> None:
+        self._to_sweep = True
+        if self._sweeping is None or self._sweeping.done():
+            self._sweeping = asyncio.create_task(self._sweep(), name="postgres sweep of collections")
+
+    async def _sweep(self) -> None:
+        """Remove the rows of what was dropped or emptied; other servers take other collections."""
+        try:
+            while self._to_sweep:
+                self._to_sweep = False
+                while await self._database.write(_sweep_some):
+                    pass
+        except BackendError as error:
+            logger.info("rows of dropped collections are removed later: %s", error)
+
+
+async def _locked(connection: Connection, name: str) -> _Place:
+    """A collection that no other transaction changes until this one ends. Raises: NotFoundError."""
+    row = await connection.fetchrow(f"{_COLLECTION} FOR UPDATE", escaped(name))
+    if row is None:
+        raise unknown_collection(name)
+    return _Place(row["key"], collection_from(row))
+
+
+async def _describe(connection: Connection, place: _Place, metadata: Mapping[str, Json]) -> Collection:
+    row = await connection.fetchrow(
+        "UPDATE rag_context.collections SET metadata = $2 WHERE key = $1 RETURNING *",
+        place.key,
+        metadata_text(metadata),
+    )
+    return collection_from(row)
+
+
+async def _remove(connection: Connection, key: int, ids: Sequence[object]) -> int:
+    """Remove entries by their ids as they are stored; returns how many there were."""
+    removed = await connection.execute(
+        "DELETE FROM rag_context.entries WHERE collection = $1 AND id = ANY ($2)", key, list(ids)
+    )
+    return int(removed.split()[-1])
+
+
+async def _discard(connection: Connection, key: int) -> None:
+    await connection.execute("INSERT INTO rag_context.discarded_collections VALUES ($1)", key)
+
+
+async def _sweep_some(connection: Connection) -> bool:
+    """Remove some rows that belong to no collection any more; False once none are left that no one else removes."""
+    key = await connection.fetchval("SELECT key FROM rag_context.discarded_collections LIMIT 1 FOR UPDATE SKIP LOCKED")
+    if key is None:
+        return False
+    rows = await connection.fetch(
+        "SELECT id FROM rag_context.entries WHERE collection = $1 LIMIT $2", key, SWEPT_AT_ONCE
+    )
+    await _remove(connection, key, [id_ for (id_,) in rows])
+    if len(rows) < SWEPT_AT_ONCE:
+        await connection.execute("DELETE FROM rag_context.discarded_collections WHERE key = $1", key)
+    return True
+
+
+def _escaped_or_none(text: str | None) -> str | None:
+    return None if text is None else escaped(text)
