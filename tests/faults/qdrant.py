@@ -1,4 +1,4 @@
-"""The Qdrant stub with its points on disk: what it acknowledged survives `kill -9`, and its disk can be full.
+"""The stand-in for Qdrant with its points on disk: what it acknowledged survives `kill -9`, and its disk can be full.
 
 python -m tests.faults.qdrant --port P --data DIR    serve on 127.0.0.1 until killed
 """
@@ -6,51 +6,52 @@ python -m tests.faults.qdrant --port P --data DIR    serve on 127.0.0.1 until ki
 import argparse
 import asyncio
 import gc
+import resource
 import socket
-import sqlite3
-import warnings
 from pathlib import Path
-from typing import Any
 
 import uvicorn
-from qdrant_client import AsyncQdrantClient, models
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tests.servers.qdrant import StubServer, create_app
+from tests.servers.qdrant_engine import Engine
 
-_connect = sqlite3.connect
+_FULL = "Service internal error: No space left on device: WAL buffer size exceeds available disk space"
 
 
-def _without_disk_sync(*arguments: Any, **options: Any) -> sqlite3.Connection:
-    """A file that survives the end of the process, not of the machine.
+class DiskWatcher:
+    """Rejects writes while files may not grow, as Qdrant does: it compares the free space with its log's size first.
 
-    The client's local mode waits for the disk after every point, and no one is answered meanwhile.
+    The engine would not notice: it writes through memory maps of files that are large enough already.
     """
-    connection: sqlite3.Connection = _connect(*arguments, **options)
-    connection.execute("PRAGMA synchronous = OFF")
-    return connection
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and resource.getrlimit(resource.RLIMIT_FSIZE)[0] == 0 and _writes(Request(scope)):
+            answer: Response = JSONResponse({"status": {"error": _FULL}, "time": 0.0001}, 500)
+            await answer(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+def _writes(request: Request) -> bool:
+    return request.method == "PUT" or request.url.path.endswith(("/points/delete", "/points/payload"))
 
 
 async def serve(data: Path, port: int) -> None:
     """Serve until the process ends."""
-    kept = StubServer(memory=AsyncQdrantClient(path=str(data)))
-    for each in (await kept.memory.get_collections()).collections:
-        params = (await kept.memory.get_collection(each.name)).config.params
-        kept.made[each.name] = models.CreateCollection(vectors=params.vectors)
-        kept.indexes[each.name] = {}
-    app = create_app(kept)
-    app.add_exception_handler(sqlite3.OperationalError, _full)
+    engine = Engine(data)
+    made = dict(engine.load())
+    app = create_app(StubServer(engine=engine, made=made, indexes={name: {} for name in made}))
     listener = socket.create_server(("127.0.0.1", port))
     gc.freeze()  # a server of another language has no such pauses
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else each answer waits for an acknowledgement
-    await uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off")).serve(sockets=[listener])
-
-
-def _full(request: Request, error: Exception) -> Response:
-    """As Qdrant says it."""
-    reason = "Service internal error: No space left on device: WAL buffer size exceeds available disk space"
-    return JSONResponse({"status": {"error": reason}, "time": 0.0001}, 500)
+    config = uvicorn.Config(DiskWatcher(app), log_level="warning", lifespan="off")
+    await uvicorn.Server(config).serve(sockets=[listener])
 
 
 def main() -> None:
@@ -58,8 +59,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--data", type=Path, required=True)
     asked = parser.parse_args()
-    sqlite3.connect = _without_disk_sync  # type: ignore[assignment]
-    warnings.simplefilter("ignore")  # local mode has no payload indexes, and says so again and again
+    asked.data.mkdir(parents=True, exist_ok=True)
     asyncio.run(serve(asked.data, asked.port))
 
 

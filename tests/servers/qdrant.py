@@ -1,8 +1,9 @@
-"""A stub for a Qdrant server: its endpoints, over the client library's own model of it in memory.
+"""A stand-in for a Qdrant server: its endpoints, over Qdrant's own engine in this process.
 
     python -m tests.servers.qdrant --port 6333 [--grpc-port 6334] [--api-key KEY]    serve on 127.0.0.1 until killed
 
-It answers as Qdrant does, errors included, and records the requests. It has no index, so it is exact.
+It answers as Qdrant does, errors included, and records the requests. There is one node, which has one copy of
+everything, and no optimiser in the background: below some thousands of vectors nothing would be built by it either.
 """
 
 import argparse
@@ -13,23 +14,24 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import uvicorn
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from qdrant_client import AsyncQdrantClient, models
+from qdrant_client import models
+from qdrant_client.http.models import QueryResponse
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-VERSION = "1.19.0"
+from tests.servers.qdrant_engine import Engine, EngineError
 
-M = TypeVar("M", bound=BaseModel)
+VERSION = "1.19.0"
 
 
 class RejectedError(Exception):
@@ -41,12 +43,20 @@ class RejectedError(Exception):
         self.reason = reason
 
 
+def rejection_of(error: EngineError) -> RejectedError:
+    """What the server makes of the engine's errors."""
+    reason = str(error)
+    if reason.startswith("No point with id"):
+        return RejectedError(404, f"Not found: {reason} found")
+    return RejectedError(400, f"Wrong input: {reason}")
+
+
 @dataclass
 class StubServer:
     """A server's contents, and the calls that changed or read them: method, path, body."""
 
     api_key: str | None = None
-    memory: AsyncQdrantClient = field(default_factory=lambda: AsyncQdrantClient(":memory:"))
+    engine: Engine = field(default_factory=Engine)
     made: dict[str, models.CreateCollection] = field(default_factory=dict)
     indexes: dict[str, dict[str, models.PayloadIndexInfo]] = field(default_factory=dict)
     calls: list[tuple[str, str, Any]] = field(default_factory=list)
@@ -58,11 +68,6 @@ class StubServer:
 
     version: str = VERSION
 
-    async def update(self, work: Awaitable[models.UpdateResult]) -> models.UpdateResult:
-        """An update's answer: as a busy server gives it, where one is requested."""
-        result = await work
-        return result.model_copy(update={"status": self.statuses.pop(0)}) if self.statuses else result
-
     async def reset(self) -> None:
         """Forget everything."""
         for name in list(self.made):
@@ -73,7 +78,7 @@ class StubServer:
     async def create(self, name: str, asked: models.CreateCollection) -> bool:
         if name in self.made:
             raise RejectedError(409, f"Wrong input: Collection `{name}` already exists!")
-        await self.memory.create_collection(name, vectors_config=asked.vectors)
+        self.engine.create(name, asked)
         self.made[name], self.indexes[name] = asked, {}
         return True
 
@@ -81,65 +86,81 @@ class StubServer:
         self.indexes.pop(name, None)
         if self.made.pop(name, None) is None:
             return False
-        return await self.memory.delete_collection(name)
+        self.engine.drop(name)
+        return True
 
     async def index(self, name: str, asked: models.CreateFieldIndex) -> models.UpdateResult:
-        self.known(name)
         schema = asked.field_schema
         if schema is None:
             raise RejectedError(400, "Wrong input: the type of the index is needed")
+        self.engine.index(self.known(name), asked.field_name, schema)
         kind = schema if isinstance(schema, models.PayloadSchemaType) else models.PayloadSchemaType(schema.type.value)
         params = None if isinstance(schema, models.PayloadSchemaType) else schema
         self.indexes[name][asked.field_name] = models.PayloadIndexInfo(data_type=kind, params=params, points=0)
-        return models.UpdateResult(operation_id=0, status=models.UpdateStatus.COMPLETED)
+        return _DONE
 
     async def describe(self, name: str) -> models.CollectionInfo:
-        self.known(name)
-        info, asked = await self.memory.get_collection(name), self.made[name]
-        params = info.config.params.model_copy(
-            update={
-                "shard_number": asked.shard_number or 1,
-                "replication_factor": asked.replication_factor or 1,
-                "on_disk_payload": asked.on_disk_payload,
-                "vectors": asked.vectors,
-            }
+        info, asked = self.engine.describe(self.known(name)), self.made[name]
+        return models.CollectionInfo(
+            status=models.CollectionStatus.GREEN,
+            optimizer_status=models.OptimizersStatusOneOf.OK,
+            points_count=info.points_count,
+            indexed_vectors_count=info.indexed_vectors_count,
+            segments_count=info.segments_count,
+            config=models.CollectionConfig(
+                params=models.CollectionParams(
+                    vectors=asked.vectors,
+                    shard_number=asked.shard_number or 1,
+                    replication_factor=asked.replication_factor or 1,
+                    on_disk_payload=asked.on_disk_payload,
+                ),
+                hnsw_config=models.HnswConfig(m=16, ef_construct=100, full_scan_threshold=10000),
+                optimizer_config=models.OptimizersConfig(
+                    deleted_threshold=0.2, vacuum_min_vector_number=1000, default_segment_number=0, flush_interval_sec=5
+                ),
+                wal_config=models.WalConfig(wal_capacity_mb=32, wal_segments_ahead=0),
+                quantization_config=asked.quantization_config,
+            ),
+            payload_schema=self.indexes[name],
         )
-        config = info.config.model_copy(update={"params": params, "quantization_config": asked.quantization_config})
-        return info.model_copy(update={"config": config, "payload_schema": self.indexes[name]})
 
-    async def query(self, name: str, asked: models.QueryRequest) -> models.QueryResponse:
-        params = self.made[self.known(name)].vectors
-        if (
-            isinstance(params, models.VectorParams)
-            and isinstance(asked.query, list)
-            and len(asked.query) != params.size
-        ):
-            got = f"expected dim: {params.size}, got {len(asked.query)}"
-            raise RejectedError(400, f"Wrong input: Vector dimension error: {got}")
-        return await self.memory.query_points(
-            name,
-            query=asked.query,
-            using=asked.using,
-            prefetch=asked.prefetch,
-            query_filter=asked.filter,
-            limit=_at_least_one(asked.limit),
-            offset=asked.offset,
-            with_payload=asked.with_payload or False,
-            with_vectors=asked.with_vector or False,
-            score_threshold=asked.score_threshold,
-        )
+    async def upsert(self, name: str, points: Sequence[models.PointStruct]) -> models.UpdateResult:
+        self.engine.upsert(self.known(name), points)
+        return self.updated()
+
+    async def delete(self, name: str, selector: models.PointsSelector) -> models.UpdateResult:
+        self.engine.delete(self.known(name), selector)
+        return self.updated()
+
+    def updated(self) -> models.UpdateResult:
+        """An update's answer: as a busy server gives it, where one is requested."""
+        return _DONE.model_copy(update={"status": self.statuses.pop(0)}) if self.statuses else _DONE
+
+    async def retrieve(self, name: str, asked: models.PointRequest) -> list[models.Record]:
+        with_payload = True if asked.with_payload is None else asked.with_payload
+        return self.engine.retrieve(self.known(name), asked.ids, with_payload, asked.with_vector or False)
+
+    async def query(self, name: str, asked: models.QueryRequest) -> QueryResponse:
+        return QueryResponse(points=self.engine.query(self.known(name), asked, _at_least_one(asked.limit)))
+
+    async def scroll(self, name: str, asked: models.ScrollRequest) -> models.ScrollResult:
+        points, following = self.engine.scroll(self.known(name), asked, _at_least_one(asked.limit))
+        return models.ScrollResult(points=points, next_page_offset=following)
+
+    async def count(self, name: str, where: models.Filter | None) -> models.CountResult:
+        return models.CountResult(count=self.engine.count(self.known(name), where))
 
     async def set_payload(self, name: str, asked: models.SetPayload) -> models.UpdateResult:
-        ids = asked.points or []
-        if len(await self.memory.retrieve(self.known(name), ids)) < len(ids):
-            raise RejectedError(404, "Not found: No point with that id found")
-        return await self.memory.set_payload(name, asked.payload, points=ids, key=asked.key)
+        self.engine.set_payload(self.known(name), asked.payload, asked.points or [], asked.key)
+        return _DONE
 
     def known(self, name: str) -> str:
         if name not in self.made:
             raise RejectedError(404, f"Not found: Collection `{name}` doesn't exist!")
         return name
 
+
+_DONE = models.UpdateResult(operation_id=0, status=models.UpdateStatus.COMPLETED)
 
 Operation: TypeAlias = Callable[[StubServer, str, bytes], Awaitable[object]]
 
@@ -166,12 +187,12 @@ async def _index(server: StubServer, name: str, body: bytes) -> object:
 
 async def _upsert(server: StubServer, name: str, body: bytes) -> object:
     asked = models.PointsList.model_validate_json(body)
-    return await server.update(server.memory.upsert(server.known(name), asked.points))
+    return await server.upsert(name, asked.points)
 
 
 async def _delete(server: StubServer, name: str, body: bytes) -> object:
     selector: models.PointsSelector = TypeAdapter(models.PointsSelector).validate_json(body)
-    return await server.update(server.memory.delete(server.known(name), selector))
+    return await server.delete(name, selector)
 
 
 async def _set_payload(server: StubServer, name: str, body: bytes) -> object:
@@ -179,9 +200,7 @@ async def _set_payload(server: StubServer, name: str, body: bytes) -> object:
 
 
 async def _retrieve(server: StubServer, name: str, body: bytes) -> object:
-    asked = models.PointRequest.model_validate_json(body)
-    with_payload = True if asked.with_payload is None else asked.with_payload
-    return await server.memory.retrieve(server.known(name), asked.ids, with_payload, asked.with_vector or False)
+    return await server.retrieve(name, models.PointRequest.model_validate_json(body))
 
 
 async def _query(server: StubServer, name: str, body: bytes) -> object:
@@ -193,21 +212,11 @@ async def _query_batch(server: StubServer, name: str, body: bytes) -> object:
 
 
 async def _scroll(server: StubServer, name: str, body: bytes) -> object:
-    asked = models.ScrollRequest.model_validate_json(body)
-    points, following = await server.memory.scroll(
-        server.known(name),
-        scroll_filter=asked.filter,
-        limit=_at_least_one(asked.limit),
-        offset=asked.offset,
-        with_payload=True if asked.with_payload is None else asked.with_payload,
-        with_vectors=asked.with_vector or False,
-    )
-    return models.ScrollResult(points=points, next_page_offset=following)
+    return await server.scroll(name, models.ScrollRequest.model_validate_json(body))
 
 
 async def _count(server: StubServer, name: str, body: bytes) -> object:
-    asked = models.CountRequest.model_validate_json(body)
-    return await server.memory.count(server.known(name), count_filter=asked.filter)
+    return await server.count(name, models.CountRequest.model_validate_json(body).filter)
 
 
 async def _list(server: StubServer, name: str, body: bytes) -> object:
@@ -264,7 +273,8 @@ def _endpoint(server: StubServer, operation: Operation) -> Callable[[Request], A
         server.parameters.append((request.method, request.url.path, dict(request.query_params)))
         try:
             result = await operation(server, request.path_params.get("name", ""), body)
-        except RejectedError as refusal:
+        except (EngineError, RejectedError) as error:
+            refusal = rejection_of(error) if isinstance(error, EngineError) else error
             return _error(refusal.status, refusal.reason)
         except ValidationError as error:
             return _error(400, f"Format error in JSON body: {error.errors()[0]['msg']}")
@@ -326,6 +336,7 @@ def running(api_key: str | None = None, port: int = 0, grpc_port: int = 0) -> It
         server.should_exit = True
         thread.join()
         loop.close()
+        stub_server.engine.close()
 
 
 @dataclass(frozen=True)

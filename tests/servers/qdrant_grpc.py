@@ -13,7 +13,8 @@ from qdrant_client.conversions.conversion import GrpcToRest, RestToGrpc
 from qdrant_client.grpc.collections_service_pb2_grpc import CollectionsServicer, add_CollectionsServicer_to_server
 from qdrant_client.grpc.points_service_pb2_grpc import PointsServicer, add_PointsServicer_to_server
 
-from tests.servers.qdrant import RejectedError, StubServer
+from tests.servers.qdrant import RejectedError, StubServer, rejection_of
+from tests.servers.qdrant_engine import EngineError
 
 T = TypeVar("T")
 
@@ -33,7 +34,8 @@ class _Services:
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "Invalid API key or JWT")
         try:
             return asyncio.run_coroutine_threadsafe(work(), self._loop).result()
-        except RejectedError as refusal:
+        except (EngineError, RejectedError) as error:
+            refusal = rejection_of(error) if isinstance(error, EngineError) else error
             context.abort(_CODES.get(refusal.status, grpc.StatusCode.INVALID_ARGUMENT), refusal.reason)
         except ValueError as error:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
@@ -79,19 +81,11 @@ class _Points(_Services, PointsServicer):
 
     def Upsert(self, request: Any, context: Any) -> Any:  # noqa: N802
         points = [GrpcToRest.convert_point_struct(point) for point in request.points]
-
-        async def work() -> models.UpdateResult:
-            return await self.server.memory.upsert(self.server.known(request.collection_name), points)
-
-        return _done(self.run(work, context))
+        return _done(self.run(lambda: self.server.upsert(request.collection_name, points), context))
 
     def Delete(self, request: Any, context: Any) -> Any:  # noqa: N802
         selector = GrpcToRest.convert_points_selector(request.points)
-
-        async def work() -> models.UpdateResult:
-            return await self.server.memory.delete(self.server.known(request.collection_name), selector)
-
-        return _done(self.run(work, context))
+        return _done(self.run(lambda: self.server.delete(request.collection_name, selector), context))
 
     def SetPayload(self, request: Any, context: Any) -> Any:  # noqa: N802
         asked = models.SetPayload(
@@ -102,53 +96,38 @@ class _Points(_Services, PointsServicer):
         return _done(self.run(lambda: self.server.set_payload(request.collection_name, asked), context))
 
     def Get(self, request: Any, context: Any) -> Any:  # noqa: N802
-        ids = [GrpcToRest.convert_point_id(each) for each in request.ids]
-
-        async def work() -> list[models.Record]:
-            return await self.server.memory.retrieve(
-                self.server.known(request.collection_name),
-                ids,
-                GrpcToRest.convert_with_payload_selector(request.with_payload),
-                GrpcToRest.convert_with_vectors_selector(request.with_vectors),
-            )
-
-        found = self.run(work, context)
+        asked = models.PointRequest(
+            ids=[GrpcToRest.convert_point_id(each) for each in request.ids],
+            with_payload=GrpcToRest.convert_with_payload_selector(request.with_payload),
+            with_vector=GrpcToRest.convert_with_vectors_selector(request.with_vectors),
+        )
+        found = self.run(lambda: self.server.retrieve(request.collection_name, asked), context)
         return wire.GetResponse(result=[_record(each) for each in found])
 
     def Query(self, request: Any, context: Any) -> Any:  # noqa: N802
         asked = GrpcToRest.convert_query_points(request)
-        if isinstance(asked.query, models.NearestQuery):
-            asked = asked.model_copy(update={"query": asked.query.nearest})
         found = self.run(lambda: self.server.query(request.collection_name, asked), context)
         return wire.QueryResponse(result=[_scored(each) for each in found.points])
 
     def Scroll(self, request: Any, context: Any) -> Any:  # noqa: N802
-        where = GrpcToRest.convert_filter(request.filter) if request.HasField("filter") else None
-        offset = GrpcToRest.convert_point_id(request.offset) if request.HasField("offset") else None
-
-        async def work() -> tuple[list[models.Record], models.ExtendedPointId | None]:
-            return await self.server.memory.scroll(
-                self.server.known(request.collection_name),
-                scroll_filter=where,
-                limit=request.limit,
-                offset=offset,
-                with_payload=GrpcToRest.convert_with_payload_selector(request.with_payload),
-                with_vectors=GrpcToRest.convert_with_vectors_selector(request.with_vectors),
-            )
-
-        records, following = self.run(work, context)
+        asked = models.ScrollRequest(
+            filter=GrpcToRest.convert_filter(request.filter) if request.HasField("filter") else None,
+            limit=request.limit,
+            offset=GrpcToRest.convert_point_id(request.offset) if request.HasField("offset") else None,
+            with_payload=GrpcToRest.convert_with_payload_selector(request.with_payload),
+            with_vector=GrpcToRest.convert_with_vectors_selector(request.with_vectors),
+        )
+        page = self.run(lambda: self.server.scroll(request.collection_name, asked), context)
+        following = page.next_page_offset
         return wire.ScrollResponse(
-            result=[_record(each) for each in records],
+            result=[_record(each) for each in page.points],
             next_page_offset=None if following is None else RestToGrpc.convert_extended_point_id(following),
         )
 
     def Count(self, request: Any, context: Any) -> Any:  # noqa: N802
         where = GrpcToRest.convert_filter(request.filter) if request.HasField("filter") else None
-
-        async def work() -> models.CountResult:
-            return await self.server.memory.count(self.server.known(request.collection_name), where)
-
-        return wire.CountResponse(result=RestToGrpc.convert_count_result(self.run(work, context)))
+        found = self.run(lambda: self.server.count(request.collection_name, where), context)
+        return wire.CountResponse(result=RestToGrpc.convert_count_result(found))
 
 
 def _record(record: models.Record) -> Any:

