@@ -5,10 +5,16 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from rag_context.api.index import BulkLine
 from rag_context.domain.documents import Document
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendStartingError, BackendUnavailableError
-from rag_context.service.background_maintenance import PROBE_EVERY_S, SWEEP_EVERY_S
+from rag_context.service.background_maintenance import (
+    HOLD_LOOK_S,
+    HOLD_MOST_S,
+    PROBE_EVERY_S,
+    SWEEP_EVERY_S,
+)
 from rag_context.testing import FakeEmbedder, Fault, MemoryStore
 from tests.service.harness import ServiceHarness
 
@@ -162,6 +168,30 @@ async def test_a_sweep_ends_where_a_document_cannot_be_completed() -> None:
         assert await harness.maintenance.sweep(done.append) == 1
     assert done == [1]
     assert await store.pending(10) == [store.lost]
+
+
+async def test_vectors_that_were_deferred_wait_until_no_more_documents_arrive(harness: ServiceHarness) -> None:
+    line = BulkLine(
+        content="voles sleep", content_type="chat", session_id="s", source="talk", from_file=True, defer_vectors=True
+    )
+    receipt = await harness.service.bulk(line, request_id="r")
+    assert (receipt.status, (await harness.store.counts()).vectors) == ("deferred", 0)
+    again = await harness.service.bulk(line.model_copy(update={"content": "voles wake"}), request_id="r")
+    assert (again.status, (await harness.store.counts()).vectors) == ("replaced", 1)  # a new version is not deferred
+
+    await harness.service.bulk(line.model_copy(update={"source": "other"}), request_id="r")
+    done: list[int] = []
+    sweep = asyncio.create_task(harness.maintenance.sweep(done.append))
+    for _ in range(int(HOLD_MOST_S)):  # more of them, without a pause
+        harness.clock.advance(0.9)
+        harness.maintenance.hold_sweep()
+    await asyncio.sleep(2 * HOLD_LOOK_S)
+    assert done == []
+    for _ in range(int(HOLD_MOST_S)):
+        harness.clock.advance(0.9)
+        harness.maintenance.hold_sweep()
+    await sweep  # a stream without end holds it for some time only
+    assert done == [1]
 
 
 async def test_telemetry_drops_and_counts_what_cannot_be_kept(harness: ServiceHarness) -> None:

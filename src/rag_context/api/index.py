@@ -227,6 +227,15 @@ class BulkLine(IndexRequest):
         ),
     ] = None
 
+    defer_vectors: Annotated[
+        bool,
+        Field(
+            description="Store a new document at once and embed it in the background: its receipt is deferred, and "
+            "keyword search finds it meanwhile"
+        ),
+        Otherwise(False),
+    ] = False
+
 
 class _Receipt(WireResponse):
     """What became of one document."""

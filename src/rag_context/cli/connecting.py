@@ -4,8 +4,10 @@ A server is found by the client, through the file that it keeps beside the index
 one HTTP interface both with and without a server, so that they do the same.
 """
 
+import asyncio
 import json
 import ssl
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
@@ -15,8 +17,9 @@ from urllib.parse import quote, urlencode
 import httpx2
 
 from rag_context.api.index import BulkLine
+from rag_context.api.maintenance import ReindexRequest
 from rag_context.api.operations import Operation, Request, Response
-from rag_context.api.operations.memory import DELETE, LIST
+from rag_context.api.operations.memory import DELETE, LIST, REINDEX
 from rag_context.api.stored_documents import DeleteRequest
 from rag_context.cli.console import safe
 from rag_context.client import errors
@@ -56,6 +59,11 @@ _TIMEOUT_S = 60.0
 _BULK_TIMEOUT_S = 300.0
 _COLLECTIONS_TIMEOUT_S = 150.0
 _HERE = "http://localhost"
+_STATUS = ReindexRequest(status_only=True)
+
+POLL_EVERY_S = 1.0
+STALLED_S = 30.0
+"""A server that has completed no document for so long is not waited for: its model may be unavailable."""
 
 
 class Connection(Target, Protocol):
@@ -66,13 +74,28 @@ class Connection(Target, Protocol):
         """Where the work is done, for people."""
         ...
 
+    @property
+    def is_local(self) -> bool:
+        """Whether this process has opened the index: perhaps no other process embeds what is pending."""
+        ...
+
     async def run(self, operation: Operation[Request, Response], request: Request) -> Response:
         """Run any operation."""
+        ...
+
+    async def embed_pending(self, on_progress: Callable[[int, int], None]) -> int:
+        """Wait until pending documents have their vectors; returns how many still have none.
+
+        Args:
+            on_progress: called with the number of documents that are done, and of all that were pending.
+        """
         ...
 
 
 class Remote:
     """The data directory's server does the work. Nothing is tried twice: a person decides that."""
+
+    is_local = False
 
     def __init__(self, http: AsyncHttp, url: str) -> None:
         self._http = http
@@ -81,6 +104,19 @@ class Remote:
     async def run(self, operation: Operation[Request, Response], request: Request) -> Response:
         """Have the server run any operation."""
         return await self._send(run(operation, request))
+
+    async def embed_pending(self, on_progress: Callable[[int, int], None]) -> int:
+        """Follow the server's background work; give up once nothing has moved for a while."""
+        total = left = (await self.run(REINDEX, _STATUS)).pending
+        moved_at = time.monotonic()
+        while left and time.monotonic() - moved_at < STALLED_S:
+            on_progress(total - left, total)
+            await asyncio.sleep(POLL_EVERY_S)
+            now = (await self.run(REINDEX, _STATUS)).pending
+            if now < left:
+                moved_at = time.monotonic()
+            total, left = max(total, now), now
+        return left
 
     async def bulk(self, lines: Sequence[BulkLine], on_receipt: OnReceipt) -> None:
         """Send the documents in one request; receipts count as they arrive, also if the rest never does."""

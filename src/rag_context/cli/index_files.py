@@ -31,7 +31,7 @@ from rag_context.cli.connecting import Connection, open_connection
 from rag_context.cli.console import Screen
 from rag_context.cli.operation_options import with_options_of
 from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load_available
-from rag_context.cli.summary import Sink, Summary, receipts_file
+from rag_context.cli.summary import Embedding, Sink, Summary, receipts_file
 from rag_context.domain.documents import Metadata
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.files.file_jobs import ReadingSettings
@@ -179,6 +179,16 @@ async def _index(loaded: Loaded, what: IndexRun, labels: Labels, summary: Summar
                 outputs += [screen.out.file] if what.as_json else []
                 async with _sink(summary, screen, progress, outputs) as sink:
                     await _take_in(connection, loaded.settings, what, labels, sink.receive)
+                if summary.counts["deferred"] or connection.is_local:
+                    await _embed(connection, summary, progress, screen)
+
+
+async def _embed(connection: Connection, summary: Summary, progress: Progress, screen: Screen) -> None:
+    """Wait for the vectors of what is stored, and say how far they are."""
+    embedding = Embedding(screen, progress)
+    left = await connection.embed_pending(embedding.receive)
+    if not left:
+        summary.embedded()
 
 
 @asynccontextmanager

@@ -2,11 +2,12 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from rag_context.api.index import BulkLine, BulkReceipt
+from rag_context.api.maintenance import ReindexRequest
 from rag_context.api.operations import Operation, Request, Response, memory
 from rag_context.api.stored_documents import DeleteRequest
 from rag_context.api.wire import VersionsRequest
@@ -31,6 +32,8 @@ BULK_TIMEOUT_S = 120.0
 class InProcess:
     """This process has opened the index itself."""
 
+    is_local = True
+
     def __init__(self, service: Service, data_dir: Path, concurrency: int = CONCURRENCY) -> None:
         self._service = service
         self._has_waited = False
@@ -42,6 +45,20 @@ class InProcess:
         if operation.name not in _WITHOUT_MODEL:
             await self._wait_ready()
         return await run_here(memory_work(self._service), operation, request, Call(new_request_id()))
+
+    async def embed_pending(self, on_progress: Callable[[int, int], None]) -> int:
+        """Embed them here, as far as the model is available."""
+        if await self._pending():
+            with suppress(BackendError):
+                await self._wait_ready()
+                await self._service.reindexing.restore([], on_progress)
+        return await self._pending()
+
+    async def _pending(self) -> int:
+        async def ignore(_done: int, _total: int) -> None:
+            return
+
+        return (await self._service.reindexing.reindex(ReindexRequest(status_only=True), ignore)).pending
 
     async def bulk(self, lines: Sequence[BulkLine], on_receipt: OnReceipt) -> None:
         """Index here, a few at a time; those of one source one after the other."""

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from rich.progress import Progress, Task
+from rich.progress import Progress, Task, TaskID
 from rich.text import Text
 
 from rag_context.api.index import FileReceipt
 from rag_context.cli.console import Screen, safe
+from rag_context.cli.console import counted as counted_as
 from rag_context.errors import InvalidInputError
 from rag_context.files.formats.conversation import counted
 
@@ -73,6 +74,10 @@ class Summary:
             self.rejected.add(source, reason)
         elif receipt.status == "gone":
             self.gone.add(source)
+
+    def embedded(self) -> None:
+        """Pending documents have their vectors now."""
+        self.counts["indexed"] += self.counts.pop("deferred", 0)
 
     def summarise(self, screen: Screen) -> None:
         """Say it to people."""
@@ -151,15 +156,46 @@ class Sink:
                     self.screen.note(_progress_line(task))
 
 
-def _progress_line(task: Task) -> str:
+@dataclass(slots=True)
+class Embedding:
+    """Says how far the vectors of stored documents are."""
+
+    screen: Screen
+    progress: Progress
+    _task: TaskID | None = None
+    _last_said: float = 0.0
+
+    def receive(self, done: int, total: int) -> None:
+        """Take how many of the pending documents are done."""
+        if self._task is None:
+            self.screen.note(
+                f"Keyword search finds all files now. Vectors of {counted_as(total, 'document')} follow; after Ctrl-C "
+                "the same command continues."
+            )
+            for task in self.progress.tasks:
+                self.progress.update(task.id, visible=False)
+            self._task = self.progress.add_task("Embedding", total=total)
+            self._last_said = time.monotonic()
+        self.progress.update(self._task, completed=done, total=total)
+        if self.progress.disable and time.monotonic() - self._last_said >= PROGRESS_S:
+            self._last_said = time.monotonic()
+            task = next(task for task in self.progress.tasks if task.id == self._task)
+            self.screen.note(f"vectors: {_progress_line(task, 'documents')}")
+
+
+def _progress_line(task: Task, noun: str = "files") -> str:
     """How far it is, where there is no terminal to draw a bar on: `300 of 840 files, 12/s, about 45 s left`."""
     of = f" of {task.total:.0f}" if task.total else ""
-    parts = [f"{task.completed:.0f}{of} files"]
+    parts = [f"{task.completed:.0f}{of} {noun}"]
     if task.speed:
         parts.append(f"{task.speed:.0f}/s")
     if task.time_remaining:
-        parts.append(f"about {task.time_remaining:.0f} s left")
+        parts.append(f"about {_duration(task.time_remaining)} left")
     return ", ".join(parts)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 @contextmanager

@@ -30,6 +30,10 @@ from rag_context.files.generated import Generated
 from rag_context.files.sending import Job, batched
 from rag_context.ports.maintenance import FileManifest
 
+EMBEDDED_AT_ONCE = 100
+"""New documents of one run that are embedded as they are stored. The vectors of further ones are deferred, so that
+keyword search soon finds everything: storing takes a small part of the time of embedding."""
+
 _TWINS = 8
 """How many files with the same content are checked for one that was renamed."""
 
@@ -128,6 +132,7 @@ class FileJobs:
         self._soon = soon
         self._listen = listen
         self._touched: dict[str, OpenFile] = {}
+        self._new = 0
         self.finished: list[FileEntry] = []
         """Entries for the manifest."""
         self.forgotten: list[str] = []
@@ -187,7 +192,7 @@ class FileJobs:
 
     def _documents(self, file: OpenFile) -> Iterator[Job]:
         for item in self._drafts(file.loaded):
-            made = item if isinstance(item, Rejected) else _line(item.draft, file)
+            made = item if isinstance(item, Rejected) else _line(item.draft, file, defer=self._defers(file))
             if isinstance(item, Rejected) or isinstance(made, Rejected):
                 self._soon(partial(self._refuse, made, file))
                 continue
@@ -195,6 +200,13 @@ class FileJobs:
             self._touched[file.path] = file
             yield Job(made, partial(self._done, file, item))
         self._soon(partial(self._read, file))
+
+    def _defers(self, file: OpenFile) -> bool:
+        """Whether the vectors of the file's next document are deferred; counts those of new files."""
+        if file.entry is not None or file.twin is not None:
+            return False  # much of its text may have vectors already
+        self._new += 1
+        return self._new > EMBEDDED_AT_ONCE
 
     def _drafts(self, loaded: Loaded) -> Iterator[FileDraft | Rejected]:
         if loaded.format is None:
@@ -250,7 +262,7 @@ class FileJobs:
         self.finished.append(file.remembered(self._recipe.key, file.kept, digest=file.loaded.digest))
 
 
-def _line(draft: DocumentInput, file: OpenFile) -> BulkLine | Rejected:
+def _line(draft: DocumentInput, file: OpenFile, *, defer: bool) -> BulkLine | Rejected:
     metadata = draft.metadata
     fields = {
         "content": draft.content,
@@ -266,6 +278,7 @@ def _line(draft: DocumentInput, file: OpenFile) -> BulkLine | Rejected:
             "game": metadata.game,
         },
         "like": file.like(draft.source),
+        "deferVectors": defer,
     }
     try:
         return read_fields(BulkLine, fields)

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from rag_context.domain.documents import CHAT, Chunk, Document, DocumentInput, Origin, content_hash, document_id
+from rag_context.domain.documents import CHAT, Chunk, Document, DocumentInput, Origin, Stored, content_hash, document_id
 from rag_context.domain.times import utc_now
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendError, BackendRejectedError, FieldError, InvalidInputError
@@ -36,6 +36,9 @@ STORE_S = 30.0
 """Longest wait for one call of the document store; SQLite's own lock wait is shorter."""
 
 
+FOLLOW = "Found by keyword search now, vectors follow"
+
+
 class Outcome(StrEnum):
     """The result of indexing a draft."""
 
@@ -43,6 +46,14 @@ class Outcome(StrEnum):
     UNCHANGED = "unchanged"
     REPLACED = "replaced"
     PENDING = "pending"
+
+
+class Embed(StrEnum):
+    """When a document that is new gets its vectors; one that replaces another always gets them with its text."""
+
+    NOW = "now"
+    LATER = "later"
+    """The background sweep makes them; keyword search finds the document meanwhile."""
 
 
 class RedactionMode(StrEnum):
@@ -130,7 +141,14 @@ class Indexer:
         self._unfinished = UnfinishedVectors()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def index(self, draft: DocumentInput, *, reuse_from: Sequence[str] = (), at_least_s: float = 0.0) -> Receipt:
+    async def index(
+        self,
+        draft: DocumentInput,
+        *,
+        reuse_from: Sequence[str] = (),
+        at_least_s: float = 0.0,
+        embed: Embed = Embed.NOW,
+    ) -> Receipt:
         """Store a draft; it is findable, and safe, when this returns.
 
         Args:
@@ -138,6 +156,7 @@ class Indexer:
             reuse_from: ids of other documents with much of the same text (the file's earlier name). Text that they, or
                 the earlier version of the draft, share with it is not embedded again.
             at_least_s: how long it may wait for its vectors where that is longer than the policy says.
+            embed: when it gets its vectors.
 
         Raises:
             InvalidInputError: it holds secrets and the policy rejects those.
@@ -148,7 +167,11 @@ class Indexer:
         draft, redactions = await asyncio.to_thread(self._cleaned, draft)
         id_ = document_id(draft)
         async with self._lock(id_):
-            receipt = await self._index(id_, draft, deadline, timeout_s / 2.0, reuse_from)
+            stored = await self._documents.stored(id_)
+            if embed is Embed.LATER and stored is None and not reuse_from:
+                receipt = await self._store(id_, draft)
+            else:
+                receipt = await self._index(id_, draft, stored, deadline, timeout_s / 2.0, reuse_from)
         return replace(receipt, redactions=redactions)
 
     async def complete(self, id_: str) -> bool:
@@ -234,11 +257,30 @@ class Indexer:
             self._unfinished.forget(id_)
             return await retrying(lambda: self._writer.delete(id_))
 
+    async def _store(self, id_: str, draft: DocumentInput) -> Receipt:
+        digest = content_hash(draft)
+        document, chunks = await asyncio.to_thread(self._prepared, id_, digest, draft)
+        await self._write(document, chunks, None, None)
+        return Receipt(
+            document_id=id_,
+            outcome=Outcome.PENDING,
+            chunk_ids=tuple(chunk.id for chunk in chunks),
+            pending=True,
+            duplicates_of=await self._duplicates(document),
+            warning=FOLLOW,
+            content_hash=digest,
+        )
+
     async def _index(
-        self, id_: str, draft: DocumentInput, deadline: Deadline, least_s: float, reuse_from: Sequence[str]
+        self,
+        id_: str,
+        draft: DocumentInput,
+        stored: Stored | None,
+        deadline: Deadline,
+        least_s: float,
+        reuse_from: Sequence[str],
     ) -> Receipt:
         digest = content_hash(draft)
-        stored = await self._documents.stored(id_)
         if stored is not None and stored.content_hash == digest:
             return Receipt(id_, Outcome.UNCHANGED, stored.chunk_ids, pending=not stored.indexed, content_hash=digest)
         document, chunks = await asyncio.to_thread(self._prepared, id_, digest, draft)

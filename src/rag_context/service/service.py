@@ -34,7 +34,7 @@ from rag_context.domain.documents import Counts, Status
 from rag_context.domain.times import utc_now
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendError, InvalidInputError
-from rag_context.ingest.indexer import SLICE, SLICE_S, STORE_S, Indexer, Receipt
+from rag_context.ingest.indexer import SLICE, SLICE_S, STORE_S, Embed, Indexer, Receipt
 from rag_context.ports.maintenance import ModelRegistry
 from rag_context.ports.models import Tokenizer
 from rag_context.ports.reading import MetricsStore
@@ -204,7 +204,7 @@ class Service:
         try:
             # Waits without a limit: the stream is read no faster than its documents are indexed.
             async with self._dependencies.admissions.writes.admitted_in_turn():
-                receipt = await self._index(line, request_id, tuple(line.like or ()), BULK_S)
+                receipt = await self._index_line(line, request_id)
             return bulk_receipt(receipt, line.source)
         except InvalidInputError as error:
             return BulkReceipt(status="rejected", source=line.source, reason=str(error))
@@ -365,11 +365,18 @@ class Service:
         return self._dependencies.backends.documents.version == version
 
     async def _index(
-        self, request: IndexRequest, request_id: str, like: Sequence[str] = (), at_least_s: float = 0.0
+        self,
+        request: IndexRequest,
+        request_id: str,
+        like: Sequence[str] = (),
+        at_least_s: float = 0.0,
+        embed: Embed = Embed.NOW,
     ) -> Receipt:
         try:
             document = document_input(await self._tenants.writable(request))
-            receipt = await self._dependencies.indexer.index(document, reuse_from=like, at_least_s=at_least_s)
+            receipt = await self._dependencies.indexer.index(
+                document, reuse_from=like, at_least_s=at_least_s, embed=embed
+            )
         except BackendError as error:
             self._recorder.error("index", error, request_id)
             self._dependencies.health.invalidate_writes()
@@ -378,6 +385,13 @@ class Service:
         if receipt.is_unfinished:
             self._dependencies.maintenance.finish_soon(receipt.document_id)
         return receipt
+
+    async def _index_line(self, line: BulkLine, request_id: str) -> Receipt:
+        like = tuple(line.like or ())
+        if not line.defer_vectors:
+            return await self._index(line, request_id, like, BULK_S)
+        self._dependencies.maintenance.hold_sweep()
+        return await self._index(line, request_id, like, BULK_S, Embed.LATER)
 
     async def _count(self) -> Counts | None:
         """Count documents, chunks and vectors, uncached; None if the store cannot be read."""
