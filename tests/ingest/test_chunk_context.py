@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.domain.documents import CHAT, CODE, DECISION, DOCUMENTATION, Chunk, Span
+from rag_context.domain.documents import CHAT, CODE, DECISION, DOCUMENTATION, Chunk, Metadata, Span
 from rag_context.ingest.chunk_context import (
     CONTEXT_TOKENS,
     HASH_BITS,
@@ -63,12 +63,30 @@ def test_the_first_h1_names_a_document() -> None:
     ],
 )
 def test_otherwise_the_source_does(source: str, title: str) -> None:
-    assert title_of("no heading", source, DOCUMENTATION) == title
+    assert title_of("1234", source, DOCUMENTATION) == title
 
 
-@pytest.mark.parametrize("content_type", [CHAT, CODE])
-def test_a_hash_in_code_or_a_chat_is_no_title(content_type: str) -> None:
-    assert title_of("# a comment\n", "src/main.py", content_type) == "main.py"
+@pytest.mark.parametrize(
+    ("content", "title"),
+    [
+        ("Voles sleep by day.\nAnd hunt by night.", "Voles sleep by day."),
+        ("---\ntags: [a]\n---\n\n> **Voles** sleep in `nests`.\n", "Voles sleep in nests."),
+        ("## Where voles sleep\n\nIn nests.", "Where voles sleep"),
+        ("2. Voles sleep.\n", "Voles sleep."),
+        ("-----\n| a | b |\n<!-- c -->\n[Maren] We moved the voles.\n", "[Maren] We moved the voles."),
+        ("word " * 30, ("word " * 15).strip() + " …"),
+    ],
+)
+def test_a_document_without_a_heading_is_named_by_its_first_line(content: str, title: str) -> None:
+    assert title_of(content, "log/1", DOCUMENTATION) == title
+    assert title_of(content, "log/1", CHAT) == title
+    assert title_of(content, "log/1.py", CODE) == "1.py"
+    assert title_of(content, "log/1", DECISION, Metadata(extra={"title": " Of  voles "})) == "Of voles"
+
+
+def test_a_hash_in_code_or_a_chat_is_no_title() -> None:
+    assert title_of("# a comment\n", "src/main.py", CODE) == "main.py"
+    assert title_of("Ann: hi\n# a comment\n", "talk", CHAT) == "Ann: hi"
 
 
 def test_a_chat_is_named_by_its_front_matter_and_code_is_not() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from rag_context.domain import documents
 from rag_context.domain.documents import Chunk, Document, Metadata, chunk_ids
 from rag_context.ingest.chunking.chunker import split, split_body
-from rag_context.ingest.chunking.prose import fences, front_matter, sections
+from rag_context.ingest.chunking.prose import body_start, fences, front_matter, sections
 from rag_context.ports.models import Tokenizer
 
 CONTEXT_TOKENS = 32
@@ -103,6 +103,12 @@ def _headings(title: str, heading: str, text: str, tokenizer: Tokenizer) -> str:
 
 
 MAX_TITLE_CHARS = 200
+MAX_LINE_CHARS = 80
+"""Of a first line that stands for a title."""
+
+HEAD_CHARS = 4_000
+"""So much of a text is searched for a first line with a word in it."""
+
 FILE_PARTS = 2
 """Of a path, that say which file it is: the last folder and the name."""
 
@@ -110,11 +116,25 @@ _TITLE = re.compile(r"^title[ \t]*+:[ \t]++(?P<value>[^\n]++)", re.MULTILINE)
 _QUOTED = re.compile(r"\"(?P<double>(?:[^\"\\]|\\.)*+)\"|'(?P<single>(?:[^']|'')*+)'")
 _COMMENT = re.compile(r"(?:^|[ \t])#")
 _SEPARATOR = re.compile(r"[/\\]")
+_MARKS = re.compile(r"^(?:[\s>#*+=~-]|\d{1,9}[.)](?=\s))++")
+_LETTER = re.compile(r"[^\W\d_]")
 
 
-def title_of(content: str, source: str, content_type: str) -> str:
-    """The document's own title, else the last segment of `source`; one line, never empty."""
-    return own_title(content, content_type) or _one_line(_last_segment(source)) or _one_line(source) or "Untitled"
+def title_of(content: str, source: str, content_type: str, metadata: Metadata | None = None) -> str:
+    """What a document is listed under; one line, never empty.
+
+    Its own title, else the `title` of its metadata, else its first line, else the last segment of `source`. Code is
+    listed under the latter.
+    """
+    said = metadata.extra.get("title") if metadata is not None else None
+    return (
+        own_title(content, content_type)
+        or _one_line(said if isinstance(said, str) else "")
+        or ("" if content_type == documents.CODE else _first_line(content))
+        or _one_line(_last_segment(source))
+        or _one_line(source)
+        or "Untitled"
+    )
 
 
 def own_title(content: str, content_type: str) -> str:
@@ -159,6 +179,17 @@ def _scalar(value: str) -> str:
 def _first_h1(content: str) -> str:
     named = (section.path[-1] for section in sections(content, fences(content)) if section.level == 1 and section.path)
     return next(named, "")
+
+
+def _first_line(content: str) -> str:
+    """The first line with a letter in it, without Markdown's marks, cut behind a word."""
+    start = body_start(content)
+    for line in content[start : start + HEAD_CHARS].splitlines():
+        text = _one_line(_MARKS.sub("", line).replace("**", "").replace("`", ""))
+        if not _LETTER.search(text) or text.startswith(("<", "|")):
+            continue
+        return text if len(text) <= MAX_LINE_CHARS else text[:MAX_LINE_CHARS].rsplit(maxsplit=1)[0] + " …"
+    return ""
 
 
 def _last_segment(source: str) -> str:

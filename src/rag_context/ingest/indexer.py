@@ -389,7 +389,7 @@ class Indexer:
             content_type=draft.content_type,
             session_id=draft.session_id,
             source=draft.source,
-            title=title_of(draft.content, draft.source, draft.content_type),
+            title=title_of(draft.content, draft.source, draft.content_type, draft.metadata),
             content=draft.content,
             content_hash=digest,
             timestamp=self._now(),
