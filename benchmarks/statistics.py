@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.figures import Figure
 from rag_context.domain.reports import SearchRecord
-from rag_context.service.service import SPANS
+from rag_context.service.telemetry import TIME_RANGES
 from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_database
 
 SEARCHES = 1_000_000
@@ -36,7 +36,7 @@ async def _measure(path: Path) -> list[Figure]:
         written_us = (time.perf_counter() - started) / SEARCHES * 1e6
         figures = [
             Figure(f"statistics of {name}, 1 000 000 searches", await _slowest_ms(store, *span), "ms", 100)
-            for name, span in SPANS.items()
+            for name, span in TIME_RANGES.items()
         ]
     return [*figures, Figure("writing down a search", written_us, "µs")]
 

@@ -73,7 +73,7 @@ Prometheus and Grafana are in `deploy/`:
 - `prometheus/alerts.yml`: the [alert rules](#alerts), with their tests in `alerts_test.yml`,
 - `grafana/rag-context.json`: a dashboard. Import it (Dashboards, New, Import), and choose the Prometheus.
 
-Counters begin at 0 with the process.
+Counters begin at 0 with the process. [Traces](traces.md) show single requests.
 
 ## What is measured
 """

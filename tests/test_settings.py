@@ -287,6 +287,14 @@ class TestBackends:
             'stores.documents = "mongodb" (file rag-context.toml)',
         ]
 
+    def test_traces_need_their_extra(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        settings = load(tmp_path, environ={"RAG_CONTEXT_TELEMETRY__TRACES": "true"}).settings
+        check_available(settings)
+        monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
+
+        with pytest.raises(ConfigurationError, match=r"telemetry.traces = true needs .*rag-context\[otel\]"):
+            check_available(settings)
+
     def test_the_defaults_are_available(self) -> None:
         check_available(Settings())
 

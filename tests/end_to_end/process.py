@@ -18,7 +18,7 @@ COMMAND = str(Path(sys.executable).with_name("rag-context"))
 TIMEOUT_S = 30.0
 
 
-OTHERS = ("RAG_", "MCP_", "LOG_LEVEL", "COVERAGE_", "DATABASE_URL", "POSTGRES_URL")
+OTHERS = ("RAG_", "MCP_", "LOG_LEVEL", "COVERAGE_", "DATABASE_URL", "POSTGRES_URL", "OTEL_")
 
 
 def environment(**extra: str) -> dict[str, str]:

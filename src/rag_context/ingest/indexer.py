@@ -25,6 +25,7 @@ from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.resilience.retry import retrying
 from rag_context.text import terms
+from rag_context.tracing import span
 
 SLICE = 32
 """Texts embedded per call: short enough that a long document cannot keep others waiting."""
@@ -180,7 +181,8 @@ class Indexer:
         Raises:
             BackendError: the embedder or the store failed; the document stays pending.
         """
-        return await self._complete(id_, retrying)
+        with span("index.complete"):
+            return await self._complete(id_, retrying)
 
     async def finish(self, id_: str) -> bool:
         """As `complete`, right after `index`, without retries: after a failure the background sweep goes on.
@@ -188,7 +190,8 @@ class Indexer:
         Raises:
             BackendError: the embedder or the store failed; the document stays pending.
         """
-        return await self._complete(id_, lambda work: work())
+        with span("index.complete"):
+            return await self._complete(id_, lambda work: work())
 
     async def _complete(self, id_: str, trying: Callable[[Callable[[], Awaitable[bool]]], Awaitable[bool]]) -> bool:
         async with self._lock(id_):
@@ -283,11 +286,13 @@ class Indexer:
         digest = content_hash(draft)
         if stored is not None and stored.content_hash == digest:
             return Receipt(id_, Outcome.UNCHANGED, stored.chunk_ids, pending=not stored.indexed, content_hash=digest)
-        document, chunks = await asyncio.to_thread(self._prepared, id_, digest, draft)
+        with span("index.chunk"):
+            document, chunks = await asyncio.to_thread(self._prepared, id_, digest, draft)
         timeout_s = max(deadline.remaining_s, least_s)  # the time for chunking does not count against the embedder
         reuse_from = reuse_from if stored is None else (id_, *reuse_from)
         made, failure = await self._vectors(chunks, reuse_from, Deadline.after(timeout_s, self._clock))
-        indexed, failure = await self._write(document, chunks, made, failure)
+        with span("index.write", {"rag.chunks": len(chunks)}):
+            indexed, failure = await self._write(document, chunks, made, failure)
         outcome = Outcome.INDEXED if stored is None else Outcome.REPLACED
         return Receipt(
             document_id=id_,
@@ -360,7 +365,8 @@ class Indexer:
 
     async def _embed_slice(self, texts: Sequence[str], deadline: Deadline, other: Embedder | None) -> Matrix:
         embedder = other or self._embedder
-        return await self._embedding.call(lambda: embedder.embed_documents(texts), deadline)
+        with span("embedder.embed_documents", {"rag.texts": len(texts)}):
+            return await self._embedding.call(lambda: embedder.embed_documents(texts), deadline)
 
     async def _duplicates(self, document: Document) -> tuple[str, ...]:
         """Ids of near-duplicates; empty where they cannot be read, since the document is stored already."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from rag_context.errors import BackendTimeoutError, OverloadedError
 from rag_context.resilience.deadline import Deadline, stalls
+from rag_context.tracing import child_span
 
 DECREASE = 0.7
 SMOOTHING = 0.1
@@ -128,7 +129,8 @@ class Admission:
             raise self._rejection()
         else:
             try:
-                await Deadline.after(self._bounds.max_wait_s, self._clock).bound(self.name, self._enter())
+                with child_span(f"{self.name}.wait"):
+                    await Deadline.after(self._bounds.max_wait_s, self._clock).bound(self.name, self._enter())
             except BackendTimeoutError:
                 raise self._rejection() from None
         self.on_wait(self._clock() - began)

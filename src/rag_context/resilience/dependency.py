@@ -17,6 +17,7 @@ from rag_context.errors import (
 )
 from rag_context.resilience.breaker import Admission, Breaker, BreakerOpenError, doubling_cooldown
 from rag_context.resilience.deadline import Deadline, call_deadline
+from rag_context.tracing import child_span
 
 T = TypeVar("T")
 P = TypeVar("P")
@@ -72,12 +73,15 @@ class Dependency:
         A call may take `timeout_s` seconds, or less where its caller applies a deadline (`Deadline.applied`). It raises
         what `call` raises. Everything else that the port has, such as properties, is returned as it is.
         """
-        return cast("P", _Guarded(port, lambda work: self.call(work, call_deadline(timeout_s, self._clock))))
+        return cast("P", _Guarded(port, self.name, lambda work: self.call(work, call_deadline(timeout_s, self._clock))))
 
     def guard_bypassing_breaker(self, port: P, timeout_s: float) -> P:
         """As `guard`, but its calls are tried while the breaker is open too (see `bypass_open_breaker`)."""
         return cast(
-            "P", _Guarded(port, lambda work: self.bypass_open_breaker(work, call_deadline(timeout_s, self._clock)))
+            "P",
+            _Guarded(
+                port, self.name, lambda work: self.bypass_open_breaker(work, call_deadline(timeout_s, self._clock))
+            ),
         )
 
     async def call(self, work: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
@@ -154,8 +158,11 @@ class _Guarded:
     of the port, so that calls of it are checked as those of the port itself.
     """
 
-    def __init__(self, port: object, call: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]) -> None:
+    def __init__(
+        self, port: object, component: str, call: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
+    ) -> None:
         self._port = port
+        self._component = component
         self._call = call
 
     def __getattr__(self, name: str) -> Any:
@@ -164,6 +171,7 @@ class _Guarded:
             return found
 
         async def guarded(*args: Any, **kwargs: Any) -> Any:
-            return await self._call(lambda: found(*args, **kwargs))
+            with child_span(f"{self._component}.{name}"):
+                return await self._call(lambda: found(*args, **kwargs))
 
         return guarded

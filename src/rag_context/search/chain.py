@@ -17,6 +17,7 @@ from rag_context.search.query import Answer, Level, Mode, Query, RetrieverReport
 from rag_context.search.reads import RANKING_SHARE, StoreReads, completed
 from rag_context.search.retrievers import Backends, Retrievers, VectorResults, status_of
 from rag_context.search.selection import Selection, select, select_in
+from rag_context.tracing import past_span, span
 
 logger = logging.getLogger(__name__)
 
@@ -136,7 +137,8 @@ class SearchChain:
     ) -> Selection:
         vector = None if vector_results is None else vector_results.vector
         reads = StoreReads(self._sources, query, vector, deadline, has_texts=not retrievers.text_failed)
-        return await select(query, reads, vector_results, text)
+        with span("ranking"):
+            return await select(query, reads, vector_results, text)
 
     async def _from_snapshot(
         self,
@@ -149,10 +151,12 @@ class SearchChain:
         """Everything after the embedding in one call."""
         vector_results = await vector
         text, warning = await _hits_or_warning(keywords)
-        with retrievers.reported("vector"), retrievers.deadline.applied():
+        with retrievers.reported("vector", "index_read"), retrievers.deadline.applied():
             selection = await candidates.read(
                 lambda snapshot: completed(select_in(snapshot, query, vector_results, text))
             )
+            past_span("vector_search", selection.vector_ms, selection.ranking_ms)
+            past_span("ranking", selection.ranking_ms)
         retrievers.note_latency("vector", selection.vector_ms)
         self._sources.require_same_model(vector_results)
         return selection, warning
@@ -170,7 +174,7 @@ class SearchChain:
         if candidates is None:
             selection = await self._from_stores(query, None, text, retrievers, deadline)
         else:
-            with deadline.applied():
+            with deadline.applied(), span("ranking"):
                 selection = await candidates.read(lambda snapshot: completed(select_in(snapshot, query, None, text)))
         return replace(await self._answer(selection, retrievers, deadline), level=level)
 

@@ -18,6 +18,7 @@ from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.search.query import Answer, Query, RetrieverReport, RetrieverStatus
 from rag_context.search.ranking import spread
+from rag_context.tracing import span
 
 POOL_FLOOR = 40
 POOL_PER_RESULT = 3
@@ -32,6 +33,9 @@ ENOUGH = 2
 
 FURTHER_LOOKS = 2
 """How often a retriever searches again without the documents that fill its pool."""
+
+SPAN_NAMES = {"embedding": "query_embedding", "vector": "vector_search", "text": "keyword_search"}
+"""What the parts of a search are called in traces."""
 
 Hit = TypeVar("Hit", bound=VectorHit | KeywordHit)
 T = TypeVar("T")
@@ -208,12 +212,13 @@ class Retrievers:
             return await spread_hits(lambda limit, where: texts.search(query.text, limit=limit, where=where), query)
 
     @contextmanager
-    def reported(self, part: str) -> Iterator[None]:
-        """Report how the block ended, and how long it took, as the part `part`."""
+    def reported(self, part: str, span_name: str | None = None) -> Iterator[None]:
+        """Report how the block ended, and how long it took, as the part `part`; in traces it may have another name."""
         started = self._clock()
         status, detail = RetrieverStatus.OK, None
         try:
-            yield
+            with span(span_name or SPAN_NAMES[part]):
+                yield
         except BackendError as error:
             status, detail = status_of(error), str(error)
             raise

@@ -129,6 +129,8 @@ class Selection:
     unanswerable: bool
     vector_ms: float = 0.0
     """How long the vector search took, where it was part of the call."""
+    ranking_ms: float = 0.0
+    """How long the rest of that call took: scoring, ranking, and reading passages."""
 
 
 async def select(
@@ -163,8 +165,10 @@ async def select_in(
     reads = SnapshotReads(snapshot, query, None if vector_results is None else vector_results.vector)
     if vector_results is not None:
         vector_results = replace(vector_results, hits=await reads.vector_hits(vector_results.vector))
-    vector_ms = (time.perf_counter() - started) * 1000.0
-    return replace(await select(query, reads, vector_results, text), vector_ms=vector_ms)
+    ranked_from = time.perf_counter()
+    selection = await select(query, reads, vector_results, text)
+    ranking_ms = (time.perf_counter() - ranked_from) * 1000.0
+    return replace(selection, vector_ms=(ranked_from - started) * 1000.0, ranking_ms=ranking_ms)
 
 
 def _kept(query: Query, gathered: Gathered, calibration: Calibration | None) -> list[Ranked]:

@@ -31,6 +31,7 @@ from rag_context.errors import (
 from rag_context.logs import REQUEST_ID
 from rag_context.projects.records import ProjectError
 from rag_context.server.requests import ClientGoneError, HttpRequest, Reply, RequestRejectedError, attach_request
+from rag_context.tracing import Span, server_span
 
 logger = logging.getLogger(__name__)
 
@@ -145,6 +146,9 @@ access = logging.getLogger("rag_context.access")
 _GIVEN_ID = re.compile(rb"[!-~]{1,128}")
 _SINGLE = (b"host", b"content-length", b"content-type", b"authorization", b"x-api-key", b"origin")
 _CLIENT_GONE = 499
+_NO_SPAN = Span()
+_PROBES = frozenset({"/live", "/ready", "/health", "/metrics"})
+"""Called every few seconds by orchestrators; they make no traces."""
 LINGER_BYTES = 1024 * 1024
 LINGER_S = 1.0
 
@@ -185,16 +189,21 @@ class RequestIdMiddleware:
             await send(message)
 
         self._running += 1
+        traced = _NO_SPAN if scope["path"] in _PROBES else server_span(scope["method"], opened.headers)
         try:
-            self._admit(scope)
-            await self._app(scope, receive, tagged)
-        except ClientGoneError:
-            status = status or _CLIENT_GONE
-        except Exception as error:
-            if status:
-                raise
-            reply = failure_reply(error, opened.request_id, scope["path"])
-            await _reject(reply, opened, receive, tagged)
+            with traced:
+                try:
+                    self._admit(scope)
+                    await self._app(scope, receive, tagged)
+                except ClientGoneError:
+                    status = status or _CLIENT_GONE
+                except Exception as error:
+                    if status:
+                        raise
+                    reply = failure_reply(error, opened.request_id, scope["path"])
+                    await _reject(reply, opened, receive, tagged)
+                finally:
+                    _describe(traced, scope, status)
         finally:
             self._running -= 1
             if self._access.isEnabledFor(logging.INFO):
@@ -209,6 +218,17 @@ class RequestIdMiddleware:
             for single in _SINGLE:
                 if sum(name == single for name, _ in headers) > 1:
                     raise RequestRejectedError(400, ErrorCode.INVALID_INPUT, f"Header {single.decode()} given twice")
+
+
+def _describe(traced: Span, scope: Scope, status: int) -> None:
+    """Name the span by its route: names in addresses would be texts, and one name each."""
+    route = getattr(scope.get("route"), "path", None)
+    if route is not None:
+        traced.rename(f"{scope['method']} {route}")
+        traced.set({"http.route": route})
+    traced.set({"http.response.status_code": status})
+    if status >= 500:
+        traced.fail(str(status))
 
 
 def _open(scope: Scope) -> HttpRequest:

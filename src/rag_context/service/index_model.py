@@ -27,6 +27,7 @@ from rag_context.errors import (
 from rag_context.ingest.indexer import Indexer
 from rag_context.ports.maintenance import ModelRegistry, VectorRebuilder
 from rag_context.ports.models import Embedder, Tokenizer
+from rag_context.tracing import span
 
 logger = logging.getLogger(__name__)
 
@@ -290,7 +291,8 @@ class Rebuilding:
         async def complete(id_: str) -> None:
             async with semaphore:
                 try:
-                    is_complete = await self._indexer.complete_beside(id_, embedder, self._rebuilder)
+                    with span("index.reembed"):
+                        is_complete = await self._indexer.complete_beside(id_, embedder, self._rebuilder)
                 except (BackendDataError, BackendRejectedError) as error:
                     logger.warning("document %s cannot be embedded again: %s", id_, error)
                     is_complete = False

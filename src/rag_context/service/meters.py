@@ -5,7 +5,7 @@ Metrics are counted at once; the number of label values is bounded, however many
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, Metric, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, UntypedMetricFamily
@@ -17,8 +17,6 @@ from rag_context.errors import BackendError
 from rag_context.resilience.admission import Admissions
 from rag_context.resilience.breaker import BreakerState
 from rag_context.search.query import Answer
-
-T = TypeVar("T", Counter, Histogram)
 
 MAX_AGENTS = 100
 """Agents after the first hundred share the label `other`, so that the number of time series is bounded."""
@@ -329,15 +327,12 @@ class Meters:
         return generate_latest(_WithoutCreated(self._registry))
 
     def _counter(self, name: str) -> Counter:
-        return self._declared(Counter, name)
+        metric = METRICS[name]
+        return Counter(metric.name, metric.says, metric.labels, registry=self._registry)
 
     def _histogram(self, name: str) -> Histogram:
         metric = METRICS[name]
         return Histogram(metric.name, metric.says, metric.labels, buckets=_BUCKETS, registry=self._registry)
-
-    def _declared(self, make: type[T], name: str) -> T:
-        metric = METRICS[name]
-        return make(metric.name, metric.says, metric.labels, registry=self._registry)
 
     def _families(self) -> Iterable[Metric]:
         """What is computed when it is read."""

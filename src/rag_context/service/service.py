@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import numpy as np
 
@@ -65,17 +65,10 @@ from rag_context.service.mappers import (
 from rag_context.service.meters import Meters, Readings
 from rag_context.service.project_service import ProjectDependencies, ProjectService
 from rag_context.service.reindexing import OnReindexed, Reindexing
-from rag_context.service.telemetry import SearchRecorder, Telemetry
+from rag_context.service.telemetry import TIME_RANGES, SearchRecorder, Telemetry, describe
+from rag_context.tracing import span
 
 logger = logging.getLogger(__name__)
-
-SPANS = {
-    "1h": (timedelta(hours=1), 12),
-    "24h": (timedelta(days=1), 24),
-    "7d": (timedelta(days=7), 28),
-    "30d": (timedelta(days=30), 30),
-}
-"""Length of each time range, and the number of buckets of its timeline."""
 
 PROBE = Query("health", limit=1)
 """The query that tries whether searches work again after the breaker opened."""
@@ -171,6 +164,12 @@ class Service:
 
     async def search(self, request: SearchRequest, *, request_id: str) -> SearchOutcome:
         """Answer a question at the best level that works now; a failure of a backend raises nothing."""
+        with span("search", {"rag.mode": request.mode, "rag.limit": request.limit}) as traced:
+            outcome = await self._search(request, request_id)
+            describe(traced, outcome.response)
+        return outcome
+
+    async def _search(self, request: SearchRequest, request_id: str) -> SearchOutcome:
         started = self._clock()
         try:
             request = await self._tenants.resolved(request)
@@ -295,7 +294,7 @@ class Service:
 
     async def stats(self, request: StatsRequest) -> StatsResponse:
         """Summarise the searches of a time range. Raises: BackendError."""
-        span, buckets = SPANS[request.time_range]
+        span, buckets = TIME_RANGES[request.time_range]
         until = self._now()
         await self._dependencies.telemetry.flush()
         deadline = Deadline.after(STATS_TIMEOUT_S, self._clock)
@@ -373,10 +372,12 @@ class Service:
         embed: Embed = Embed.NOW,
     ) -> Receipt:
         try:
-            document = document_input(await self._tenants.writable(request))
-            receipt = await self._dependencies.indexer.index(
-                document, reuse_from=like, at_least_s=at_least_s, embed=embed
-            )
+            with span("index") as traced:
+                document = document_input(await self._tenants.writable(request))
+                receipt = await self._dependencies.indexer.index(
+                    document, reuse_from=like, at_least_s=at_least_s, embed=embed
+                )
+                traced.set({"rag.status": receipt.outcome.value, "rag.chunks": len(receipt.chunk_ids)})
         except BackendError as error:
             self._recorder.error("index", error, request_id)
             self._dependencies.health.invalidate_writes()

@@ -11,16 +11,17 @@ from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from rag_context.api.search import SearchRequest
+from rag_context.api.search import SearchRequest, SearchResponse
 from rag_context.domain.reports import ErrorRecord, SearchRecord
 from rag_context.domain.times import utc_now
 from rag_context.errors import BackendError, BackendTimeoutError
 from rag_context.ports.reading import DocumentStore, MetricsStore
 from rag_context.projects.records import Label
 from rag_context.resilience.deadline import Deadline
-from rag_context.search.query import Answer
+from rag_context.search.query import Answer, Level
 from rag_context.service.mappers import UNKNOWN_AGENT, search_record
 from rag_context.service.meters import Meters
+from rag_context.tracing import Span
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,15 @@ FLUSH_TIMEOUT_S = 2.0
 """Time budget of a write before statistics are read, and at the end of the process."""
 
 PRUNE_S = 3600.0
+
+
+TIME_RANGES = {
+    "1h": (timedelta(hours=1), 12),
+    "24h": (timedelta(days=1), 24),
+    "7d": (timedelta(days=7), 28),
+    "30d": (timedelta(days=30), 30),
+}
+"""Length of each time range, and the number of buckets of its timeline."""
 
 
 class Telemetry:
@@ -152,6 +162,14 @@ def _drained(queue: deque[T]) -> list[T]:
     items = list(queue)
     queue.clear()
     return items
+
+
+def describe(traced: Span, response: SearchResponse) -> None:
+    """Note in a search's span how it was answered."""
+    level, results = response.fallback_level, len(response.results)
+    traced.set({"rag.level": level, "rag.results": results, "rag.cached": bool(response.cached)})
+    if level > Level.TEXT:
+        traced.fail("NoAnswer")
 
 
 VALIDATING_AGENT = "rag-context validate"

@@ -324,6 +324,10 @@ class TelemetrySettings(Section):
     """What is remembered of searches."""
 
     retention_days: int = Field(default=31, ge=1, description="Days for which records of searches are kept.")
+    traces: Annotated[bool, Expected("true or false")] = Field(
+        default=False,
+        description="Whether traces are sent to an OpenTelemetry collector, as OTEL_* variables say (extra otel).",
+    )
 
 
 class VocabularySettings(Section):

@@ -311,12 +311,13 @@ def _put(tables: dict[str, object], path: list[str], text: str) -> None:
     tables[last] = text
 
 
-EXTRAS: Mapping[tuple[str, str], tuple[str, str]] = {
+EXTRAS: Mapping[tuple[str, str | bool], tuple[str, str]] = {
     ("stores.documents", "postgres"): ("postgres", "asyncpg"),
     ("stores.vectors", "qdrant"): ("qdrant", "qdrant_client"),
     ("stores.vectors", "chroma"): ("chroma", "chromadb"),
     ("stores.documents", "mongodb"): ("mongodb", "pymongo"),
     ("stores.cache", "redis"): ("redis", "redis"),
+    ("telemetry.traces", True): ("otel", "opentelemetry.sdk"),
 }
 """The extra that a backend needs, and the module that shows whether it is installed."""
 
@@ -337,6 +338,7 @@ def check_available(settings: Settings, sources: Mapping[str, str] | None = None
         *((("stores.vectors", settings.stores.vectors),) if by_library else ()),
         ("stores.documents", settings.stores.documents),
         ("stores.cache", settings.stores.cache),
+        ("telemetry.traces", settings.telemetry.traces),
     )
     problems = [
         _missing_extra(key, value, EXTRAS[key, value][0], (sources or {}).get(key, ""))
@@ -347,10 +349,10 @@ def check_available(settings: Settings, sources: Mapping[str, str] | None = None
         raise ConfigurationError("\n".join(problems))
 
 
-def _missing_extra(key: str, value: str, extra: str, source: str) -> str:
+def _missing_extra(key: str, value: str | bool, extra: str, source: str) -> str:
     where = f" ({source})" if source else ""
     return (
-        f'{key} = "{value}"{where} needs a client that is not installed: '
+        f"{key} = {json.dumps(value)}{where} needs a client that is not installed: "
         f"run `pip install 'rag-context[{extra}]'`, or choose another."
     )
 
