@@ -87,6 +87,9 @@ faults: $(STAMP) ## Measure every fault of every backend, and write the table of
 csharp: $(STAMP) ## Compile the C# client and run it against a server (needs mcs and mono, see clients/csharp)
 	$(PY) -m tests.csharp
 
+release: $(STAMP) ## Build wheel, source and list of components into dist/, and try the wheel (ARGS="--python 3.11 --python 3.13")
+	$(PY) scripts/release.py $(ARGS)
+
 check: lint types ## Everything that needs no running code: format, lint, layers, types, generated docs and code
 	$(PY) scripts/generate_docs.py --check
 	$(PY) scripts/generate_blocking.py --check
@@ -119,12 +122,13 @@ model: $(STAMP) ## Build the bundled model again and compare its hash (downloads
 COMPILE := $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --custom-compile-command "make lock"
 
-lock: $(STAMP) ## Resolve the dependencies again: for development, for the image, for building the wheel, for the demo
+lock: $(STAMP) ## Resolve the dependencies again: for development, the image, building the wheel, the demo, a release
 	$(COMPILE) --group dev pyproject.toml -o requirements-dev.lock
 	$(COMPILE) --extra postgres --extra qdrant --extra mongodb --extra redis --extra otel \
 		--constraint requirements-dev.lock pyproject.toml -o requirements.lock
 	echo hatchling | $(COMPILE) --constraint requirements-dev.lock - -o deploy/build.lock
 	$(COMPILE) --group editable --constraint requirements-dev.lock pyproject.toml -o deploy/demo.lock
+	echo cyclonedx-bom | $(COMPILE) - -o deploy/release.lock
 
 clean: ## Remove the files that the targets created
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* .demo .versions
