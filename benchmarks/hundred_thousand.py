@@ -15,6 +15,8 @@ from rag_context.domain.documents import Chunk, Document, Metadata, Span, Tenant
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Calibration, EmbeddingModel
 from rag_context.errors import BackendStartingError
+from rag_context.ports.maintenance import ModelRegistry
+from rag_context.ports.writing import IndexWriter
 from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_database
 
 CHUNKS = 100_000
@@ -33,7 +35,7 @@ async def measure(folder: Path) -> list[Figure]:
     """Fill a store, open it again, and ask."""
     path = folder / FILE_NAME
     async with open_database(path) as store:
-        await _fill(store)
+        await fill(store.documents, store.documents, CHUNKS)
     started = time.perf_counter()
     async with open_database(path) as store:
         await _first_answer(store)
@@ -73,17 +75,19 @@ async def _times(calls: list[Callable[[], Awaitable[object]]]) -> list[float]:
     return times
 
 
-async def _fill(store: SqliteStore) -> None:
-    await store.documents.adopt_model(MODEL)
-    writer, vectors = Writer(seed=5), unit_vectors(CHUNKS, DIMENSION)
-    places = asyncio.Semaphore(64)
+async def fill(registry: ModelRegistry, writer: IndexWriter, count: int, *, together: int = 64) -> None:
+    """Write documents of invented text with random vectors, `count` chunks in all, some documents at once."""
+    await registry.adopt_model(MODEL)
+    texts, vectors = Writer(seed=5), unit_vectors(count, DIMENSION)
+    places = asyncio.Semaphore(together)
 
     async def write(number: int) -> None:
         async with places:
-            document, chunks = _document(number, [writer.passage() for _ in range(PER_DOCUMENT)])
-            await store.documents.write(document, chunks, vectors[number * PER_DOCUMENT : (number + 1) * PER_DOCUMENT])
+            document, chunks = _document(number, [texts.passage() for _ in range(PER_DOCUMENT)])
+            own = vectors[number * PER_DOCUMENT : (number + 1) * PER_DOCUMENT]
+            await writer.write(document, chunks, own, MODEL.fingerprint)
 
-    await asyncio.gather(*(write(number) for number in range(CHUNKS // PER_DOCUMENT)))
+    await asyncio.gather(*(write(number) for number in range(count // PER_DOCUMENT)))
 
 
 def _document(number: int, texts: list[str]) -> tuple[Document, list[Chunk]]:

@@ -73,6 +73,10 @@ _COMMANDS = {
         "export_import:import_index",
         "Import an export, beside a running server; existing documents stay unchanged.",
     ),
+    "move": (
+        "move:move",
+        "Move the whole index and its collections to PostgreSQL, or back to the data directory.",
+    ),
     "eval": (
         "measure:measure",
         "Measure retrieval quality on labelled collections: nDCG@10, recall, MRR and success by mode.",

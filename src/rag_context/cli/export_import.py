@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
@@ -27,12 +28,13 @@ from rag_context.cli.command_line import ExitCode, exit_code, run_to_end
 from rag_context.cli.console import Screen, counted, safe
 from rag_context.cli.local_connection import MODEL_WAIT_S
 from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load_available
+from rag_context.cli.summary import Stages, stages
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendError, BackendUnavailableError, InvalidInputError, RagContextError
 from rag_context.logs import configure_logging
 from rag_context.service.service import Service
 from rag_context.settings import Settings
-from rag_context.transfer.export_import import Arrival, Conflict, Exported, Imported, Importer, Lines
+from rag_context.transfer.export_import import Arrival, Conflict, Exported, Imported, Lines
 from rag_context.wiring import open_export, open_import
 
 if TYPE_CHECKING:
@@ -73,10 +75,10 @@ class ImportRun:
 
 
 class _Rate(ProgressColumn):
-    """Documents per second."""
+    """Documents, or parts of an index in %, per second."""
 
     def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:.0f} documents/s" if task.speed else "", style="dim")
+        return Text(f"{task.speed:.0f}/s" if task.speed else "", style="dim")
 
 
 def export_index(
@@ -163,21 +165,17 @@ async def _export(
 
 
 async def _import(settings: Settings, what: ImportRun, source: "_Source", screen: Screen) -> Imported:
-    async with open_import(settings, what.conflict) as (importer, service):
-        await service.wait_ready(MODEL_WAIT_S)
-        try:
-            imported = await _take(importer, Lines(source.file), screen)
-        finally:
-            source.give_up()
-        if imported.pending:
-            imported.pending = await _complete(service, screen)
-        return imported
-
-
-async def _take(importer: Importer, lines: Lines, screen: Screen) -> Imported:
-    with _progress("Importing", screen) as show:
-        said = _Said(screen, show)
-        return await importer.take(lines, said.header, said.progress, said.broken)
+    with stages(screen, _Rate()) as show:
+        async with open_import(settings, what.conflict, show.built) as (importer, service):
+            await service.wait_ready(MODEL_WAIT_S)
+            said = _Said(screen, show)
+            try:
+                imported = await importer.take(Lines(source.file), said.header, said.progress, said.broken)
+            finally:
+                source.give_up()
+            if imported.pending:
+                imported.pending = await _complete(service, screen, show)
+    return imported
 
 
 @dataclass(slots=True)
@@ -185,7 +183,7 @@ class _Said:
     """What an import says of itself on its way."""
 
     screen: Screen
-    show: _Show
+    show: Stages
     total: int | None = None
     complaints: int = 0
 
@@ -199,7 +197,7 @@ class _Said:
             self.screen.note(Text(text, style="yellow"))
 
     def progress(self, imported: Imported) -> None:
-        self.show(imported.lines, self.total)
+        self.show("Importing", "documents", imported.lines, self.total)
 
     def broken(self, number: int, reason: str) -> None:
         self.complaints += 1
@@ -209,11 +207,10 @@ class _Said:
             self.screen.warning("and more lines like these")
 
 
-async def _complete(service: Service, screen: Screen) -> int:
+async def _complete(service: Service, screen: Screen, show: Stages) -> int:
     """Embed what came without vectors that can be used; returns how many documents still wait for theirs."""
     try:
-        with _progress("Embedding", screen) as show:
-            await service.reindexing.restore((), show)
+        await service.reindexing.restore((), partial(show, "Embedding", "documents"))
     except BackendError as error:
         screen.warning(f"not all vectors could be made now: {error}")
     return (await service.health()).pending_documents

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from rich.progress import Progress, Task, TaskID
+from rich.progress import MofNCompleteColumn, Progress, ProgressColumn, Task, TaskID
 from rich.text import Text
 
 from rag_context.api.index import FileReceipt
@@ -153,7 +153,7 @@ class Sink:
                 is_due = task.completed % PROGRESS_EVERY == 0 or now - self.last_said >= PROGRESS_S
                 if self.progress.disable and is_due:
                     self.last_said = now
-                    self.screen.note(_progress_line(task))
+                    self.screen.note(_progress_line(task, "files"))
 
 
 @dataclass(slots=True)
@@ -183,7 +183,44 @@ class Embedding:
             self.screen.note(f"vectors: {_progress_line(task, 'documents')}")
 
 
-def _progress_line(task: Task, noun: str = "files") -> str:
+class Stages:
+    """A bar for each stage of a command on a terminal; elsewhere a line every ten seconds.
+
+    Args:
+        screen: where to.
+        progress: the bars.
+    """
+
+    def __init__(self, screen: Screen, progress: Progress) -> None:
+        self._screen = screen
+        self._progress = progress
+        self._tasks: dict[str, TaskID] = {}
+        self._last_said = time.monotonic()
+
+    def __call__(self, doing: str, noun: str, done: int, total: int | None) -> None:
+        """Show how much of a stage is done."""
+        if doing not in self._tasks:
+            self._tasks[doing] = self._progress.add_task(doing, total=total)
+        task = self._tasks[doing]
+        self._progress.update(task, completed=done, total=total)
+        now = time.monotonic()
+        if self._progress.disable and now - self._last_said >= PROGRESS_S:
+            self._last_said = now
+            self._screen.note(f"{doing}: {_progress_line(self._progress.tasks[task], noun)}")
+
+    def built(self, share: float) -> None:
+        """Show the share of an index over vectors that is built, 0..1."""
+        self("Building the index over the vectors", "%", round(100 * share), 100)
+
+
+@contextmanager
+def stages(screen: Screen, *columns: ProgressColumn) -> Iterator[Stages]:
+    """Show the stages of what runs in the block: done, of how much, these columns, time spent and left."""
+    with screen.progress(MofNCompleteColumn(), *columns) as progress:
+        yield Stages(screen, progress)
+
+
+def _progress_line(task: Task, noun: str) -> str:
     """How far it is, where there is no terminal to draw a bar on: `300 of 840 files, 12/s, about 45 s left`."""
     of = f" of {task.total:.0f}" if task.total else ""
     parts = [f"{task.completed:.0f}{of} {noun}"]

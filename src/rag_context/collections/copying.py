@@ -8,12 +8,13 @@ import json
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from hashlib import sha256
 from typing import TypeAlias
 
 import numpy as np
 
-from rag_context.collections.labels import writable
+from rag_context.collections.labels import BUILT, writable
 from rag_context.domain.clauses import EVERYTHING
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError, ConflictError, InvalidInputError, NotFoundError
@@ -121,6 +122,33 @@ async def copy_collection(
     if differences:
         raise BackendDataError("collections", f"After the copy, '{target.name}' {differences}: copy again.")
     return CopyReport(after.same, copied, before.same, before.dropped + len(before.extra), after.digest)
+
+
+async def copy_all(
+    source: Provider, target: Provider, on_progress: Callable[[str, CopyProgress], None]
+) -> dict[str, CopyReport]:
+    """Copy all collections of a provider to another one, each as `copy_collection` does; returns a report for each.
+
+    Left out are collections of other programs, and those that a reindexing is building.
+
+    Args:
+        source: the provider to read.
+        target: the provider to fill; a collection of another name stays as it is.
+        on_progress: called after every batch with the name of the collection.
+
+    Raises:
+        ConflictError, BackendError: as `copy_collection`; collections that were copied stay.
+    """
+    return {
+        name: await copy_collection(Located(source, name), Located(target, name), progress=partial(on_progress, name))
+        for name in await own_collections(source)
+    }
+
+
+async def own_collections(provider: Provider) -> list[str]:
+    """The names of the collections that `copy_all` copies. Raises: BackendError."""
+    found = await provider.collections()
+    return [collection.name for collection in found if not collection.foreign and BUILT not in collection.name]
 
 
 @dataclass(slots=True)

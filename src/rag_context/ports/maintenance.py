@@ -1,6 +1,7 @@
 """Ports of maintenance: which model made an index, rebuilding, checking, and records of files and projects."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol, TypeAlias
 
@@ -42,6 +43,40 @@ def require_comparable(recorded: EmbeddingModel, model: EmbeddingModel) -> None:
             f"The index was made by {recorded.name!r} ({recorded.dimension} dimensions), not by {model.name!r}"
             f" ({model.dimension}); run `rag-context reindex`."
         )
+
+
+WholeDocument: TypeAlias = tuple[Document, Sequence[Chunk], Matrix | None]
+"""A document with all its chunks, and their vectors (`(n, dim) float32`) where it has them."""
+
+
+class BulkLoad(Protocol):
+    """A store that can take in much at once, and builds its indexes afterwards."""
+
+    async def write_new(self, documents: Sequence[WholeDocument], made_by: str | None) -> list[str]:
+        """Store those of these documents that the index does not have, in their order and in one transaction.
+
+        Args:
+            documents: with distinct ids; those without vectors are pending.
+            made_by: the fingerprint of the model that made the vectors, which must be the index's.
+
+        Returns:
+            the ids of those that were stored.
+
+        Raises:
+            BackendRejectedError: one of them cannot be stored; nothing was.
+        """
+        ...
+
+    def loading(self, on_progress: Callable[[float], None]) -> AbstractAsyncContextManager[None]:
+        """Build no index while the block runs, and the due ones at its end, if it did not fail.
+
+        Args:
+            on_progress: called with the share of the vectors that are in their index, 0..1.
+
+        Raises:
+            BackendError: an index could not be built; what was loaded is stored and found all the same.
+        """
+        ...
 
 
 class VectorRebuilder(Protocol):

@@ -96,7 +96,7 @@ class Exporter:
         while page := await self._documents.inventory(last, PAGE):
             last = max(page)
             for ids in _slices(sorted(page)):
-                read = await asyncio.gather(*(self._read(id_, page[id_], model, project) for id_ in ids))
+                read = await asyncio.gather(*(self.read(id_, page[id_], model, project) for id_ in ids))
                 for moved in read:
                     if moved is not None:
                         await put(await asyncio.to_thread(_line, moved))
@@ -106,8 +106,20 @@ class Exporter:
         await put(ExportFooter(documents=out.documents).to_json())
         return out
 
-    async def _read(self, id_: str, seen: Stored, model: EmbeddingModel | None, project: str | None) -> Moved | None:
-        """One complete version of a document; None where it was deleted, or is of another project."""
+    async def read(
+        self, id_: str, seen: Stored, model: EmbeddingModel | None, project: str | None = None
+    ) -> Moved | None:
+        """One complete version of a document; None where it was deleted, or is of another project.
+
+        Args:
+            id_: of the document.
+            seen: what was stored of it a moment ago.
+            model: the model of the vectors; None leaves them out.
+            project: the only project to read; None for every one.
+
+        Raises:
+            BackendError: the store is unavailable, or the document changed during each of several reads.
+        """
         stored: Stored | None = seen
         for _ in range(TRIES):
             document = await self._documents.get(id_)
@@ -264,8 +276,7 @@ class Importer:
         numbered = iter(lines)
         _, first = await asyncio.to_thread(next, numbered, _NO_LINE)
         header = read_header(first)
-        self._model = await self._usable(header)
-        on_header(header, self._model)
+        on_header(header, await self.expect(model_of(header.model)))
         way = _Way(numbered, on_progress, on_broken)
         tasks = [asyncio.create_task(self._work(way)) for _ in range(TOGETHER)]
         try:
@@ -295,10 +306,11 @@ class Importer:
                 way.on_broken(number, str(error))
             way.on_progress(way.imported)
 
-    async def _usable(self, header: ExportHeader) -> EmbeddingModel | None:
-        """The index's model, if the export's vectors are of the same model."""
-        made_by, model = model_of(header.model), await self._registry.recorded_model()
-        return model if made_by and model and self._comparable(made_by, model) else None
+    async def expect(self, made_by: EmbeddingModel | None) -> EmbeddingModel | None:
+        """Use the vectors of what comes if they are of the index's model, which is returned; else it returns None."""
+        model = await self._registry.recorded_model()
+        self._model = model if made_by and model and self._comparable(made_by, model) else None
+        return self._model
 
     async def _take(self, line: bytes, imported: Imported) -> None:
         dimension = None if self._model is None else self._model.dimension
@@ -306,12 +318,17 @@ class Importer:
             self._end = read_line(ExportFooter, line)
             return
         moved = await asyncio.to_thread(read_moved, line, dimension)
-        arrival, pending = await self._store(moved)
+        arrival, pending = await self.store(moved)
         imported.arrivals[arrival] += 1
         imported.pending += pending
 
-    async def _store(self, moved: Moved) -> tuple[Arrival, bool]:
-        """Store a document; returns the result, and whether the document is pending."""
+    async def store(self, moved: Moved) -> tuple[Arrival, bool]:
+        """Store a document; returns the result, and whether the document is pending.
+
+        Raises:
+            BackendRejectedError: the store cannot hold it.
+            BackendError: the store is unavailable.
+        """
         document = moved.document
         stored = await retrying(partial(self._documents.stored, document.id))
         if stored is None:

@@ -4,8 +4,8 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 
@@ -90,15 +90,26 @@ async def open_export(settings: Settings) -> AsyncIterator[Exporter]:
 
 
 @asynccontextmanager
-async def open_import(settings: Settings, conflict: Conflict) -> AsyncIterator[tuple[Importer, Service]]:
+async def open_import(
+    settings: Settings, conflict: Conflict, on_built: Callable[[float], None]
+) -> AsyncIterator[tuple[Importer, Service]]:
     """Open the index for an import, with the service that embeds documents which came without vectors.
+
+    Indexes of the store are built at the end of the block, if it did not fail.
+
+    Args:
+        settings: the configuration.
+        conflict: what to do with a document of which the index has a newer version.
+        on_built: called with the share of the index over vectors that is built, 0..1.
 
     Raises:
         ConfigurationError: the settings cannot work.
         IndexMismatchError: another model embedded the index.
     """
     async with _opened(settings, OnMismatch.REJECT) as (stores, service):
-        yield Importer(stores.documents, stores.writer, stores.registry, same_vectors, conflict), service
+        importer = Importer(stores.documents, stores.writer, stores.registry, same_vectors, conflict)
+        async with nullcontext() if stores.bulk is None else stores.bulk.loading(on_built):
+            yield importer, service
 
 
 @asynccontextmanager

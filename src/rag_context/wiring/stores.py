@@ -12,7 +12,7 @@ from rag_context.errors import ConfigurationError
 from rag_context.ingest.generations import GenerationRebuilder, GenerationRegistry, VectorGenerations, VectorStorage
 from rag_context.ingest.reconciliation import Reconciler, TwoStoreAuditor
 from rag_context.ingest.split_stores import TwoStoreWriter
-from rag_context.ports.maintenance import IndexAuditor, ModelRegistry, VectorRebuilder
+from rag_context.ports.maintenance import BulkLoad, IndexAuditor, ModelRegistry, VectorRebuilder
 from rag_context.ports.reading import Cache, CandidateSource, DocumentStore, KeywordIndex, MetricsStore, VectorStore
 from rag_context.ports.writing import DocumentWriter, IndexWriter
 from rag_context.resilience.dependency import Dependency
@@ -68,6 +68,8 @@ class Stores:
     candidates: CandidateSource | None = None
     """Answers a search in one call; None if several stores answer it."""
     keyword_candidates: CandidateSource | None = None
+    bulk: BulkLoad | None = None
+    """Postpones indexes while much is loaded; None if there are none to build."""
     look: Callable[[], Awaitable[None]] | None = None
     """Brings `documents.version` up to what other processes have written by now; None: it follows within a moment."""
 
@@ -202,6 +204,7 @@ def _one_store(store: "SqliteStore | PostgresStore", settings: Settings) -> Stor
         vectors_made_by=lambda: store.vectors.made_by,
         candidates=store.candidates if isinstance(store, SqliteStore) else None,
         keyword_candidates=store.keyword_candidates if isinstance(store, SqliteStore) else None,
+        bulk=None if isinstance(store, SqliteStore) else store.bulk,
         look=store.documents.look if isinstance(store, SqliteStore) else None,
     )
 

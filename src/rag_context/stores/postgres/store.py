@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from rag_context.errors import BackendError
 from rag_context.stores.postgres.audit import PostgresAuditor
+from rag_context.stores.postgres.bulk import PostgresBulk
 from rag_context.stores.postgres.connection import Database
 from rag_context.stores.postgres.documents import PostgresDocuments
 from rag_context.stores.postgres.generations import PostgresRebuilder, drop_unused
@@ -45,6 +46,7 @@ class PostgresStore:
     metrics: PostgresMetrics
     rebuilder: PostgresRebuilder
     auditor: PostgresAuditor
+    bulk: PostgresBulk
 
 
 @asynccontextmanager
@@ -67,12 +69,13 @@ async def open_postgres(
     vectors = PostgresVectors(database, state, documents, exact_rows)
     texts, metrics = PostgresTexts(database, state), PostgresMetrics(database)
     rebuilder = PostgresRebuilder(database, state, vectors.build_index)
-    upkeep = Upkeep(database, state, vectors, exact_rows)
+    bulk = PostgresBulk(database, state, vectors)
+    upkeep = Upkeep(database, state, vectors, bulk, exact_rows)
     running = asyncio.create_task(upkeep.run(time.monotonic), name="postgres upkeep")
     running.add_done_callback(_log_crash)
     try:
         auditor = PostgresAuditor(database, state)
-        yield PostgresStore(database, documents, vectors, texts, metrics, rebuilder, auditor)
+        yield PostgresStore(database, documents, vectors, texts, metrics, rebuilder, auditor, bulk)
     finally:
         running.cancel()
         await asyncio.wait({running})
@@ -88,18 +91,22 @@ class Upkeep:
         database: the database.
         state: the state of its index.
         vectors: their index.
+        bulk: loads that indexes wait for.
         exact_rows: vectors that need no index.
     """
 
-    def __init__(self, database: Database, state: IndexState, vectors: PostgresVectors, exact_rows: int) -> None:
+    def __init__(
+        self, database: Database, state: IndexState, vectors: PostgresVectors, bulk: PostgresBulk, exact_rows: int
+    ) -> None:
         self._database = database
         self._state = state
         self._vectors = vectors
+        self._bulk = bulk
         self._exact_rows = exact_rows
         self._kept_up_at: float | None = None
         self._counted = 0
         self._failed = False
-        self._building: asyncio.Task[bool] | None = None
+        self._building: asyncio.Task[None] | None = None
 
     async def run(self, clock: Callable[[], float]) -> None:
         """Run until cancelled; a server that fails is read less often."""
@@ -121,8 +128,8 @@ class Upkeep:
         if seen.unfolded > FOLDED_FROM:
             await self._state.fold()
         if self._kept_up_at is None or now_s - self._kept_up_at >= UPKEEP_S:
-            if self._needs_index(seen):
-                self._build_soon(seen.generation)
+            if not self._bulk.is_loading:
+                await self._build_due(seen)
             await drop_unused(self._database)
             self._kept_up_at, self._counted = now_s, seen.vectors
 
@@ -132,11 +139,20 @@ class Upkeep:
             self._building.cancel()
             await asyncio.wait({self._building})
 
-    def _build_soon(self, generation: int) -> None:
-        """Build the index beside these rounds, which must go on: it takes long."""
-        if self._building is None or self._building.done():
-            self._building = asyncio.create_task(self._vectors.build_index(generation), name="postgres index")
-            self._building.add_done_callback(_log_failed_build)
+    async def _build_due(self, seen: Snapshot) -> None:
+        """Build the due indexes beside these rounds, which must go on: it takes long."""
+        if self._building is not None and not self._building.done():
+            return
+        if await self._bulk.lacks_keyword_index():
+            self._building = asyncio.create_task(self._bulk.build_keyword_index(), name="postgres keyword index")
+        elif self._needs_index(seen):
+            self._building = asyncio.create_task(self._build_vectors(seen.generation), name="postgres index")
+        else:
+            return
+        self._building.add_done_callback(_log_failed_build)
+
+    async def _build_vectors(self, generation: int) -> None:
+        await self._vectors.build_index(generation)
 
     def _needs_index(self, seen: Snapshot) -> bool:
         """Whether there are enough vectors, and no more are being added."""
@@ -151,9 +167,9 @@ class Upkeep:
         self._failed = error is not None
 
 
-def _log_failed_build(task: "asyncio.Task[bool]") -> None:
+def _log_failed_build(task: "asyncio.Task[None]") -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        logger.warning("the index over the vectors was not built, and will be tried again: %s", error)
+        logger.warning("an index was not built, and will be tried again: %s", error)
 
 
 def _log_crash(task: "asyncio.Task[None]") -> None:

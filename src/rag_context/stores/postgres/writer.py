@@ -21,7 +21,7 @@ from rag_context.stores.postgres.state import Change
 
 SCHEMA = "rag_context"
 
-_COLUMNS = (
+DOCUMENT_FIELDS = (
     "id",
     "tenant",
     "content_type",
@@ -42,13 +42,13 @@ _COLUMNS = (
     "status",
 )
 _PUT = (
-    f"INSERT INTO rag_context.documents ({', '.join(_COLUMNS)})"  # noqa: S608
-    f" VALUES ({', '.join(f'${number}' for number in range(1, len(_COLUMNS) + 1))})"
-    f" ON CONFLICT (id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _COLUMNS[1:])}"
+    f"INSERT INTO rag_context.documents ({', '.join(DOCUMENT_FIELDS)})"  # noqa: S608
+    f" VALUES ({', '.join(f'${number}' for number in range(1, len(DOCUMENT_FIELDS) + 1))})"
+    f" ON CONFLICT (id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in DOCUMENT_FIELDS[1:])}"
     " RETURNING sequence"
 )
 
-_CHUNK_COLUMNS = (
+CHUNK_FIELDS = (
     "key",
     "id",
     "document",
@@ -107,7 +107,7 @@ async def write_document(
         await _check_vectors(connection, change, vectors, len(chunks))
     before = await connection.fetchval("SELECT status FROM rag_context.documents WHERE id = $1", stored(document.id))
     status = INDEXED if vectors is not None else PENDING
-    tenant = await _tenant_key(connection, document.tenant)
+    tenant = await tenant_key(connection, document.tenant)
     sequence = await connection.fetchval(_PUT, *document_values(document, tenant, status))
     change.documents += before is None
     change.pending += (status == PENDING) - (before == PENDING)
@@ -121,7 +121,7 @@ async def write_document(
         chunk_values(key, chunk, each, document, tenant, sequence)
         for key, chunk, each in zip(keys, chunks, words, strict=True)
     ]
-    await connection.copy_records_to_table("chunks", schema_name=SCHEMA, columns=_CHUNK_COLUMNS, records=rows)
+    await connection.copy_records_to_table("chunks", schema_name=SCHEMA, columns=CHUNK_FIELDS, records=rows)
     texts = [(key, stored(chunk.text), stored(chunk.context)) for key, chunk in zip(keys, chunks, strict=True)]
     await connection.copy_records_to_table(
         "passages", schema_name=SCHEMA, columns=("chunk", "text", "context"), records=texts
@@ -244,8 +244,16 @@ async def dimension_of(connection: Connection, generation: int) -> int | None:
 
 
 async def _check_vectors(connection: Connection, change: Change, vectors: Matrix, chunks: int) -> None:
+    check_shape(vectors, chunks, await dimension_of(connection, change.generation))
+
+
+def check_shape(vectors: Matrix, chunks: int, dimension: int | None) -> None:
+    """Reject vectors that are not one for each chunk, or of another dimension than the index's.
+
+    Raises:
+        BackendRejectedError: they are.
+    """
     check_size(vectors, chunks)
-    dimension = await dimension_of(connection, change.generation)
     if dimension is not None and chunks and vectors.shape[1] != dimension:
         raise BackendRejectedError(
             COMPONENT, f"The vectors have dimension {vectors.shape[1]}, the index has {dimension}; run a reindex."
@@ -285,7 +293,8 @@ async def _put_vectors(connection: Connection, change: Change, rows: Sequence[tu
         change.vectors += len(rows)
 
 
-async def _tenant_key(connection: Connection, tenant: Tenant) -> int:
+async def tenant_key(connection: Connection, tenant: Tenant) -> int:
+    """The number of a tenant, which gets one if it is new."""
     values = (stored(tenant.project), stored(tenant.branch), stored(tenant.path_hash))
     key: int | None = await connection.fetchval(_TENANT, *values)
     if key is None:

@@ -1,0 +1,205 @@
+"""Moves an index to another backend: what is missing there is copied, then both are compared.
+
+The comparison reads the ids, content hashes, states and chunk ids of both, in the order of the ids. It is the plan of a
+move as well as its proof, so that an interrupted move needs no record of how far it came: the next one continues.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from rag_context.domain.documents import Stored
+from rag_context.domain.search import Filter
+from rag_context.domain.vectors import EmbeddingModel
+from rag_context.errors import BackendRejectedError
+from rag_context.ports.maintenance import BulkLoad, ModelRegistry
+from rag_context.ports.reading import DocumentStore, VectorStore
+from rag_context.ports.writing import IndexWriter
+from rag_context.resilience.retry import retrying
+from rag_context.transfer.export_import import Arrival, Conflict, Exporter, Importer
+from rag_context.transfer.lines import Moved
+
+PAGE = 1_000
+"""Documents of each side that are compared at a time."""
+
+TOGETHER = 64
+"""Documents that are read together, and written in one transaction where the target can."""
+
+READERS = 8
+
+OnProgress = Callable[[int, int | None], None]
+"""Takes how much is done, and of how much; None where that is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The ports of an index that a move reads or fills."""
+
+    documents: DocumentStore
+    vectors: VectorStore
+    registry: ModelRegistry
+    writer: IndexWriter
+    bulk: BulkLoad | None = None
+
+
+@dataclass(slots=True)
+class Difference:
+    """How the target differs from the source: documents of the source by id, and what only the target has."""
+
+    missing: dict[str, Stored] = field(default_factory=dict)
+    without_vectors: dict[str, Stored] = field(default_factory=dict)
+    """The target has this version, but not its vectors."""
+    changed: dict[str, Stored] = field(default_factory=dict)
+    """The target has another version."""
+    extra: list[str] = field(default_factory=list)
+    same: int = 0
+
+    @property
+    def to_copy(self) -> dict[str, Stored]:
+        """The documents that the target does not have as the source has them."""
+        return {**self.missing, **self.without_vectors, **self.changed}
+
+
+@dataclass(slots=True)
+class Copied:
+    """What became of the documents of a move, and which of them the target cannot hold, with the reasons."""
+
+    arrivals: Counter[Arrival] = field(default_factory=Counter)
+    kept: set[str] = field(default_factory=set)
+    """Documents of which the target has a newer version."""
+    rejected: dict[str, str] = field(default_factory=dict)
+
+
+class Mover:
+    """Moves one index into another.
+
+    Args:
+        source: the index to read; it may be in use, but what changes meanwhile is found by the comparison only.
+        target: the index to fill.
+        comparable: whether vectors of two models can be compared.
+    """
+
+    def __init__(
+        self, source: Index, target: Index, comparable: Callable[[EmbeddingModel, EmbeddingModel], bool]
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._reader = Exporter(source.documents, source.vectors, source.registry)
+        self._readers = asyncio.Semaphore(READERS)
+        # A document that the target has in a newer version stays: a repeated move takes nothing back.
+        self._importer = Importer(target.documents, target.writer, target.registry, comparable, Conflict.KEEP)
+
+    async def compare(self, on_progress: OnProgress) -> Difference:
+        """Compare the two. Raises: BackendError where one is unavailable."""
+        found = Difference()
+        total = (await self._source.documents.counts()).documents
+        ours, theirs = _Sorted(self._source.documents), _Sorted(self._target.documents)
+        compared = 0
+        while (one := await ours.next()) is not None:
+            id_, stored = one
+            found.extra += [extra async for extra in theirs.before(id_)]
+            there = await theirs.take(id_)
+            if there is None:
+                found.missing[id_] = stored
+            elif there.content_hash != stored.content_hash:
+                found.changed[id_] = stored
+            elif stored.indexed and not there.indexed:
+                found.without_vectors[id_] = stored
+            else:
+                found.same += 1
+            compared += 1
+            if compared % PAGE == 0:
+                on_progress(compared, max(total, compared))
+        on_progress(compared, compared)
+        found.extra += [extra async for extra in theirs.before(None)]
+        return found
+
+    async def copy(self, documents: Mapping[str, Stored], on_progress: OnProgress) -> Copied:
+        """Copy these documents of the source in the order of their first writes, which is that of conversations.
+
+        Those that were copied stay, even if a later one fails.
+
+        Raises:
+            IndexMismatchError: the target has vectors of another model.
+            BackendError: a store became unavailable; the same move again continues.
+        """
+        model = await self._source.registry.recorded_model()
+        if model is not None:
+            await self._target.registry.adopt_model(model)
+        usable = await self._importer.expect(model)
+        copied, done = Copied(), 0
+        ordered = await self._ordered(documents)
+        for start in range(0, len(ordered), TOGETHER):
+            ids = ordered[start : start + TOGETHER]
+            read = await asyncio.gather(*(self._read(id_, documents[id_], model) for id_ in ids))
+            await self._write([moved for moved in read if moved is not None], usable, copied)
+            done += len(ids)
+            on_progress(done, len(ordered))
+        return copied
+
+    async def _read(self, id_: str, seen: Stored, model: EmbeddingModel | None) -> Moved | None:
+        async with self._readers:
+            return await self._reader.read(id_, seen, model)
+
+    async def _ordered(self, documents: Mapping[str, Stored]) -> list[str]:
+        """Their ids, those of each tenant by the first write; then those that were added meanwhile."""
+        total = (await self._source.documents.counts()).documents + len(documents)
+        ordered: dict[str, None] = {}
+        for tenant in await self._source.documents.tenants():
+            found = await self._source.documents.matching(Filter(tenant=tenant), total)
+            ordered |= dict.fromkeys(id_ for id_ in found if id_ in documents)
+        return list(ordered | dict.fromkeys(documents))
+
+    async def _write(self, batch: Sequence[Moved], model: EmbeddingModel | None, copied: Copied) -> None:
+        """Store a batch in its order: what is new in one transaction if the target can, the rest one by one."""
+        if self._target.bulk is not None and batch:
+            made_by = None if model is None else model.fingerprint
+            whole = [(each.document, each.chunks, None if model is None else each.vectors) for each in batch]
+            try:
+                new = set(await retrying(partial(self._target.bulk.write_new, whole, made_by)))
+            except BackendRejectedError:
+                new = set()  # one of them; which, is seen below
+            copied.arrivals[Arrival.NEW] += len(new)
+            batch = [each for each in batch if each.document.id not in new]
+        for moved in batch:  # in turn, so that their order stays
+            try:
+                arrival, _ = await self._importer.store(moved)
+            except BackendRejectedError as error:
+                copied.rejected[moved.document.id] = str(error)
+                continue
+            copied.arrivals[arrival] += 1
+            if arrival is Arrival.KEPT:
+                copied.kept.add(moved.document.id)
+
+
+class _Sorted:
+    """The inventory of an index by id, read page by page; its next document can be seen without being taken."""
+
+    def __init__(self, documents: DocumentStore) -> None:
+        self._documents = documents
+        self._page: list[tuple[str, Stored]] = []
+        """What was read and not taken yet, the next one last."""
+        self._last: str | None = ""
+
+    async def next(self) -> tuple[str, Stored] | None:
+        """Take the next document; None at the end."""
+        return self._page.pop() if await self._look() is not None else None
+
+    async def take(self, id_: str) -> Stored | None:
+        """Take the document with this id, if it is the next one."""
+        return self._page.pop()[1] if await self._look() == id_ else None
+
+    async def before(self, id_: str | None) -> AsyncIterator[str]:
+        """Take all documents before an id, or all that are left if it is None."""
+        while (there := await self._look()) is not None and (id_ is None or there < id_):
+            self._page.pop()
+            yield there
+
+    async def _look(self) -> str | None:
+        if not self._page and self._last is not None:
+            page = await self._documents.inventory(self._last, PAGE)
+            self._page = sorted(page.items(), reverse=True)
+            self._last = self._page[0][0] if self._page else None
+        return self._page[-1][0] if self._page else None

@@ -1,0 +1,98 @@
+"""Opens both ends of a move: the index and the collections of the settings, and those of another backend."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from rag_context.collections.connections import DEFAULT
+from rag_context.errors import InvalidInputError
+from rag_context.ports.provider import Provider
+from rag_context.service.index_model import same_vectors
+from rag_context.settings import Settings, StoreSettings, check_available
+from rag_context.stores.sqlite import FILE_NAME, require_index
+from rag_context.transfer.moving import Index, Mover
+from rag_context.wiring.collection_providers import open_connections, provider_registry
+from rag_context.wiring.stores import TITLES, Stores, open_stores
+
+EMBEDDED = "embedded"
+"""Stands for the data directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One end of a move. `collections` is None where they are on a configured connection, which both ends share."""
+
+    name: str
+    stores: Stores
+    collections: Provider | None
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Both ends, and what moves the documents between them."""
+
+    source: End
+    target: End
+    mover: Mover
+
+
+@asynccontextmanager
+async def open_move(settings: Settings, to: str) -> AsyncIterator[Move]:
+    """Open the index of the settings and the one to move it to; other processes may use both.
+
+    Args:
+        settings: the configuration, whose stores are the source.
+        to: a `postgresql://` address, or `embedded` for the data directory.
+
+    Raises:
+        InvalidInputError: `to` is neither, or is where the index is already.
+        ConfigurationError: the settings cannot work, or there is no index.
+    """
+    target = settings.model_copy(update={"stores": _stores_at(to, settings.stores)})
+    check_available(settings)
+    check_available(target)
+    if settings.stores.documents == EMBEDDED:
+        require_index(settings.data_dir / FILE_NAME)
+    async with AsyncExitStack() as stack:
+        ends = (await _opened(settings, stack), await _opened(target, stack))
+        yield Move(*ends, Mover(_index(ends[0].stores), _index(ends[1].stores), same_vectors))
+
+
+def _index(stores: Stores) -> Index:
+    return Index(stores.documents, stores.vectors, stores.registry, stores.writer, stores.bulk)
+
+
+async def _opened(settings: Settings, stack: AsyncExitStack) -> End:
+    stores = await stack.enter_async_context(open_stores(settings))
+    collections = None
+    if DEFAULT not in settings.connections:
+        connections = await stack.enter_async_context(open_connections(settings, provider_registry(settings)))
+        collections = await connections.known(DEFAULT).opened()
+    return End(place_of(settings), stores, collections)
+
+
+def place_of(settings: Settings) -> str:
+    """Where an index is, as people read it: without a password."""
+    stores = settings.stores
+    if stores.documents == stores.vectors == EMBEDDED:
+        return str(settings.data_dir)
+    if stores.documents == "postgres":
+        parts = urlsplit(stores.postgres_url or "")
+        return f"PostgreSQL at {parts.netloc.rpartition('@')[2]}{parts.path}"
+    return " and ".join(dict.fromkeys((TITLES[stores.documents], TITLES[stores.vectors])))
+
+
+def _stores_at(to: str, stores: StoreSettings) -> StoreSettings:
+    """The stores of the target. Raises: InvalidInputError."""
+    is_postgres = to.startswith(("postgresql://", "postgres://"))
+    if not is_postgres and to != EMBEDDED:
+        raise InvalidInputError(f'--to takes a postgresql:// address, or "{EMBEDDED}" for the data directory.')
+    kind = "postgres" if is_postgres else EMBEDDED
+    if stores.documents == stores.vectors == kind and (not is_postgres or stores.postgres_url == to):
+        remedy = (
+            "unset DATABASE_URL to move the data directory there" if is_postgres else "set DATABASE_URL to its source"
+        )
+        raise InvalidInputError(f"The settings name this index already, so there is nothing to move: {remedy}.")
+    changes: dict[str, object] = {"documents": kind, "vectors": kind}
+    return stores.model_copy(update={**changes, "postgres_url": to} if is_postgres else changes)
