@@ -18,7 +18,7 @@ PURE := */search/ranking.py,*/resilience/breaker.py,*/ingest/identity.py,*/inges
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help setup promtool demo serve test versions torture faults csharp check lint types format bench docs blocking model lock clean
+.PHONY: help setup promtool demo serve test browser versions torture faults csharp check lint types format bench docs blocking model lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -58,7 +58,12 @@ demo: $(RUN_STAMP) ## Serve, index the docs and a sample corpus, run five search
 serve: $(RUN_STAMP) ## Serve on port 3000
 	$(VENV)/bin/rag-context serve
 
-test: $(STAMP) $(PROMTOOL) ## Run the tests and check their coverage
+# A browser is no package of Python. Where it cannot be installed, the tests of the page fail and say so.
+browser: ## Install the Chromium that tests of the page need, where there is none (Debian and Ubuntu, as root)
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || test -n "$$RAG_TEST_CHROMIUM" \
+		|| sh scripts/install_chromium.sh
+
+test: $(STAMP) $(PROMTOOL) browser ## Run the tests and check their coverage
 	$(VENV)/bin/coverage erase
 	$(VENV)/bin/coverage run -m pytest -n auto --dist loadfile --no-loadscope-reorder \
 		--ignore tests/faults --ignore tests/outcomes/timed

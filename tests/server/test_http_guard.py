@@ -91,14 +91,17 @@ def test_requests_for_oauth_metadata_get_404(locked: Running) -> None:
 def test_without_a_key_only_the_open_paths_answer(locked: Running) -> None:
     """X-1."""
     with locked.client() as client:
-        for path in ("/live", "/ready", "/", "/docs"):
+        for path in ("/live", "/ready", "/", "/docs", "/page/main.js", "/page/style.css"):
             assert client.get(path).status_code == 200, path
+        assert client.get("/page/nothing.js").status_code == 404
         assert client.get("/health").json() == {"healthy": True}
         for method, path in (
             ("GET", "/tools"),
             ("GET", "/metrics"),
             ("GET", "/openapi.json"),
             ("GET", "/nowhere"),
+            ("GET", "/events"),
+            ("GET", "/pages/main.js"),
             ("GET", "/tools/rag_context_stats"),
             ("POST", "/tools/rag_context_health"),
             ("POST", SEARCH),

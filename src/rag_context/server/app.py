@@ -1,14 +1,9 @@
-"""The HTTP application: routes over the registry, inside the middleware, and the pages that come with the package."""
+"""The HTTP application: routes over the registry, inside the middleware."""
 
 import asyncio
-import base64
-import hashlib
 import logging
-import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import cache
-from importlib import resources
 from typing import Any, TypeAlias
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -26,10 +21,12 @@ from rag_context.api.wire import VersionsRequest
 from rag_context.server.bulk import BulkRun
 from rag_context.server.collection_routes import collection_routes
 from rag_context.server.embedding_routes import NAME_CHARS, embeddings_reply, model_reply, models_reply
+from rag_context.server.events import EVENTS_PATH, Events
 from rag_context.server.failures import retry_after
 from rag_context.server.middleware import guarded
 from rag_context.server.openapi import build_openapi
 from rag_context.server.options import ServerOptions
+from rag_context.server.pages import PAGE_PREFIX, api_page, page_part
 from rag_context.server.requests import (
     JSON_KINDS,
     SEND_JSON,
@@ -155,12 +152,14 @@ class _Handlers:
             "/openapi.json": self._openapi,
             "/docs": self._docs,
             "/": self._home,
+            f"{PAGE_PREFIX}{{name}}": self._page,
         }
         return [
             Route("/tools/{name}", Endpoint(self._run_tool)),
             Route("/bulk", _Bulk(self._service, self._options), methods=["POST"]),
             Route("/bulk/versions", Endpoint(self._versions), methods=["POST"]),
             Route("/v1/embeddings", Endpoint(self._embed), methods=["POST"]),
+            Route(EVENTS_PATH, Events(self._service), methods=["GET"]),
             *(Route(path, Endpoint(handle), methods=["GET"]) for path, handle in gets.items()),
         ]
 
@@ -216,10 +215,13 @@ class _Handlers:
         return await self._described(self._openapi_reply)
 
     async def _docs(self, _scope: Scope, _receive: Receive) -> Reply:
-        return page_reply("docs.html")
+        return api_page()
 
-    async def _home(self, _scope: Scope, _receive: Receive) -> Reply:
-        return page_reply("home.html")
+    async def _home(self, scope: Scope, _receive: Receive) -> Reply:
+        return page_part("index.html", http_request(scope))
+
+    async def _page(self, scope: Scope, _receive: Receive) -> Reply:
+        return page_part(scope["path_params"]["name"], http_request(scope))
 
     async def _described(self, make: Callable[[], Reply]) -> Reply:
         """A description of this server, made once, in a thread: it takes most of a second, in which others ask."""
@@ -253,35 +255,6 @@ def _reply(answer: Answer) -> Reply:
         wait = retry_after(answer.retry_after_s).encode()
         return Reply(body.to_json(), _STRICT_STATUS[body.code], headers=((b"retry-after", wait),))
     return Reply(body.to_json())
-
-
-_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
-_STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
-
-
-@cache
-def page_reply(name: str) -> Reply:
-    """The page in `html/<name>`, its version filled in, under a policy made of its own scripts and styles."""
-    text = resources.files("rag_context.server").joinpath("html", name).read_text("utf-8")
-    text = text.replace("{{version}}", __version__)
-    policy = (
-        f"default-src 'none'; script-src {_hashes(_SCRIPT, text)}; style-src {_hashes(_STYLE, text)}; "
-        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
-    return Reply(
-        text.encode(),
-        media_type=b"text/html; charset=utf-8",
-        headers=(
-            (b"content-security-policy", policy.encode()),
-            (b"x-content-type-options", b"nosniff"),
-            (b"referrer-policy", b"no-referrer"),
-        ),
-    )
-
-
-def _hashes(pattern: re.Pattern[str], text: str) -> str:
-    found = [base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in pattern.findall(text)]
-    return " ".join(f"'sha256-{digest}'" for digest in found) or "'none'"
 
 
 Opener: TypeAlias = Callable[[], AbstractAsyncContextManager[ASGIApp]]

@@ -14,10 +14,11 @@ from rag_context.api.operations.routes import ROUTES
 from rag_context.api.operations.table import OPERATIONS
 from rag_context.server.failures import RequestIdMiddleware, retry_after
 from rag_context.server.options import ANYONE, LOOPBACK_NAMES, Caller, ServerOptions, identify
+from rag_context.server.pages import PAGE_PREFIX
 from rag_context.server.requests import ClientGoneError, HttpRequest, RequestRejectedError, http_request
 
 OPEN_PATHS = frozenset({"/", "/docs", "/live", "/ready", "/health"})
-"""Served without a key. `/docs` is a page without data; `/health` says only whether all is well."""
+"""Served without a key. `/` and `/docs` are pages without data; `/health` says only whether all is well."""
 DISCOVERY = "/.well-known/"
 """Where clients without a key look for other ways in. There are none, and only a 404 says so."""
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
@@ -127,7 +128,7 @@ class AuthMiddleware:
         presented = _presented_key(opened)
         if presented is not None:
             opened.caller = self._caller(presented, network)
-        elif path not in OPEN_PATHS and not path.startswith(DISCOVERY):
+        elif path not in OPEN_PATHS and not path.startswith((DISCOVERY, PAGE_PREFIX)):
             raise RequestRejectedError(
                 401,
                 ErrorCode.UNAUTHORIZED,

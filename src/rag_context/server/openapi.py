@@ -22,6 +22,7 @@ from rag_context.server.openapi_collections import (
     operation_of,
     ref,
 )
+from rag_context.server.openapi_operation import operation_paths
 from rag_context.server.options import ServerOptions
 from rag_context.server.tools import Registry, Tool
 
@@ -68,7 +69,7 @@ def build_openapi(tools: Registry, options: ServerOptions, version: str) -> Sche
             "/mcp": {"post": _mcp(), "delete": _mcp_end()},
             **collection_paths(options),
             **_embedding_paths(),
-            **_operation_paths(options),
+            **operation_paths(options),
         },
         "components": {
             "schemas": _schemas(tools, options),
@@ -324,37 +325,6 @@ def _openai_error(status: int) -> Schema:
     return response
 
 
-def _operation_paths(options: ServerOptions) -> dict[str, Any]:
-    text = {"type": "string"}
-    alive = {"type": "object", "properties": {"status": text, "instance": text, "version": text}}
-    ready = {"type": "object", "properties": {"status": text}}
-    health = ref("HealthResponse")
-    if options.api_keys:
-        health = {"anyOf": [ref("HealthResponse"), ref("BareHealth")]}
-    described = {
-        "/health": (
-            "How the system is; 200 also when degraded",
-            json_answer(health, "The report"),
-            (401, 403, 429, 500, 503),
-        ),
-        "/live": ("Whether the process answers", json_answer(alive, "It does"), (401, 403)),
-        "/ready": ("Whether searches can be answered", json_answer(ready, "They can"), (401, 403, 500, 503)),
-        "/metrics": ("Metrics in Prometheus' text format", _plain("text/plain", "The metrics"), READING),
-        "/openapi.json": ("This document", json_answer({"type": "object"}, "OpenAPI 3.1"), READING),
-        "/docs": ("This document, for people", _plain("text/html", "A page"), (401, 403, 429, 503)),
-        "/": ("Name, version and links", _plain("text/html", "A page"), (401, 403, 429, 503)),
-    }
-    open_paths = {"/health", "/live", "/ready", "/docs", "/"}
-    paths: dict[str, Any] = {}
-    for path, (summary, success, errors) in described.items():
-        name = path.strip("/").replace(".", "_") or "home"
-        operation = operation_of(summary, "operation", name, success, errors)
-        if path in open_paths and options.api_keys:
-            operation["security"] = [{}, {"bearer": []}, {"key": []}]
-        paths[path] = {"get": operation}
-    return paths
-
-
 def _error(status: int) -> Schema:
     code, description, sentence = _ERRORS[status]
     example: dict[str, Any] = {"error": sentence, "code": code, "requestId": "5f0c1d8e7a6b4c3d2e1f0a9b"}
@@ -377,7 +347,3 @@ def _strict_failure(status: int) -> Schema:
     response["description"] += "; also what a strict search answers when nothing could be searched"
     response["content"]["application/json"]["schema"] = {"anyOf": [ref("SearchFailure"), ref("Error")]}
     return response
-
-
-def _plain(media_type: str, description: str) -> Schema:
-    return {"description": description, "headers": ID_HEADER, "content": {media_type: {"schema": {"type": "string"}}}}

@@ -23,6 +23,7 @@ from uvicorn.server import ServerState
 from rag_context.api.discovery import FILE_NAME, Announcement, read_announcement
 from rag_context.api.failure import ErrorCode
 from rag_context.errors import ConfigurationError
+from rag_context.server.events import EVENTS_PATH
 from rag_context.server.failures import error_reply
 from rag_context.server.options import ServerOptions
 
@@ -172,6 +173,12 @@ class GuardedProtocol(HttpToolsProtocol):
             # Wakes an application that waits for the rest of the body.
             cycle.message_event.set()
         self._answering.clear()
+
+    def shutdown(self) -> None:
+        """Let the request in progress end; a stream of events, which has no end, is ended here."""
+        super().shutdown()
+        if any(not cycle.response_complete and cycle.scope["path"] == EVENTS_PATH for cycle in self._answering):
+            self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         """Parse, then see whether the request is complete."""

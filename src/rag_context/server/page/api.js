@@ -1,0 +1,168 @@
+// Calls to the server. The API key, where one is needed, is kept in this module's memory and nowhere else.
+
+import { h, note } from "./dom.js";
+
+let apiKey = "";
+let asking = null;
+let queue = Promise.resolve();
+
+export class ApiError extends Error {
+  constructor(status, body, retryAfter) {
+    super(body.error || `The server answered ${status}`);
+    this.status = status;
+    this.code = body.code;
+    this.details = body.details || [];
+    this.requestId = body.requestId;
+    this.retryAfter = retryAfter;
+  }
+}
+
+export const hasKey = () => apiKey !== "";
+
+export function forgetKey() {
+  apiKey = "";
+  document.dispatchEvent(new Event("key"));
+}
+
+export async function request(path, { body, signal, raw = false, stream = false } = {}) {
+  for (;;) {
+    const used = apiKey;
+    const headers = used ? { Authorization: `Bearer ${used}` } : {};
+    if (body !== undefined) headers["Content-Type"] = "application/json";
+    const options = { method: body === undefined ? "GET" : "POST", headers, signal, cache: "no-store", credentials: "omit" };
+    if (body !== undefined) options.body = JSON.stringify(body);
+    const response = await reach(path, options);
+    if (response.ok) return stream ? response : raw ? response.text() : response.json();
+    const error = await failure(response);
+    if (error.status !== 401) throw error;
+    if (apiKey === used) await askForKey(used === "" ? "" : "This key is not valid.");
+  }
+}
+
+async function reach(path, options) {
+  try {
+    return await fetch(path, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(0, { error: "The server does not answer.", code: "UNREACHABLE" });
+  }
+}
+
+async function failure(response) {
+  let body = {};
+  try {
+    body = await response.json();
+  } catch { /* not ours: the status has to do */ }
+  return new ApiError(response.status, body, response.headers.get("retry-after"));
+}
+
+export const tool = (name, fields = {}, options = {}) => {
+  const given = Object.entries(fields).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  return request(`/tools/${name}`, { ...options, body: Object.fromEntries(given) });
+};
+
+let listed = null;
+
+// The declarations of all tools, from which the forms are made.
+export async function schema(name) {
+  listed ??= request("/tools").catch(error => { listed = null; throw error; });
+  const { tools } = await listed;
+  return tools.find(each => each.name === name)?.inputSchema ?? null;
+}
+
+// One dialog for all calls that wait for a key.
+function askForKey(problem) {
+  asking ??= openDialog(problem).finally(() => { asking = null; });
+  return asking;
+}
+
+function openDialog(problem) {
+  return new Promise(resolve => {
+    const input = h("input", { type: "password", id: "api-key", autocomplete: "off", spellcheck: "false", required: true, "aria-describedby": "api-key-hint api-key-fault", "aria-invalid": problem ? "true" : undefined });
+    const form = h("form", { method: "dialog" },
+      h("h2", { id: "api-key-title" }, "API key"),
+      h("div", { class: "field" }, h("label", { for: "api-key" }, "This server asks for a key"), input,
+        h("p", { class: "hint", id: "api-key-hint" }, "It stays in the memory of this tab and is gone when the tab is closed or reloaded. A new key is made with ", h("code", {}, "rag-context key NAME"), "."),
+        h("p", { class: "fault", id: "api-key-fault", role: "alert" }, problem)),
+      h("div", { class: "bar" }, h("button", { class: "main" }, "Continue")));
+    const dialog = h("dialog", { "aria-labelledby": "api-key-title" }, form);
+    dialog.addEventListener("cancel", event => event.preventDefault());
+    form.addEventListener("submit", event => {
+      event.preventDefault();
+      apiKey = input.value.trim();
+      dialog.remove();
+      document.dispatchEvent(new Event("key"));
+      resolve();
+    });
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}
+
+const ADVICE = {
+  UNREACHABLE: "Is it running? Start it with rag-context serve, then try again.",
+  FORBIDDEN: "Use a key that may do this: rag-context key NAME --access write makes one.",
+  NOT_FOUND: "It may have been deleted meanwhile. Go back to the list and load it again.",
+  DOCUMENT_NOT_FOUND: "It may have been deleted meanwhile. Go back to the list and load it again.",
+  RATE_LIMITED: "Wait a moment, then try again.",
+  OVERLOADED: "The server is busy. Wait a moment, then try again.",
+  SERVICE_UNAVAILABLE: "The overview shows which component is down. It is tried again by itself.",
+  DATABASE_ERROR: "The overview shows which component is down. It is tried again by itself.",
+  EMBEDDING_SERVICE_ERROR: "The overview shows which component is down. It is tried again by itself.",
+  INTERNAL_ERROR: "The server's log has the cause under this request id.",
+  INVALID_INPUT: "Correct what is named, then try again.",
+};
+
+// What happened, what to do next, and a way to try again.
+export function errorNote(error, again) {
+  if (!(error instanceof ApiError)) throw error;
+  const named = error.details.map(each => each.message).filter(message => message !== error.message);
+  const wait = error.retryAfter ? ` Suggested wait: ${error.retryAfter} s.` : "";
+  return note("bad",
+    h("p", {}, h("strong", {}, error.message)),
+    named.map(message => h("p", {}, message)),
+    ADVICE[error.code] && h("p", {}, ADVICE[error.code] + wait),
+    error.requestId && h("p", { class: "small" }, `Request ${error.requestId}`),
+    again && h("button", { type: "button", onclick: again }, "Try again"));
+}
+
+// Events as they come, until `signal` ends them; `onState` gets the data, `onLink` whether there is a connection.
+export async function follow(path, signal, onState, onLink) {
+  for (let failures = 0; !signal.aborted; failures += 1) {
+    try {
+      const response = await request(path(), { signal, stream: true });
+      for await (const data of eventsOf(response.body)) {
+        failures = 0;
+        onLink(true);
+        onState(data);
+      }
+    } catch (error) {
+      if (signal.aborted) return;
+      if (!(error instanceof ApiError || error instanceof TypeError)) throw error;
+    }
+    onLink(false);
+    await pause(Math.min(1000 * 2 ** failures, 15000), signal);
+  }
+}
+
+async function* eventsOf(stream) {
+  const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const blocks = (rest + value).split("\n\n");
+    rest = blocks.pop();
+    for (const block of blocks) {
+      const data = block.split("\n").find(line => line.startsWith("data: "));
+      if (data) yield JSON.parse(data.slice(6));
+    }
+  }
+}
+
+function pause(time, signal) {
+  return new Promise(resolve => {
+    const timer = setTimeout(resolve, time);
+    signal.addEventListener("abort", () => { clearTimeout(timer); resolve(); }, { once: true });
+  });
+}

@@ -1,0 +1,113 @@
+// Collections: what is in them, page by page, and a query to look at what they answer. Nothing is changed here.
+
+import { ApiError, errorNote, request, tool } from "./api.js";
+import { counted, dated, empty, facts, h, link, put, say, scrolling, table, tag, whole } from "./dom.js";
+
+const PAGE = 50;
+
+export async function collections(context, heading) {
+  return context.rest.length ? one(context, heading) : all(context, heading);
+}
+
+async function all(context, heading) {
+  const options = { signal: context.signal };
+  const [{ collections: found }, { providers }] = await Promise.all([tool("collection_list", {}, options), request("/providers", options)]);
+  return [
+    heading,
+    h("section", { class: "box" }, h("h2", {}, "Collections"), found.length ? scrolling("Collections", table("Collections", [
+      { name: "Name", head: true, of: each => h("a", { href: link("collections", {}, each.name) }, each.name) },
+      { name: "Documents", of: each => whole(each.count), num: true },
+      { name: "Dimension", of: each => (each.dimension ? whole(each.dimension) : "not bound yet"), num: true },
+      { name: "Embeddings by", of: each => [each.embedding_provider ?? "the caller", each.embedding_model && ` (${each.embedding_model})`] },
+      { name: "Access", of: each => (each.read_only ? tag("read only: another program's") : "") },
+    ], found)) : empty("No collection", h("span", {}, "A program makes one with ", h("code", {}, "POST /collections"), " or ", h("code", {}, "rag-context collections create NAME"), "."))),
+    h("section", { class: "box" }, h("h2", {}, "Providers"), scrolling("Providers", table("Providers", [
+      { name: "Provider", head: true, of: each => each.name },
+      { name: "Available", of: each => (each.available === false ? tag("not installed") : tag("available", "good")) },
+      { name: "Capabilities", of: each => Object.keys(each.capabilities ?? {}).filter(name => each.capabilities[name] === true).join(", ").replaceAll("_", " ") },
+    ], providers))),
+  ];
+}
+
+async function one(context, heading) {
+  const [name] = context.rest;
+  const found = await tool("collection_get", { name }, { signal: context.signal });
+  put(heading, name);
+  document.title = `${name} · rag-context`;
+  const shown = h("section", { class: "box", "aria-label": "Documents" });
+  const text = h("input", { type: "search", id: "ask-collection", required: true, maxlength: 10000, autocomplete: "off" });
+  const mode = h("select", { id: "mode-collection" }, [["text", "keyword search"], ["hybrid", "hybrid search"], ["vector", "vector search"]].map(([value, title]) => h("option", { value }, title)));
+  const where = h("input", { type: "text", id: "where-collection", autocomplete: "off", spellcheck: "false", placeholder: "{\"author\": \"Ada\"}", "aria-describedby": "where-hint" });
+  const list = offset => turn(shown, { name, where: where.value.trim() || undefined }, offset, context);
+  await list(0);
+  return [
+    h("p", {}, h("a", { href: link("collections") }, "All collections")), heading,
+    h("section", { class: "box", "aria-label": "About this collection" }, facts([
+      ["Documents", whole(found.count)], ["Dimension", found.dimension ? whole(found.dimension) : "not bound yet"], ["Connection", found.connection],
+      ["Embeddings by", found.embedding_provider ?? "the caller"], ["Model", found.embedding_model ?? found.model?.name], ["Created", found.created && dated(found.created)],
+      ["Metadata", Object.keys(found.metadata).length > 0 && h("pre", { class: "code" }, JSON.stringify(found.metadata, null, 2))],
+    ].filter(([, value]) => value !== false))),
+    h("form", { class: "box", onsubmit: event => { event.preventDefault(); query(shown, { name, text: text.value, mode: mode.value, where: where.value.trim() || undefined }, context, () => list(0)); } },
+      h("div", { class: "fields" },
+        h("div", { class: "field" }, h("label", { for: "ask-collection" }, "Query"), text),
+        h("div", { class: "field" }, h("label", { for: "mode-collection" }, "Mode"), mode),
+        h("div", { class: "field" }, h("label", { for: "where-collection" }, "Only where"), where, h("p", { class: "hint", id: "where-hint" }, "A filter on metadata, as JSON"))),
+      h("div", { class: "bar gap" }, h("button", { class: "main" }, "Search"), h("button", { type: "button", onclick: () => list(0) }, "List documents"))),
+    shown,
+  ];
+}
+
+// The filter as JSON; what is not JSON is said as the server would say it.
+function filter(text) {
+  if (text === undefined) return undefined;
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new ApiError(400, { error: "Invalid 'where' filter: must be valid JSON", code: "INVALID_INPUT" });
+  }
+}
+
+async function guarded(shown, again, work) {
+  shown.setAttribute("aria-busy", "true");
+  try {
+    await work();
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    if (!(error instanceof ApiError)) throw error;
+    put(shown, errorNote(error, again));
+  } finally {
+    shown.removeAttribute("aria-busy");
+  }
+}
+
+function turn(shown, { name, where }, offset, context) {
+  const again = at => turn(shown, { name, where }, at, context);
+  return guarded(shown, () => again(offset), async () => {
+    const page = await tool("collection_documents", { name, where: filter(where), limit: PAGE, offset }, { signal: context.signal });
+    put(shown, h("h2", {}, counted(page.total, "document"), where && " that match"),
+      page.documents.length ? documents(page.documents) : empty(where ? "No document matches" : "The collection is empty", where ? "Change the filter or leave it out." : "A program adds documents with POST /collections/NAME/documents."),
+      page.total > PAGE && h("nav", { class: "bar gap", "aria-label": "Pages" },
+        h("button", { type: "button", disabled: offset === 0, onclick: () => again(Math.max(0, offset - PAGE)) }, "Earlier"),
+        h("button", { type: "button", disabled: offset + PAGE >= page.total, onclick: () => again(offset + PAGE) }, "Later"),
+        h("span", { class: "dim small" }, `${whole(offset + 1)} to ${whole(offset + page.documents.length)} of ${whole(page.total)}, by id`)));
+    say(counted(page.total, "document"));
+  });
+}
+
+function query(shown, { name, text, mode, where }, context, back) {
+  return guarded(shown, back, async () => {
+    const { results } = await tool("collection_query", { name, text, mode, where: filter(where), top_k: PAGE }, { signal: context.signal });
+    put(shown, h("h2", {}, counted(results.length, "result")), results.length ? documents(results) : empty("Nothing found", "Ask in other words, or change the mode or the filter."));
+    say(counted(results.length, "result"));
+  });
+}
+
+function documents(found) {
+  const scored = found.some(each => each.score !== undefined);
+  return scrolling("Documents of the collection", table("Documents of the collection", [
+    { name: "Id", head: true, of: each => h("code", {}, each.id), cell: "wide" },
+    ...(scored ? [{ name: "Score", of: each => each.score.toFixed(3), num: true }] : []),
+    { name: "Text", of: each => h("pre", { class: "text" }, each.text.length > 600 ? `${each.text.slice(0, 600)} …` : each.text), cell: "wide" },
+    { name: "Metadata", of: each => (Object.keys(each.metadata).length ? h("pre", { class: "code" }, JSON.stringify(each.metadata)) : ""), cell: "wide" },
+  ], found));
+}

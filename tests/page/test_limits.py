@@ -1,0 +1,230 @@
+"""What the page must withstand: hostile text, keys, small and wide screens, no mouse, no good eyes."""
+
+import json
+from typing import Literal
+
+import httpx2
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from rag_context.api.operations import Access
+from rag_context.server.options import ApiKey, ServerOptions, hash_key
+from tests.server.server_thread import running
+from tests.server.stub_service import StubService
+
+from .browser import NARROW, WIDE, Tab, tab
+from .conftest import Memory
+
+HOSTILE = (
+    "<script>alert('script')</script>",
+    "<img src=x onerror=alert('image')>",
+    '"><svg onload=alert(1)>',
+    "<iframe src=http://example.com></iframe>",
+    "javascript:alert(1)",
+    "{{constructor.constructor('alert(1)')()}}",
+    "</pre></main><h1>Owned</h1><style>*{display:none}</style>",
+    "\u202egnp.exe\u2066 left to right",
+    "nul \x01 and \x7f escape \x1b[31mred",
+)
+VIEWS = ("", "search?query=pump", "documents", "projects", "collections", "collections/handbook", "metrics")
+
+
+def plain(text: str) -> str:
+    """Without the control characters that a name may not have."""
+    return "".join(sign for sign in text if sign.isprintable() or sign in "\u202e\u2066")
+
+
+def settled(page: Page) -> None:
+    """Wait until the view has all that it asked for."""
+    expect(page.locator("#live-text")).to_contain_text("Live")
+    expect(page.locator("[aria-busy]")).to_have_count(0)
+
+
+def test_hostile_text_is_shown_as_text(wide: Tab, memory: Memory) -> None:
+    """W-1: in contents, titles, sources, sessions and metadata, in every view. What ran would open a dialog."""
+    everything = "\n".join(HOSTILE)
+    memory.server.search(HOSTILE[0], agent=HOSTILE[1])
+    ids = {}
+    for number, text in reversed(list(enumerate(HOSTILE))):
+        source = f"hostile/{number} {plain(text)}"
+        metadata = {"tags": [plain(text)[:60]], "agent": HOSTILE[0], "title": text, "further": {text[:20]: everything}}
+        session = f"{HOSTILE[1]} {number}"
+        ids[number] = memory.index(everything, source=source, sessionId=session, metadata=metadata)
+    document = {"id": "<b>id</b>", "text": everything, "metadata": {"<i>key": HOSTILE[0]}}
+    with httpx2.Client(base_url=memory.server.url) as client:
+        body = {"name": HOSTILE[1], "embedding_provider": "rag-context", "metadata": {"note": everything}}
+        assert client.post("/collections", json=body).status_code == 201
+        added = client.post("/tools/collection_add", json={"name": HOSTILE[1], "documents": [document]})
+        assert added.status_code == 200, added.text
+    page = wide.open("")
+    for text in HOSTILE[1:3]:
+        expect(page.locator(".rows")).to_contain_text(text)
+    expect(page.locator(".shares").filter(has_text=HOSTILE[1])).to_be_visible()
+    page = wide.open("search?query=alert")
+    expect(page.get_by_role("article", name="Result 1")).to_contain_text(HOSTILE[0])
+    page.get_by_text("Why this result").first.click()
+    wide.open("documents")
+    expect(page.get_by_role("table")).to_contain_text("hostile/2")
+    wide.open(f"documents/{ids[1]}")
+    expect(page.get_by_role("region", name="Content")).to_contain_text(HOSTILE[6])
+    page.get_by_role("button", name="Find similar documents").click()
+    expect(page.get_by_text("Compared by vectors.")).to_be_visible()
+    page.get_by_role("button", name="Delete everything of this source").click()
+    expect(page.get_by_role("dialog")).to_contain_text(HOSTILE[1])
+    wide.open("collections")
+    page.get_by_role("link", name=HOSTILE[1]).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(HOSTILE[1])
+    expect(page.get_by_role("table")).to_contain_text(HOSTILE[4])
+    assert page.locator("main script, main iframe, main img, main style, main h1:nth-of-type(2)").count() == 0
+
+
+def test_signs_that_hide_or_turn_text_are_visible(wide: Tab, memory: Memory) -> None:
+    id_ = memory.index("Harmless.", source="invoice\u202egpj.exe")
+    page = wide.open(f"documents/{id_}")
+    assert "\u202e" not in page.locator("main").inner_text()
+    expect(page.locator("main")).to_contain_text("invoice\u2423202egpj.exe")
+
+
+def test_an_address_that_is_no_view_harms_nothing(wide: Tab) -> None:
+    for view in ("nowhere", "__proto__", "constructor", "documents/%E0%A4%A", "search?query=%", "documents?limit=<b>"):
+        page = wide.open(view)
+        expect(page.locator("h1")).to_be_visible()
+
+
+def test_the_page_only_reads_by_get(wide: Tab) -> None:
+    for view in VIEWS:
+        settled(wide.open(view))
+    gets = {path for method, path in wide.requests if method == "GET" and not path.startswith("/page/")}
+    assert gets == {"/", "/events", "/tools", "/providers", "/metrics"}
+
+
+def test_keys_are_asked_for_and_kept_in_memory_only(browser: Browser) -> None:
+    """X-1, W-1."""
+    keys = tuple(
+        ApiKey.parse(name, hash_key(f"{name}-key"), access)
+        for name, access in (("reader", Access.READ), ("writer", Access.WRITE))
+    )
+    with running(StubService(), ServerOptions(port=0, api_keys=keys)) as server, tab(browser, server.url) as opened:
+        page = opened.page
+        page.goto(f"{server.url}/#/documents/d1")
+        dialog = page.get_by_role("dialog")
+        expect(dialog.get_by_label("This server asks for a key")).to_be_focused()
+        page.keyboard.type("wrong-key")
+        page.keyboard.press("Enter")
+        expect(dialog).to_contain_text("This key is not valid.")
+        page.keyboard.type("reader-key")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Patterns")
+        expect(page.locator("#live-text")).to_contain_text("Live")
+        page.get_by_role("button", name="Delete this document").click()
+        expect(page.get_by_role("alert")).to_contain_text("This API key may only read")
+        stored = page.evaluate(
+            "JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href])"
+        )
+        assert "reader-key" not in stored
+        assert "reader-key" not in json.dumps(opened.requests)
+        page.get_by_role("button", name="Forget the API key").click()
+        expect(dialog).to_be_visible()
+
+
+def test_a_server_that_goes_and_comes_is_noticed(browser: Browser) -> None:
+    """A stream of events does not keep a server from stopping either."""
+    options = ServerOptions(port=0)
+    with running(StubService(), options) as server, tab(browser, server.url) as opened:
+        page = opened.open("")
+        expect(page.locator("#live-text")).to_contain_text("Live")
+        with page.expect_event("requestfailed", timeout=30_000):
+            page.context.set_offline(True)
+            page.get_by_role("button", name="7 days").click()
+        expect(page.locator("#live-text")).to_have_text("No connection, trying again")
+        page.get_by_role("link", name="Metrics").click()
+        expect(page.get_by_role("alert")).to_contain_text("The server does not answer")
+        page.context.set_offline(False)
+        page.get_by_role("button", name="Try again").click()
+        expect(page.get_by_role("rowheader", name="rag_vectors_total")).to_be_visible()
+        expect(page.locator("#live-text")).to_contain_text("Live", timeout=30_000)
+
+
+@pytest.mark.parametrize(("size", "scheme"), [(WIDE, "light"), (NARROW, "dark")])
+def test_axe_finds_no_violation(
+    browser: Browser, memory: Memory, size: tuple[int, int], scheme: Literal["light", "dark"]
+) -> None:
+    """W-1: WCAG AA as far as a program can tell; each view with all that can be opened in it, and a dialog."""
+    id_ = memory.index("A passage to read.", source=f"axe/{scheme}.md")
+    with tab(browser, memory.server.url, size=size, scheme=scheme) as opened:
+        for view in (*VIEWS, f"documents/{id_}", "search?query=x&project=nowhere"):
+            page = opened.open(view)
+            settled(page)
+            page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+            assert violations(page) == "", view
+            assert not opened.overflows(), view
+        page = opened.open(f"documents/{id_}")
+        page.get_by_role("button", name="Delete this document").click()
+        expect(page.get_by_role("dialog")).to_be_visible()
+        assert violations(page) == ""
+
+
+@pytest.mark.parametrize(("size", "scheme"), [(WIDE, "dark"), (NARROW, "light")])
+def test_colours_have_contrast_in_both_schemes(
+    browser: Browser, memory: Memory, size: tuple[int, int], scheme: Literal["light", "dark"]
+) -> None:
+    with tab(browser, memory.server.url, size=size, scheme=scheme) as opened:
+        for view in ("", "search?query=pump&explain=true"):
+            page = opened.open(view)
+            settled(page)
+            page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+            assert violations(page, rules=["color-contrast"]) == "", view
+
+
+def violations(page: Page, *, rules: list[str] | None = None) -> str:
+    """What axe-core has to say."""
+    run = (
+        {"type": "rule", "values": rules}
+        if rules
+        else {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"]}
+    )
+    found = Axe().run(page, options={"runOnly": run})
+    return "" if found.violations_count == 0 else str(found.generate_report())
+
+
+def test_everything_can_be_done_by_keyboard(wide: Tab, memory: Memory) -> None:
+    id_ = memory.index("A sentence about walruses.", source="walrus.md", sessionId="walrus")
+    page = wide.open("")
+    settled(page)
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Search", exact=True)).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1, name="Search")).to_be_focused()
+    page.keyboard.press("Tab")
+    page.keyboard.type("walruses")
+    page.keyboard.press("Enter")
+    title = page.get_by_role("article", name="Result 1").get_by_role("link", name="A sentence about walruses.")
+    expect(title).to_be_visible()
+    press_until(page, "Tab", title.evaluate_handle("each => each"))
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1, name="A sentence about walruses.")).to_be_focused()
+    delete = page.get_by_role("button", name="Delete this document")
+    press_until(page, "Tab", delete.evaluate_handle("each => each"))
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog").get_by_role("button", name="Cancel")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(delete).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog").get_by_role("button", name="Cancel")).to_be_focused()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1, name="Documents")).to_be_visible()
+    assert memory.server.tool("get", {"documentId": id_}).status_code == 404
+
+
+def press_until(page: Page, key: str, element: object) -> None:
+    """Press a key until the element has the focus; what cannot be reached fails."""
+    for _ in range(60):
+        if page.evaluate("each => document.activeElement === each", element):
+            return
+        page.keyboard.press(key)
+    pytest.fail("not reached by keyboard")

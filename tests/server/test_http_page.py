@@ -1,0 +1,124 @@
+"""The files of the page, and the stream of events."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from importlib import resources
+from typing import Any
+
+import httpx2
+import pytest
+
+from rag_context.errors import BackendUnavailableError
+from rag_context.server.events import MAX_WATCHERS
+
+from .server_thread import Running
+
+FILES = sorted(file.name for file in resources.files("rag_context.server").joinpath("page").iterdir())
+MAX_BYTES = 150_000
+
+
+def test_the_page_is_small_and_whole(client: httpx2.Client) -> None:
+    """W-1: below 150 kB with all that it loads, and every script it names is there."""
+    total = 0
+    for name in FILES:
+        reply = client.get("/" if name == "index.html" else f"/page/{name}")
+        assert reply.status_code == 200, name
+        assert reply.headers["x-content-type-options"] == "nosniff"
+        total += len(reply.content)
+    assert 40_000 < total < MAX_BYTES
+
+
+def test_the_policy_lets_nothing_in_from_elsewhere(client: httpx2.Client) -> None:
+    """X-2: no inline script or style, no other origin, no text taken for HTML, no frame around it."""
+    policy = client.get("/").headers["content-security-policy"]
+    assert "unsafe" not in policy
+    assert "sha256" not in policy
+    for rule in (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "connect-src 'self'",
+        "frame-ancestors 'none'",
+        "form-action 'none'",
+        "require-trusted-types-for 'script'",
+    ):
+        assert rule in policy.split("; ")
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".js")])
+def test_no_script_can_write_html(name: str) -> None:
+    text = resources.files("rag_context.server").joinpath("page", name).read_text("utf-8")
+    for sink in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "localStorage", "http:"):
+        assert sink not in text.replace('"http://www.w3.org/2000/svg"', ""), sink
+
+
+@pytest.mark.parametrize("name", ["nothing.js", "..%2Fapp.py", "%2e%2e%2fapp.py", "__init__.py", ".", "main.js%00"])
+def test_no_other_file_is_served(client: httpx2.Client, name: str) -> None:
+    """X-3."""
+    assert client.get(f"/page/{name}").status_code == 404
+
+
+def test_a_file_that_has_not_changed_is_not_sent_again(client: httpx2.Client) -> None:
+    first = client.get("/page/main.js")
+    assert first.headers["cache-control"] == "no-cache"
+    again = client.get("/page/main.js", headers={"if-none-match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert client.get("/page/main.js", headers={"if-none-match": '"other"'}).status_code == 200
+
+
+def state_where(lines: Iterator[str], holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """The next event of which this holds; a first one may be a look of half a second ago."""
+    states = (json.loads(line[6:]) for line in lines if line.startswith("data: "))
+    found: dict[str, Any] = next(state for state in states if holds(state))
+    return found
+
+
+def test_an_event_comes_at_once_and_with_each_change(client: httpx2.Client, open_server: Running) -> None:
+    with client.stream("GET", "/events") as reply:
+        assert reply.headers["content-type"].startswith("text/event-stream")
+        lines = reply.iter_lines()
+        first = state_where(lines, lambda state: state["health"]["healthy"])
+        assert set(first) == {"health", "stats", "latest"}
+        open_server.service.is_healthy = False
+        state_where(lines, lambda state: not state["health"]["healthy"])
+
+
+def test_a_store_that_is_down_is_said_and_ends_no_stream(client: httpx2.Client, open_server: Running) -> None:
+    open_server.service.failure = BackendUnavailableError("documents", "down")
+    with client.stream("GET", "/events") as reply:
+        lines = reply.iter_lines()
+        state = state_where(lines, lambda state: "error" in state["latest"])
+        assert state["latest"] == {"error": "Database unavailable"}
+        open_server.service.failure = None
+        assert "error" not in state_where(lines, lambda state: "documents" in state["latest"])["health"]
+
+
+def test_only_so_many_watch(open_server: Running) -> None:
+    with open_server.client() as client:
+        limits = httpx2.Limits(max_connections=MAX_WATCHERS + 1)
+        with httpx2.Client(base_url=open_server.url, limits=limits, trust_env=False, timeout=20) as watching:
+            streams = [
+                watching.send(watching.build_request("GET", "/events"), stream=True) for _ in range(MAX_WATCHERS)
+            ]
+            assert {stream.status_code for stream in streams} == {200}
+            rejected = client.get("/events")
+            assert (rejected.status_code, rejected.json()["code"]) == (503, "OVERLOADED")
+            for stream in streams:
+                stream.close()
+        end = time.monotonic() + 20
+        while client.head("/events").status_code != 200:
+            assert time.monotonic() < end, "places of those that went are not freed"
+            time.sleep(0.05)
+
+
+def test_a_wrong_time_range_is_rejected(client: httpx2.Client) -> None:
+    reply = client.get("/events", params={"timeRange": "2y"})
+    assert (reply.status_code, reply.json()["details"][0]["field"]) == (400, "timeRange")
+
+
+def test_what_changes_something_is_no_get(client: httpx2.Client, open_server: Running) -> None:
+    """The page deletes by POST only, which no link and no picture of another page can send."""
+    fields = {"documentId": "d1", "confirm": "true"}
+    assert client.get("/tools/rag_context_delete", params=fields).status_code == 405
+    assert open_server.service.deleted == []
