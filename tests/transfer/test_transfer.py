@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rag_context.api.export_lines import ExportHeader
@@ -37,6 +37,7 @@ from rag_context.ports.maintenance import ModelRegistry
 from rag_context.ports.reading import DocumentStore, VectorStore
 from rag_context.ports.writing import IndexWriter
 from rag_context.service.index_model import same_vectors
+from rag_context.stores.postgres import PostgresStore
 from rag_context.stores.sqlite import open_database
 from rag_context.testing import FakeEmbedder, Fault, Faulty, MemoryStore
 from rag_context.transfer.export_import import (
@@ -51,6 +52,9 @@ from rag_context.transfer.export_import import (
     Lines,
 )
 from tests.ingest.split_stores import opened
+from tests.servers.postgres_fixtures import database, postgres, server, template
+
+__all__ = ["database", "postgres", "server", "template"]
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 FAKE = FakeEmbedder(dimension=16)
@@ -250,6 +254,31 @@ class TestRoundTrip:
                     for each in made:
                         assert await target.documents.get(each.document.id) == each.document
                         assert await target.documents.chunks(each.document.id) == list(each.chunks)
+
+    @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(st.lists(pieces, max_size=6, unique_by=lambda each: each.document.id))
+    async def test_what_comes_in_goes_out_the_same_from_postgresql(
+        self, postgres: PostgresStore, made: list[Piece]
+    ) -> None:
+        documents = postgres.documents
+        index = Index(documents, postgres.vectors, documents, documents)
+        await documents.adopt_model(FAKE.model)
+        for id_ in await documents.inventory("", 100):
+            await documents.delete(id_)
+        with TemporaryDirectory() as folder:
+            async with AsyncExitStack() as stack:
+                indexes = Indexes(stack, Path(folder))
+                source = await indexes.memory()
+                await source.put(*made)
+                export = await source.export()
+                taken = await index.take(export)
+                assert (taken.broken, taken.imported.complete) == ([], True)
+                for each in made:
+                    assert await documents.get(each.document.id) == each.document
+                    assert await documents.chunks(each.document.id) == list(each.chunks)
+                for target in (await indexes.one(), await indexes.two()):
+                    assert (await target.take(await index.export())).broken == []
+                    assert await target.export() == export
 
     async def test_the_file_says_what_it_is(self, indexes: Indexes) -> None:
         index = await indexes.one()
