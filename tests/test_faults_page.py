@@ -7,7 +7,8 @@ import pytest
 
 from rag_context.domain.reports import IssueKind
 from tests.faults.fault_cases import FAULT_CASES
-from tests.faults.page import described, written_rows
+from tests.faults.page import POSTGRES, SERVERS, described, described_postgres, written_rows
+from tests.faults.postgres import POSTGRES_CASES
 from tests.test_requirements import TESTS, defined
 
 PAGE = (TESTS.parent / "docs" / "faults.md").read_text(encoding="utf-8")
@@ -30,5 +31,6 @@ def test_every_kind_of_issue_is_explained() -> None:
     assert set(re.findall(r"^\| `([a-z-]+)` \|", PAGE, re.MULTILINE)) == {kind.value for kind in IssueKind}
 
 
-def test_the_table_of_servers_has_exactly_the_faults_that_are_tested() -> None:
-    assert written_rows(PAGE) == [described(case) for case in FAULT_CASES]
+def test_the_tables_of_servers_have_exactly_the_faults_that_are_tested() -> None:
+    assert written_rows(PAGE, SERVERS) == [described(case) for case in FAULT_CASES]
+    assert written_rows(PAGE, POSTGRES) == [described_postgres(case) for case in POSTGRES_CASES]

@@ -1,7 +1,8 @@
 """What each server with each fault may do to the memory: nothing but this."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from tests.faults.backends import Role
 from tests.faults.fault_kinds import ON_THE_WIRE, FaultKind
@@ -16,18 +17,38 @@ NOTHING = "All search methods failed, returning empty results"
 class Expected:
     """What a client sees.
 
-    A search is at `level` with `warning`, and exactly the `legs` named did not do their part. `index` is the status
-    of a document's receipt, or 503. `health` is the status of the server's own component, `healthy` the verdict on
-    the whole.
+    A search is at `level` with `warning`, and exactly the `legs` named did not do their part (None: whichever). `index`
+    is the status of a document's receipt, or 503. `health` is the status of the server's own component, `healthy` the
+    verdict on the whole.
     """
 
     level: int
     warning: str | None
-    legs: frozenset[str]
+    legs: frozenset[str] | None
     index: str
     stats: int
     health: str
     healthy: bool
+
+
+class Case(Protocol):
+    """A fault, and what it may do."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def expected(self) -> Expected: ...
+
+    @property
+    def statuses(self) -> Mapping[str, str]:
+        """The status of each component that is not healthy, in a report of health."""
+        ...
+
+    @property
+    def says(self) -> str:
+        """What the details of these components contain."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +62,14 @@ class FaultCase:
     @property
     def name(self) -> str:
         return f"{self.role}-{self.kind.name.lower()}"
+
+    @property
+    def statuses(self) -> Mapping[str, str]:
+        return {self.role: self.expected.health}
+
+    @property
+    def says(self) -> str:
+        return ""
 
 
 OF: dict[Role, Expected] = {

@@ -1,11 +1,11 @@
-"""A memory over four servers, with documents in it."""
+"""A memory over servers of its own, with documents in it."""
 
 import gc
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,21 @@ ALL = 20
 
 
 @dataclass
-class FaultHarness:
-    """The memory, the servers behind it, and what was promised of its documents."""
+class MemoryHarness:
+    """The memory, the settings that it has its servers by, and what was promised of its documents."""
 
     memory: Served
-    backends: Backends
+    settings: Mapping[str, str]
     data_dir: Path
-    expected_sources: dict[str, ExpectedSource] = field(default_factory=dict)
-    _numbers: Iterator[int] = field(default_factory=itertools.count)
+    expected_sources: dict[str, ExpectedSource] = field(default_factory=dict, kw_only=True)
+    _numbers: Iterator[int] = field(default_factory=itertools.count, kw_only=True)
+
+    def fill(self) -> None:
+        """Index the first documents, and wait until everything works."""
+        self.wait_healthy()
+        for number in range(DOCUMENTS):
+            self.write(f"entry{number}q")
+        self.wait_healthy()
 
     def wait_healthy(self) -> None:
         """Wait until everything works and nothing is pending; it gets there by itself or not at all."""
@@ -48,10 +55,11 @@ class FaultHarness:
         """Ask for all there is, that document among it."""
         return self.memory.search(self.question(about), minScore=0, limit=ALL, **fields)
 
-    def write(self, source: str) -> tuple[Version, Any]:
-        """Index a new document, promised once it is acknowledged; returns it with the reply."""
+    def write(self, source: str, padding: str = "") -> tuple[Version, Any]:
+        """Index a new document that ends with `padding`, promised once acknowledged; returns it and the reply."""
         expected_source = self.expected_sources.get(source) or ExpectedSource(source)
         version = compose(source, next(self._numbers), random.Random(source))
+        version = replace(version, content=version.content + padding)
         self.expected_sources[source] = expected_source
         expected_source.sent.append(version)
         reply = self.memory.tool(
@@ -80,6 +88,13 @@ class FaultHarness:
         return fine and report["pendingDocuments"] == 0
 
 
+@dataclass
+class FaultHarness(MemoryHarness):
+    """A memory over four servers."""
+
+    backends: Backends
+
+
 @contextmanager
 def harness(folder: Path, **settings: str) -> Iterator[FaultHarness]:
     """A healthy memory over servers of its own, all stopped with the block."""
@@ -87,19 +102,16 @@ def harness(folder: Path, **settings: str) -> Iterator[FaultHarness]:
     data_dir.mkdir()
     gc.freeze()  # the proxies run in this process, and its pauses are none of theirs
     with backends(folder) as behind, served(data_dir, **behind.settings, **settings) as memory:
-        made = FaultHarness(memory, behind, data_dir)
-        made.wait_healthy()
-        for number in range(DOCUMENTS):
-            made.write(f"entry{number}q")
-        made.wait_healthy()
+        made = FaultHarness(memory, behind.settings, data_dir, behind)
+        made.fill()
         yield made
 
 
 @contextmanager
 def beside(made: FaultHarness, folder: Path, **settings: str) -> Iterator[FaultHarness]:
     """Another memory over the same servers, with the same documents; not waited for."""
-    with served(folder, **made.backends.settings, **settings) as memory:
-        yield FaultHarness(memory, made.backends, folder, made.expected_sources)
+    with served(folder, **made.settings, **settings) as memory:
+        yield FaultHarness(memory, made.settings, folder, made.backends, expected_sources=made.expected_sources)
 
 
 def component(report: dict[str, Any], role: Role) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 from tests.end_to_end.process import TIMEOUT_S, command
 from tests.faults.backends import Role
 from tests.faults.fault_cases import INEXACT, KEYWORDS_ONLY, NOTHING, OF, VECTORS_ONLY
-from tests.faults.harness import FaultHarness, component
+from tests.faults.harness import FaultHarness, MemoryHarness, component
 from tests.torture.acknowledged import ExpectedSource, compose
 
 CLIENTS = 8
@@ -110,7 +110,7 @@ class Record:
 class Client:
     """One client in a thread of its own, the only one that writes its documents."""
 
-    def __init__(self, number: int, harness: FaultHarness, record: Record, rng: random.Random) -> None:
+    def __init__(self, number: int, harness: MemoryHarness, record: Record, rng: random.Random) -> None:
         self._name = f"load{number}"
         self._harness = harness
         self._record = record
@@ -195,9 +195,9 @@ def run(harness: FaultHarness, outages: int, rng: random.Random) -> Record:
     return record
 
 
-def examined(harness: FaultHarness) -> list[str]:
+def examined(harness: MemoryHarness) -> list[str]:
     """What `rag-context check` finds."""
-    ended = command("check", "--json", data_dir=harness.data_dir, **harness.backends.settings)
+    ended = command("check", "--json", data_dir=harness.data_dir, **harness.settings)
     if ended.returncode == 0:
         return []
     flaws = json.loads(ended.stdout)["flaws"] if ended.stdout else ended.stderr

@@ -1,12 +1,18 @@
-"""The table of faults in the documentation: what is tested, with the times that were measured."""
+"""The tables of faults in the documentation: what is tested, with the times that were measured."""
 
 from collections.abc import Mapping, Sequence
 
 from tests.faults.backends import Role
-from tests.faults.fault_cases import FAULT_CASES, FaultCase
+from tests.faults.fault_cases import FAULT_CASES, Expected, FaultCase
+from tests.faults.postgres import POSTGRES_CASES, PostgresCase
 
-BEGIN, END = "<!-- faults: `make faults` writes this -->", "<!-- faults: end -->"
-HEAD = "| server | fault | a search | a write | statistics | health | slowest search |"
+SERVERS, POSTGRES = "faults", "postgres"
+"""The sections that are written."""
+
+HEADS: Mapping[str, str] = {
+    SERVERS: "| server | fault | a search | a write | statistics | health | slowest search |",
+    POSTGRES: "| fault | a search | a write | statistics | health | slowest search |",
+}
 
 TITLES: Mapping[Role, str] = {
     Role.EMBEDDER: "embedding server",
@@ -19,27 +25,56 @@ WRITES: Mapping[str, str] = {"indexed": "200, `indexed`", "pending": "200, `pend
 
 def described(case: FaultCase) -> tuple[str, ...]:
     """A row but for its time."""
-    expected = case.expected
-    label = f"level {expected.level}" + (f", `{expected.warning}`" if expected.warning else "")
-    verdict = "healthy" if expected.healthy else "not healthy"
-    health = f"`{case.role}` {expected.health}, {verdict}"
-    return TITLES[case.role], str(case.kind), label, WRITES[expected.index], str(expected.stats), health
+    health = f"`{case.role}` {case.expected.health}, {_verdict(case.expected)}"
+    return TITLES[case.role], str(case.kind), *_answers(case.expected), health
+
+
+def described_postgres(case: PostgresCase) -> tuple[str, ...]:
+    """A row but for its time."""
+    blamed = " and ".join(f"`{name}`" for name in case.statuses)
+    statuses = f"{blamed} {case.expected.health}, " if blamed else ""
+    says = f": `{case.says}`" if case.says else ""
+    return str(case.kind), *_answers(case.expected), f"{statuses}{_verdict(case.expected)}{says}"
 
 
 def table(slowest_ms: Mapping[str, float]) -> str:
     """All rows, with the slowest search of each cell by its name."""
-    rows = [f"| {' | '.join(described(case))} | {slowest_ms[case.name]:.0f} ms |" for case in FAULT_CASES]
-    return "\n".join([HEAD, "|" + "---|" * HEAD.count(" | ") + "---|", *rows])
+    return _table(HEADS[SERVERS], [(described(case), slowest_ms[case.name]) for case in FAULT_CASES])
 
 
-def written_rows(page: str) -> list[tuple[str, ...]]:
-    """The rows that a page has, without their times."""
-    lines = page.partition(BEGIN)[2].partition(END)[0].splitlines()
-    rows: Sequence[str] = [line for line in lines if line.startswith("| ") and line != HEAD]
+def postgres_table(slowest_ms: Mapping[str, float]) -> str:
+    """As `table`, of PostgreSQL."""
+    return _table(HEADS[POSTGRES], [(described_postgres(case), slowest_ms[case.name]) for case in POSTGRES_CASES])
+
+
+def written_rows(page: str, section: str) -> list[tuple[str, ...]]:
+    """The rows that a section of a page has, without their times."""
+    begin, end = _marks(section)
+    lines = page.partition(begin)[2].partition(end)[0].splitlines()
+    rows: Sequence[str] = [line for line in lines if line.startswith("| ") and line != HEADS[section]]
     return [tuple(part.strip() for part in row.strip("|").split("|"))[:-1] for row in rows]
 
 
-def replaced(page: str, text: str) -> str:
-    """The page with this text between the marks."""
-    before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}"
+def replaced(page: str, section: str, text: str) -> str:
+    """The page with this text in a section."""
+    begin, end = _marks(section)
+    before, _, rest = page.partition(begin)
+    return f"{before}{begin}\n{text}\n{end}{rest.partition(end)[2]}"
+
+
+def _answers(expected: Expected) -> tuple[str, str, str]:
+    label = f"level {expected.level}" + (f", `{expected.warning}`" if expected.warning else "")
+    return label, WRITES[expected.index], str(expected.stats)
+
+
+def _verdict(expected: Expected) -> str:
+    return "healthy" if expected.healthy else "not healthy"
+
+
+def _table(head: str, rows: Sequence[tuple[tuple[str, ...], float]]) -> str:
+    lines = [f"| {' | '.join(row)} | {slowest_ms:.0f} ms |" for row, slowest_ms in rows]
+    return "\n".join([head, "|" + "---|" * head.count(" | ") + "---|", *lines])
+
+
+def _marks(section: str) -> tuple[str, str]:
+    return f"<!-- {section}: `make faults` writes this -->", f"<!-- {section}: end -->"

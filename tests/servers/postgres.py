@@ -52,10 +52,15 @@ def binaries(version: str | None = None) -> Path:
 
 
 @contextmanager
-def postgres_process(*options: str, version: str | None = None, port: int | None = None) -> Iterator[ServerProcess]:
-    """A server of one's own, to be killed, frozen and started again with the same data; `options` of `postgres`."""
+def postgres_process(
+    *options: str, version: str | None = None, port: int | None = None, inside: Path | None = None
+) -> Iterator[ServerProcess]:
+    """A server of one's own, to be killed, frozen and started again with the same data; `options` of `postgres`.
+
+    Its data is below `inside` if that is given.
+    """
     programs = binaries(version)
-    with _folder() as folder:
+    with _folder(inside) as folder:
         password = folder / "password"
         password.write_text(PASSWORD)
         _give_away(password)
@@ -76,9 +81,9 @@ def postgres_standby(primary: ServerProcess, *options: str) -> Iterator[ServerPr
 
 
 @contextmanager
-def _folder() -> Iterator[Path]:
+def _folder(inside: Path | None = None) -> Iterator[Path]:
     """A folder of the user who runs servers."""
-    with TemporaryDirectory(prefix="postgres-") as folder:
+    with TemporaryDirectory(prefix="postgres-", dir=inside) as folder:
         _give_away(Path(folder))
         yield Path(folder)
 

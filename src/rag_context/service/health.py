@@ -139,6 +139,7 @@ class _WriteCheck:
         self._error: str | None = None
         self._until = 0.0
         self._failures = 0
+        self._has_failed = False
 
     async def error(self, part: Dependency) -> str | None:
         """One sentence that says why writes fail; None if they succeed."""
@@ -149,11 +150,14 @@ class _WriteCheck:
             self._attempt = asyncio.create_task(self._try(), name=f"try to write to {part.name}")
         # Not cancelled at the timeout: a write that hangs is one attempt, however many reports ask for its result.
         await asyncio.wait({self._attempt}, timeout=TIMEOUT_S)
+        if self._error is None and self._has_failed and not self._attempt.done():
+            return f"Writes fail: one has failed, and another takes longer than {TIMEOUT_S:.0f} s"
         return self._error
 
     def invalidate(self) -> None:
-        """Drop the cached success."""
+        """Drop the cached success: a write has failed."""
         self._until = 0.0
+        self._has_failed = True
 
     async def _try(self) -> None:
         try:
@@ -163,6 +167,7 @@ class _WriteCheck:
             self._error = f"Writes fail: {error}"
         else:
             self._error = None
+            self._has_failed = False
             self._until = self._clock() + WRITE_TTL_S
 
 

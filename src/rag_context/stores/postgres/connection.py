@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.resources import files
+from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
@@ -12,8 +13,9 @@ import asyncpg
 import numpy as np
 
 from rag_context.domain.vectors import Vector
-from rag_context.errors import BackendRejectedError, ForeignIndexError
-from rag_context.stores.postgres.faults import COMPONENT, is_read_only, translated
+from rag_context.errors import BackendDataError, BackendRejectedError, ForeignIndexError
+from rag_context.stores.postgres.faults import COMPONENT, incomplete, is_no_room, is_read_only, translated
+from rag_context.stores.postgres.pool import CONNECT_S, IDLE_S, Connections, Connector
 
 T = TypeVar("T")
 
@@ -26,16 +28,17 @@ Row: TypeAlias = Any
 OLDEST_SERVER = 16
 OLDEST_EXTENSION = (0, 8)
 
-CONNECT_S = 5.0
-"""Longest wait for a new connection; a search gives up earlier, at its own deadline."""
-
 COMMAND_S = 30.0
 """Longest wait for a statement."""
 
+ANSWER_S = 5.0
+"""Longest wait for what takes no time: the begin of a transaction, a row by its key. A frozen server does neither."""
+
+COMMIT_S = 10.0
+"""Longest wait for a commit, which waits for standbys where the server is configured so."""
+
 RELEASE_S = 2.0
 """A connection whose statement was given up is closed if the server does not end it in so many seconds."""
-
-IDLE_S = 300.0
 
 _MIGRATIONS = 0x7261675F_00000001
 """Key of the advisory lock under which the schema is migrated."""
@@ -44,10 +47,11 @@ _SETTINGS = {
     "application_name": "rag-context",
     "jit": "off",  # compiles for longer than these statements run
     "plan_cache_mode": "force_custom_plan",  # what a filter lets through decides on the plan
+    "idle_in_transaction_session_timeout": "60s",  # a process that was stopped keeps its locks no longer
 }
 
-_ANY_PRIMARY = {"target_session_attrs": "primary"}
-"""Of several hosts, the one that is not a standby, unless the address says otherwise."""
+_LOCK_TIMEOUT = {"lock_timeout": "5s"}
+"""Of the connections in the pool: callers wait for them."""
 
 logger = logging.getLogger(__name__)
 
@@ -68,18 +72,26 @@ class Database:
         self._url = url
         self._pool_size = pool_size
         self._statement_cache_size = statement_cache_size
-        self._pool: Any = None
+        self._connector = Connector(url)
+        self._pool: Connections | None = None
         self._opening: asyncio.Task[Any] | None = None
         self._vector_schema = "public"
         self._running: set[asyncio.Task[Any]] = set()
+        self.lacks_room = False
+        """Whether a write has failed because the disk was full; reset by who has found room again."""
+
+    @property
+    def has_sessions(self) -> bool:
+        """Whether a connection is one session of the server for as long as it is open: not behind PgBouncer."""
+        return self._statement_cache_size > 0
 
     async def fetch(self, statement: str, *values: object) -> list[Row]:
         """The rows of a query. Raises: BackendError."""
         return await self.read(lambda connection: connection.fetch(statement, *values))
 
     async def fetchrow(self, statement: str, *values: object) -> Row | None:
-        """The first row of a query. Raises: BackendError."""
-        return await self.read(lambda connection: connection.fetchrow(statement, *values))
+        """The first row of a query that reads few. Raises: BackendError."""
+        return await self.read(lambda connection: connection.fetchrow(statement, *values, timeout=ANSWER_S))
 
     async def read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Run `work`, each of its statements by itself.
@@ -97,20 +109,36 @@ class Database:
         """
 
         async def transacted(connection: Connection) -> T:
-            async with connection.transaction():
-                return await work(connection)
+            transaction = connection.transaction()
+            async with asyncio.timeout(ANSWER_S):
+                await transaction.start()
+            try:
+                result = await work(connection)
+            except BaseException:
+                with suppress(OSError, asyncpg.InterfaceError, asyncpg.PostgresError):
+                    async with asyncio.timeout(RELEASE_S):
+                        await transaction.rollback()
+                raise
+            async with asyncio.timeout(COMMIT_S):
+                await transaction.commit()
+            return result
 
         return await self._detached(self._run(transacted))
 
     async def outside(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Run `work`, which may take hours, on a connection of its own without a transaction. Raises: BackendError."""
-        await self._opened()
+        connection = await self.session()
         with translated(self.place):
-            connection = await self._connect()
             try:
                 return await work(connection)
             finally:
                 await connection.close(timeout=RELEASE_S)
+
+    async def session(self) -> Connection:
+        """A connection beside the pool, which its user closes. Raises: BackendError."""
+        await self._opened()
+        with translated(self.place):
+            return await self._connect()
 
     async def close(self) -> None:
         """Close all connections."""
@@ -122,10 +150,7 @@ class Database:
         if self._running:
             await asyncio.wait(self._running)
         if self._pool is not None:
-            try:
-                await asyncio.wait_for(self._pool.close(), RELEASE_S)
-            except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-                self._pool.terminate()
+            await self._pool.close(RELEASE_S)
 
     async def _detached(self, work: "Awaitable[T]") -> T:
         """The result of `work`, which a cancelled caller does not wait for.
@@ -149,19 +174,20 @@ class Database:
     async def _run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         with translated(self.place):
             pool = await self._opened()
-            connection = await pool.acquire(timeout=CONNECT_S)
+            connection = await pool.acquire()
             try:
                 return await work(connection)
             except asyncpg.PostgresError as error:
+                self.lacks_room = self.lacks_room or is_no_room(error)
                 if is_read_only(error):
-                    await pool.expire_connections()  # new ones look for the primary again
+                    await pool.expire()  # new ones look for the primary again
                 raise
             finally:
                 # Given up with its statement still running, the connection is closed.
                 with suppress(TimeoutError, OSError, asyncpg.InterfaceError, asyncpg.PostgresError):
-                    await pool.release(connection, timeout=RELEASE_S)
+                    await pool.release(connection, RELEASE_S)
 
-    async def _opened(self) -> Any:
+    async def _opened(self) -> Connections:
         """The pool; the first callers wait for it together."""
         if self._pool is not None:
             return self._pool
@@ -170,7 +196,7 @@ class Database:
             self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())
         return await asyncio.shield(self._opening)
 
-    async def _open(self) -> Any:
+    async def _open(self) -> Connections:
         with translated(self.place):
             connection = await self._connect(is_migrated=False)
             try:
@@ -178,29 +204,29 @@ class Database:
                 self._vector_schema = await connection.fetchval(_VECTOR_SCHEMA)
             finally:
                 await connection.close(timeout=RELEASE_S)
-            self._pool = await asyncpg.create_pool(
+            pool = await asyncpg.create_pool(
                 self._url,
+                connect=self._connector.connect,
                 min_size=0,
                 max_size=self._pool_size,
                 max_inactive_connection_lifetime=IDLE_S,
                 init=self._prepare,
                 reset=_nothing_to_reset,
-                **self._options(),
+                **self._options(_LOCK_TIMEOUT),
             )
+            self._pool = Connections(pool, self._pool_size)
         return self._pool
 
     async def _connect(self, *, is_migrated: bool = True) -> Connection:
-        connection = await asyncpg.connect(self._url, **{**self._options(), "command_timeout": None})
+        connection = await self._connector.connect(self._url, **{**self._options(), "command_timeout": None})
         if is_migrated:
             await self._prepare(connection)
         return connection
 
-    def _options(self) -> dict[str, Any]:
+    def _options(self, more: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
         cached = self._statement_cache_size
-        settings = _SETTINGS if cached else {"application_name": _SETTINGS["application_name"]}
-        several = {} if "," not in self.place or "target_session_attrs" in self._url else _ANY_PRIMARY
+        settings = {**_SETTINGS, **more} if cached else {"application_name": _SETTINGS["application_name"]}
         return {
-            **several,
             "timeout": CONNECT_S,
             "command_timeout": COMMAND_S,
             "statement_cache_size": cached,
@@ -208,9 +234,10 @@ class Database:
         }
 
     async def _prepare(self, connection: Connection) -> None:
-        await connection.set_type_codec(
-            "vector", schema=self._vector_schema, encoder=_vector_bytes, decoder=_vector_from, format="binary"
-        )
+        with suppress(ValueError):  # the type is gone: what needs no vectors still works, the rest says what is missing
+            await connection.set_type_codec(
+                "vector", schema=self._vector_schema, encoder=_vector_bytes, decoder=_vector_from, format="binary"
+            )
 
 
 _VECTOR_SCHEMA = """
@@ -299,7 +326,9 @@ async def _create_extension(connection: Connection, place: str) -> None:
 
 async def _check_extension(connection: Connection, place: str) -> None:
     version = await connection.fetchval("SELECT extversion FROM pg_extension WHERE extname = 'vector'")
-    if version is None or tuple(int(part) for part in version.split(".")[:2]) < OLDEST_EXTENSION:
+    if version is None:
+        raise BackendDataError(COMPONENT, incomplete(place, "pgvector is gone"))
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_EXTENSION:
         raise BackendRejectedError(
             COMPONENT,
             f"pgvector in {place} is version {version}; install 0.8 or later and run `ALTER EXTENSION vector UPDATE`.",

@@ -13,7 +13,7 @@ from rag_context.domain.times import microseconds, moment
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendDataError, BackendError
 from rag_context.ports.maintenance import require_comparable
-from rag_context.stores.postgres import writer
+from rag_context.stores.postgres import trials, writer
 from rag_context.stores.postgres.connection import Connection, Database
 from rag_context.stores.postgres.generations import drop_all_vectors
 from rag_context.stores.postgres.records import (
@@ -285,18 +285,14 @@ class PostgresDocuments:
         return Missing(missing, await self._count(statement, parameters))
 
     async def ping(self) -> str:
-        """Read the state from the server; returns one line for people."""
+        """Read some of every table that searches read, and the state; returns one line for people."""
+        await trials.read(self._database, trials.FIRST_ROWS)
         seen = await self._state.look()
         return f"{seen.documents} documents in {seen.chunks} chunks, {seen.pending} pending"
 
     async def try_write(self) -> None:
         """Write something that changes nothing of the index. Raises: BackendError (why a write would fail)."""
-        await self._database.write(
-            lambda connection: connection.execute(
-                """INSERT INTO rag_context.trial VALUES (1, 1)
-                   ON CONFLICT (one) DO UPDATE SET writes = trial.writes + 1"""
-            )
-        )
+        await trials.write(self._database)
 
     async def write(
         self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None

@@ -1,6 +1,6 @@
 """The driver's errors as ours. The server's messages are never quoted: they may contain stored data."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import asyncpg
@@ -19,8 +19,51 @@ _NOT_NOW = ("08", "40", "53", "55", "57", "58")
 """Classes of states in which the same call may succeed later: connections, conflicts, resources, locks, shutdowns."""
 
 _READ_ONLY = "25006"
+_NO_ROOM = "53100"
 _OTHER_DIMENSION = "22000"
 _NO_TABLE = "42P01"
+
+
+_INCOMPLETE = ("3F000", "42P01", "42703", "42704", "42883")
+"""A schema, a table, a column, a type or a function is missing."""
+
+_STOPS = "PostgreSQL at {place} is starting or stopping, or an administrator ended the connection."
+_LOST = "The connection to PostgreSQL at {place} was lost."
+_DAMAGED = "PostgreSQL at {place} found damaged data; its log says where: restore the database from a backup."
+_NO_LOGIN = "PostgreSQL at {place} rejected the user or the password; correct the address."
+_NO_TEXT = "PostgreSQL cannot store this text."
+
+_MEANINGS: Mapping[str, tuple[type[BackendError], str]] = {
+    "28000": (BackendRejectedError, _NO_LOGIN),
+    "28P01": (BackendRejectedError, _NO_LOGIN),
+    "3D000": (BackendRejectedError, "There is no such database: {place}; create it (`createdb`)."),
+    "42501": (
+        BackendRejectedError,
+        "The user may not do this in the database {place}; make it the owner of the database.",
+    ),
+    "08000": (BackendUnavailableError, _LOST),
+    "08003": (BackendUnavailableError, _LOST),
+    "08006": (BackendUnavailableError, _LOST),
+    "57014": (
+        BackendUnavailableError,
+        "PostgreSQL at {place} cancelled a statement; unless an administrator did, raise its statement_timeout.",
+    ),
+    "55P03": (
+        BackendUnavailableError,
+        "Another session has locked the index in {place}; end it, or wait for its end (pg_locks names it).",
+    ),
+    "57P01": (BackendUnavailableError, _STOPS),
+    "57P02": (BackendUnavailableError, _STOPS),
+    "57P03": (BackendUnavailableError, _STOPS),
+    "53100": (BackendUnavailableError, "No space left for PostgreSQL at {place}; free some on its disk."),
+    "53300": (BackendUnavailableError, "PostgreSQL at {place} has no connection left; raise its max_connections."),
+    "25006": (BackendUnavailableError, "PostgreSQL at {place} is read-only, as a standby is."),
+    "XX001": (BackendDataError, _DAMAGED),
+    "XX002": (BackendDataError, _DAMAGED),
+    "22021": (BackendRejectedError, _NO_TEXT),
+    "22P05": (BackendRejectedError, _NO_TEXT),
+}
+"""What some of the server's states mean, and what to do."""
 
 
 @contextmanager
@@ -32,7 +75,14 @@ def translated(place: str) -> Iterator[None]:
     """
     try:
         yield
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, UnicodeError, OverflowError) as error:
+    except (
+        asyncpg.PostgresError,
+        asyncpg.InterfaceError,
+        asyncpg.InternalClientError,  # what it reads is not the protocol
+        OSError,
+        UnicodeError,
+        OverflowError,
+    ) as error:
         raise backend_error(error, place) from error
 
 
@@ -49,6 +99,19 @@ def is_other_dimension(error: BackendError) -> bool:
 def is_read_only(error: BaseException) -> bool:
     """Whether the server accepts no writes, as a standby does."""
     return _state(error) == _READ_ONLY
+
+
+def is_no_room(error: BaseException) -> bool:
+    """Whether the server's disk is full."""
+    return _state(error) == _NO_ROOM
+
+
+def incomplete(place: str, what: str) -> str:
+    """What to do where tables, columns or types of the index are gone; a server begins none in their place."""
+    return (
+        f"The index in {place} is not complete ({what}): restore the database from a backup, or run"
+        " `DROP SCHEMA rag_context CASCADE` there, restart rag-context, and index again."
+    )
 
 
 def backend_error(error: Exception, place: str) -> BackendError:
@@ -68,6 +131,8 @@ def backend_error(error: Exception, place: str) -> BackendError:
                 "The address of PostgreSQL is not valid; write postgresql://USER:PASSWORD@HOST:PORT/DATABASE,"
                 " user and password percent-encoded.",
             )
+        case asyncpg.TargetServerAttributeNotMatched():
+            return BackendUnavailableError(COMPONENT, f"No server of {place} accepts writes; promote a standby.")
         case OSError():
             return BackendUnavailableError(COMPONENT, f"PostgreSQL at {place} cannot be reached.")
         case _:
@@ -75,31 +140,11 @@ def backend_error(error: Exception, place: str) -> BackendError:
 
 
 def _by_state(state: str, place: str) -> BackendError:
-    match state:
-        case "28000" | "28P01":
-            return BackendRejectedError(
-                COMPONENT, f"PostgreSQL at {place} rejected the user or the password; correct the address."
-            )
-        case "3D000":
-            return BackendRejectedError(COMPONENT, f"There is no such database: {place}; create it (`createdb`).")
-        case "42501":
-            return BackendRejectedError(
-                COMPONENT, f"The user may not do this in the database {place}; make it the owner of the database."
-            )
-        case "57014":
-            return BackendTimeoutError(COMPONENT, f"PostgreSQL at {place} did not answer in time.")
-        case "53100":
-            return BackendUnavailableError(COMPONENT, f"No space left for PostgreSQL at {place}; free some.")
-        case "53300":
-            return BackendUnavailableError(
-                COMPONENT, f"PostgreSQL at {place} has no connection left; raise its max_connections."
-            )
-        case "25006":
-            return BackendUnavailableError(COMPONENT, f"PostgreSQL at {place} is read-only, as a standby is.")
-        case "XX001" | "XX002":
-            return BackendDataError(COMPONENT, f"PostgreSQL at {place} found damaged data ({state}); see its log.")
-        case "22021" | "22P05":
-            return BackendRejectedError(COMPONENT, "PostgreSQL cannot store this text.")
+    if state in _MEANINGS:
+        kind, message = _MEANINGS[state]
+        return kind(COMPONENT, message.format(place=place))
+    if state in _INCOMPLETE:
+        return BackendDataError(COMPONENT, incomplete(place, f"state {state}"))
     if state.startswith(_NOT_NOW):
         return BackendUnavailableError(COMPONENT, f"PostgreSQL at {place} cannot serve this now (state {state}).")
     return BackendRejectedError(COMPONENT, f"PostgreSQL at {place} rejected the operation (state {state}).")

@@ -57,8 +57,10 @@ _NOTE = """
 INSERT INTO rag_context.changes (documents, pending, chunks, vectors, terms, turnover) VALUES ($1, $2, $3, $4, $5, $6)
 """
 
-_ALONE = "SELECT pg_advisory_xact_lock($1)"
-_BESIDE_OTHERS = "SELECT pg_advisory_xact_lock_shared($1)"
+_ALONE = "SELECT set_config('lock_timeout', '0', true), pg_advisory_xact_lock($1)"
+"""It waits for all writers under way, which may take longer than a single lock."""
+
+BESIDE_OTHERS = "SELECT pg_advisory_xact_lock_shared($1)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +178,7 @@ class IndexState:
         Raises:
             BackendError: nothing was changed, unless the connection was lost during the commit.
         """
-        return await self._change(work, _BESIDE_OTHERS)
+        return await self._change(work, BESIDE_OTHERS)
 
     async def change_alone(self, work: Callable[[Connection, Change], Awaitable[T]]) -> T:
         """As `change`, while no one else writes."""

@@ -10,6 +10,7 @@ from cachetools import TTLCache
 from rag_context.domain.search import Filter, Passage, VectorHit
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError, BackendError
+from rag_context.stores.postgres import trials
 from rag_context.stores.postgres.connection import Connection, Database, Row
 from rag_context.stores.postgres.documents import PostgresDocuments
 from rag_context.stores.postgres.faults import is_missing_table, is_other_dimension
@@ -49,6 +50,11 @@ SELECT EXISTS (
     SELECT 1 FROM pg_stat_progress_create_index AS p JOIN pg_class AS c ON c.oid = p.index_relid WHERE c.relname = $1
 )
 """
+
+BUILDING = 0x72616769
+"""With the generation, key of the lock that a session holds that builds an index."""
+
+_BUILDING = "SELECT pg_try_advisory_lock($1, $2)"
 
 _BUILD_SETTINGS = "SET maintenance_work_mem = '512MB'"
 
@@ -137,8 +143,14 @@ class PostgresVectors:
         return dict(rows)
 
     async def ping(self) -> str:
-        """Read the state from the server; returns one line for people. Raises: BackendError."""
-        seen = await self._state.look()
+        """Read the state and one of the vectors in use; returns one line for people. Raises: BackendError."""
+
+        async def read(seen: Snapshot) -> Snapshot:
+            await trials.read(self._database, trials.FIRST_VECTOR.format(generation=seen.generation))
+            return seen
+
+        await self._state.look()
+        seen = await self._in_use(read)
         how = "by index" if seen.generation in self._indexed else "compared one by one"
         return f"{seen.vectors} vectors, {how}"
 
@@ -157,8 +169,13 @@ class PostgresVectors:
             dimension = await dimension_of(connection, generation)
             if dimension is None or dimension > INDEXED_DIMENSIONS or not await self._is_large(connection, generation):
                 return False
-            is_valid = await connection.fetchval(_INDEX, name)
-            if is_valid is None or not is_valid:
+            if not await connection.fetchval(_INDEX, name):
+                # Another server that came to the same would drop what this one is building.
+                if self._database.has_sessions and not await connection.fetchval(_BUILDING, BUILDING, generation):
+                    return False
+                if await connection.fetchval(_INDEX, name):
+                    self._indexed[generation] = dimension
+                    return True
                 if await connection.fetchval(_BUILT_NOW, name):
                     return False
                 await connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS rag_context.{name}")
