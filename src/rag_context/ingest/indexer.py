@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -20,12 +21,11 @@ from rag_context.ingest.reuse import StoredVectors, UnfinishedVectors
 from rag_context.ports.maintenance import VectorRebuilder
 from rag_context.ports.models import Embedder
 from rag_context.ports.reading import DocumentStore
-from rag_context.ports.writing import IndexWriter
+from rag_context.ports.writing import IndexWriter, PendingClaims
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.resilience.retry import retrying
 from rag_context.text import terms
-from rag_context.tracing import span
 
 SLICE = 32
 """Texts embedded per call: short enough that a long document cannot keep others waiting."""
@@ -113,6 +113,7 @@ class Indexer:
         writer: stores; what it acknowledged is durable.
         policy: sizes, limits and what happens to secrets.
         stored_vectors: reuses embeddings of unchanged text; None where everything is embedded again.
+        claims: shares pending documents out among servers; None where no other server completes them.
         clock: monotonic seconds.
         now: the wall clock, for the documents' time stamps.
     """
@@ -127,6 +128,7 @@ class Indexer:
         writer: IndexWriter,
         policy: IndexingPolicy,
         stored_vectors: StoredVectors | None = None,
+        claims: PendingClaims | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
@@ -137,6 +139,7 @@ class Indexer:
         self._writer = writer
         self._policy = policy
         self._stored_vectors = stored_vectors
+        self._claims = claims
         self._clock = clock
         self._now = now
         self._unfinished = UnfinishedVectors()
@@ -176,13 +179,14 @@ class Indexer:
         return replace(receipt, redactions=redactions)
 
     async def complete(self, id_: str) -> bool:
-        """Embed a pending document and store its vectors; False where it was deleted or changed meanwhile.
+        """Embed a pending document and store its vectors.
+
+        False where it was deleted or changed meanwhile, or where another server completes it.
 
         Raises:
             BackendError: the embedder or the store failed; the document stays pending.
         """
-        with span("index.complete"):
-            return await self._complete(id_, retrying)
+        return await self._complete(id_, retrying)
 
     async def finish(self, id_: str) -> bool:
         """As `complete`, right after `index`, without retries: after a failure the background sweep goes on.
@@ -190,12 +194,11 @@ class Indexer:
         Raises:
             BackendError: the embedder or the store failed; the document stays pending.
         """
-        with span("index.complete"):
-            return await self._complete(id_, lambda work: work())
+        return await self._complete(id_, lambda work: work())
 
     async def _complete(self, id_: str, trying: Callable[[Callable[[], Awaitable[bool]]], Awaitable[bool]]) -> bool:
-        async with self._lock(id_):
-            document = await self._documents.get(id_)
+        async with self._lock(id_), self._claimed(id_) as is_ours:
+            document = await self._documents.get(id_) if is_ours else None
             if document is None:
                 return False
             stored = await self._documents.stored(id_)
@@ -286,13 +289,11 @@ class Indexer:
         digest = content_hash(draft)
         if stored is not None and stored.content_hash == digest:
             return Receipt(id_, Outcome.UNCHANGED, stored.chunk_ids, pending=not stored.indexed, content_hash=digest)
-        with span("index.chunk"):
-            document, chunks = await asyncio.to_thread(self._prepared, id_, digest, draft)
+        document, chunks = await asyncio.to_thread(self._prepared, id_, digest, draft)
         timeout_s = max(deadline.remaining_s, least_s)  # the time for chunking does not count against the embedder
         reuse_from = reuse_from if stored is None else (id_, *reuse_from)
         made, failure = await self._vectors(chunks, reuse_from, Deadline.after(timeout_s, self._clock))
-        with span("index.write", {"rag.chunks": len(chunks)}):
-            indexed, failure = await self._write(document, chunks, made, failure)
+        indexed, failure = await self._write(document, chunks, made, failure)
         outcome = Outcome.INDEXED if stored is None else Outcome.REPLACED
         return Receipt(
             document_id=id_,
@@ -365,8 +366,7 @@ class Indexer:
 
     async def _embed_slice(self, texts: Sequence[str], deadline: Deadline, other: Embedder | None) -> Matrix:
         embedder = other or self._embedder
-        with span("embedder.embed_documents", {"rag.texts": len(texts)}):
-            return await self._embedding.call(lambda: embedder.embed_documents(texts), deadline)
+        return await self._embedding.call(lambda: embedder.embed_documents(texts), deadline)
 
     async def _duplicates(self, document: Document) -> tuple[str, ...]:
         """Ids of near-duplicates; empty where they cannot be read, since the document is stored already."""
@@ -412,6 +412,9 @@ class Indexer:
         except BackendError:
             window = self._policy.window
         return chunks_of(document, embedder.tokenizer, window)
+
+    def _claimed(self, id_: str) -> AbstractAsyncContextManager[bool]:
+        return nullcontext(True) if self._claims is None else self._claims.claimed(id_)
 
     def _lock(self, id_: str) -> asyncio.Lock:
         # The dictionary holds locks weakly: one is there as long as a task holds it or waits for it.

@@ -1,6 +1,7 @@
 """Ports of the write path: one store that holds everything, or two that share no transaction."""
 
 from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from rag_context.domain.documents import Chunk, Document, StoredVectors
@@ -35,6 +36,14 @@ class IndexWriter(Protocol):
         ...
 
     async def delete(self, document_id: str) -> bool: ...
+
+
+class PendingClaims(Protocol):
+    """Shares pending documents out among the servers of one index, so that none is embedded by two of them."""
+
+    def claimed(self, document_id: str) -> AbstractAsyncContextManager[bool]:
+        """Claim a document for the block; the value is False where another server has it."""
+        ...
 
 
 class DocumentWriter(Protocol):

@@ -37,7 +37,6 @@ from rag_context.settings import Settings, StoreSettings, check_available
 from rag_context.settings.sections import ChatSettings
 from rag_context.stores.project_registry import SqliteProjectRegistry
 from rag_context.stores.sqlite import FILE_NAME, require_index
-from rag_context.tracing import exported
 from rag_context.transfer.export_import import Conflict, Exporter, Importer
 from rag_context.wiring.collection_providers import open_all_connections, open_collection_service
 from rag_context.wiring.index_embedder import OnMismatch, check_model, former_embedders, open_embedder
@@ -130,8 +129,6 @@ async def _opened(
 ) -> AsyncIterator[tuple[Stores, Service]]:
     check_available(settings)
     async with AsyncExitStack() as stack:
-        if settings.telemetry.traces:
-            await stack.enter_async_context(exported())
         stores = await stack.enter_async_context(open_stores(settings))
         embedder = await stack.enter_async_context(open_embedder(settings))
         await check_model(stores, embedder, settings, on_mismatch)
@@ -252,6 +249,7 @@ def _indexer(stores: Stores, backends: Backends, settings: Settings) -> Indexer:
         stored_vectors=StoredVectors(
             stores.documents, backends.document_store, stores.vectors, backends.vector_store, stores.registry
         ),
+        claims=stores.claims,
     )
 
 

@@ -14,7 +14,7 @@ from rag_context.ingest.reconciliation import Reconciler, TwoStoreAuditor
 from rag_context.ingest.split_stores import TwoStoreWriter
 from rag_context.ports.maintenance import BulkLoad, IndexAuditor, ModelRegistry, VectorRebuilder
 from rag_context.ports.reading import Cache, CandidateSource, DocumentStore, KeywordIndex, MetricsStore, VectorStore
-from rag_context.ports.writing import DocumentWriter, IndexWriter
+from rag_context.ports.writing import DocumentWriter, IndexWriter, PendingClaims
 from rag_context.resilience.dependency import Dependency
 from rag_context.settings import Settings, StoreSettings
 from rag_context.stores.sqlite import (
@@ -70,6 +70,8 @@ class Stores:
     keyword_candidates: CandidateSource | None = None
     bulk: BulkLoad | None = None
     """Postpones indexes while much is loaded; None if there are none to build."""
+    claims: PendingClaims | None = None
+    """Shares pending documents out among servers; None if the servers of one index are one machine's processes."""
     look: Callable[[], Awaitable[None]] | None = None
     """Brings `documents.version` up to what other processes have written by now; None: it follows within a moment."""
 
@@ -205,6 +207,7 @@ def _one_store(store: "SqliteStore | PostgresStore", settings: Settings) -> Stor
         candidates=store.candidates if isinstance(store, SqliteStore) else None,
         keyword_candidates=store.keyword_candidates if isinstance(store, SqliteStore) else None,
         bulk=None if isinstance(store, SqliteStore) else store.bulk,
+        claims=None if isinstance(store, SqliteStore) else store.claims,
         look=store.documents.look if isinstance(store, SqliteStore) else None,
     )
 

@@ -32,6 +32,9 @@ _SEARCH_COLUMNS = (
 )
 _ERROR_COLUMNS = ("timestamp", "level", "component", "operation", "message", "request_id", "context")
 
+_PRUNING = 0x7261675F_00000004
+"""Key of the advisory lock of the one who deletes old records."""
+
 _BIN = f"ceil(ln(greatest(latency_ms, {SMALLEST_MS}) / {SMALLEST_MS}) / {math.log(BIN_GROWTH)!r})"
 
 _SUMS = """
@@ -115,13 +118,15 @@ class PostgresMetrics:
         return summary(sums, counts, slices, buckets)
 
     async def prune(self, before: datetime) -> int:
-        """Delete records older than `before`; returns how many.
+        """Delete records older than `before`, unless another server does; returns how many.
 
         Raises:
             BackendError: nothing was deleted.
         """
 
         async def pruned(connection: Connection) -> int:
+            if not await connection.fetchval("SELECT pg_try_advisory_xact_lock($1)", _PRUNING):
+                return 0
             deleted = [
                 await connection.execute(f"DELETE FROM rag_context.{table} WHERE timestamp < $1", microseconds(before))  # noqa: S608
                 for table in ("searches", "errors")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from rag_context.errors import BackendError
 from rag_context.stores.postgres.audit import PostgresAuditor
 from rag_context.stores.postgres.bulk import PostgresBulk
+from rag_context.stores.postgres.claims import Claims
 from rag_context.stores.postgres.connection import Database
 from rag_context.stores.postgres.documents import PostgresDocuments
 from rag_context.stores.postgres.generations import PostgresRebuilder, drop_unused
@@ -47,6 +48,7 @@ class PostgresStore:
     rebuilder: PostgresRebuilder
     auditor: PostgresAuditor
     bulk: PostgresBulk
+    claims: Claims
 
 
 @asynccontextmanager
@@ -68,6 +70,7 @@ async def open_postgres(
     documents = PostgresDocuments(database, state)
     vectors = PostgresVectors(database, state, documents, exact_rows)
     texts, metrics = PostgresTexts(database, state), PostgresMetrics(database)
+    claims = Claims(database)
     rebuilder = PostgresRebuilder(database, state, vectors.build_index)
     bulk = PostgresBulk(database, state, vectors)
     upkeep = Upkeep(database, state, vectors, bulk, exact_rows)
@@ -75,12 +78,13 @@ async def open_postgres(
     running.add_done_callback(_log_crash)
     try:
         auditor = PostgresAuditor(database, state)
-        yield PostgresStore(database, documents, vectors, texts, metrics, rebuilder, auditor, bulk)
+        yield PostgresStore(database, documents, vectors, texts, metrics, rebuilder, auditor, bulk, claims)
     finally:
         running.cancel()
         await asyncio.wait({running})
         await upkeep.close()
         await documents.close()
+        await claims.close()
         await database.close()
 
 
