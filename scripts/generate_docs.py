@@ -1,4 +1,4 @@
-"""Writes the generated pages of docs/ (settings, cli, tools and metrics), from the code they describe.
+"""Writes the generated pages of docs/ (settings, cli, tools, metrics and clients of MCP), from the code they describe.
 
 python scripts/generate_docs.py            write them
 python scripts/generate_docs.py --check    compare, and exit 1 where one is out of date
@@ -17,6 +17,8 @@ import yaml
 from rag_context.api.operations.table import OPERATIONS
 from rag_context.api.wire import Vocabulary, json_schema
 from rag_context.cli.command_line import EXIT_CODES, loaded
+from rag_context.cli.mcp_clients import CLIENTS, Client, Launch
+from rag_context.errors import InvalidInputError
 from rag_context.service.meters import METRICS, Declaration
 from rag_context.settings import FILE_NAME, KEYS, ApiKey, ConnectionSettings, Key
 
@@ -228,6 +230,84 @@ def parameters(command: Any) -> Iterator[str]:
             yield f"- `{', '.join(param.opts)}{metavar}`: {param.help}{default}"
 
 
+PLACES = {
+    "claude": "`claude_desktop_config.json`, in `~/Library/Application Support/Claude` on macOS,\n"
+    "`%APPDATA%\\Claude` on Windows and `~/.config/Claude` on Linux (Settings, Developer, Edit Config opens it)"
+}
+"""Files whose folder differs from system to system."""
+
+CLIENT_PAGE = """# {title}
+
+```console
+$ rag-context mcp install {name} --dry-run
+$ rag-context mcp install {name}
+```
+
+The first prints the file as it would be. The second writes it; everything else in the file stays, and a copy of the
+file as it was is kept beside it as `.bak`. {title} reads
+{place}.{remark}
+
+The entry, shortened: the command writes the full path of the program, because clients start with another `PATH`.
+
+```{kind}
+{entry}```
+
+{by_address}
+
+## Check
+
+Ask {title} what tools it has from rag-context: `rag_context_search`, `rag_context_index`, `rag_context_get`,
+`rag_context_list`, `rag_context_delete` and `rag_context_index_files`. If there are none, see
+[Troubleshooting](../troubleshooting.md#agents). [MCP](../mcp.md#setup) describes other sets of tools.
+
+## Remove
+
+Delete the entry `rag-context` from the file. The documents stay; [Where data is kept](../data.md#uninstalling) says
+where they are.
+"""
+
+KEYS_OF_CLIENTS = {
+    "claude-code": '`"headers": {"Authorization": "Bearer ${RAG_CONTEXT_API_KEY}"}`',
+    "cursor": '`"headers": {"Authorization": "Bearer ${env:RAG_CONTEXT_API_KEY}"}`',
+    "windsurf": '`"headers": {"Authorization": "Bearer ${env:RAG_CONTEXT_API_KEY}"}`',
+    "codex": '`bearer_token_env_var = "RAG_CONTEXT_API_KEY"`',
+    "gemini": '`"headers": {"Authorization": "Bearer $RAG_CONTEXT_API_KEY"}`',
+}
+"""What an entry by address needs beside it where the server wants a key; the key itself stays in the environment."""
+
+
+def client_page(known: Client) -> str:
+    """How one MCP client is given the memory, from the declaration by which `mcp install` does it."""
+    kind = "toml" if known.is_toml else "json"
+    return CLIENT_PAGE.format(
+        name=known.name,
+        title=known.title,
+        place=PLACES.get(known.name, f"`{str(known.path()).replace(str(Path.home()), '~')}`"),
+        remark=f" {known.remark}" if known.remark else "",
+        kind=kind,
+        entry=known.snippet(Launch("rag-context", ("mcp",))),
+        by_address=by_address(known, kind),
+    )
+
+
+def by_address(known: Client, kind: str) -> str:
+    """The entry for a running server, where the client's file takes one."""
+    try:
+        entry = known.snippet(Launch(url="http://localhost:3000/mcp"))
+    except InvalidInputError:
+        return "Its file takes commands only: add the address of a running server as a connector in its settings."
+    key = KEYS_OF_CLIENTS.get(known.name)
+    wanted = (
+        f"add {key}\nand set that variable for the client"
+        if key
+        else "see [MCP](../mcp.md#a-server-that-requires-a-key)"
+    )
+    return (
+        f"For a running server (`rag-context serve`) instead:\n\n```{kind}\n{entry}```\n\n"
+        f"Where it wants a key, {wanted}."
+    )
+
+
 def main() -> int:
     """Write or compare; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -239,11 +319,12 @@ def main() -> int:
         "cli.md": cli_page(),
         "tools.md": tools_page(),
         "metrics.md": metrics_page(),
+        **{f"clients/{name}.md": client_page(known) for name, known in CLIENTS.items()},
     }
     for name, page in pages.items():
         path, text = DOCS / name, NOTICE + page
         if not arguments.check:
-            DOCS.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         elif not path.is_file() or path.read_text(encoding="utf-8") != text:
             print(f"docs/{name} is out of date: run `make docs`", file=sys.stderr)

@@ -11,7 +11,7 @@ from rag_context.cli.command_line import loaded
 from rag_context.settings import KEYS
 
 HERE = Path(__file__).resolve().parents[2]
-PAGES = sorted([*HERE.glob("*.md"), *(HERE / "docs").glob("*.md")])
+PAGES = sorted([*HERE.glob("*.md"), *(HERE / "docs").rglob("*.md")])
 ROOT = loaded()
 BLOCK = re.compile(r"^```(?:console|bash|sh)?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 CALL = re.compile(r"(?:^|[$|] |\bssh \w+ )(?:[A-Z_]+=\S+ )*rag-context ([a-z-].*)")
@@ -48,6 +48,25 @@ def test_what_is_to_be_typed_exists(page: Path) -> None:
 
 def test_the_pages_tell_people_to_type_something() -> None:
     assert sum(len(calls(page)) for page in PAGES) > 60
+
+
+def test_the_index_lists_every_page_once() -> None:
+    docs = HERE / "docs"
+    listed = LINK.findall((docs / "index.md").read_text(encoding="utf-8"))
+    assert sorted(path for path, _ in listed) == sorted(
+        page.relative_to(docs).as_posix() for page in docs.rglob("*.md") if page.name != "index.md"
+    )
+
+
+def test_the_messages_on_the_troubleshooting_page_are_those_of_the_program() -> None:
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in sorted((HERE / "src").rglob("*.py")))
+    joined = re.sub(r"[\"']\s*\n\s*f?[\"']", "", sources)
+    page = (HERE / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    messages: list[str] = re.findall(r"^### `([^`]*)`$", page, re.MULTILINE)
+    assert len(messages) > 8
+    for message in messages:
+        for piece in message.split("…"):
+            assert piece.strip() in joined, message
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

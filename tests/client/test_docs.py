@@ -17,7 +17,7 @@ from tests.end_to_end.process import Served
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "python"
-PAGES = ("README.md", "docs/sdk.md", "docs/integrations.md")
+PAGES = ("docs/quick-start.md", "docs/sdk.md", "docs/integrations.md")
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 EXPECTED = {
     "background.py": "kept: 3, failed: 0, left: 0\nh0und://decision/ADR-8",
