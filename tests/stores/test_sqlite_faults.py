@@ -21,7 +21,7 @@ from rag_context.errors import (
 )
 from rag_context.stores.sqlite import SqliteStore, begin_empty, open_database
 from rag_context.stores.sqlite.connections import DatabaseFile
-from rag_context.stores.sqlite.migration import bring_up_to_date
+from rag_context.stores.sqlite.migration import bring_up_to_date, file_problem
 from tests.stores.builders import NOON, Stores, axis, document, ids, minutes, put
 
 CALLS: dict[str, Callable[[Stores], Awaitable[object]]] = {
@@ -92,6 +92,28 @@ async def test_another_programs_database_is_left_alone(path: Path, call: Callabl
         with pytest.raises(BackendDataError, match="another program"):
             await call(store)
     assert content(path) == before
+
+
+def test_the_head_of_a_file_shows_what_is_wrong_without_opening_it(path: Path) -> None:
+    assert file_problem(path) is None
+    path.write_bytes(b"")
+    assert file_problem(path) is None
+    with raw(path) as connection:
+        connection.execute("CREATE TABLE some (thing)")
+        connection.execute("PRAGMA user_version = 1")
+    assert file_problem(path) is None
+    with raw(path) as connection:
+        connection.execute("PRAGMA user_version = 9000")
+    assert file_problem(path) == "was written by a newer rag-context (schema 9000)"
+    with raw(path) as connection:
+        connection.execute("PRAGMA application_id = 7")
+    assert file_problem(path) == "is another program's database"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert file_problem(path) == "is truncated"
+    path.write_bytes(path.read_bytes()[:50])
+    assert file_problem(path) == "is truncated"
+    path.write_bytes(b"no database" * 100)
+    assert file_problem(path) == "is damaged, or no database"
 
 
 async def test_a_file_of_a_newer_version_says_to_upgrade(path: Path) -> None:

@@ -54,6 +54,10 @@ _COMMANDS = {
         "Show at a glance how everything is: parts, searches of the last day, latest documents; exits as `health`.",
     ),
     "health": ("status:health", "Check every component; exits 1 when the system is not healthy."),
+    "doctor": (
+        "doctor:doctor",
+        "Say what is wrong with this installation, and how to repair it; exits 1 when something is wrong.",
+    ),
     "stats": ("status:stats", "Show statistics of the searches of a time range."),
     "config": ("configure:show_config", "Print every setting and its source, secrets masked."),
     "key": ("configure:key", "Make an API key: stdout gets the key, stderr the lines for rag-context.toml."),

@@ -48,16 +48,17 @@ def run_config(chosen: Chosen, *, as_json: bool) -> ExitCode:
         screen.line(json.dumps({key: {"value": values[key], "source": loaded.sources[key]} for key in values}))
     else:
         _print(loaded, screen)
-    _warn_of_readers(loaded.settings.data_dir, screen)
+    folder = loaded.settings.data_dir
+    if is_open_to_others(folder):
+        screen.warning(f"Other users of this machine may open {folder}; `chmod 700` on it keeps them out.")
     return ExitCode.OK
 
 
-def _warn_of_readers(data_dir: Path, screen: Screen) -> None:
-    """A directory that this program makes is its user's own; one that was there keeps the rights it has."""
+def is_open_to_others(data_dir: Path) -> bool:
+    """Whether other users may open it. One that this program makes is its user's own; another keeps its rights."""
     with suppress(OSError):
-        mode = data_dir.stat().st_mode
-        if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
-            screen.warning(f"Other users of this machine may open {data_dir}; `chmod 700` on it keeps them out.")
+        return os.name == "posix" and bool(data_dir.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO))
+    return False
 
 
 def _print(loaded: Loaded, screen: Screen) -> None:

@@ -84,6 +84,40 @@ def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
         connection.rollback()
 
 
+_MAGIC = b"SQLite format 3\0"
+_HEAD_BYTES = 100
+
+
+def sqlite_version() -> str:
+    """The version of SQLite that this Python has."""
+    return sqlite3.sqlite_version
+
+
+def file_problem(path: Path) -> str | None:
+    """What the head of a database file shows to be wrong, without opening it; None where nothing is, or no file is.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if not path.exists():
+        return None
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+    if len(head) < _HEAD_BYTES:  # all that there is may still be in the write-ahead log
+        return None if path.with_name(f"{path.name}-wal").exists() or not head else "is truncated"
+    if not head.startswith(_MAGIC):
+        return "is damaged, or no database"
+    page = int.from_bytes(head[16:18], "big")
+    pages, version, application = (int.from_bytes(head[at : at + 4], "big") for at in (28, 60, 68))
+    if path.stat().st_size < pages * (65536 if page == 1 else page):
+        return "is truncated"
+    if application not in (0, APPLICATION_ID):
+        return "is another program's database"
+    if version > len(_migrations()):
+        return f"was written by a newer rag-context (schema {version})"
+    return None
+
+
 def _found_version(connection: sqlite3.Connection, path: Path) -> int:
     """Number of migrations that the file has had; 0 for an empty one."""
     application, version, tables = connection.execute(_LOOK).fetchone()

@@ -1,0 +1,157 @@
+"""Requests the version of each configured backend, and changes nothing there, as opening a store would."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import httpx2
+
+from rag_context.errors import BackendError, BackendRejectedError, BackendUnavailableError
+from rag_context.settings import Settings, StoreSettings, mask_url
+
+TIMEOUT_S = 10.0
+OLDEST_POSTGRES, OLDEST_PGVECTOR = 16, (0, 8)
+_UNAUTHORIZED = (401, 403)
+_DRIVERS = {"PostgreSQL": "asyncpg", "MongoDB": "pymongo", "Redis": "redis.asyncio"}
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One backend on a server.
+
+    Attributes:
+        name: of the product.
+        key: the setting of its address.
+        address: for people, without secrets.
+        version: returns the version, for people. Raises: BackendError.
+    """
+
+    name: str
+    key: str
+    address: str
+    version: Callable[[], Awaitable[str]]
+
+
+def probes(settings: Settings) -> Iterator[Probe]:
+    """The backends on servers that the settings choose, without the embedding server."""
+    chosen = settings.stores
+    known: tuple[tuple[str, str, str | None, bool, Callable[[str, StoreSettings], Awaitable[str]]], ...] = (
+        ("PostgreSQL", "postgres_url", chosen.postgres_url, chosen.documents == "postgres", _postgres),
+        ("Qdrant", "qdrant_url", chosen.qdrant_url, chosen.vectors == "qdrant", _qdrant),
+        ("Chroma", "chroma_url", chosen.chroma_url, chosen.vectors == "chroma" and not chosen.chroma_dir, _chroma),
+        ("MongoDB", "mongodb_uri", chosen.mongodb_uri, chosen.documents == "mongodb", _mongodb),
+        ("Redis", "redis_url", chosen.redis_url, chosen.cache == "redis", _redis),
+    )
+    for name, key, url, is_chosen, ask in known:
+        if is_chosen and url is not None:
+            yield Probe(name, f"stores.{key}", mask_url(url), _bounded(name, ask, url, chosen))
+
+
+def _bounded(
+    name: str, ask: Callable[[str, StoreSettings], Awaitable[str]], url: str, chosen: StoreSettings
+) -> Callable[[], Awaitable[str]]:
+    async def version() -> str:
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                return await ask(url, chosen)
+        except TimeoutError as error:
+            raise BackendUnavailableError(name, f"it did not answer within {TIMEOUT_S:.0f} s") from error
+        except OSError as error:
+            raise BackendUnavailableError(name, "it cannot be reached") from error
+
+    return version
+
+
+async def _qdrant(url: str, chosen: StoreSettings) -> str:
+    key = chosen.qdrant_api_key.get_secret_value() if chosen.qdrant_api_key is not None else None
+    headers = {} if key is None else {"api-key": key}
+    version = await _get("Qdrant", url.rstrip("/") + "/", headers)
+    await _get("Qdrant", url.rstrip("/") + "/collections", headers)  # which needs the key, where the version does not
+    return str(version.get("version", "of an unknown version")) if isinstance(version, dict) else str(version)
+
+
+async def _chroma(url: str, _chosen: StoreSettings) -> str:
+    return str(await _get("Chroma", url.rstrip("/") + "/api/v2/version", {}))
+
+
+async def _get(name: str, url: str, headers: dict[str, str]) -> Any:
+    try:
+        async with httpx2.AsyncClient(trust_env=False, timeout=TIMEOUT_S) as client:
+            reply = await client.get(url, headers=headers)
+            if reply.status_code in _UNAUTHORIZED:
+                raise BackendRejectedError(name, "it rejects the key")
+            reply.raise_for_status()
+            return reply.json()
+    except httpx2.HTTPStatusError as error:
+        raise BackendRejectedError(name, f"it answers HTTP {error.response.status_code}") from error
+    except httpx2.HTTPError as error:
+        raise BackendUnavailableError(name, "it cannot be reached") from error
+    except ValueError as error:
+        raise BackendRejectedError(name, "what answers there is another program") from error
+
+
+async def _mongodb(url: str, _chosen: StoreSettings) -> str:
+    from pymongo import AsyncMongoClient  # noqa: PLC0415  (an extra)
+    from pymongo.errors import OperationFailure, PyMongoError  # noqa: PLC0415
+
+    client: AsyncMongoClient[Any] = AsyncMongoClient(url, serverSelectionTimeoutMS=int(TIMEOUT_S * 500))
+    try:
+        return str((await client.admin.command("buildInfo"))["version"])
+    except OperationFailure as error:
+        raise BackendRejectedError("MongoDB", "it rejects the user or the password") from error
+    except PyMongoError as error:
+        raise BackendUnavailableError("MongoDB", "it cannot be reached") from error
+    finally:
+        await client.close()
+
+
+async def _postgres(url: str, _chosen: StoreSettings) -> str:
+    import asyncpg  # noqa: PLC0415  (an extra)
+
+    try:
+        connection = await asyncpg.connect(url, timeout=TIMEOUT_S)
+    except asyncpg.PostgresError as error:
+        raise BackendRejectedError("PostgreSQL", f"it rejects the connection ({type(error).__name__})") from error
+    try:
+        version = str(await connection.fetchval("SHOW server_version")).split()[0]
+        vector = await connection.fetchval("SELECT default_version FROM pg_available_extensions WHERE name = 'vector'")
+    finally:
+        await connection.close()
+    if int(version.partition(".")[0]) < OLDEST_POSTGRES:
+        raise BackendRejectedError("PostgreSQL", f"its version {version} is too old; {OLDEST_POSTGRES} is the oldest")
+    if vector is None or tuple(int(part) for part in re.findall(r"\d+", vector)[:2]) < OLDEST_PGVECTOR:
+        raise BackendRejectedError("PostgreSQL", f"it needs pgvector 0.8 or newer, and has {vector or 'none'}")
+    return f"{version} with pgvector {vector}"
+
+
+async def _redis(url: str, _chosen: StoreSettings) -> str:
+    from redis.asyncio import Redis  # noqa: PLC0415  (an extra)
+    from redis.exceptions import AuthenticationError, RedisError  # noqa: PLC0415
+
+    client = Redis.from_url(url, socket_connect_timeout=TIMEOUT_S, socket_timeout=TIMEOUT_S)
+    try:
+        return str((await client.info("server"))["redis_version"])
+    except AuthenticationError as error:
+        raise BackendRejectedError("Redis", "it rejects the password") from error
+    except RedisError as error:
+        raise BackendUnavailableError("Redis", "it cannot be reached") from error
+    finally:
+        await client.aclose()
+
+
+async def ask_all(settings: Settings) -> list[tuple[Probe, str | BackendError]]:
+    """The version of each backend, or why it is not known; all at once."""
+    every = list(probes(settings))
+    for probe in every:
+        if probe.name in _DRIVERS:  # takes seconds on a busy machine: not on the loop, where others' time would pass
+            await asyncio.to_thread(import_module, _DRIVERS[probe.name])
+    answers = await asyncio.gather(*(each.version() for each in every), return_exceptions=True)
+    found: list[tuple[Probe, str | BackendError]] = []
+    for probe, answer in zip(every, answers, strict=True):
+        if isinstance(answer, BaseException) and not isinstance(answer, BackendError):
+            raise answer
+        found.append((probe, answer))
+    return found

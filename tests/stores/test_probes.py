@@ -1,0 +1,61 @@
+"""The versions of backends on servers, and why one is not known."""
+
+from pathlib import Path
+
+from rag_context.errors import BackendError
+from rag_context.settings import Settings
+from rag_context.wiring.probes import Probe, ask_all
+from tests.servers.mongodb import mongodb_server
+from tests.servers.postgres import postgres_server
+from tests.servers.process import free_port
+from tests.servers.qdrant import running
+from tests.servers.redis import redis_server
+
+
+def answers(found: list[tuple[Probe, str | BackendError]]) -> dict[str, str]:
+    return {probe.name: f"{type(answer).__name__}: {answer}" for probe, answer in found}
+
+
+async def test_each_backend_tells_its_version(tmp_path: Path) -> None:
+    with mongodb_server(tmp_path / "mongodb") as mongodb, redis_server() as redis, running("key") as qdrant:
+        stores = {
+            "documents": "mongodb",
+            "mongodb_uri": mongodb,
+            "vectors": "qdrant",
+            "qdrant_url": qdrant.url,
+            "qdrant_api_key": "key",
+            "cache": "redis",
+            "redis_url": f"redis://127.0.0.1:{redis.port}/0",
+        }
+        found = answers(await ask_all(Settings.model_validate({"stores": stores})))
+        without_key = Settings.model_validate({"stores": {**stores, "qdrant_api_key": None}})
+        rejected = answers(await ask_all(without_key))
+
+    assert set(found) == {"Qdrant", "MongoDB", "Redis"}
+    assert all(answer.startswith("str: ") and answer[5].isdigit() for answer in found.values()), found
+    assert rejected["Qdrant"] == "BackendRejectedError: it rejects the key"
+
+
+async def test_postgresql_tells_its_version_and_pgvectors() -> None:
+    with postgres_server() as url:
+        stores = {"documents": "postgres", "vectors": "postgres", "postgres_url": url}
+        found = answers(await ask_all(Settings.model_validate({"stores": stores})))
+
+    assert found["PostgreSQL"].startswith("str: 1")
+    assert " with pgvector 0." in found["PostgreSQL"]
+
+
+async def test_a_dead_backend_is_reported_and_not_raised() -> None:
+    dead = f"127.0.0.1:{free_port()}"
+    stores = {
+        "documents": "embedded",
+        "vectors": "chroma",
+        "chroma_url": f"http://{dead}",
+        "cache": "redis",
+        "redis_url": f"redis://{dead}/0",
+    }
+
+    assert answers(await ask_all(Settings.model_validate({"stores": stores}))) == {
+        "Chroma": "BackendUnavailableError: it cannot be reached",
+        "Redis": "BackendUnavailableError: it cannot be reached",
+    }
