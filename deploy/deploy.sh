@@ -5,22 +5,24 @@ set -euo pipefail
 
 manifests=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)/k8s
 readonly settings=(
-  RAG_CONTEXT_API_KEY RAG_CONTEXT_STORES__QDRANT_API_KEY QDRANT_URL MONGODB_URI REDIS_URL LM_STUDIO_URL
+  RAG_CONTEXT_API_KEY RAG_CONTEXT_STORES__QDRANT_API_KEY QDRANT_URL MONGODB_URI DATABASE_URL REDIS_URL LM_STUDIO_URL
   RAG_CONTEXT_EMBEDDER__MODEL RAG_CONTEXT_EMBEDDER__API_KEY
 )
-context='' namespace=rag-context image='' dry_run=''
+context='' namespace=rag-context image='' postgres='' dry_run=''
 secret='' passwords='' work='' forward='' url=''
 
 usage() {
   cat <<'USAGE'
-Usage: deploy/deploy.sh [--context NAME] [--namespace NAME] [--image IMAGE] [--dry-run]
+Usage: deploy/deploy.sh [--context NAME] [--namespace NAME] [--image IMAGE] [--postgres] [--dry-run]
 
   --context NAME    kubectl context of the cluster; default: the current one
   --namespace NAME  target namespace; default: rag-context
   --image IMAGE     the server's image; default: the manifest's
+  --postgres        PostgreSQL for documents and vectors, in place of Qdrant and MongoDB; the next runs know it
   --dry-run         query the cluster, change nothing, print the steps
 
 From the environment, and stored in the Secret rag-context:
+  DATABASE_URL                        an external PostgreSQL; implies --postgres
   MONGODB_URI, REDIS_URL, QDRANT_URL  an external backend; without it, one is started in the cluster
   RAG_CONTEXT_STORES__QDRANT_API_KEY  Qdrant's key; generated if there is none
   RAG_CONTEXT_API_KEY                 the key of all clients; generated if there is none
@@ -44,10 +46,17 @@ main() {
   apply namespace.yaml
   step '2/7' 'keys'
   keep_keys
-  step '3/7' 'Qdrant'
-  qdrant
-  step '4/7' 'MongoDB and Redis'
-  backends
+  if [[ -n $postgres ]]; then
+    step '3/7' 'PostgreSQL'
+    postgresql
+    step '4/7' 'Redis'
+  else
+    step '3/7' 'Qdrant'
+    qdrant
+    step '4/7' 'MongoDB and Redis'
+    mongodb
+  fi
+  redis
   step '5/7' 'rag-context'
   server
   step '6/7' 'validation'
@@ -71,6 +80,7 @@ options() {
         printf -v "${1#--}" %s "$2"
         shift
         ;;
+      --postgres) postgres=yes ;;
       --dry-run) dry_run=yes ;;
       -h | --help) usage && exit ;;
       *) usage >&2 && exit 2 ;;
@@ -82,7 +92,7 @@ options() {
 
 check_addresses() {
   local name loopback='(//|@|,)(localhost|127[.][0-9.]+|\[::1\])([:/,?]|$)'
-  for name in QDRANT_URL MONGODB_URI REDIS_URL LM_STUDIO_URL; do
+  for name in QDRANT_URL MONGODB_URI DATABASE_URL REDIS_URL LM_STUDIO_URL; do
     [[ ! ${!name:-} =~ $loopback ]] ||
       fail "$name names this machine, which pods cannot reach by that name: unset it, or give an address they can"
   done
@@ -96,14 +106,20 @@ keep_keys() {
   for name in "${settings[@]}"; do
     [[ -z ${!name:-} ]] || secret=$(with "$secret" "$name" "${!name}")
   done
-  for name in MONGODB_PASSWORD REDIS_PASSWORD; do
-    passwords=$(with_default "$passwords" "$name" "$(new_key)")
-  done
+  [[ -z $(value "$secret" DATABASE_URL) ]] || postgres=yes
   secret=$(with_default "$secret" RAG_CONTEXT_API_KEY "$(new_key)")
-  secret=$(with_default "$secret" MONGODB_URI \
-    "mongodb://rag-context:$(value "$passwords" MONGODB_PASSWORD)@mongodb:27017/P4NTH30N?authSource=admin")
+  passwords=$(with_default "$passwords" REDIS_PASSWORD "$(new_key)")
   secret=$(with_default "$secret" REDIS_URL "redis://:$(value "$passwords" REDIS_PASSWORD)@redis:6379/0")
-  if [[ -z $(value "$secret" QDRANT_URL) ]]; then
+  if [[ -n $postgres ]]; then
+    passwords=$(with_default "$passwords" POSTGRES_PASSWORD "$(new_key)")
+    secret=$(with_default "$secret" DATABASE_URL \
+      "postgresql://rag-context:$(value "$passwords" POSTGRES_PASSWORD)@postgres:5432/rag_context")
+  else
+    passwords=$(with_default "$passwords" MONGODB_PASSWORD "$(new_key)")
+    secret=$(with_default "$secret" MONGODB_URI \
+      "mongodb://rag-context:$(value "$passwords" MONGODB_PASSWORD)@mongodb:27017/P4NTH30N?authSource=admin")
+  fi
+  if [[ -z $postgres && -z $(value "$secret" QDRANT_URL) ]]; then
     secret=$(with_default "$secret" RAG_CONTEXT_STORES__QDRANT_API_KEY "$(new_key)")
     passwords=$(with "$passwords" QDRANT_API_KEY "$(value "$secret" RAG_CONTEXT_STORES__QDRANT_API_KEY)")
   fi
@@ -123,13 +139,25 @@ qdrant() {
   await qdrant 120s
 }
 
-backends() {
+mongodb() {
   if [[ $(value "$secret" MONGODB_URI) == *@mongodb:27017/* ]]; then
     apply mongodb.yaml
     await mongodb 180s
   else
     echo '  MONGODB_URI says where MongoDB is'
   fi
+}
+
+postgresql() {
+  if [[ $(value "$secret" DATABASE_URL) == *@postgres:5432/* ]]; then
+    apply postgres/postgres.yaml
+    await postgres 180s
+  else
+    echo '  DATABASE_URL says where PostgreSQL is'
+  fi
+}
+
+redis() {
   if [[ $(value "$secret" REDIS_URL) == *@redis:6379/* ]]; then
     apply redis.yaml
     await redis 60s
@@ -140,7 +168,7 @@ backends() {
 
 server() {
   local replicas
-  apply server-config.yaml
+  apply ${postgres:+postgres/}server-config.yaml
   apply server-deployment.yaml secret/rag-context configmap/rag-context
   apply server-service.yaml
   apply server-scaling.yaml

@@ -20,7 +20,7 @@ main() {
   command -v kubectl >/dev/null || fail 'kubectl is not on the PATH'
   local name
   # The server stops first, and the script waits for its pods: they finish their requests while the stores still run.
-  for name in rag-context qdrant mongodb redis; do
+  for name in rag-context qdrant mongodb postgres redis; do
     stop "$name"
   done
   if [[ -z $found ]]; then

@@ -12,6 +12,9 @@ from rag_context.settings.keys import ALIASES, KEYS, variable
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "deploy" / "k8s"
+POSTGRES_CONFIG = MANIFESTS / "postgres" / "server-config.yaml"
+"""Takes the place of the other ConfigMap of the same name."""
+
 SETTINGS = frozenset({*ALIASES, *map(variable, KEYS)})
 """Every name of a setting in the environment."""
 
@@ -63,13 +66,13 @@ def _merged(under: Any, over: Any) -> Any:
 
 def manifest_files() -> list[Path]:
     """All manifests; the kustomization is none."""
-    return sorted(path for path in MANIFESTS.glob("*.yaml") if path.name != "kustomization.yaml")
+    return sorted(path for path in MANIFESTS.rglob("*.yaml") if path.name != "kustomization.yaml")
 
 
 @cache
 def resources() -> Sequence[dict[str, Any]]:
-    """All objects of all manifests; read once, and not to be changed."""
-    texts = [path.read_text(encoding="utf-8") for path in manifest_files()]
+    """All objects of all manifests but `POSTGRES_CONFIG`; read once, and not to be changed."""
+    texts = [path.read_text(encoding="utf-8") for path in manifest_files() if path != POSTGRES_CONFIG]
     return [item for text in texts for item in yaml.safe_load_all(text)]
 
 

@@ -18,16 +18,17 @@ from qdrant_client.common.version_check import is_compatible
 from rag_context import __version__
 from rag_context.settings import Settings
 from rag_context.settings.sources import load_settings
+from rag_context.stores.postgres.vectors import BUILD_MEMORY
 from tests.deploy.files import ROOT, SETTINGS, compose, container, image_environment, instructions
 
 GIVEN = {"RAG_CONTEXT_API_KEY": "a-key", "BACKEND_PASSWORD": "a1b2c3"}
-ALONE, FULL = "compose.yaml", "compose.full.yaml"
+ALONE, TEAM, FULL = "compose.yaml", "compose.postgres.yaml", "compose.full.yaml"
 SCHEMA = json.loads((Path(__file__).parent / "compose-spec" / "compose-spec.json").read_text(encoding="utf-8"))
 READY = "/readyz"
 
 
-def services() -> dict[str, Any]:
-    found: dict[str, Any] = compose(ALONE, FULL, environment=GIVEN)["services"]
+def services(backends: str = FULL) -> dict[str, Any]:
+    found: dict[str, Any] = compose(ALONE, backends, environment=GIVEN)["services"]
     return found
 
 
@@ -35,7 +36,7 @@ def settings_of(environment: dict[str, str], folder: Path) -> Settings:
     return load_settings(flags={}, environ={**image_environment(), **environment}, cwd=folder).settings
 
 
-@pytest.mark.parametrize("names", [(ALONE,), (FULL,), (ALONE, FULL)])
+@pytest.mark.parametrize("names", [(ALONE,), (TEAM,), (FULL,), (ALONE, TEAM), (ALONE, FULL)])
 def test_they_keep_to_the_compose_specification(names: tuple[str, ...]) -> None:
     validator = jsonschema_rs.validator_for(SCHEMA)
 
@@ -49,7 +50,10 @@ def test_the_schema_would_notice_a_misspelt_key() -> None:
     assert not jsonschema_rs.is_valid(SCHEMA, broken)
 
 
-@pytest.mark.parametrize(("names", "missing"), [((ALONE,), "RAG_CONTEXT_API_KEY"), ((ALONE, FULL), "BACKEND_PASSWORD")])
+@pytest.mark.parametrize(
+    ("names", "missing"),
+    [((ALONE,), "RAG_CONTEXT_API_KEY"), ((ALONE, TEAM), "BACKEND_PASSWORD"), ((ALONE, FULL), "BACKEND_PASSWORD")],
+)
 def test_a_missing_key_is_rejected_by_name(names: tuple[str, ...], missing: str) -> None:
     with pytest.raises(KeyError, match=missing):
         compose(*names, environment={name: value for name, value in GIVEN.items() if name != missing})
@@ -74,6 +78,20 @@ def test_in_full_every_backend_is_a_server(tmp_path: Path) -> None:
     assert "@redis:6379/" in str(stores.redis_url)
 
 
+def test_for_a_team_one_postgresql_holds_everything(tmp_path: Path) -> None:
+    found = services(TEAM)
+    stores = settings_of(found["rag-context"]["environment"], tmp_path).stores
+    database = found["postgres"]["environment"]
+
+    assert found.keys() == {"rag-context", "postgres"}
+    assert (stores.vectors, stores.documents) == ("postgres", "postgres")
+    user, password, name = (database[f"POSTGRES_{key}"] for key in ("USER", "PASSWORD", "DB"))
+    assert str(stores.postgres_url) == f"postgresql://{user}:{password}@postgres:5432/{name}"
+    assert int(found["postgres"]["shm_size"].removesuffix("m")) > int(BUILD_MEMORY.removesuffix("MB"))
+    assert found["postgres"]["command"] == container("postgres")["args"]
+    assert found["postgres"]["volumes"] == ["postgres:/var/lib/postgresql"]
+
+
 def test_backends_and_server_share_their_secrets() -> None:
     found = services()
     server = found["rag-context"]["environment"]
@@ -87,17 +105,19 @@ def test_backends_and_server_share_their_secrets() -> None:
 
 
 def test_only_the_server_is_reached_and_only_from_this_machine() -> None:
-    published = {name: service["ports"] for name, service in services().items() if "ports" in service}
+    for backends in (TEAM, FULL):
+        found = services(backends)
+        published = {name: service["ports"] for name, service in found.items() if "ports" in service}
 
-    assert published == {"rag-context": [f"127.0.0.1:3000:{instructions('EXPOSE')[0]}"]}
-    networks = compose(ALONE, FULL, environment=GIVEN)["networks"]
-    inside = {name for name, network in networks.items() if (network or {}).get("internal")}
-    assert all(set(service["networks"]) <= inside for name, service in services().items() if name != "rag-context")
+        assert published == {"rag-context": [f"127.0.0.1:3000:{instructions('EXPOSE')[0]}"]}
+        networks = compose(ALONE, backends, environment=GIVEN)["networks"]
+        inside = {name for name, network in networks.items() if (network or {}).get("internal")}
+        assert all(set(service["networks"]) <= inside for name, service in found.items() if name != "rag-context")
 
 
-@pytest.mark.parametrize("name", ["rag-context", "qdrant", "mongodb", "redis"])
+@pytest.mark.parametrize("name", ["rag-context", "qdrant", "mongodb", "postgres", "redis"])
 def test_each_service_is_pinned_bounded_watched_and_without_rights(name: str) -> None:
-    service = services()[name]
+    service = {**services(), **services(TEAM)}[name]
     limits = service["deploy"]["resources"]["limits"]
 
     tag = service["image"].partition(":")[2]
@@ -143,7 +163,7 @@ def test_it_embeds_with_as_many_threads_as_it_has_cores() -> None:
 
 def test_images_are_those_of_the_cluster() -> None:
     assert services()["rag-context"]["image"] == f"rag-context:{__version__}"
-    for name, service in services().items():
+    for name, service in {**services(), **services(TEAM)}.items():
         assert service["image"] == container(name)["image"]
 
 
@@ -199,9 +219,9 @@ def test_qdrants_health_check_fails_where_no_server_listens(backend: HTTPServer)
 
 
 def test_no_password_stands_in_the_files() -> None:
-    for name in (ALONE, FULL):
+    for name in (ALONE, TEAM, FULL):
         text = (ROOT / name).read_text(encoding="utf-8")
         for service in yaml.safe_load(text)["services"].values():
             for key, value in service.get("environment", {}).items():
-                if key.endswith(("KEY", "PASSWORD", "AUTH", "URI")) or key == "REDIS_URL":
+                if key.endswith(("KEY", "PASSWORD", "AUTH", "URI")) or key in {"REDIS_URL", "DATABASE_URL"}:
                     assert "${" in value, key

@@ -14,7 +14,9 @@ ALL = "\n".join(path.read_text(encoding="utf-8") for path in PAGES)
 
 
 def test_every_file_they_name_is_there() -> None:
-    named = set(re.findall(r"\b((?:deploy|docs)/[\w./-]+\w|compose(?:\.full)?\.yaml|requirements\.lock)\b", ALL))
+    named = set(
+        re.findall(r"\b((?:deploy|docs)/[\w./-]+\w|compose(?:\.full|\.postgres)?\.yaml|requirements\.lock)\b", ALL)
+    )
 
     assert {"deploy/deploy.sh", "deploy/rollback.sh", "compose.full.yaml"} <= named
     assert {path for path in named if not (ROOT / path).exists()} == set()

@@ -12,8 +12,10 @@ from rag_context import __version__
 from rag_context.server.middleware import OPEN_PATHS
 from rag_context.server.options import ServerOptions
 from rag_context.settings.sources import load_settings
+from rag_context.stores.postgres.vectors import BUILD_MEMORY
 from tests.deploy.files import (
     MANIFESTS,
+    POSTGRES_CONFIG,
     SETTINGS,
     container,
     image_environment,
@@ -24,7 +26,7 @@ from tests.deploy.files import (
     resources,
 )
 
-DEPLOYMENTS = ("rag-context", "qdrant", "mongodb", "redis")
+DEPLOYMENTS = ("rag-context", "qdrant", "mongodb", "postgres", "redis")
 
 
 @pytest.mark.parametrize("version", ["1.25", "1.37"])
@@ -40,7 +42,7 @@ def test_every_object_keeps_to_its_schema(version: str) -> None:
 
     assert checked.returncode == 0, checked.stdout
     assert [line for line in output if " passed for resource " not in line] == []
-    assert len(output) == len(resources())
+    assert len(output) == len(resources()) + 1
 
 
 def test_the_schemas_would_notice_a_misspelt_field(tmp_path: Path) -> None:
@@ -57,10 +59,10 @@ def test_everything_is_in_one_namespace() -> None:
         assert place == "rag-context"
 
 
-def test_the_kustomization_lists_every_manifest() -> None:
+def test_the_kustomization_lists_every_manifest_of_its_folder() -> None:
     listed = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text(encoding="utf-8"))["resources"]
 
-    assert sorted(listed) == [path.name for path in manifest_files()]
+    assert sorted(listed) == [path.name for path in manifest_files() if path.parent == MANIFESTS]
 
 
 def test_qdrant_runs_at_the_requested_address() -> None:
@@ -151,7 +153,7 @@ def test_every_mount_has_its_volume_and_every_claim_exists(name: str) -> None:
             resource("ConfigMap", volume["configMap"]["name"])
 
 
-@pytest.mark.parametrize("name", ["qdrant", "mongodb"])
+@pytest.mark.parametrize("name", ["qdrant", "mongodb", "postgres"])
 def test_two_pods_never_open_one_volume(name: str) -> None:
     spec = resource("Deployment", name)["spec"]
 
@@ -176,6 +178,63 @@ def test_the_servers_settings_exist_and_name_server_backends(tmp_path: Path) -> 
     assert stores.qdrant_url == f"http://qdrant:{port}"
 
 
+def test_with_postgresql_one_database_holds_all_but_the_cache(tmp_path: Path) -> None:
+    config = yaml.safe_load(POSTGRES_CONFIG.read_text(encoding="utf-8"))
+    port = resource("Service", "postgres")["spec"]["ports"][0]["port"]
+    secret = {"DATABASE_URL": f"postgresql://rag-context:x@postgres:{port}/rag_context"}
+    environment = {**image_environment(), **config["data"], **secret}
+    stores = load_settings(flags={}, environ=environment, cwd=tmp_path).settings.stores
+
+    assert (stores.vectors, stores.documents, stores.cache) == ("postgres", "postgres", "redis")
+    assert config["metadata"] == resource("ConfigMap", "rag-context")["metadata"]
+    others = resource("ConfigMap", "rag-context")["data"]
+    differ = {name for name in {*others, *config["data"]} if others.get(name) != config["data"].get(name)}
+    assert differ == {"RAG_CONTEXT_STORES__VECTORS", "RAG_CONTEXT_STORES__DOCUMENTS", "QDRANT_URL"}
+
+
+def shared_memory_mb(name: str) -> int:
+    (volume,) = (each["emptyDir"] for each in pod(name)["volumes"] if each["name"] == "shm")
+    assert {"name": "shm", "mountPath": "/dev/shm"} in container(name)["volumeMounts"]
+    assert volume["medium"] == "Memory"
+    return int(volume["sizeLimit"].removesuffix("Mi"))
+
+
+def test_postgresql_has_the_shared_memory_that_building_an_index_takes() -> None:
+    built_in = int(BUILD_MEMORY.removesuffix("MB"))
+
+    assert shared_memory_mb("postgres") > built_in
+    buffers = next(word for word in container("postgres")["args"] if word.startswith("shared_buffers="))
+    reserved = 1024 * int(buffers.removeprefix("shared_buffers=").removesuffix("GB")) + shared_memory_mb("postgres")
+    assert reserved <= 0.5 * 1024 * int(container("postgres")["resources"]["limits"]["memory"].removesuffix("Gi"))
+
+
+def test_postgresql_reads_its_password_from_a_file() -> None:
+    (volume,) = (each["secret"] for each in pod("postgres")["volumes"] if "secret" in each)
+    (mount,) = (each for each in container("postgres")["volumeMounts"] if each["name"] == "password")
+    (item,) = volume["items"]
+    environment = {entry["name"]: entry["value"] for entry in container("postgres")["env"]}
+
+    assert (volume["secretName"], item["key"]) == ("rag-context-backends", "POSTGRES_PASSWORD")
+    assert environment["POSTGRES_PASSWORD_FILE"] == f"{mount['mountPath']}/{item['path']}"
+
+
+def test_the_backup_is_restricted_and_made_by_the_servers_own_version() -> None:
+    job = resource("CronJob", "postgres-backup")["spec"]
+    spec = job["jobTemplate"]["spec"]["template"]["spec"]
+    (only,) = spec["containers"]
+
+    assert only["image"] == container("postgres")["image"]
+    assert job["concurrencyPolicy"] == "Forbid"
+    assert only["securityContext"] == container("postgres")["securityContext"]
+    for name in ("runAsNonRoot", "runAsUser", "runAsGroup", "fsGroup", "seccompProfile"):
+        assert spec["securityContext"][name] == pod("postgres")["securityContext"][name]
+    environment = {entry["name"]: entry for entry in only["env"]}
+    assert environment["PGPASSWORD"]["valueFrom"]["secretKeyRef"]["key"] == "POSTGRES_PASSWORD"
+    assert environment["PGHOST"]["value"] == resource("Service", "postgres")["metadata"]["name"]
+    volumes = {volume["name"] for volume in spec["volumes"]}
+    assert {mount["name"] for mount in only["volumeMounts"]} == volumes
+
+
 def test_an_address_in_the_secret_wins_over_the_clusters_own(tmp_path: Path) -> None:
     settings = server_settings(tmp_path, QDRANT_URL="https://qdrant.example:6333", LM_STUDIO_URL="http://models:1234")
 
@@ -192,7 +251,9 @@ def test_what_is_secret_is_not_in_a_config_map() -> None:
     for item in resources():
         assert item["kind"] != "Secret"
         if item["kind"] == "ConfigMap":
-            assert not any("KEY" in name or name in {"MONGODB_URI", "REDIS_URL"} for name in item["data"])
+            assert not any(
+                "KEY" in name or name in {"MONGODB_URI", "DATABASE_URL", "REDIS_URL"} for name in item["data"]
+            )
 
 
 def test_the_server_answers_to_its_names_in_the_cluster(tmp_path: Path) -> None:
@@ -244,11 +305,11 @@ def test_the_autoscaler_alone_says_how_many_servers_there_are() -> None:
     assert resource("Deployment", "rag-context")["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
 
 
-@pytest.mark.parametrize("name", ["mongodb", "redis"])
+@pytest.mark.parametrize("name", ["mongodb", "postgres", "redis"])
 def test_only_the_server_reaches_the_stores_without_a_node_port(name: str) -> None:
     policy = resource("NetworkPolicy", name)["spec"]
-    ((source,),) = ([peer["podSelector"]["matchLabels"] for peer in rule["from"]] for rule in policy["ingress"])
+    (sources,) = ([peer["podSelector"]["matchLabels"]["app"] for peer in rule["from"]] for rule in policy["ingress"])
 
     assert policy["podSelector"]["matchLabels"] == {"app": name}
-    assert source == {"app": "rag-context"}
+    assert sources == (["rag-context", "postgres-backup"] if name == "postgres" else ["rag-context"])
     assert "type" not in resource("Service", name)["spec"]

@@ -1,4 +1,4 @@
-"""Every number of the page on scaling follows from its formulas and from the facts it names."""
+"""Every number of the page on scaling, and of PostgreSQL's sizes, follows from its formulas and the facts it names."""
 
 import math
 import re
@@ -9,6 +9,7 @@ import pytest
 from tests.deploy.files import ROOT, container, resource
 
 PAGE = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+POSTGRES_PAGE = (ROOT / "docs" / "postgresql.md").read_text(encoding="utf-8")
 GB = 1e9
 
 LINKS = 16
@@ -19,6 +20,7 @@ FILLED = 0.8
 NODE_GB = 128
 COPIES = 2
 PAYLOAD, RECORD, EMBEDDED = 1200, 3400, 3900
+ROW, ROW_INDEXES, GRAPH = 5700, 2540, 2050
 CHUNKS_PER_CORE = 70
 SEARCH_S = 0.013
 RAM_PRICE, DISK_PRICE = 4.0, 0.1
@@ -96,6 +98,27 @@ def test_the_table_is_what_the_formulas_give(plan: Plan) -> None:
 
 def test_the_table_has_no_other_rows() -> None:
     assert len(re.findall(r"(?m)^\| [\d ]+ \| (?:none|scalar|binary) \|", PAGE)) == len(PLANS)
+
+
+@pytest.mark.parametrize("chunks", [1e5, 1e6, 1e7, 1e8, 1e9])
+def test_sizes_of_a_postgresql_are_what_the_formulas_give(chunks: float) -> None:
+    sizes = (chunks * each / GB for each in (ROW, ROW_INDEXES, GRAPH))
+    cells = f"{chunks:,.0f}".replace(",", " "), *map(number, sizes)
+
+    assert f"| {' | '.join(cells)} |" in POSTGRES_PAGE
+
+
+def test_both_pages_have_the_measured_bytes_of_a_postgresql() -> None:
+    parts = [
+        int(cell.replace(" ", "")) for cell in re.findall(r"(?m)^\| [a-zA-Z].* \| (\d \d{3}|\d{3}) \|$", POSTGRES_PAGE)
+    ]
+
+    assert sum(parts[:-1]) == parts[-1] == ROW
+    assert parts[1] == GRAPH
+    assert parts[1] + parts[3] == ROW_INDEXES
+    for page in (PAGE, POSTGRES_PAGE):
+        assert f"chunks × {number(ROW)} bytes × 2" in page
+        assert f"chunks × {number(ROW_INDEXES)} bytes" in page
 
 
 @pytest.mark.parametrize("dimension", [384, 768, 1024])

@@ -15,6 +15,7 @@ from tests.deploy.files import ROOT
 from tests.end_to_end.process import Served, wait_until
 
 OWN_MONGODB, OWN_REDIS = "@mongodb:27017/P4NTH30N?authSource=admin", "@redis:6379/0"
+OWN_POSTGRES = "@postgres:5432/rag_context"
 SERVER_PARTS = (
     "configmap/rag-context",
     "deployment/rag-context",
@@ -84,6 +85,52 @@ def test_it_deploys_in_order_validates_and_searches(deployment: Deployment, serv
     assert answered["totalQueries"] >= 1
     forwarding = int((deployment.cluster.folder / "forwarding").read_text())
     wait_until(lambda: not is_running(forwarding))
+
+
+def test_with_postgresql_it_deploys_neither_qdrant_nor_mongodb(cluster: Cluster, server: Served) -> None:
+    cluster.says(port=port_of(server))
+
+    ended = cluster.run("deploy.sh", "--postgres", RAG_CONTEXT_API_KEY=KEY)
+
+    assert ended.status == 0, ended.err
+    assert steps(cluster) == [
+        "namespace/rag-context",
+        "secret/rag-context",
+        "secret/rag-context-backends",
+        "persistentvolumeclaim/postgres-pvc",
+        "deployment/postgres",
+        "service/postgres",
+        "networkpolicy/postgres",
+        "waits for postgres 180s",
+        "deployment/redis",
+        "service/redis",
+        "networkpolicy/redis",
+        "waits for redis 60s",
+        *SERVER_PARTS,
+        "waits for rag-context 180s",
+        "port-forward",
+    ]
+    keys, passwords = cluster.secret("rag-context"), cluster.secret("rag-context-backends")
+    assert keys["DATABASE_URL"] == f"postgresql://rag-context:{passwords['POSTGRES_PASSWORD']}{OWN_POSTGRES}"
+    assert keys.keys() == {"RAG_CONTEXT_API_KEY", "DATABASE_URL", "REDIS_URL"}
+    assert "RAG_CONTEXT_STORES__VECTORS: postgres\n" in cluster.objects["configmap/rag-context"]["text"]
+    assert not any(passwords["POSTGRES_PASSWORD"] in word for call in cluster.calls for word in call["words"])
+
+    cluster.forget_calls()
+    again = cluster.run("deploy.sh")  # which knows it from the Secret
+
+    assert again.status == 0, again.err
+    assert cluster.changes == []
+
+
+def test_a_database_elsewhere_is_used(cluster: Cluster) -> None:
+    elsewhere = "postgresql://user:pass%40word@db.example:5432/memory?sslmode=verify-full"
+    ended = cluster.run("deploy.sh", DATABASE_URL=elsewhere)
+
+    assert cluster.secret("rag-context")["DATABASE_URL"] == elsewhere
+    assert elsewhere not in ended.out + ended.err
+    deployments = {name for name in cluster.objects if name.startswith("deployment/")}
+    assert deployments == {"deployment/redis", "deployment/rag-context"}
 
 
 def test_again_it_changes_nothing(deployed: Cluster, server: Served) -> None:
@@ -160,6 +207,7 @@ def test_qdrant_restarts_with_another_key(deployed: Cluster) -> None:
         ("MONGODB_URI", "mongodb://u:p@127.0.0.1/P4NTH30N"),
         ("MONGODB_URI", "mongodb://one,localhost/P4NTH30N"),
         ("QDRANT_URL", "http://localhost:30333"),
+        ("DATABASE_URL", "postgresql://u:p@db.example,localhost:5433/memory"),
         ("LM_STUDIO_URL", "http://[::1]:1234"),
     ],
 )

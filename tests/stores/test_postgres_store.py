@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 
+import asyncpg
 import numpy as np
 import pytest
 
@@ -17,6 +18,7 @@ from rag_context.errors import (
 )
 from rag_context.stores.postgres import PostgresStore, open_postgres
 from rag_context.stores.postgres.connection import Database
+from rag_context.stores.postgres.faults import backend_error
 from rag_context.text import terms
 from tests.servers.postgres import FAST, execute, postgres_process, postgres_standby, query, url_of, with_database
 from tests.servers.postgres_fixtures import database, empty, postgres, server, template
@@ -106,6 +108,25 @@ async def test_without_prepared_statements_everything_is_the_same(database: str)
         assert await store.documents.get(document("a", "wolf").id) == document("a", "wolf")
 
 
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        (asyncpg.ProtocolViolationError("unsupported startup parameter: jit"), BackendRejectedError, "cache_size to 0"),
+        (asyncpg.InvalidSQLStatementNameError("no such statement"), BackendRejectedError, "cache_size to 0"),
+        (asyncpg.DuplicatePreparedStatementError("exists"), BackendRejectedError, "cache_size to 0"),
+        (asyncpg.ProtocolViolationError("pgbouncer cannot connect to server"), BackendUnavailableError, "now"),
+    ],
+)
+def test_pgbouncer_is_told_from_a_database_that_is_down(
+    error: asyncpg.PostgresError, kind: type[BackendError], message: str
+) -> None:
+    """As PgBouncer 1.18 says it."""
+    found = backend_error(error, "one:6432/memory")
+
+    assert type(found) is kind
+    assert message in str(found)
+
+
 async def test_a_nul_in_any_field_comes_back_and_is_filtered_by(postgres: PostgresStore) -> None:
     odd = "a\0b\ufdd0\ufdd00"
     tenant = Tenant(odd, odd, odd)
@@ -177,7 +198,8 @@ async def test_a_killed_server_keeps_what_it_acknowledged_and_is_used_again() ->
 
 
 async def test_a_promoted_standby_has_all_that_was_acknowledged_and_is_written_to() -> None:
-    """The primary is killed under load; it had waited for the standby with each commit."""
+    """The primary is killed under load; it had waited for the standby with each commit. A server on the standby only
+    reads."""
     with postgres_process(version="18") as primary, postgres_standby(primary) as standby:
         execute(url_of(primary.port), "ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
         while not query(url_of(primary.port), "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'"):
@@ -196,6 +218,11 @@ async def test_a_promoted_standby_has_all_that_was_acknowledged_and_is_written_t
                         await asyncio.sleep(0.02)
 
             await write("first")
+            async with open_postgres(url_of(standby.port)) as reader:
+                while len(await reader.vectors.search(axis(0), limit=5, where=EVERYTHING)) < 1:
+                    await asyncio.sleep(0.01)
+                with pytest.raises(BackendUnavailableError, match="read-only, as a standby is"):
+                    await put(reader, document("elsewhere"), vector=axis(0))
             writers = [asyncio.create_task(write(str(number))) for number in range(40)]
             while len(acknowledged) < 10:
                 await asyncio.sleep(0.005)

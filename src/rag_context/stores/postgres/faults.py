@@ -32,6 +32,10 @@ _LOST = "The connection to PostgreSQL at {place} was lost."
 _DAMAGED = "PostgreSQL at {place} found damaged data; its log says where: restore the database from a backup."
 _NO_LOGIN = "PostgreSQL at {place} rejected the user or the password; correct the address."
 _NO_TEXT = "PostgreSQL cannot store this text."
+_POOLED = (
+    "PgBouncer at {place} keeps no settings and no prepared statements of a session;"
+    " set stores.postgres_statement_cache_size to 0."
+)
 
 _MEANINGS: Mapping[str, tuple[type[BackendError], str]] = {
     "28000": (BackendRejectedError, _NO_LOGIN),
@@ -55,6 +59,8 @@ _MEANINGS: Mapping[str, tuple[type[BackendError], str]] = {
     "57P01": (BackendUnavailableError, _STOPS),
     "57P02": (BackendUnavailableError, _STOPS),
     "57P03": (BackendUnavailableError, _STOPS),
+    "26000": (BackendRejectedError, _POOLED),
+    "42P05": (BackendRejectedError, _POOLED),
     "53100": (BackendUnavailableError, "No space left for PostgreSQL at {place}; free some on its disk."),
     "53300": (BackendUnavailableError, "PostgreSQL at {place} has no connection left; raise its max_connections."),
     "25006": (BackendUnavailableError, "PostgreSQL at {place} is read-only, as a standby is."),
@@ -123,6 +129,8 @@ def backend_error(error: Exception, place: str) -> BackendError:
             return BackendRejectedError(COMPONENT, "PostgreSQL cannot store this text or number.")
         case UnicodeError() | OverflowError():
             return BackendRejectedError(COMPONENT, "PostgreSQL cannot store this text or number.")
+        case asyncpg.ProtocolViolationError() if "startup parameter" in str(error):
+            return BackendRejectedError(COMPONENT, _POOLED.format(place=place))
         case asyncpg.PostgresError():
             return _by_state(_state(error), place)
         case asyncpg.ClientConfigurationError():

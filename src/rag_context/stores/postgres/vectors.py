@@ -56,7 +56,13 @@ BUILDING = 0x72616769
 
 _BUILDING = "SELECT pg_try_advisory_lock($1, $2)"
 
-_BUILD_SETTINGS = "SET maintenance_work_mem = '512MB'"
+BUILD_MEMORY = "512MB"
+"""What building an index may use, unless the server's `maintenance_work_mem` is more; it is shared memory."""
+
+_BUILD_SETTINGS = """
+SELECT set_config('maintenance_work_mem', $1, false) FROM pg_settings
+WHERE name = 'maintenance_work_mem' AND pg_size_bytes(setting || unit) < pg_size_bytes($1)
+"""
 
 T = TypeVar("T")
 
@@ -179,7 +185,8 @@ class PostgresVectors:
                 if await connection.fetchval(_BUILT_NOW, name):
                     return False
                 await connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS rag_context.{name}")
-                await connection.execute(_BUILD_SETTINGS)
+                if self._database.has_sessions:
+                    await connection.fetch(_BUILD_SETTINGS, BUILD_MEMORY)
                 await connection.execute(
                     f"""CREATE INDEX CONCURRENTLY {name} ON rag_context.vectors_{generation}
                         USING hnsw ((embedding::vector({dimension})) vector_ip_ops)"""
