@@ -31,7 +31,7 @@ def fill(data_dir: Path, documents: int) -> list[Figure]:
     lines = [line(number, writer) for writer in [Writer(seed=3)] for number in range(documents)]
     seconds, bare, chunks = asyncio.run(_index(data_dir, lines))
     return [
-        Figure("bulk indexing / bare model", bare / seconds, "x", 0.85, at_least=True, note=f"{chunks} chunks"),
+        Figure("bulk indexing / bare model", bare / seconds, "x", 0.95, at_least=True, note=f"{chunks} chunks"),
         Figure("bulk indexing", chunks / seconds, "chunks/s"),
     ]
 

@@ -29,7 +29,7 @@ class Asked:
     took_ms: float
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         return self.answer.get("fallbackLevel") == 1 and "warning" not in self.answer and "error" not in self.answer
 
     @property
@@ -52,35 +52,42 @@ def measure(data_dir: Path, seconds: float = SECONDS) -> list[Figure]:
     note = f"{PAUSED_CLIENTS} clients, the process stopped for {PAUSE_S:g} s"
     return [
         *figures,
-        Figure("64 clients / 4 clients, whole answers a second", many_to_few, "x", 0.9, at_least=True),
-        Figure("a pause, whole answers", _whole(asked), "%", 99.0, at_least=True, note=note),
+        Figure("64 clients / 4 clients, complete answers a second", many_to_few, "x", 0.9, at_least=True),
+        Figure(
+            "a pause, complete answers",
+            _share_complete(asked),
+            "%",
+            99.0,
+            at_least=True,
+            note=note,
+        ),
     ]
 
 
 def _in_turn(server: Server, seconds: float) -> float:
     """Complete answers to many clients / those to few, alternately: a machine does not stay equally fast."""
-    whole = {FEW: 0, MANY: 0}
+    complete = {FEW: 0, MANY: 0}
     for _ in range(TURNS):
-        for clients in whole:
-            whole[clients] += sum(each.is_whole for each in _crowd(server, clients, seconds / TURNS))
-    return whole[MANY] / whole[FEW]
+        for clients in complete:
+            complete[clients] += sum(each.is_complete for each in _crowd(server, clients, seconds / TURNS))
+    return complete[MANY] / complete[FEW]
 
 
 def _figures(clients: int, asked: Sequence[Asked], seconds: float) -> list[Figure]:
-    named = f"{clients} client{'s' if clients > 1 else ''} without a break"
+    named = f"{clients} client{'s' if clients > 1 else ''} back to back"
     refused = 100.0 * sum(each.is_refused for each in asked) / len(asked)
     return [
-        Figure(f"{named}, whole answers", _whole(asked), "%", 99.0, at_least=True),
-        Figure(f"{named}, whole answers a second", sum(each.is_whole for each in asked) / seconds, "/s"),
+        Figure(f"{named}, complete answers", _share_complete(asked), "%", 99.0, at_least=True),
+        Figure(f"{named}, complete answers a second", sum(each.is_complete for each in asked) / seconds, "/s"),
         Figure(f"{named}, p99", quantile([each.took_ms for each in asked], 0.99), "ms"),
         Figure(f"{named}, rejected at once (503)", refused, "%"),
     ]
 
 
-def _whole(asked: Sequence[Asked]) -> float:
+def _share_complete(asked: Sequence[Asked]) -> float:
     """Share of complete answers among those that were not rejected."""
     answered = [each for each in asked if not each.is_refused]
-    return 100.0 * sum(each.is_whole for each in answered) / len(answered)
+    return 100.0 * sum(each.is_complete for each in answered) / len(answered)
 
 
 def _crowd(server: Server, clients: int, seconds: float) -> list[Asked]:

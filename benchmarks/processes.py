@@ -42,7 +42,7 @@ class Server:
     @property
     def processor_s(self) -> float:
         """Seconds of processor time of all its threads until now (Linux)."""
-        return time.clock_gettime((~self.process.pid << 3) | 2)  # the id that clock_getcpuclockid(3) makes
+        return processor_s(self.process.pid)
 
     def _memory_mb(self, name: str) -> float:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
@@ -55,6 +55,11 @@ def ask(connection: http.client.HTTPConnection, tool: str, body: dict[str, Any])
     connection.request("POST", f"/tools/rag_context_{tool}", json.dumps(body), {"Content-Type": "application/json"})
     answer: dict[str, Any] = json.loads(connection.getresponse().read())
     return answer
+
+
+def processor_s(pid: int) -> float:
+    """Seconds of processor time of all threads of a process until now (Linux)."""
+    return time.clock_gettime((~pid << 3) | 2)  # the id that clock_getcpuclockid(3) makes
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ async def _beside_large(scratch: Path, pages: int, large_chars: int) -> list[Fig
         Figure(f"{name} / without those", statistics.median(beside) / statistics.median(without), "x", 1.5, note="p50"),
         Figure(f"{name} / without those, p95", quantile(beside, 0.95) / quantile(without, 0.95), "x"),
         Figure(f"{name}, p50", statistics.median(beside), "ms"),
-        Figure(f"questions that such a document stood in the context of, among {QUESTIONS}", shown, ""),
+        Figure(f"questions whose context had a large document, of {QUESTIONS}", shown, ""),
     ]
 
 

@@ -10,6 +10,7 @@ from benchmarks.figures import Figure
 from benchmarks.processes import COMMAND, serving, until_ready
 
 RUNS = 9
+LIBRARIES = "import asyncio, ssl, httpx2, pydantic.main, typer, rich.console"
 
 
 def measure(data_dir: Path) -> list[Figure]:
@@ -18,6 +19,7 @@ def measure(data_dir: Path) -> list[Figure]:
         until_ready(server)
         commands = {
             "bare": (sys.executable, "-c", "pass"),
+            "libraries": (sys.executable, "-c", LIBRARIES),
             "version": (COMMAND, "--version"),
             "help": (COMMAND, "--help"),
             "search": (COMMAND, "search", Writer(seed=17).question(), "--json", "--data-dir", str(data_dir)),
@@ -31,6 +33,7 @@ def measure(data_dir: Path) -> list[Figure]:
         Figure("rag-context --version above a bare Python", cost["version"] - cost["bare"], "s", 0.1, note="CPU"),
         Figure("rag-context --help above a bare Python", cost["help"] - cost["bare"], "s", note="CPU"),
         Figure("rag-context search through a server", cost["search"], "s", 0.25, note="CPU of the command"),
+        Figure("importing the libraries of that command alone", cost["libraries"], "s", note="CPU"),
         Figure("a bare Python", cost["bare"], "s", note="CPU"),
     ]
 

@@ -6,11 +6,13 @@ import os
 import statistics
 import threading
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.corpus import Writer
 from benchmarks.figures import Figure
-from benchmarks.processes import Server, serving, until_ready
+from benchmarks.processes import Server, processor_s, serving, until_ready
 from benchmarks.searching import UNCACHED
 
 CLIENTS = 8
@@ -19,47 +21,76 @@ TURNS = 6
 SECONDS = 5.0
 
 
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Complete answers a second, and the processor time of one: of all processes of the server, and of the clients."""
+
+    answers_s: float
+    server_ms: float
+    clients_ms: float
+
+
 def measure(data_dir: Path, seconds: float = SECONDS) -> list[Figure]:
-    """Whole answers a second of one worker and of two, to as many clients; the ratio is the median of turns."""
+    """Complete answers a second of one worker and of two, to as many clients; the ratio is the median of turns."""
     writer = Writer(seed=41)
     bodies = [json.dumps({"query": writer.question()}) for _ in range(QUESTIONS)]
-    rates: dict[int, list[float]] = {1: [], 2: []}
+    turns: dict[int, list[Throughput]] = {1: [], 2: []}
     resident: list[float] = []
     for _ in range(TURNS):
-        for workers, measured in rates.items():
+        for workers, measured in turns.items():
             with serving(data_dir, **UNCACHED, RAG_WORKERS=str(workers)) as server:
                 until_ready(server)
-                measured.append(_rate(server, bodies, seconds))
+                measured.append(_throughput(server, bodies, seconds))
                 resident = _resident_mb(server)
-    ratios = [two / one for one, two in zip(rates[1], rates[2], strict=True)]
+    ratios = [two.answers_s / one.answers_s for one, two in zip(turns[1], turns[2], strict=True)]
     return [
         Figure(
-            "2 workers / 1 worker, whole answers a second",
+            "2 workers / 1 worker, complete answers a second",
             statistics.median(ratios),
             "x",
             1.7,
             at_least=True,
             note=f"embeddings cached, {CLIENTS} clients, {TURNS} turns: {min(ratios):.2f} to {max(ratios):.2f}",
         ),
-        *(
-            Figure(f"{workers} worker{'s' * (workers > 1)}, whole answers a second", statistics.median(measured), "/s")
-            for workers, measured in rates.items()
-        ),
+        *_figures("1 worker", turns[1]),
+        *_figures("2 workers", turns[2]),
         Figure("resident memory of one of 2 workers", max(resident), "MB"),
         Figure("resident memory of their supervisor", min(resident), "MB"),
     ]
 
 
+def _figures(name: str, turns: Sequence[Throughput]) -> list[Figure]:
+    return [
+        Figure(f"{name}, complete answers a second", statistics.median(each.answers_s for each in turns), "/s"),
+        Figure(f"{name}, processor time of an answer", statistics.median(each.server_ms for each in turns), "ms"),
+        Figure(
+            f"{name}, processor time of the clients for an answer",
+            statistics.median(each.clients_ms for each in turns),
+            "ms",
+        ),
+    ]
+
+
 def _resident_mb(server: Server) -> list[float]:
     """Of the server's process and of its workers (Linux)."""
-    children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
-    statuses = [Path(f"/proc/{pid}/statm").read_text().split() for pid in (server.process.pid, *children)]
+    statuses = [Path(f"/proc/{pid}/statm").read_text().split() for pid in _processes(server)]
     return [int(status[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6 for status in statuses]
 
 
-def _rate(server: Server, bodies: list[str], seconds: float) -> float:
-    """Whole answers a second, after every connection has asked every question once, so that all are embedded."""
-    whole = [0] * CLIENTS
+def _processor_s(server: Server) -> float:
+    """Seconds of processor time of the server's process and of its workers until now (Linux)."""
+    return sum(map(processor_s, _processes(server)))
+
+
+def _processes(server: Server) -> list[int]:
+    """The ids of the server's process and of its workers (Linux)."""
+    pid = server.process.pid
+    return [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+
+
+def _throughput(server: Server, bodies: list[str], seconds: float) -> Throughput:
+    """Of `CLIENTS` connections, after each has asked every question once, so that all are embedded."""
+    complete = [0] * CLIENTS
     warm = threading.Barrier(CLIENTS + 1)
 
     def client(number: int) -> None:
@@ -69,7 +100,7 @@ def _rate(server: Server, bodies: list[str], seconds: float) -> float:
         warm.wait()
         end, asked = time.perf_counter() + seconds, number
         while time.perf_counter() < end:
-            whole[number] += b'"fallbackLevel":1,' in _asked(connection, bodies[asked % QUESTIONS])
+            complete[number] += b'"fallbackLevel":1,' in _asked(connection, bodies[asked % QUESTIONS])
             asked += 1
         connection.close()
 
@@ -77,9 +108,12 @@ def _rate(server: Server, bodies: list[str], seconds: float) -> float:
     for thread in crowd:
         thread.start()
     warm.wait()
+    of_server, of_clients = _processor_s(server), time.process_time()
     for thread in crowd:
         thread.join()
-    return sum(whole) / seconds
+    of_server, of_clients = _processor_s(server) - of_server, time.process_time() - of_clients
+    answers = sum(complete)
+    return Throughput(answers / seconds, of_server * 1e3 / answers, of_clients * 1e3 / answers)
 
 
 def _asked(connection: http.client.HTTPConnection, body: str) -> bytes:
