@@ -190,7 +190,7 @@ class TestSettings:
         [
             (
                 {"provider": "pinecone"},
-                "provider is 'pinecone', which is unknown; choose one of chroma, embedded, qdrant.",
+                "provider is 'pinecone', which is unknown; choose one of chroma, embedded, postgres, qdrant.",
             ),
             ({"provider": "qdrant", "url": "localhost"}, "connections.archive: .*url"),
             ({"provider": "qdrant", "adress": "x"}, "connections.archive: .*adress is unknown; known are"),

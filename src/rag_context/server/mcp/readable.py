@@ -84,8 +84,11 @@ def _headline(number: int, result: SearchResult) -> str:
         end = result.end_line if result.end_line is not None else result.start_line
         where += f":{result.start_line}" + (f"-{end}" if end != result.start_line else "")
     parts = [f"[{number}] {where}", f"relevance {result.score:.2f}", result.content_type, _day(result.timestamp)]
-    if result.heading or result.title:
-        parts.append(result.heading or result.title)
+    title = result.title or ""
+    if result.heading:
+        parts.append(result.heading)
+    elif title.removesuffix(" …") not in result.content:  # a document may be titled by its first line
+        parts.append(title)
     if result.document_id:
         parts.append(f"documentId {result.document_id}")
     return " · ".join(part for part in parts if part)
