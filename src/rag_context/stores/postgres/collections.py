@@ -4,7 +4,6 @@ Vectors are compared one by one, so that results are exact under every filter, a
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from rag_context.domain.clauses import EVERYTHING, Clause, Path
 from rag_context.domain.documents import Json
 from rag_context.domain.times import microseconds
 from rag_context.domain.vectors import Matrix, Vector
-from rag_context.errors import BackendError
 from rag_context.ports.provider import (
     Capabilities,
     Collection,
@@ -38,14 +36,12 @@ from rag_context.stores.postgres.collection_records import (
     passes,
     unescaped,
 )
+from rag_context.stores.postgres.collection_sweep import DiscardedEntries, discard, remove_entries
 from rag_context.stores.postgres.connection import Connection, Database
 from rag_context.stores.postgres.records import Parameters
 from rag_context.stores.postgres.writer import SCHEMA
 from rag_context.stores.tokens import distinct
 from rag_context.where import matches, value_at
-
-SWEPT_AT_ONCE = 5_000
-"""Entries that one transaction removes of what was dropped or emptied."""
 
 _COLLECTION = "SELECT * FROM rag_context.collections WHERE name = $1"
 
@@ -57,8 +53,6 @@ SELECT EXISTS (
 """
 
 T = TypeVar("T")
-
-logger = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -98,8 +92,7 @@ class PostgresCollections:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._to_sweep = True
-        self._sweeping: asyncio.Task[None] | None = None
+        self._discarded = DiscardedEntries(database)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -134,10 +127,10 @@ class PostgresCollections:
 
         async def dropped(connection: Connection, place: _Place) -> None:
             await connection.execute("DELETE FROM rag_context.collections WHERE key = $1", place.key)
-            await _discard(connection, place.key)
+            await discard(connection, place.key)
 
         await self._change(name, dropped)
-        self._sweep_soon()
+        self._discarded.remove_soon()
 
     async def replace_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
         """Put other metadata in place."""
@@ -163,7 +156,7 @@ class PostgresCollections:
             if not rows:
                 return
             check_dimension(name, place.collection.dimension, vectors.shape[1])
-            replaced = await _remove(connection, place.key, [row[0] for row in rows])
+            replaced = await remove_entries(connection, place.key, [row[0] for row in rows])
             await connection.copy_records_to_table(
                 "entries", schema_name=SCHEMA, columns=ENTRY_COLUMNS, records=[(place.key, *row) for row in rows]
             )
@@ -285,7 +278,7 @@ class PostgresCollections:
                 [escaped(id_) for id_ in ids],
             )
             gone = [row["id"] for row in rows if matches(where, entry_from(row).metadata)]
-            removed = await _remove(connection, place.key, gone)
+            removed = await remove_entries(connection, place.key, gone)
             await connection.execute(
                 "UPDATE rag_context.collections SET entries = entries - $2 WHERE key = $1", place.key, removed
             )
@@ -300,11 +293,11 @@ class PostgresCollections:
             await connection.execute(
                 "UPDATE rag_context.collections SET key = DEFAULT, entries = 0 WHERE key = $1", place.key
             )
-            await _discard(connection, place.key)
+            await discard(connection, place.key)
             return place.collection.count
 
         emptied_of = await self._change(name, emptied)
-        self._sweep_soon()
+        self._discarded.remove_soon()
         return emptied_of
 
     async def switch(self, name: str, built: str) -> bool:
@@ -324,11 +317,11 @@ class PostgresCollections:
                 metadata_text(new.collection.metadata),
                 new.collection.dimension,
             )
-            await _discard(connection, old.key)
+            await discard(connection, old.key)
             return True
 
         is_switched = await self._database.write(switched)
-        self._sweep_soon()
+        self._discarded.remove_soon()
         return is_switched
 
     async def values(self, name: str, path: Path) -> list[Json]:
@@ -361,9 +354,7 @@ class PostgresCollections:
 
     async def close(self) -> None:
         """Stop removing rows; the next start continues."""
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-            await asyncio.wait({self._sweeping})
+        await self._discarded.close()
 
     async def _ask(self, name: str, question: Callable[[Connection, _Place], Awaitable[T]]) -> T:
         """Run a query on a collection, all of its statements in one snapshot."""
@@ -383,24 +374,8 @@ class PostgresCollections:
         async def changed(connection: Connection) -> T:
             return await work(connection, await _locked(connection, name))
 
-        if self._sweeping is None:  # what an earlier process has left
-            self._sweep_soon()
+        self._discarded.remove_of_earlier_process()
         return await self._database.write(changed)
-
-    def _sweep_soon(self) -> None:
-        self._to_sweep = True
-        if self._sweeping is None or self._sweeping.done():
-            self._sweeping = asyncio.create_task(self._sweep(), name="postgres sweep of collections")
-
-    async def _sweep(self) -> None:
-        """Remove the rows of what was dropped or emptied; other servers take other collections."""
-        try:
-            while self._to_sweep:
-                self._to_sweep = False
-                while await self._database.write(_sweep_some):
-                    pass
-        except BackendError as error:
-            logger.info("rows of dropped collections are removed later: %s", error)
 
 
 async def _locked(connection: Connection, name: str) -> _Place:
@@ -418,32 +393,6 @@ async def _describe(connection: Connection, place: _Place, metadata: Mapping[str
         metadata_text(metadata),
     )
     return collection_from(row)
-
-
-async def _remove(connection: Connection, key: int, ids: Sequence[object]) -> int:
-    """Remove entries by their ids as they are stored; returns how many there were."""
-    removed = await connection.execute(
-        "DELETE FROM rag_context.entries WHERE collection = $1 AND id = ANY ($2)", key, list(ids)
-    )
-    return int(removed.split()[-1])
-
-
-async def _discard(connection: Connection, key: int) -> None:
-    await connection.execute("INSERT INTO rag_context.discarded_collections VALUES ($1)", key)
-
-
-async def _sweep_some(connection: Connection) -> bool:
-    """Remove some rows that belong to no collection any more; False once none are left that no one else removes."""
-    key = await connection.fetchval("SELECT key FROM rag_context.discarded_collections LIMIT 1 FOR UPDATE SKIP LOCKED")
-    if key is None:
-        return False
-    rows = await connection.fetch(
-        "SELECT id FROM rag_context.entries WHERE collection = $1 LIMIT $2", key, SWEPT_AT_ONCE
-    )
-    await _remove(connection, key, [id_ for (id_,) in rows])
-    if len(rows) < SWEPT_AT_ONCE:
-        await connection.execute("DELETE FROM rag_context.discarded_collections WHERE key = $1", key)
-    return True
 
 
 def _escaped_or_none(text: str | None) -> str | None:
