@@ -9,7 +9,8 @@ from typing import Any
 
 from rag_context.api.index import IndexRequest, IndexResponse
 from rag_context.api.search import SearchRequest, SearchResponse
-from rag_context.ingest.indexer import Indexer, IndexingPolicy, RedactionMode
+from rag_context.ingest.indexer import Indexer, IndexingPolicy
+from rag_context.ingest.redaction import RedactionMode
 from rag_context.ports.models import Embedder
 from rag_context.ports.reading import DocumentStore, MetricsStore
 from rag_context.ports.writing import IndexWriter

@@ -6,7 +6,7 @@ import pytest
 
 from rag_context.api.index import BulkLine
 from rag_context.errors import BackendDataError, BackendStartingError, BackendUnavailableError, InvalidInputError
-from rag_context.ingest.indexer import RedactionMode
+from rag_context.ingest.redaction import RedactionMode
 from rag_context.testing import Fault
 from tests.service.harness import ServiceHarness
 

@@ -14,9 +14,9 @@ import numpy as np
 from rag_context.domain.documents import CHAT, Chunk, Document, DocumentInput, Origin, Stored, content_hash, document_id
 from rag_context.domain.times import utc_now
 from rag_context.domain.vectors import Matrix, Vector
-from rag_context.errors import BackendError, BackendRejectedError, FieldError, InvalidInputError
+from rag_context.errors import BackendError, BackendRejectedError
 from rag_context.ingest.chunk_context import chunks_of, similarity_hash, title_of
-from rag_context.ingest.redaction import redact
+from rag_context.ingest.redaction import RedactionMode, cleaned
 from rag_context.ingest.reuse import StoredVectors, UnfinishedVectors
 from rag_context.ports.maintenance import VectorRebuilder
 from rag_context.ports.models import Embedder
@@ -26,6 +26,7 @@ from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.resilience.retry import retrying
 from rag_context.text import terms
+from rag_context.tracing import span
 
 SLICE = 32
 """Texts embedded per call: short enough that a long document cannot keep others waiting."""
@@ -35,7 +36,6 @@ SLICE_S = 30.0
 
 STORE_S = 30.0
 """Longest wait for one call of the document store; SQLite's own lock wait is shorter."""
-
 
 FOLLOW = "Found by keyword search now, vectors follow"
 
@@ -47,22 +47,6 @@ class Outcome(StrEnum):
     UNCHANGED = "unchanged"
     REPLACED = "replaced"
     PENDING = "pending"
-
-
-class Embed(StrEnum):
-    """When a document that is new gets its vectors; one that replaces another always gets them with its text."""
-
-    NOW = "now"
-    LATER = "later"
-    """The background sweep makes them; keyword search finds the document meanwhile."""
-
-
-class RedactionMode(StrEnum):
-    """What happens to secrets."""
-
-    REDACT = "redact"
-    REJECT = "reject"
-    OFF = "off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +135,7 @@ class Indexer:
         *,
         reuse_from: Sequence[str] = (),
         at_least_s: float = 0.0,
-        embed: Embed = Embed.NOW,
+        defer_vectors: bool = False,
     ) -> Receipt:
         """Store a draft; it is findable, and safe, when this returns.
 
@@ -160,7 +144,7 @@ class Indexer:
             reuse_from: ids of other documents with much of the same text (the file's earlier name). Text that they, or
                 the earlier version of the draft, share with it is not embedded again.
             at_least_s: how long it may wait for its vectors where that is longer than the policy says.
-            embed: when it gets its vectors.
+            defer_vectors: whether a new document is left to the background sweep, and found by keywords meanwhile.
 
         Raises:
             InvalidInputError: it holds secrets and the policy rejects those.
@@ -168,11 +152,11 @@ class Indexer:
         """
         timeout_s = max(self._policy.timeout_s, at_least_s)
         deadline = Deadline.after(timeout_s, self._clock)
-        draft, redactions = await asyncio.to_thread(self._cleaned, draft)
+        draft, redactions = await asyncio.to_thread(cleaned, draft, self._policy.redaction)
         id_ = document_id(draft)
         async with self._lock(id_):
             stored = await self._documents.stored(id_)
-            if embed is Embed.LATER and stored is None and not reuse_from:
+            if defer_vectors and stored is None and not reuse_from:
                 receipt = await self._store(id_, draft)
             else:
                 receipt = await self._index(id_, draft, stored, deadline, timeout_s / 2.0, reuse_from)
@@ -186,7 +170,8 @@ class Indexer:
         Raises:
             BackendError: the embedder or the store failed; the document stays pending.
         """
-        return await self._complete(id_, retrying)
+        with span("index.complete"):
+            return await self._complete(id_, retrying)
 
     async def finish(self, id_: str) -> bool:
         """As `complete`, right after `index`, without retries: after a failure the background sweep goes on.
@@ -194,7 +179,8 @@ class Indexer:
         Raises:
             BackendError: the embedder or the store failed; the document stays pending.
         """
-        return await self._complete(id_, lambda work: work())
+        with span("index.complete"):
+            return await self._complete(id_, lambda work: work())
 
     async def _complete(self, id_: str, trying: Callable[[Callable[[], Awaitable[bool]]], Awaitable[bool]]) -> bool:
         async with self._lock(id_), self._claimed(id_) as is_ours:
@@ -289,11 +275,13 @@ class Indexer:
         digest = content_hash(draft)
         if stored is not None and stored.content_hash == digest:
             return Receipt(id_, Outcome.UNCHANGED, stored.chunk_ids, pending=not stored.indexed, content_hash=digest)
-        document, chunks = await asyncio.to_thread(self._prepared, id_, digest, draft)
+        with span("index.chunk"):
+            document, chunks = await asyncio.to_thread(self._prepared, id_, digest, draft)
         timeout_s = max(deadline.remaining_s, least_s)  # the time for chunking does not count against the embedder
         reuse_from = reuse_from if stored is None else (id_, *reuse_from)
         made, failure = await self._vectors(chunks, reuse_from, Deadline.after(timeout_s, self._clock))
-        indexed, failure = await self._write(document, chunks, made, failure)
+        with span("index.write", {"rag.chunks": len(chunks)}):
+            indexed, failure = await self._write(document, chunks, made, failure)
         outcome = Outcome.INDEXED if stored is None else Outcome.REPLACED
         return Receipt(
             document_id=id_,
@@ -366,7 +354,8 @@ class Indexer:
 
     async def _embed_slice(self, texts: Sequence[str], deadline: Deadline, other: Embedder | None) -> Matrix:
         embedder = other or self._embedder
-        return await self._embedding.call(lambda: embedder.embed_documents(texts), deadline)
+        with span("embedder.embed_documents", {"rag.texts": len(texts)}):
+            return await self._embedding.call(lambda: embedder.embed_documents(texts), deadline)
 
     async def _duplicates(self, document: Document) -> tuple[str, ...]:
         """Ids of near-duplicates; empty where they cannot be read, since the document is stored already."""
@@ -374,19 +363,6 @@ class Indexer:
             return tuple(await self._documents.similar(document))
         except BackendError:
             return ()
-
-    def _cleaned(self, draft: DocumentInput) -> tuple[DocumentInput, Mapping[str, int]]:
-        if self._policy.redaction is RedactionMode.OFF:
-            return draft, {}
-        redacted = redact(draft.content)
-        if not redacted.found:
-            return draft, {}
-        found = {redaction.kind: redaction.count for redaction in redacted.found}
-        if self._policy.redaction is RedactionMode.REJECT:
-            kinds = ", ".join(f"{count} x {kind}" for kind, count in found.items())
-            message = f"Content holds secrets ({kinds}); remove them and try again"
-            raise InvalidInputError(message, [FieldError("content", message)])
-        return replace(draft, content=redacted.content), found
 
     def _prepared(self, id_: str, digest: str, draft: DocumentInput) -> tuple[Document, list[Chunk]]:
         document = Document(
@@ -418,7 +394,4 @@ class Indexer:
 
     def _lock(self, id_: str) -> asyncio.Lock:
         # The dictionary holds locks weakly: one is there as long as a task holds it or waits for it.
-        lock = self._locks.get(id_)
-        if lock is None:
-            lock = self._locks[id_] = asyncio.Lock()
-        return lock
+        return self._locks.setdefault(id_, asyncio.Lock())

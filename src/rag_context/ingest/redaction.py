@@ -6,10 +6,13 @@ the time is linear on any input, and close to zero on a text without such words.
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import chain
 
+from rag_context.domain.documents import DocumentInput
+from rag_context.errors import FieldError, InvalidInputError
 from rag_context.ingest.secret_rules import RULES, Rule
 
 
@@ -27,6 +30,33 @@ class Redacted:
 
     content: str
     found: tuple[Redaction, ...]
+
+
+class RedactionMode(StrEnum):
+    """What happens to secrets."""
+
+    REDACT = "redact"
+    REJECT = "reject"
+    OFF = "off"
+
+
+def cleaned(draft: DocumentInput, mode: RedactionMode) -> tuple[DocumentInput, Mapping[str, int]]:
+    """A draft as it may be stored, and how many secrets of each kind were taken out of it.
+
+    Raises:
+        InvalidInputError: it holds secrets, and drafts with secrets are rejected.
+    """
+    if mode is RedactionMode.OFF:
+        return draft, {}
+    redacted = redact(draft.content)
+    if not redacted.found:
+        return draft, {}
+    found = {redaction.kind: redaction.count for redaction in redacted.found}
+    if mode is RedactionMode.REJECT:
+        kinds = ", ".join(f"{count} x {kind}" for kind, count in found.items())
+        message = f"Content holds secrets ({kinds}); remove them and try again"
+        raise InvalidInputError(message, [FieldError("content", message)])
+    return replace(draft, content=redacted.content), found
 
 
 def redact(content: str) -> Redacted:

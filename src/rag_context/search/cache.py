@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
@@ -14,6 +15,8 @@ from cachetools import TTLCache
 from rag_context._version import __version__
 from rag_context.domain.documents import Chunk, Metadata, Span
 from rag_context.domain.search import ChunkRef, Passage
+from rag_context.errors import BackendError
+from rag_context.ports.reading import DocumentStore
 from rag_context.resilience.shared_cache import SecondLevel
 from rag_context.search.query import Answer, Level, Query, Result, RetrieverReport, RetrieverStatus
 from rag_context.search.ranking import Candidate, Ranked
@@ -42,10 +45,31 @@ class ResultCache:
         self.misses = 0
         """Answers found in neither."""
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether there is a second level."""
-        return self._shared is not None
+    async def answered(
+        self,
+        query: Query,
+        index: DocumentStore,
+        search: Callable[[], Awaitable[Answer]],
+        look: Callable[[], Awaitable[None]] | None = None,
+    ) -> Answer:
+        """The answer of one of the levels, or that of a search, which is remembered.
+
+        Args:
+            query: the query.
+            index: says which version it has, and its stamp.
+            search: answers the query; it reads what is new by itself.
+            look: reads which version the index has, where other processes write it; None where there are none.
+        """
+        version, stamp = index.version, index.stamp if self._shared is not None else None
+        answer = self.get(query, version)
+        if answer is not None and not await _is_current(index, version, look):
+            version, answer = index.version, None
+        if answer is None and self._shared is not None:
+            answer = await self.fetch(query, version, stamp)
+        if answer is None:
+            answer = await search()
+            self.put(query, version, answer, stamp)
+        return answer
 
     def get(self, query: Query, version: int) -> Answer | None:
         """The answer to this query on this version of the index that the memory holds, marked as cached."""
@@ -86,6 +110,14 @@ class ResultCache:
     def _remember(self, query: Query, version: int, answer: Answer) -> None:
         if self._answers.maxsize > 0:
             self._answers[_key(query, version)] = answer
+
+
+async def _is_current(index: DocumentStore, version: int, look: Callable[[], Awaitable[None]] | None) -> bool:
+    """Whether the index still has this version."""
+    if look is not None:
+        with suppress(BackendError):  # as without a look: the version that was known last
+            await look()
+    return index.version == version
 
 
 def _key(query: Query, version: int) -> str:

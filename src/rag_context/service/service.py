@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -34,7 +33,7 @@ from rag_context.domain.documents import Counts, Status
 from rag_context.domain.times import utc_now
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendError, InvalidInputError
-from rag_context.ingest.indexer import SLICE, SLICE_S, STORE_S, Embed, Indexer, Receipt
+from rag_context.ingest.indexer import SLICE, SLICE_S, STORE_S, Indexer, Receipt
 from rag_context.ports.maintenance import ModelRegistry
 from rag_context.ports.models import Tokenizer
 from rag_context.ports.reading import MetricsStore
@@ -342,26 +341,13 @@ class Service:
         )
 
     async def _answer(self, query: Query) -> Answer:
-        cache, documents = self._dependencies.cache, self._dependencies.backends.documents
-        version = documents.version
-        stamp = documents.stamp if cache.is_shared else None
-        answer = cache.get(query, version)
-        if answer is not None and not await self._is_current(version):
-            version, answer = documents.version, None
-        if answer is None and cache.is_shared:
-            answer = await cache.fetch(query, version, stamp)
-        if answer is None:
-            async with self._dependencies.admissions.searches.admitted():  # the deadline begins here
-                answer = await self._dependencies.chain.search(query)
-            cache.put(query, version, answer, stamp)
-        return answer
+        parts = self._dependencies
 
-    async def _is_current(self, version: int) -> bool:
-        """Whether the index still has this version. Searches read what is new; a cached answer does not."""
-        if self._dependencies.look is not None:
-            with suppress(BackendError):  # as without a look: the version that was known last
-                await self._dependencies.look()
-        return self._dependencies.backends.documents.version == version
+        async def search() -> Answer:
+            async with parts.admissions.searches.admitted():  # the deadline begins here
+                return await parts.chain.search(query)
+
+        return await parts.cache.answered(query, parts.backends.documents, search, parts.look)
 
     async def _index(
         self,
@@ -369,13 +355,14 @@ class Service:
         request_id: str,
         like: Sequence[str] = (),
         at_least_s: float = 0.0,
-        embed: Embed = Embed.NOW,
+        *,
+        defer_vectors: bool = False,
     ) -> Receipt:
         try:
             with span("index") as traced:
                 document = document_input(await self._tenants.writable(request))
                 receipt = await self._dependencies.indexer.index(
-                    document, reuse_from=like, at_least_s=at_least_s, embed=embed
+                    document, reuse_from=like, at_least_s=at_least_s, defer_vectors=defer_vectors
                 )
                 traced.set({"rag.status": receipt.outcome.value, "rag.chunks": len(receipt.chunk_ids)})
         except BackendError as error:
@@ -388,11 +375,9 @@ class Service:
         return receipt
 
     async def _index_line(self, line: BulkLine, request_id: str) -> Receipt:
-        like = tuple(line.like or ())
-        if not line.defer_vectors:
-            return await self._index(line, request_id, like, BULK_S)
-        self._dependencies.maintenance.hold_sweep()
-        return await self._index(line, request_id, like, BULK_S, Embed.LATER)
+        if line.defer_vectors:
+            self._dependencies.maintenance.hold_sweep()
+        return await self._index(line, request_id, tuple(line.like or ()), BULK_S, defer_vectors=line.defer_vectors)
 
     async def _count(self) -> Counts | None:
         """Count documents, chunks and vectors, uncached; None if the store cannot be read."""

@@ -12,7 +12,8 @@ from datetime import timedelta
 from rag_context.collections.connections import TextEmbedder
 from rag_context.embedders.model_vectors import CachedEmbedder
 from rag_context.errors import ConfigurationError
-from rag_context.ingest.indexer import Indexer, IndexingPolicy, RedactionMode
+from rag_context.ingest.indexer import Indexer, IndexingPolicy
+from rag_context.ingest.redaction import RedactionMode
 from rag_context.ingest.reuse import StoredVectors
 from rag_context.ports.models import ChatModel, Embedder
 from rag_context.projects.activation import Projects
@@ -37,6 +38,7 @@ from rag_context.settings import Settings, StoreSettings, check_available
 from rag_context.settings.sections import ChatSettings
 from rag_context.stores.project_registry import SqliteProjectRegistry
 from rag_context.stores.sqlite import FILE_NAME, require_index
+from rag_context.tracing import exported
 from rag_context.transfer.export_import import Conflict, Exporter, Importer
 from rag_context.wiring.collection_providers import open_all_connections, open_collection_service
 from rag_context.wiring.index_embedder import OnMismatch, check_model, former_embedders, open_embedder
@@ -129,6 +131,8 @@ async def _opened(
 ) -> AsyncIterator[tuple[Stores, Service]]:
     check_available(settings)
     async with AsyncExitStack() as stack:
+        if settings.telemetry.traces:
+            await stack.enter_async_context(exported())
         stores = await stack.enter_async_context(open_stores(settings))
         embedder = await stack.enter_async_context(open_embedder(settings))
         await check_model(stores, embedder, settings, on_mismatch)
