@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from rag_context.cli.installation import index_file
 from rag_context.embedders.onnx_model import BUNDLED
+from rag_context.settings import Settings
 from tests.end_to_end.process import COMMAND, Served, environment, served
 from tests.outcomes.test_disk_and_directory import obey_permissions
 
@@ -147,9 +149,33 @@ def test_each_of_many_faults_is_named_with_what_to_do(home: Path) -> None:
     assert "Cursor" in wrong["clients"]
     assert "'/gone/rag-context', which is not there -> `rag-context mcp install cursor`" in wrong["clients"]
     assert "Claude Code's .mcp.json cannot be read" in findings(told, "warning")["clients"]
+    assert "clients" not in findings(told, "ok")
     assert "secret" not in told.stdout + told.stderr
     assert set(wrong) == {"data directory", "index", "port", "model", "backends", "clients"}
     assert {path: known for path, known in tree(home).items() if before.get(path) != known} == {}
+
+
+@pytest.mark.parametrize(("left", "state"), [(None, "gone"), (b"", "empty")])
+def test_an_index_that_was_lost_is_not_taken_for_a_new_one(home: Path, left: bytes | None, state: str) -> None:
+    (home / "rag-context.db.json").write_text('{"documents": 12, "collections": 0}')
+    if left is not None:
+        (home / "rag-context.db").write_bytes(left)
+    found = list(index_file(Settings(data_dir=home)))
+
+    assert [(each.status, each.says) for each in found] == [
+        ("wrong", f"{home / 'rag-context.db'} is {state}; it had 12 documents")
+    ]
+    assert "check --start-empty" in str(found[0].next_step)
+
+
+def test_a_configuration_file_that_is_no_toml_is_named_with_what_to_do(home: Path) -> None:
+    (home / "rag-context.toml").write_text("port = = 3")
+    told = doctor(home)
+
+    assert told.returncode == 1
+    assert "rag-context.toml is not valid TOML (Invalid value (at line 1, column 8))\n" in told.stdout
+    assert "next: correct it; docs/settings.md lists every setting" in told.stdout
+    assert told.stdout.endswith("1 problem found, 1 warning.\n")
 
 
 def test_settings_that_cannot_be_read_are_all_named(home: Path) -> None:

@@ -159,7 +159,9 @@ def _print(findings: Sequence[Finding], screen: Screen) -> None:
         if finding.next_step is not None:
             screen.show(Text.assemble(" " * (len(sign) + width + 4), ("next: ", "bold"), safe(finding.next_step)))
     wrong = sum(finding.status == "wrong" for finding in findings)
+    warnings = sum(finding.status == "warning" for finding in findings)
+    also = f", {counted(warnings, 'warning')}" if warnings else ""
     if wrong:
-        screen.show(Text(f"{counted(wrong, 'problem')} found.", style="bold red"))
+        screen.show(Text(f"{counted(wrong, 'problem')} found{also}.", style="bold red"))
     else:
-        screen.show(Text("Nothing is wrong.", style="bold green"))
+        screen.show(Text(f"Nothing is wrong{also}.", style="bold yellow" if warnings else "bold green"))

@@ -123,10 +123,10 @@ def index_file(settings: Settings) -> Iterator[Finding]:
         return
     if says is not None:
         yield Finding("index", "wrong", f"{path} {says}", "see `rag-context check`, or restore a backup")
-    elif size is None and (lost := IndexMark(path.with_name(f"{path.name}.json")).known()):
+    elif not size and (lost := IndexMark(path.with_name(f"{path.name}.json")).known()):
         step = "restore a backup, or begin again with `rag-context check --start-empty`"
-        yield Finding("index", "wrong", f"{path} is gone; it had {lost}", step)
-    elif size is None:
+        yield Finding("index", "wrong", f"{path} is {'gone' if size is None else 'empty'}; it had {lost}", step)
+    elif not size:
         yield Finding("index", "ok", "There is no index yet; `rag-context index PATH...` fills one")
     else:
         yield Finding("index", "ok", f"{path} has {size / (1 << 20):.1f} MiB; `rag-context check` looks into it")
@@ -150,7 +150,7 @@ def port(settings: Settings) -> Iterator[Finding]:
     """Whether a server could listen, where none of this directory runs."""
     host, number = settings.server.host, settings.server.port
     if read_announcement(settings.data_dir) is not None:
-        says = "server.json names a server that does not answer; it did not end by itself"
+        says = "server.json names a server that does not answer: it hangs, or was killed"
         yield Finding("server", "warning", says, "look into its log; the next start replaces the file")
     try:
         with closing(bind(server_options(settings))):
@@ -184,6 +184,7 @@ def clients() -> Iterator[Finding]:
         try:
             entry = _entry(known, path)
         except (OSError, ValueError) as error:
+            found = True
             step = "correct the file; until then the client starts no server"
             yield Finding("clients", "warning", f"{known.title}'s {path} cannot be read: {error}", step)
             continue

@@ -107,10 +107,10 @@ def _file_layer(path: Path, cwd: Path, problems: list[str]) -> _Layer:
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        problems.append(f"The configuration file {name} cannot be read: {error.strerror}.")
+        problems.append(f"The configuration file {name} cannot be read ({error.strerror}).")
         return {}
     except ValueError as error:
-        problems.append(f"The configuration file {name} is not valid TOML: {error}.")
+        problems.append(f"The configuration file {name} is not valid TOML ({error}).")
         return {}
     source = f"file {name}"
     layer: _Layer = {}
