@@ -232,7 +232,7 @@ def parameters(command: Any) -> Iterator[str]:
 
 PLACES = {
     "claude": "`claude_desktop_config.json`, in `~/Library/Application Support/Claude` on macOS,\n"
-    "`%APPDATA%\\Claude` on Windows and `~/.config/Claude` on Linux (Settings, Developer, Edit Config opens it)"
+    "`%APPDATA%\\Claude` on Windows and `~/.config/Claude` on Linux;\nSettings, Developer, Edit Config opens it"
 }
 """Files whose folder differs from system to system."""
 

@@ -57,19 +57,22 @@ def bench(
     ] = DEFAULT_CLIENTS,
     seconds: Annotated[float, typer.Option(metavar="S", min=0.1, help="Length of a stage.")] = 20.0,
     think: Annotated[
-        float, typer.Option(metavar="S", min=0.0, help="What a client waits after an answer; 0: not at all.")
+        float,
+        typer.Option(metavar="S", min=0.0, help="Seconds that a client waits between an answer and its next search."),
     ] = 1.0,
     questions: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Questions, one a line; default: the titles of the newest documents."),
     ] = None,
     repeat: Annotated[
-        bool, typer.Option("--repeat", help="Repeat questions literally, so that the result cache answers.")
+        bool, typer.Option("--repeat", help="Repeat the same questions, so that the result cache answers.")
     ] = False,
     limit: Annotated[int, typer.Option(metavar="N", min=1, max=20, help="Passages of an answer.")] = 5,
     pause: Annotated[
         float,
-        typer.Option(metavar="S", min=0.0, help="At the end, stop the process of this machine's server for so long."),
+        typer.Option(
+            metavar="S", min=0.0, help="At the end, suspend the server's process (on this machine) for this long."
+        ),
     ] = 0.0,
     p95: Annotated[float, typer.Option(metavar="MS", help="Most milliseconds of 95 % of the answers.")] = 300.0,
     p99: Annotated[float, typer.Option(metavar="MS", help="Most milliseconds of 99 % of the answers.")] = 500.0,
@@ -81,7 +84,7 @@ def bench(
 ) -> None:
     """Measure a running server under load: latency, failures, and how complete its answers are; exits 1 beyond a limit.
 
-    Searches only; nothing is stored, and the statistics of use do not count them.
+    It only searches: nothing is stored, and `stats` does not count these searches.
     """
     if url is not None and not url.startswith(("http://", "https://")):
         raise InvalidInputError("--url must be an http:// or https:// address.")

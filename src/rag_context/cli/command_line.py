@@ -51,7 +51,7 @@ _COMMANDS = {
     ),
     "status": (
         "status:status",
-        "Show at a glance how everything is: parts, searches of the last day, latest documents; exits as `health`.",
+        "Show the state of every component, the searches of the last day and the latest documents; exits as `health`.",
     ),
     "health": ("status:health", "Check every component; exits 1 when the system is not healthy."),
     "doctor": (

@@ -39,7 +39,7 @@ def stats(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, con
 
 
 def status(as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
-    """Show at a glance how everything is: parts, searches of the last day, latest documents; exits as `health`."""
+    """Show the state of every component, the searches of the last day and the latest documents; exits as `health`."""
     raise typer.Exit(run_status(Chosen(config, {"data_dir": data_dir}), as_json=as_json))
 
 
