@@ -10,7 +10,8 @@ from tests.faults.harness import RELAXED_DEADLINE
 from tests.faults.load import examined
 from tests.faults.postgres import POSTGRES_CASES, PostgresCase, PostgresFault, PostgresHarness, fault, postgres_harness
 
-LIKE_FROZEN = (PostgresFault.HANGS, PostgresFault.SLOW)
+WAITS_ALIKE = (PostgresFault.HANGS, PostgresFault.SLOW, PostgresFault.LOCKED, PostgresFault.VECTORS_LOCKED)
+"""Their writes wait as long as those of a stopped server, or of one where another session locks writes out."""
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def test_a_search_is_labelled_and_in_time_and_a_write_kept_or_rejected(
         pytest.skip("only who may mount a small disk can fill it")
     with fault(postgres.server, case.kind):
         assert probes.search(postgres, case.expected).complaints == ()
-        if case.kind not in LIKE_FROZEN:  # whose writes wait as long
+        if case.kind not in WAITS_ALIKE:
             assert probes.index(postgres, case, case.padding).complaints == ()
             assert probes.stats(postgres, case).complaints == ()
         assert probes.health(postgres, case).complaints == ()

@@ -6,13 +6,18 @@ from collections.abc import Awaitable, Iterator
 
 import pytest
 
+from rag_context.domain.documents import DocumentInput
+from rag_context.domain.reports import IssueKind, Thoroughness
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError
-from rag_context.stores.postgres import open_postgres
+from rag_context.service.index_audit import Audit
+from rag_context.stores.postgres import PostgresStore, open_postgres
+from rag_context.testing import FakeEmbedder
 from tests.servers.postgres import execute, query
 from tests.servers.postgres_fixtures import database, empty, server, template
 from tests.servers.process import HOST
 from tests.stores.builders import axis, document, ids, put
+from tests.stores.test_postgres_servers import write_path
 
 __all__ = ["database", "empty", "server", "template"]
 
@@ -93,6 +98,67 @@ async def test_tables_that_are_dropped_are_not_made_again_and_a_restart_begins_a
         assert query(database, "SELECT to_regnamespace('rag_context')")[0][0] is None
     async with open_postgres(database) as store:
         assert await store.documents.ping() == "0 documents in 0 chunks, 0 pending"
+
+
+CHUNKS = "chunk IN (SELECT key FROM rag_context.chunks WHERE source = '{source}')"
+DAMAGE = {
+    IssueKind.BROKEN_CHUNKS: f"DELETE FROM rag_context.passages WHERE {CHUNKS}",
+    IssueKind.MISSING_VECTORS: f"DELETE FROM rag_context.vectors_0 WHERE {CHUNKS}",
+    IssueKind.BAD_VECTORS: f"UPDATE rag_context.vectors_0 SET embedding = '[1,2,3]' WHERE {CHUNKS}",
+    IssueKind.STALE_TERMS: "UPDATE rag_context.chunks SET counts = '{{}}' WHERE source = '{source}'",
+    IssueKind.WRONG_TAGS: "UPDATE rag_context.chunks SET tenant = 0 WHERE source = '{source}'",
+    IssueKind.CHANGED_CONTENT: "UPDATE rag_context.documents SET content = content || '!' WHERE source = '{source}'",
+    IssueKind.LOST_CONTENT: "UPDATE rag_context.documents SET extra = 'no JSON' WHERE source = '{source}'",
+}
+
+
+async def test_damaged_rows_are_left_out_named_and_mended(database: str) -> None:
+    async with open_postgres(database) as store:
+        embedder = FakeEmbedder()
+        indexer, maintenance = await write_path(store, embedder)
+        drafts = [DocumentInput(f"The {kind} wolf sleeps.", "documentation", "s", kind) for kind in DAMAGE]
+        for draft in drafts:
+            await indexer.index(draft)
+        for kind, statement in DAMAGE.items():
+            execute(database, statement.format(source=kind))
+        found = await store.texts.search("wolf", limit=20, where=EVERYTHING)
+        assert set(await sources(store, ids(found))) == {"missing-vectors", "bad-vectors", "changed-content"}
+        vector = await embedder.embed_query("wolf")
+        error = await failure(store.vectors.search(vector, limit=20, where=EVERYTHING))
+        assert "run `rag-context check --repair`" in str(error)
+        audit = Audit(store.auditor)
+        report = await audit.examine(Thoroughness.FULL)
+        assert set(DAMAGE) <= {issue.kind for issue in report.issues}
+        await audit.repair(report)
+        for id_ in report.broken:
+            await indexer.rechunk(id_)
+        await maintenance.sweep(lambda _done: None)
+        for draft in drafts:
+            await indexer.index(draft)
+        assert (await audit.examine(Thoroughness.FULL)).issues == ()
+        for hits in (
+            await store.texts.search("wolf", limit=20, where=EVERYTHING),
+            await store.vectors.search(vector, limit=20, where=EVERYTHING),
+        ):
+            assert await sources(store, ids(hits)) == sorted(DAMAGE)
+
+
+async def test_where_every_vector_has_a_wrong_dimension_a_repair_is_enough_too(database: str) -> None:
+    async with open_postgres(database) as store:
+        embedder = FakeEmbedder()
+        indexer, _ = await write_path(store, embedder)
+        await indexer.index(DocumentInput("The wolf sleeps.", "documentation", "s", "notes"))
+        execute(database, "UPDATE rag_context.vectors_0 SET embedding = '[1,2,3]'")
+        vector = await embedder.embed_query("wolf")
+        error = await failure(store.vectors.search(vector, limit=1, where=EVERYTHING))
+        assert "run `rag-context check --repair`" in str(error)
+        error = await failure(store.vectors.search(vector[:-1], limit=1, where=EVERYTHING))
+        assert "run a reindex" in str(error)
+
+
+async def sources(store: PostgresStore, chunk_ids: list[str]) -> list[str]:
+    """Where the passages are from that can be read."""
+    return sorted(passage.source for passage in (await store.documents.passages(chunk_ids)).values())
 
 
 async def failure(work: Awaitable[object]) -> BackendError | None:

@@ -34,8 +34,8 @@ class SlowEmbedder(FakeEmbedder):
         return await super().embed_documents(texts)
 
 
-async def sweeper(store: PostgresStore, embedder: FakeEmbedder) -> BackgroundMaintenance:
-    """What completes the pending documents of a server."""
+async def write_path(store: PostgresStore, embedder: FakeEmbedder) -> tuple[Indexer, BackgroundMaintenance]:
+    """What indexes the documents of a server, and what completes the pending ones."""
     bound = BoundEmbedder(embedder, store.documents)
     await bound.bind()
     guard = Dependency("documents", store.documents.ping)
@@ -48,7 +48,7 @@ async def sweeper(store: PostgresStore, embedder: FakeEmbedder) -> BackgroundMai
         policy=IndexingPolicy(254),
         claims=store.claims,
     )
-    return BackgroundMaintenance((), bound, indexer, store.documents, asyncio.get_running_loop().time)
+    return indexer, BackgroundMaintenance((), bound, indexer, store.documents, asyncio.get_running_loop().time)
 
 
 async def pending(store: PostgresStore) -> int:
@@ -58,7 +58,7 @@ async def pending(store: PostgresStore) -> int:
 async def test_a_pending_document_is_embedded_by_one_of_two_servers(database: str) -> None:
     embedder = SlowEmbedder()
     async with open_postgres(database) as one, open_postgres(database) as other:
-        sweepers = [await sweeper(store, embedder) for store in (one, other)]
+        sweepers = [(await write_path(store, embedder))[1] for store in (one, other)]
         for number in range(DOCUMENTS):
             written = document(f"number {number}", f"Entry {number}")
             await one.documents.write(written, chunks_of(written), None)

@@ -21,8 +21,8 @@ from rag_context.ingest.chunking.prose import body_start
 from rag_context.ports.maintenance import IndexAuditor
 
 RESCUE = (
-    "stop the server, keep a copy of the data directory, then restore a backup, or save what can be read with "
-    "`sqlite3 rag-context.db .recover | sqlite3 rescued.db`"
+    "stop the server, keep a copy of the data, then restore a backup; of an embedded file, what can be read is saved "
+    "with `sqlite3 rag-context.db .recover | sqlite3 rescued.db`"
 )
 
 RENEWAL = "marks them as outdated: then index their sources again"

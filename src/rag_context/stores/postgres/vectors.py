@@ -15,7 +15,7 @@ from rag_context.stores.postgres.connection import Connection, Database, Row
 from rag_context.stores.postgres.documents import PostgresDocuments
 from rag_context.stores.postgres.faults import is_missing_table, is_other_dimension
 from rag_context.stores.postgres.records import REFERENCE_COLUMNS, Parameters, condition, reference_from
-from rag_context.stores.postgres.state import IndexState, Snapshot
+from rag_context.stores.postgres.state import IndexState, Snapshot, model_of
 from rag_context.stores.postgres.writer import dimension_of
 
 EXACT_ROWS = 20_000
@@ -112,7 +112,7 @@ class PostgresVectors:
                     return rows
             return await self._nearest(seen.generation, vector, limit, where)
 
-        return [VectorHit(reference_from(row), row["cosine"]) for row in await self._in_use(found)]
+        return [VectorHit(reference_from(row), row["cosine"]) for row in await self._in_use(found, len(vector))]
 
     async def score(self, vector: Vector, chunk_ids: Sequence[str]) -> dict[str, float]:
         """Exact cosines of the given chunks to `vector` (`(dim,) float32`); those without a vector are left out.
@@ -129,7 +129,8 @@ class PostgresVectors:
                     WHERE c.id = ANY ($2)""",  # noqa: S608
                 vector,
                 list(chunk_ids),
-            )
+            ),
+            len(vector),
         )
         return dict(rows)
 
@@ -251,20 +252,28 @@ class PostgresVectors:
 
         return await self._database.write(nearest)
 
-    async def _in_use(self, work: Callable[[Snapshot], Awaitable[T]]) -> T:
-        """The result of `work` on the generation in use; repeated where that was just replaced."""
+    async def _in_use(self, work: Callable[[Snapshot], Awaitable[T]], queried: int = 0) -> T:
+        """The result of `work` on the generation in use; repeated where that was just replaced.
+
+        `queried` is the dimension of the query's vector, if there is one.
+        """
         try:
             return await work(await self._state.known())
         except BackendError as error:
             if is_other_dimension(error):
-                raise await self._wrong_dimension() from error
+                raise await self._wrong_dimension(queried) from error
             if not is_missing_table(error):
                 raise
         return await work(await self._state.look())
 
-    async def _wrong_dimension(self) -> BackendDataError:
+    async def _wrong_dimension(self, queried: int) -> BackendDataError:
         seen = await self._state.look()
-        dimension = await self._database.read(lambda connection: dimension_of(connection, seen.generation))
+        model = model_of(seen.model)
+        if model is not None and model.dimension == queried:
+            return BackendDataError(
+                "vectors", "Some vectors of the index have a wrong dimension; run `rag-context check --repair`."
+            )
+        stored = await self._database.read(lambda connection: dimension_of(connection, seen.generation))
         return BackendDataError(
-            "vectors", f"The vectors of the index have dimension {dimension}, not that of the query; run a reindex."
+            "vectors", f"The vectors of the index have dimension {stored}, not that of the query; run a reindex."
         )
