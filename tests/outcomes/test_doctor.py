@@ -53,8 +53,8 @@ def findings(told: subprocess.CompletedProcess[str], *status: str) -> dict[str, 
 
 
 def tree(folder: Path) -> dict[str, tuple[int, int]]:
-    """Every file below a folder, with its size and the time of its last change; onnxruntime keeps a cache there."""
-    stats = {str(path): path.stat() for path in folder.rglob("*") if ".cache" not in path.parts}
+    """Every file below a folder, with its size and the time of its last change."""
+    stats = {str(path): path.stat() for path in folder.rglob("*")}
     return {path: (each.st_size, each.st_mtime_ns) for path, each in stats.items()}
 
 
