@@ -1,6 +1,7 @@
 """Loading much into PostgreSQL: whole batches in their order, and indexes after the rows."""
 
 import asyncio
+import re
 
 import pytest
 
@@ -11,7 +12,7 @@ from rag_context.errors import BackendRejectedError
 from rag_context.ports.maintenance import BulkLoad, WholeDocument
 from rag_context.stores.postgres import PostgresStore, open_postgres
 from rag_context.testing import FakeEmbedder
-from tests.servers.postgres import query
+from tests.servers.postgres import execute, query
 from tests.servers.postgres_fixtures import database, postgres, server, template
 from tests.stores.builders import DIMENSION, axis, chunks_of, document, ids, put, unit_vectors
 
@@ -85,6 +86,7 @@ async def test_indexes_are_built_at_the_end_of_a_load(database: str) -> None:
             (hit, *_) = await store.texts.search("7 here", limit=5, where=Filter())
             assert hit.chunk.document_id == document("7").id
             assert "vectors_0_nearest" not in indexes(database)
+            assert await store.vectors.ping() == "80 vectors, compared one by one"
         assert {"chunks_by_terms", "vectors_0_nearest"} <= indexes(database)
         assert await store.vectors.ping() == "80 vectors, by index"
         assert all(0 <= share <= 1 for share in shares)
@@ -103,3 +105,38 @@ async def test_a_load_that_failed_builds_nothing_and_the_next_one_does(database:
         async with store.bulk.loading(lambda _share: None):
             await store.bulk.write_new([whole("one")], None)
         assert "chunks_by_terms" in indexes(database)
+
+
+async def test_a_load_that_is_given_up_ends_without_complaint(database: str, caplog: pytest.LogCaptureFixture) -> None:
+    """What Ctrl-C does: the transaction is rolled back before its connection is closed."""
+    for delay_s in (0.005, 0.02, 0.05):
+        async with open_postgres(database) as store:
+            await store.documents.ping()
+            batch = [whole(f"{delay_s} {number}") for number in range(200)]
+            loading = asyncio.create_task(store.bulk.write_new(batch, None))
+            await asyncio.sleep(delay_s)
+            loading.cancel()
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+MANY_VECTORS = """
+INSERT INTO rag_context.vectors_0 (chunk, embedding)
+SELECT -n, ARRAY[random(), random(), random(), random(), random(), random(), random(), random(),
+                 random(), random(), random(), random(), random(), random(), random(), random()]::real[]::vector
+FROM generate_series(1, 10000) AS n
+"""
+
+
+async def test_health_says_how_far_the_index_over_the_vectors_is(database: str) -> None:
+    async with open_postgres(database, exact_rows=10) as store:
+        await store.bulk.write_new([whole(f"{number}") for number in range(10)], None)
+        execute(database, "ALTER TABLE rag_context.vectors_0 DISABLE TRIGGER ALL", MANY_VECTORS)
+        building = asyncio.create_task(store.vectors.build_index(0))
+        said = []
+        while not building.done():
+            said.append(await store.vectors.ping())
+        assert await building
+        assert any(re.fullmatch(r"20 vectors, compared .* until the index is built \(\d+%\)", each) for each in said), (
+            said
+        )
+        assert await store.vectors.ping() == "20 vectors, by index"

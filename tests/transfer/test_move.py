@@ -130,7 +130,8 @@ def test_everything_is_there_afterwards_and_back(commands: Commands, elsewhere: 
     assert f"153 documents of {commands.data_dir} are in {place}, 153 of them new." in moved.out
     assert "1 document waits for its vectors" in moved.out
     assert "2 collections with 20 documents are there too." in moved.out
-    assert "Not moved: statistics" in moved.err
+    assert "Not moved, and still where they were: statistics" in moved.err
+    assert "To use it, set DATABASE_URL to that address." in moved.err
     assert "secret" not in moved.out + moved.err
     assert asyncio.run(content(in_postgres(empty, commands.data_dir))) == before
     assert "chunks_by_terms" in indexes(empty)
@@ -262,6 +263,9 @@ def test_where_nothing_can_be_moved_it_says_why(commands: Commands, elsewhere: C
         (("--to", "mongodb://localhost"), 2, 'a postgresql:// address, or "embedded"'),
         (("--to", "embedded"), 2, "there is nothing to move"),
         (("--to", f"postgresql://nobody@{HOST}:{free_port()}/none"), 75, "cannot be reached"),
+        (("--to", f"postgresql://nobody@{HOST}:port/none"), 2, "percent-encoded"),
+        (("--to", f"postgresql://nobody@[{HOST}/none"), 2, "percent-encoded"),
+        (("--to", f"postgresql://nobody@/none?host={HOST}&port=x"), 1, "percent-encoded"),
     ):
         rejected = commands("move", *words)
         assert (rejected.status, said in rejected.err) == (status, True), rejected

@@ -19,7 +19,7 @@ from rag_context.errors import BackendUnavailableError, ConflictError
 from rag_context.logs import configure_logging
 from rag_context.settings import Settings
 from rag_context.transfer.moving import Copied, Difference
-from rag_context.wiring.move import Move, open_move
+from rag_context.wiring.move import EMBEDDED, Move, open_move
 
 _SAFE = "What was moved is safe: run the same command again, it goes on."
 _STAGES = {Stage.COMPARE: "Comparing", Stage.COPY: "Moving", Stage.VERIFY: "Checking"}
@@ -94,7 +94,7 @@ def _run(chosen: Chosen, what: MoveRun) -> ExitCode:
     if what.as_json:
         screen.line(json.dumps({**asdict(report), "complete": report.complete}))
     else:
-        _summarise(report, settings, screen)
+        _summarise(report, settings, what.to, screen)
     return ExitCode.OK if report.complete else ExitCode.FAILED
 
 
@@ -167,9 +167,10 @@ async def _report(move: Move, copied: Copied, left: Difference, collections: dic
     )
 
 
-def _summarise(report: Report, settings: Settings, screen: Screen) -> None:
+def _summarise(report: Report, settings: Settings, to: str, screen: Screen) -> None:
     documents = counted(report.documents, "document")
-    screen.show(f"{documents} of {safe(report.source)} are in {safe(report.target)}, {report.copied} of them new.")
+    verb = "is" if report.documents == 1 else "are"
+    screen.show(f"{documents} of {safe(report.source)} {verb} in {safe(report.target)}, {report.copied} of them new.")
     if report.kept:
         verb = "stays" if report.kept == 1 else "stay"
         screen.show(f"{counted(report.kept, 'document')} {verb} in the newer version that was there.")
@@ -192,8 +193,14 @@ def _summarise(report: Report, settings: Settings, screen: Screen) -> None:
         )
     screen.note(
         Text(
-            "Not moved: statistics of searches, how often documents were returned, and which folders the projects are "
-            f"in (these stay in {safe(str(settings.data_dir))}). Nothing was deleted.",
+            "Not moved, and still where they were: statistics of searches, how often documents were returned, and in "
+            f"{safe(str(settings.data_dir))} which folders the projects are in. Nothing was deleted.",
             style="dim",
         )
     )
+    if report.complete:
+        screen.note(
+            "To use it, start rag-context without DATABASE_URL, or whatever else named the source."
+            if to == EMBEDDED
+            else "To use it, set DATABASE_URL to that address."
+        )

@@ -210,7 +210,7 @@ class Stages:
 
     def built(self, share: float) -> None:
         """Show the share of an index over vectors that is built, 0..1."""
-        self("Building the index over the vectors", "%", round(100 * share), 100)
+        self("Building the index over the vectors", "percent", round(100 * share), 100)
 
 
 @contextmanager
@@ -224,7 +224,7 @@ def _progress_line(task: Task, noun: str) -> str:
     """How far it is, where there is no terminal to draw a bar on: `300 of 840 files, 12/s, about 45 s left`."""
     of = f" of {task.total:.0f}" if task.total else ""
     parts = [f"{task.completed:.0f}{of} {noun}"]
-    if task.speed:
+    if task.speed and noun != "percent":
         parts.append(f"{task.speed:.0f}/s")
     if task.time_remaining:
         parts.append(f"about {_duration(task.time_remaining)} left")

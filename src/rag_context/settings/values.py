@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -43,10 +44,20 @@ MongoUri = Annotated[
     StringConstraints(strip_whitespace=True, pattern=r"^mongodb(\+srv)?://\S+$"),
     Expected("a mongodb:// or mongodb+srv:// address"),
 ]
+
+
+def _has_hosts(address: str) -> str:
+    """The address, if its hosts and ports can be read; several are separated by commas."""
+    for host in urlsplit(address).netloc.rpartition("@")[2].split(","):
+        _ = urlsplit(f"//{host}").port  # raises ValueError
+    return address
+
+
 PostgresUrl = Annotated[
     str,
     StringConstraints(strip_whitespace=True, pattern=r"^postgres(ql)?://\S+$"),
-    Expected("a postgresql:// address"),
+    AfterValidator(_has_hosts),
+    Expected("an address like postgresql://USER:PASSWORD@HOST:PORT/DATABASE, user and password percent-encoded"),
 ]
 RedisUrl = Annotated[
     str,

@@ -5,11 +5,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from pydantic import TypeAdapter, ValidationError
+
 from rag_context.collections.connections import DEFAULT
 from rag_context.errors import InvalidInputError
 from rag_context.ports.provider import Provider
 from rag_context.service.index_model import same_vectors
 from rag_context.settings import Settings, StoreSettings, check_available
+from rag_context.settings.values import PostgresUrl
 from rag_context.stores.sqlite import FILE_NAME, require_index
 from rag_context.transfer.moving import Index, Mover
 from rag_context.wiring.collection_providers import open_connections, provider_registry
@@ -88,6 +91,8 @@ def _stores_at(to: str, stores: StoreSettings) -> StoreSettings:
     is_postgres = to.startswith(("postgresql://", "postgres://"))
     if not is_postgres and to != EMBEDDED:
         raise InvalidInputError(f'--to takes a postgresql:// address, or "{EMBEDDED}" for the data directory.')
+    if is_postgres:
+        _check_address(to)
     kind = "postgres" if is_postgres else EMBEDDED
     if stores.documents == stores.vectors == kind and (not is_postgres or stores.postgres_url == to):
         remedy = (
@@ -96,3 +101,13 @@ def _stores_at(to: str, stores: StoreSettings) -> StoreSettings:
         raise InvalidInputError(f"The settings name this index already, so there is nothing to move: {remedy}.")
     changes: dict[str, object] = {"documents": kind, "vectors": kind}
     return stores.model_copy(update={**changes, "postgres_url": to} if is_postgres else changes)
+
+
+def _check_address(to: str) -> None:
+    try:
+        TypeAdapter[str](PostgresUrl).validate_python(to)
+    except ValidationError as error:
+        raise InvalidInputError(
+            "--to is not a valid address; write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, user and password"
+            " percent-encoded."
+        ) from error

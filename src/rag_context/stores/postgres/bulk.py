@@ -44,12 +44,6 @@ FROM (SELECT id FROM unnest($1::text[]) AS asked (id) ORDER BY id) AS ordered
 _SEQUENCES = "SELECT nextval(pg_get_serial_sequence('rag_context.documents', 'sequence')) FROM generate_series(1, $1)"
 _KEYS = "SELECT nextval('rag_context.chunks_key_seq') FROM generate_series(1, $1)"
 
-_BUILT = """
-SELECT p.blocks_done::float8 / p.blocks_total
-FROM pg_stat_progress_create_index AS p JOIN pg_class AS c ON c.oid = p.relid
-WHERE c.relname = $1 AND p.blocks_total > 0 AND p.phase LIKE 'building index%'
-"""
-
 
 class PostgresBulk:
     """`BulkLoad` over one database.
@@ -120,7 +114,7 @@ class PostgresBulk:
             if await self.lacks_keyword_index():
                 await self.build_keyword_index()
             generation = (await self._state.look()).generation
-            async with self._watched(f"vectors_{generation}", on_progress):
+            async with self._watched(generation, on_progress):
                 await self._vectors.build_index(generation)
         finally:
             self._loads -= 1
@@ -145,16 +139,16 @@ class PostgresBulk:
         await self._database.outside(built)
 
     @asynccontextmanager
-    async def _watched(self, table: str, on_progress: Callable[[float], None]) -> AsyncIterator[None]:
-        """Report how far the build of an index over a table is while the block runs."""
+    async def _watched(self, generation: int, on_progress: Callable[[float], None]) -> AsyncIterator[None]:
+        """Report how far the index over a generation of vectors is while the block runs."""
 
         async def watch() -> None:
             while True:
                 await asyncio.sleep(WATCHED_S)
                 with suppress(BackendError):  # the build itself says what is wrong
-                    row = await self._database.fetchrow(_BUILT, table)
-                    if row is not None:
-                        on_progress(row[0])
+                    share = await self._vectors.built_share(generation)
+                    if share is not None:
+                        on_progress(share)
 
         watching = asyncio.create_task(watch(), name="postgres index progress")
         try:

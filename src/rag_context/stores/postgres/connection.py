@@ -110,8 +110,12 @@ class Database:
 
         async def transacted(connection: Connection) -> T:
             transaction = connection.transaction()
-            async with asyncio.timeout(ANSWER_S):
-                await transaction.start()
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    await transaction.start()
+            except BaseException:
+                connection.terminate()  # whether the transaction has begun is not known
+                raise
             try:
                 result = await work(connection)
             except BaseException:
@@ -145,10 +149,16 @@ class Database:
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait({self._opening})
-        for task in self._running:
-            task.cancel()
-        if self._running:
-            await asyncio.wait(self._running)
+        running = set(self._running)
+        for task in running:
+            if not task.cancelling():  # a second time would end the rollback that the first one has begun
+                task.cancel()
+        if running:
+            _, late = await asyncio.wait(running, timeout=RELEASE_S)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late)
         if self._pool is not None:
             await self._pool.close(RELEASE_S)
 

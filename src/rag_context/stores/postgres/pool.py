@@ -42,6 +42,10 @@ class Connector:
                 connection = await asyncpg.connect(url, **{**options, **self._options, "timeout": timeout_s})
             except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
                 failures.append(error)
+            except ValueError as error:  # of an option of the address
+                invalid = asyncpg.ClientConfigurationError("the address cannot be read")
+                invalid.__cause__ = error
+                failures.append(invalid)
             else:
                 self._urls.remove(url)
                 self._urls.insert(0, url)

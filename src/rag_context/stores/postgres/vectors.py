@@ -56,6 +56,14 @@ BUILDING = 0x72616769
 
 _BUILDING = "SELECT pg_try_advisory_lock($1, $2)"
 
+_BUILT_SHARE = """
+SELECT p.blocks_done::float8 / p.blocks_total
+FROM pg_stat_progress_create_index AS p JOIN pg_class AS c ON c.oid = p.relid
+JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE p.datname = current_database() AND n.nspname = 'rag_context' AND c.relname = $1
+  AND p.blocks_total > 0 AND p.phase LIKE 'building index%'
+"""
+
 BUILD_MEMORY = "512MB"
 """What building an index may use, unless the server's `maintenance_work_mem` is more; it is shared memory."""
 
@@ -158,8 +166,20 @@ class PostgresVectors:
 
         await self._state.look()
         seen = await self._in_use(read)
-        how = "by index" if seen.generation in self._indexed else "compared one by one"
+        if seen.generation in self._indexed:
+            return f"{seen.vectors} vectors, by index"
+        share = await self.built_share(seen.generation) if seen.vectors > self._exact_rows else None
+        how = "compared one by one" if share is None else f"compared one by one until the index is built ({share:.0%})"
         return f"{seen.vectors} vectors, {how}"
+
+    async def built_share(self, generation: int) -> float | None:
+        """The share of a generation's vectors that are in the index that is being built, 0..1; None if none is.
+
+        Raises:
+            BackendError: the server failed.
+        """
+        row = await self._database.fetchrow(_BUILT_SHARE, f"vectors_{generation}")
+        return None if row is None else float(row[0])
 
     async def build_index(self, generation: int) -> bool:
         """Build the index over a generation where it has enough vectors and none; False where it needs none.
