@@ -267,6 +267,31 @@ async def test_a_read_only_server_answers_searches_and_says_that_it_takes_no_wri
             await put(store, document("b"))
 
 
+class NeverPrepared(Database):
+    """A database whose connections are open and never ready."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.opened: list[asyncpg.Connection] = []
+
+    async def _prepare(self, connection: asyncpg.Connection) -> None:
+        self.opened.append(connection)
+        await asyncio.Event().wait()
+
+
+async def test_a_connection_that_is_given_up_before_it_is_ready_is_closed(database: str) -> None:
+    opening = NeverPrepared(database)
+    waiting = asyncio.create_task(opening.session())
+    while not opening.opened:
+        await asyncio.sleep(0.01)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+    assert [connection.is_closed() for connection in opening.opened] == [True]
+    await opening.close()
+
+
 async def test_a_statement_that_takes_too_long_is_ended(database: str) -> None:
     opened = Database(database)
     try:

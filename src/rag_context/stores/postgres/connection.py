@@ -230,7 +230,11 @@ class Database:
     async def _connect(self, *, is_migrated: bool = True) -> Connection:
         connection = await self._connector.connect(self._url, **{**self._options(), "command_timeout": None})
         if is_migrated:
-            await self._prepare(connection)
+            try:
+                await self._prepare(connection)
+            except BaseException:  # also of a cancelled caller, who could not close it
+                connection.terminate()
+                raise
         return connection
 
     def _options(self, more: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
