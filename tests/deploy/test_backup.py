@@ -1,6 +1,7 @@
 """The command of the nightly backup, run against a real PostgreSQL, and what is restored from its file."""
 
 import asyncio
+import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,8 @@ from tests.servers.postgres import (
 from tests.stores.builders import axis, document, put
 
 KEPT = 7
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +51,14 @@ async def found(url: str) -> tuple[Counts, int, int]:
         )
 
 
-def run(port: int, command: list[str], database: str = "rag_context") -> "subprocess.CompletedProcess[str]":
+def run(
+    port: int, command: list[str], database: str = "rag_context", user: str = "postgres"
+) -> "subprocess.CompletedProcess[str]":
     environment = {
         "PATH": f"{binaries()}:/usr/bin:/bin",
         "PGHOST": "127.0.0.1",
         "PGPORT": str(port),
-        "PGUSER": "postgres",
+        "PGUSER": user,
         "PGPASSWORD": PASSWORD,
         "PGDATABASE": database,
     }
@@ -89,3 +94,25 @@ def test_a_backup_that_fails_removes_nothing(port: int, tmp_path: Path) -> None:
 
     assert run(port, backup_command(tmp_path), database="absent").returncode != 0
     assert sorted(tmp_path.glob("*.dump")) == earlier
+
+
+def commands_of(page: str, section: str) -> list[list[str]]:
+    """The words of the commands in the first example of a section."""
+    text = (DOCS / page).read_text(encoding="utf-8").split(f"## {section}\n")[1]
+    example = text.split("```console\n")[1].split("```")[0]
+    return [shlex.split(line.removeprefix("$ "), comments=True) for line in example.splitlines()]
+
+
+def test_a_dump_is_restored_as_the_page_says_by_a_user_without_rights(port: int, tmp_path: Path) -> None:
+    user, source = "rag_context", "of_a_team"
+    execute(url_of(port), f"CREATE ROLE {user} LOGIN PASSWORD '{PASSWORD}'", f"CREATE DATABASE {source} OWNER {user}")
+    execute(url_of(port, source), "CREATE EXTENSION vector")
+    asyncio.run(fill(url_of(port, source, user=user)))
+    dump, create, extend, restore, _ = commands_of("postgresql.md", "Backup and restore")
+
+    for command, by in ((dump, user), (create, "postgres"), (extend, "postgres"), (restore, user)):
+        words = [word.replace("$DATABASE_URL", source).replace("restored", "for_a_team") for word in command]
+        done = run(port, [word.replace("memory.dump", str(tmp_path / "memory.dump")) for word in words], source, by)
+        assert done.returncode == 0, done.stderr
+
+    assert asyncio.run(found(url_of(port, "for_a_team", user=user))) == (Counts(3, 0, 3, 3), 3, 3)

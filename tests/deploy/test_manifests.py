@@ -208,6 +208,16 @@ def test_postgresql_has_the_shared_memory_that_building_an_index_takes() -> None
     assert reserved <= 0.5 * 1024 * int(container("postgres")["resources"]["limits"]["memory"].removesuffix("Gi"))
 
 
+def test_postgresql_has_connections_for_every_server_that_the_autoscaler_starts(tmp_path: Path) -> None:
+    (found,) = (word for word in container("postgres")["args"] if word.startswith("max_connections="))
+    pool = server_settings(tmp_path).stores.postgres_pool_size
+    servers = resource("HorizontalPodAutoscaler", "rag-context")["spec"]["maxReplicas"]
+    replaced = resource("Deployment", "rag-context")["spec"]["strategy"]["rollingUpdate"]["maxSurge"]
+    superusers, backup = 3, 1
+
+    assert int(found.removeprefix("max_connections=")) >= (servers + replaced) * (2 * pool + 2) + superusers + backup
+
+
 def test_postgresql_reads_its_password_from_a_file() -> None:
     (volume,) = (each["secret"] for each in pod("postgres")["volumes"] if "secret" in each)
     (mount,) = (each for each in container("postgres")["volumeMounts"] if each["name"] == "password")

@@ -129,9 +129,9 @@ def postgres_server() -> Iterator[str]:
         yield url_of(server.port)
 
 
-def url_of(port: int, database: str = "postgres", password: str = PASSWORD) -> str:
+def url_of(port: int, database: str = "postgres", password: str = PASSWORD, user: str = "postgres") -> str:
     """The address of a database of a server on this machine."""
-    return f"postgresql://postgres:{password.replace(' ', '%20')}@{HOST}:{port}/{database}"
+    return f"postgresql://{user}:{password.replace(' ', '%20')}@{HOST}:{port}/{database}"
 
 
 def with_database(url: str, name: str) -> str:
