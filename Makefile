@@ -18,7 +18,7 @@ PURE := */search/ranking.py,*/resilience/breaker.py,*/ingest/identity.py,*/inges
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help setup promtool demo serve test browser versions torture faults csharp check lint types format bench docs blocking model lock clean
+.PHONY: help setup promtool demo serve test browser pictures versions torture faults csharp check lint types format bench docs blocking model lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -62,6 +62,9 @@ serve: $(RUN_STAMP) ## Serve on port 3000
 browser: ## Install the Chromium that tests of the page need, where there is none (Debian and Ubuntu, as root)
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || test -n "$$RAG_TEST_CHROMIUM" \
 		|| sh scripts/install_chromium.sh
+
+pictures: $(STAMP) browser ## Take the pictures of the page for docs/
+	$(PY) -m tests.page
 
 test: $(STAMP) $(PROMTOOL) browser ## Run the tests and check their coverage
 	$(VENV)/bin/coverage erase

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import (
+    browsing,
     collections,
     hundred_thousand,
     indexing,
@@ -93,6 +94,10 @@ STAGES: dict[str, tuple[str, Callable[[Run], list[Figure]]]] = {
         "1 000, 10 000 and 100 000 chunks, in turn with the baseline",
         lambda run: searching.growth(run.scratch / "growth", [run.of(1_000), run.of(10_000), run.of(100_000)]),
     ),
+    "page": (
+        "the page in a browser, over an empty index and over 100 000 documents",
+        lambda run: browsing.measure(run.scratch / "page", run.of(browsing.DOCUMENTS)),
+    ),
     "million": (
         "1 000 000 chunks",
         lambda run: million.measure(run.scratch / "million", run.of(million.CHUNKS)),
@@ -104,8 +109,8 @@ STAGES: dict[str, tuple[str, Callable[[Run], list[Figure]]]] = {
 }
 """What is measured, by name and in order."""
 
-ON_REQUEST = ("million",)
-"""Half an hour and 10 GB: only measured when it is named."""
+ON_REQUEST = ("page", "million")
+"""Only measured when they are named: a browser is needed, or half an hour and 10 GB."""
 
 ON_THE_INDEX = ("start", "commands", "search", "mcp", "faults", "load", "workers")
 

@@ -33,32 +33,37 @@ SPREAD = 0.75
 """Length of what is added to a cluster's centre: a vector has a cosine of some .8 to it."""
 
 
-def write_export(path: Path, chunks: int, vectors_of: Callable[[int], Matrix]) -> Writer:
-    """Write about so many chunks, `PER_DOCUMENT` to a document.
+def write_export(
+    path: Path, chunks: int, vectors_of: Callable[[int], Matrix], *, per_document: int = PER_DOCUMENT
+) -> Writer:
+    """Write about so many chunks.
 
     Args:
         path: the file.
         chunks: how many.
-        vectors_of: the vectors of the document of a number, `(PER_DOCUMENT, dim) float32`.
+        vectors_of: the vectors of the document of a number, `(per_document, dim) float32`.
+        per_document: chunks of a document.
 
     Returns:
         the writer, who can go on with questions in the words of the documents.
     """
-    documents, writer = chunks // PER_DOCUMENT, Writer(seed=5)
+    documents, writer = chunks // per_document, Writer(seed=5)
     with path.open("wb") as file:
         file.write(_header(load(BUNDLED).model, documents))
         for number in range(documents):
-            document, cut = _document(number, [writer.passage() for _ in range(PER_DOCUMENT)])
+            document, cut = _document(number, [writer.passage() for _ in range(per_document)])
             file.write(exported(Moved(document, cut, vectors_of(number))).to_json())
         file.write(ExportFooter(documents=documents).to_json())
     return writer
 
 
-def imported(data_dir: Path, chunks: int, vectors_of: Callable[[int], Matrix]) -> tuple[Writer, float]:
+def imported(
+    data_dir: Path, chunks: int, vectors_of: Callable[[int], Matrix], *, per_document: int = PER_DOCUMENT
+) -> tuple[Writer, float]:
     """Import such an export; returns its writer, and the seconds of the import."""
     data_dir.mkdir(parents=True)
     export = data_dir.with_suffix(".jsonl")
-    writer = write_export(export, chunks, vectors_of)
+    writer = write_export(export, chunks, vectors_of, per_document=per_document)
     started = time.perf_counter()
     subprocess.run([COMMAND, "import", str(export), "--data-dir", str(data_dir)], check=True, capture_output=True)
     export.unlink()

@@ -182,7 +182,7 @@ def violations(page: Page, *, rules: list[str] | None = None) -> str:
     run = (
         {"type": "rule", "values": rules}
         if rules
-        else {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"]}
+        else {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
     )
     found = Axe().run(page, options={"runOnly": run})
     return "" if found.violations_count == 0 else str(found.generate_report())

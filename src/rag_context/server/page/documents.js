@@ -66,7 +66,7 @@ function rows(page, fields) {
     { name: "Type", of: each => [tag(each.contentType), each.status === "pending" && [" ", tag("waiting for vectors", "warn")]] },
     { name: "Session", of: each => h("span", { class: "cut", title: each.sessionId }, each.sessionId) },
     { name: "Source", of: each => h("span", { class: "cut", title: each.source }, each.source) },
-    { name: "Indexed", of: each => when(each.timestamp), cell: "num" },
+    { name: "Indexed", of: each => when(each.timestamp), num: true },
   ], page.documents));
 }
 

@@ -87,7 +87,7 @@ function standing(health) {
     notes.push(note("", h("p", {}, h("strong", {}, health.indexing ? "Indexing. " : "Waiting for the embedder. "), `${whole(done)} of ${counted(health.indexedDocuments, "document")} have their vectors; keyword search finds the others already.`),
       h("div", { class: "shares" }, h("div", { role: "progressbar", "aria-label": "Documents with vectors", "aria-valuemin": 0, "aria-valuemax": health.indexedDocuments, "aria-valuenow": done }, meter(health.indexedDocuments ? done / health.indexedDocuments : 0)))));
   }
-  return h("div", { class: notes.length && "grid" }, notes.map(each => h("div", { class: "w12" }, each)));
+  return notes.length > 0 && h("div", { class: "grid" }, notes.map(each => h("div", { class: "w12" }, each)));
 }
 
 function figuresOf({ health, stats }) {
