@@ -6,6 +6,7 @@ from pathlib import Path
 from tests.end_to_end.process import command
 
 from .collections import write_graded, write_spans
+from .test_evidence import write_messages
 
 
 def test_collections_are_measured_and_written_down(tmp_path: Path) -> None:
@@ -46,6 +47,25 @@ def test_a_folder_that_is_not_a_dataset_is_reported_in_one_sentence(tmp_path: Pa
     assert done.returncode == 2
     assert "a dataset is a folder with corpus.jsonl" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_set_with_evidence_is_measured_beside_the_others_and_written_down(tmp_path: Path) -> None:
+    """B-1: conversations with evidence by message."""
+    paths = [str(write_graded(tmp_path / "animals")), str(write_messages(tmp_path / "messages"))]
+    page = tmp_path / "quality.md"
+    done = command("eval", *paths, "--json", "--markdown", str(page), data_dir=tmp_path / "data")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [each["dataset"] for each in found["evidence"]] == ["messages"]
+    assert found["evidence"][0]["categories"][0]["recall"]["hybrid"] == 1.0
+    assert found["datasets"][0]["name"] == "animals"
+    assert "| messages | plain | 2 |" in page.read_text()
+
+
+def test_no_set_at_all_is_reported(tmp_path: Path) -> None:
+    done = command("eval", data_dir=tmp_path / "data")
+    assert done.returncode == 2
+    assert "name a folder with a labelled set, or use --open" in done.stderr
 
 
 def test_two_datasets_of_one_name_are_rejected(tmp_path: Path) -> None:

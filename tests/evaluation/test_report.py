@@ -63,7 +63,7 @@ def test_the_page_says_how_to_repeat_it_and_what_it_leaves_out() -> None:
     assert "rag-context eval DATA/one DATA/a & b --markdown docs/quality.md\n" in text
     assert "![Means by collection and mode](quality.svg)" in text
     assert "| one | nDCG@10 | .200 (.200 to .200) |" in text
-    assert "Conversations and code" in text
+    assert "Real conversations" in text
 
 
 def test_the_picture_has_a_bar_for_each_mode_as_long_as_its_mean() -> None:

@@ -83,7 +83,7 @@ _COMMANDS = {
     ),
     "eval": (
         "measure:measure",
-        "Measure retrieval quality on labelled collections: nDCG@10, recall, MRR and success by mode.",
+        "Measure retrieval quality on labelled sets: recall, nDCG@10 and more, by mode, category and session.",
     ),
     "validate": (
         "validate:validate",

@@ -1,8 +1,8 @@
-"""`eval`: labelled collections, and what searches of them are worth."""
+"""`eval`: labelled sets, and how well searches of them do."""
 
 import tempfile
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +14,10 @@ from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Screen
 from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load_available
 from rag_context.errors import InvalidInputError
-from rag_context.evaluation.datasets import Dataset, load_dataset
+from rag_context.evaluation.datasets import Dataset
+from rag_context.evaluation.evidence_quality import EvidenceOutcome, evaluate_evidence, project_dataset
+from rag_context.evaluation.evidence_sets import EvidenceSet, load_set
+from rag_context.evaluation.open_sets import write_open_sets
 from rag_context.evaluation.quality import Outcome, ProjectOutcome, evaluate, evaluate_projects, open_measured
 from rag_context.evaluation.report import as_json, as_tables, page, picture
 from rag_context.logs import configure_logging
@@ -26,16 +29,34 @@ class Evaluation:
     """What is measured, and where it is written."""
 
     paths: tuple[Path, ...]
+    open_sets: bool = False
+    open_to: Path | None = None
     markdown: Path | None = None
     keep_index: Path | None = None
     projects: bool = False
     as_json: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """All measurements of one run."""
+
+    judged: list[Outcome] = field(default_factory=list)
+    by_tool: list[ProjectOutcome] = field(default_factory=list)
+    with_evidence: list[EvidenceOutcome] = field(default_factory=list)
+
+
 def measure(
     datasets: Annotated[
-        list[Path], typer.Argument(metavar="DATASET...", help="Folders in BEIR layout, or with answering spans.")
-    ],
+        list[Path] | None,
+        typer.Argument(metavar="DATASET...", help="Folders in BEIR layout, with answering spans, or with evidence."),
+    ] = None,
+    open_sets: Annotated[
+        bool, typer.Option("--open", help="Also measure the open sets, which this program generates.")
+    ] = False,
+    open_to: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The same, and leave the open sets in this folder.")
+    ] = None,
     markdown: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a page, and a picture beside it (.svg).")
     ] = None,
@@ -50,56 +71,79 @@ def measure(
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Measure retrieval quality on labelled collections: nDCG@10, recall, MRR and success by mode.
+    """Measure retrieval quality on labelled sets: recall, nDCG@10 and more, by mode, category and session.
 
-    Each collection gets an index of its own, in a temporary folder; the data directory is not touched.
+    Each set gets an index of its own, in a temporary folder; the data directory is not touched.
     """
-    what = Evaluation(tuple(datasets), markdown=markdown, keep_index=keep_index, projects=projects, as_json=as_json)
+    what = Evaluation(
+        tuple(datasets or ()),
+        open_sets=open_sets or open_to is not None,
+        open_to=open_to,
+        markdown=markdown,
+        keep_index=keep_index,
+        projects=projects,
+        as_json=as_json,
+    )
     raise typer.Exit(run(Chosen(config, {"data_dir": data_dir}), what))
 
 
 def run(chosen: Chosen, what: Evaluation) -> ExitCode:
-    """Measure every collection, one after the other, and report."""
+    """Measure every set, one after the other, and report."""
     screen = Screen()
     settings = load_available(chosen).settings
     configure_logging("error")
-    datasets = [load_dataset(path) for path in what.paths]
+    datasets = _load(what)
+    if not datasets:
+        raise InvalidInputError("Nothing to measure: name a folder with a labelled set, or use --open.")
     if len({dataset.name for dataset in datasets}) < len(datasets):
         raise InvalidInputError("Two of the datasets have the same name; each is named after its folder.")
-    outcomes, by_tool = run_to_end(_measure(settings, datasets, what, screen))
+    found = run_to_end(_measure(settings, datasets, what, screen))
     if what.markdown is not None:
-        _write(what.markdown, page(outcomes, what.markdown, by_tool))
-        _write(what.markdown.with_suffix(".svg"), picture(outcomes))
+        _write(what.markdown, page(found.judged, what.markdown, found.by_tool, found.with_evidence))
+        if found.judged:
+            _write(what.markdown.with_suffix(".svg"), picture(found.judged))
     if what.as_json:
-        screen.line(as_json(outcomes, by_tool))
+        screen.line(as_json(found.judged, found.by_tool, found.with_evidence))
     else:
-        screen.show(as_tables(outcomes, by_tool))
+        screen.show(as_tables(found.judged, found.by_tool, found.with_evidence))
     return ExitCode.OK
 
 
+def _load(what: Evaluation) -> list[Dataset | EvidenceSet]:
+    datasets = [load_set(path) for path in what.paths]
+    if not what.open_sets:
+        return datasets
+    with ExitStack() as stack:
+        folder = what.open_to or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rag-context-open-")))
+        return [*datasets, *map(load_set, write_open_sets(folder))]
+
+
 async def _measure(
-    settings: Settings, datasets: list[Dataset], what: Evaluation, screen: Screen
-) -> tuple[list[Outcome], list[ProjectOutcome]]:
-    outcomes: list[Outcome] = []
-    by_tool: list[ProjectOutcome] = []
+    settings: Settings, datasets: list[Dataset | EvidenceSet], what: Evaluation, screen: Screen
+) -> Outcomes:
+    found = Outcomes()
     with ExitStack() as stack:
         progress = stack.enter_context(screen.progress(MofNCompleteColumn()))
         for dataset in datasets:
-            screen.note(Text(f"Measuring {dataset.name}: {len(dataset.documents)} documents", style="dim"))
+            size = len(dataset.items) if isinstance(dataset, EvidenceSet) else len(dataset.documents)
+            screen.note(Text(f"Measuring {dataset.name}: {size} documents", style="dim"))
             directory = (
                 what.keep_index / dataset.name
                 if what.keep_index is not None
                 else Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rag-context-eval-")))
             )
-            outcome, projects = await _measure_one(settings, dataset, directory, progress, what)
-            outcomes.append(outcome)
-            by_tool += projects
-    return outcomes, by_tool
+            await _measure_one(settings, dataset, directory, progress, what, found)
+    return found
 
 
 async def _measure_one(
-    settings: Settings, dataset: Dataset, directory: Path, progress: Progress, what: Evaluation
-) -> tuple[Outcome, list[ProjectOutcome]]:
+    settings: Settings,
+    dataset: Dataset | EvidenceSet,
+    directory: Path,
+    progress: Progress,
+    what: Evaluation,
+    found: Outcomes,
+) -> None:
     tasks: dict[str, TaskID] = {}
 
     def show(doing: str, done: int, total: int) -> None:
@@ -108,10 +152,14 @@ async def _measure_one(
         progress.update(tasks[doing], completed=done)
 
     async with open_measured(settings, directory) as service:
-        outcome = await evaluate(service, dataset, show)
-        if not what.projects or dataset.by_spans:
-            return outcome, []
-        return outcome, [await evaluate_projects(service, dataset, directory / "project", show)]
+        if isinstance(dataset, EvidenceSet):
+            found.with_evidence.append(await evaluate_evidence(service, dataset, show))
+            documents = project_dataset(dataset) if dataset.is_project else None
+        else:
+            found.judged.append(await evaluate(service, dataset, show))
+            documents = dataset if what.projects and not dataset.by_spans else None
+        if documents is not None:
+            found.by_tool.append(await evaluate_projects(service, documents, directory / "project", show))
 
 
 def _write(path: Path, text: str) -> None:

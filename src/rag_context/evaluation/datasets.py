@@ -74,7 +74,7 @@ def load_dataset(path: Path) -> Dataset:
     """
     documents = {
         row["_id"]: Text(row["_id"], str(row.get("title") or ""), str(row.get("text") or ""))
-        for row in _rows(path / CORPUS, "_id")
+        for row in read_rows(path / CORPUS, "_id")
     }
     there = {id_: document for id_, document in documents.items() if document.content.strip()}
     by_spans = not (path / QRELS).is_file()
@@ -88,7 +88,7 @@ def load_dataset(path: Path) -> Dataset:
 
 
 def _by_spans(path: Path, documents: Mapping[str, Text]) -> Iterator[Question]:
-    for row in _rows(path / QUERIES, "_id", "text"):
+    for row in read_rows(path / QUERIES, "_id", "text"):
         if row.get("spans"):
             name, document = f"{path / QUERIES}: query {row['_id']!r}", str(row.get("corpus_id"))
             if document not in documents:
@@ -112,13 +112,13 @@ def _by_grades(path: Path) -> Iterator[Question]:
                     raise InvalidInputError(
                         f"{path / QRELS}, line {number}: expected query, document and a whole number"
                     ) from error
-    for row in _rows(path / QUERIES, "_id", "text"):
+    for row in read_rows(path / QUERIES, "_id", "text"):
         judged = grades.get(row["_id"], {})
         if any(grade > 0 for grade in judged.values()):
             yield Question(row["_id"], row["text"], grades=judged)
 
 
-def _rows(path: Path, *required: str) -> Iterator[dict[str, Any]]:
+def read_rows(path: Path, *required: str) -> Iterator[dict[str, Any]]:
     """JSON objects, one a line, whose required values are texts: ids may be numbers in the file."""
     with _opened(path) as file:
         for number, line in enumerate(file, 1):

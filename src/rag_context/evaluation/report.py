@@ -15,6 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rag_context._version import __version__
+from rag_context.evaluation import evidence_report
+from rag_context.evaluation.evidence_quality import EvidenceOutcome
 from rag_context.evaluation.measures import Estimate, estimate, significance
 from rag_context.evaluation.quality import DEEP, MODES, TOOLS, Outcome, ProjectOutcome
 from rag_context.search.query import Mode
@@ -54,17 +56,16 @@ MEANING = f"""## What the numbers mean
   returned passages. It measures chunking and ranking together.
 - In brackets: 95 % intervals (bootstrap over the queries, 2 000 resamples). **p**: the probability of a difference to
   hybrid at least this large by chance (paired randomisation test, 10 000 permutations). All seeds are fixed.
-- **lost to the default threshold**: of the judged relevant documents among the first {DEEP} passages of a hybrid
-  search, those of which no passage would be returned without `minScore`. Relevant documents further down are outranked,
-  not lost, and are not counted.
+- **lost to the default threshold**: of the judged relevant documents in the first {DEEP} passages of a hybrid search,
+  those of which no passage would be returned without `minScore`. Relevant documents further down are outranked, not
+  lost, and are not counted.
 - **labelled noAnswer**: queries whose answer says that probably nothing indexed answers them. All queries here are
   answerable, so each label is an error; the label removes nothing.
 
 ## What is not measured here
 
-- Conversations and code, which have ranking profiles of their own: these collections contain neither.
-- Queries without an answer in the index: how many of those `noAnswer` recognises is not shown.
-- Other models and stores than the bundled ones, and languages other than English.
+- Real conversations and repositories: those above are generated. `rag-context eval DIR` measures yours.
+- Other models and stores than the bundled ones.
 - Time: the deadline is so long during the measurement that it ends no search.
 """
 
@@ -98,7 +99,11 @@ def rows_of(outcomes: Sequence[Outcome]) -> list[Row]:
     return rows
 
 
-def as_json(outcomes: Sequence[Outcome], by_tool: Sequence[ProjectOutcome] = ()) -> str:
+def as_json(
+    outcomes: Sequence[Outcome],
+    by_tool: Sequence[ProjectOutcome] = (),
+    with_evidence: Sequence[EvidenceOutcome] = (),
+) -> str:
     """All measurements as one JSON object."""
     return json.dumps(
         {
@@ -125,12 +130,29 @@ def as_json(outcomes: Sequence[Outcome], by_tool: Sequence[ProjectOutcome] = ())
                 for each in by_tool
                 for measure in each.scores[TOOLS[0]].by_measure
             ],
+            "evidence": evidence_report.as_objects(with_evidence),
         }
     )
 
 
-def as_tables(outcomes: Sequence[Outcome], by_tool: Sequence[ProjectOutcome] = ()) -> RenderableType:
+def as_tables(
+    outcomes: Sequence[Outcome],
+    by_tool: Sequence[ProjectOutcome] = (),
+    with_evidence: Sequence[EvidenceOutcome] = (),
+) -> RenderableType:
     """Tables for a terminal."""
+    parts: list[RenderableType] = [*(_judged_tables(outcomes) if outcomes else ())]
+    if by_tool:
+        tools = Table(box=None, pad_edge=False)
+        for heading in ("Project of", "Measure", *TOOLS):
+            tools.add_column(heading)
+        for line in _tool_rows(by_tool):
+            tools.add_row(*line)
+        parts += [tools, Text("")]
+    return Group(*parts, *([evidence_report.as_tables(with_evidence)] if with_evidence else []))
+
+
+def _judged_tables(outcomes: Sequence[Outcome]) -> Iterator[RenderableType]:
     measured = Table(box=None, pad_edge=False)
     for heading in ("Dataset", "Measure", *(mode.value for mode in MODES), "p (text)", "p (vector)"):
         measured.add_column(heading)
@@ -143,14 +165,7 @@ def as_tables(outcomes: Sequence[Outcome], by_tool: Sequence[ProjectOutcome] = (
         facts.add_column(heading)
     for outcome in outcomes:
         facts.add_row(*_cells(outcome))
-    if not by_tool:
-        return Group(measured, Text(""), facts)
-    tools = Table(box=None, pad_edge=False)
-    for heading in ("Project of", "Measure", *TOOLS):
-        tools.add_column(heading)
-    for line in _tool_rows(by_tool):
-        tools.add_row(*line)
-    return Group(measured, Text(""), facts, Text(""), tools)
+    yield from (measured, Text(""), facts, Text(""))
 
 
 def as_markdown(outcomes: Sequence[Outcome]) -> Iterator[str]:
@@ -229,19 +244,28 @@ def _line(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def page(outcomes: Sequence[Outcome], path: Path, by_tool: Sequence[ProjectOutcome] = ()) -> str:
+def page(
+    outcomes: Sequence[Outcome],
+    path: Path,
+    by_tool: Sequence[ProjectOutcome] = (),
+    with_evidence: Sequence[EvidenceOutcome] = (),
+) -> str:
     """The whole page in Markdown, for the file `path`; its picture stands beside it under the same name."""
     image = path.with_suffix(".svg").name
     shown = path.name if path.is_absolute() else path.as_posix()
     option = " --projects" if by_tool else ""
     names = " ".join(f"DATA/{outcome.dataset}" for outcome in outcomes)
-    parts = [
-        INTRODUCTION,
+    judged = [
         f"```\nrag-context eval {names}{option} --markdown {shown}\n```\n",
         f"![Means by collection and mode]({image})\n",
         "\n".join(as_markdown(outcomes)),
         "",
+    ]
+    parts = [
+        INTRODUCTION,
+        *(judged if outcomes else []),
         *([PROJECTS, "\n".join(projects_as_markdown(by_tool)), ""] if by_tool else []),
+        *([evidence_report.section(with_evidence)] if with_evidence else []),
         MEANING,
     ]
     return "\n".join(parts)

@@ -1,0 +1,199 @@
+"""Measures retrieval on a set with evidence: by item and by session, in every mode, and at the limits callers use."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from rag_context.api.index import BulkLine
+from rag_context.api.reading import read_fields
+from rag_context.api.search import MAX_LIMIT
+from rag_context.domain.documents import Tenant
+from rag_context.domain.search import Filter
+from rag_context.errors import BackendUnavailableError, InvalidInputError
+from rag_context.evaluation import measures
+from rag_context.evaluation.datasets import Dataset, Question, Text
+from rag_context.evaluation.evidence_sets import EvidenceQuestion, EvidenceSet, Item
+from rag_context.evaluation.quality import FIRST, MODES, TOGETHER, OnProgress, ranked_documents
+from rag_context.search.query import Answer, Level, Mode, Query, Result
+from rag_context.service.service import Service
+
+LIMITS = (1, 3, 5, 10, 20)
+"""Values of `limit` at which answers are compared."""
+
+FIRST_SESSIONS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """What one answer holds at a `limit`, without `minScore`: how much evidence, in how many tokens of passages."""
+
+    evidence: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One question. The values by mode are None, and those by limit empty, if nothing answers it.
+
+    `recall` and `ndcg` are of the first ten items; `any_session` and `all_sessions` say whether one, or every, session
+    with evidence is among the first five sessions of a hybrid search (None: there is only one session);
+    `correction_first` whether an item of the evidence stands above all that it corrects and among the first ten.
+    """
+
+    question: EvidenceQuestion
+    recall: dict[Mode, float]
+    ndcg: dict[Mode, float]
+    correction_first: dict[Mode, bool]
+    any_session: bool | None
+    all_sessions: bool | None
+    no_answer: bool
+    at_limit: dict[int, Returned]
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceOutcome:
+    """The measurements of one set."""
+
+    dataset: str
+    items: int
+    sessions: int
+    measured: tuple[Measured, ...]
+
+
+async def evaluate_evidence(service: Service, dataset: EvidenceSet, on_progress: OnProgress) -> EvidenceOutcome:
+    """Index a set, and run all its questions in every mode and at every limit.
+
+    Raises:
+        InvalidInputError: an item cannot be indexed.
+        BackendError: a component failed, so that the measurement would be incomplete.
+    """
+    names = await _index(service, dataset.items, on_progress)
+    sessions = {item.id: item.session for item in dataset.items}
+    measured = []
+    for done, question in enumerate(dataset.questions, 1):
+        measured.append(await _measure(service, question, names, sessions if dataset.has_sessions else {}))
+        on_progress("Searching", done, len(dataset.questions))
+    return EvidenceOutcome(
+        dataset.name, len(dataset.items), len({session for session in sessions.values() if session}), tuple(measured)
+    )
+
+
+def project_dataset(dataset: EvidenceSet) -> Dataset:
+    """The same set as documents with grades, for the project tools."""
+    texts = tuple(Text(item.id, "", item.content) for item in dataset.items)
+    questions = tuple(
+        Question(question.id, question.text, dict.fromkeys(question.evidence, 1))
+        for question in dataset.questions
+        if question.evidence
+    )
+    return Dataset(dataset.name, texts, questions, by_spans=False)
+
+
+async def _index(service: Service, items: Sequence[Item], on_progress: OnProgress) -> dict[str, str]:
+    """Index everything, the messages of a session one after the other; returns each item's id by its document id."""
+    by_session: dict[tuple[str | None, str], list[Item]] = {}
+    for item in items:
+        by_session.setdefault((item.project, item.session or item.id), []).append(item)
+    names: dict[str, str] = {}
+    semaphore = asyncio.Semaphore(TOGETHER)
+
+    async def index(session: Sequence[Item]) -> None:
+        async with semaphore:
+            for item in session:
+                receipt = await service.bulk(_line(item), request_id="eval")
+                if receipt.document_id is None or receipt.status == "deferred":
+                    raise InvalidInputError(f"item {item.id!r} was {receipt.status}: {receipt.reason}")
+                if names.setdefault(receipt.document_id, item.id) != item.id:
+                    raise InvalidInputError(f"item {item.id!r} is the same document as {names[receipt.document_id]!r}")
+                on_progress("Indexing", len(names), len(items))
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for session in by_session.values():
+                group.create_task(index(session))
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from failures
+    return names
+
+
+def _line(item: Item) -> BulkLine:
+    fields = {
+        "content": item.content,
+        "contentType": item.content_type,
+        "sessionId": item.session or "files",
+        "source": f"/{item.path}" if item.path else item.id,
+        "fromFile": bool(item.path),
+        "project": item.project,
+    }
+    try:
+        return read_fields(BulkLine, fields)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"item {item.id!r} cannot be indexed: {error}") from error
+
+
+async def _measure(
+    service: Service, question: EvidenceQuestion, names: dict[str, str], sessions: dict[str, str]
+) -> Measured:
+    answers = {mode: await _ranked(service, question, mode, len(names)) for mode in MODES}
+    rankings = {mode: ranked_documents(answer.results, names) for mode, answer in answers.items()}
+    grades = dict.fromkeys(question.evidence, 1)
+    first = _first_sessions(rankings[Mode.HYBRID], sessions)
+    expected = {sessions.get(id_, "") for id_ in question.evidence}
+    has_sessions = bool(sessions and expected)
+    return Measured(
+        question=question,
+        recall={mode: measures.recall(ranking, grades) for mode, ranking in rankings.items()} if grades else {},
+        ndcg={mode: measures.ndcg(ranking, grades) for mode, ranking in rankings.items()} if grades else {},
+        correction_first={mode: corrected(ranking, question) for mode, ranking in rankings.items()}
+        if question.outdated
+        else {},
+        any_session=bool(expected & first) if has_sessions else None,
+        all_sessions=expected <= first if has_sessions else None,
+        no_answer=answers[Mode.HYBRID].unanswerable,
+        at_limit={limit: await _returned(service, question, limit, names) for limit in LIMITS} if grades else {},
+    )
+
+
+def corrected(ranking: Sequence[str], question: EvidenceQuestion) -> bool:
+    """Whether the first item of the evidence is among the first ten, and no outdated item stands above it."""
+    for id_ in ranking[:FIRST]:
+        if id_ in question.evidence:
+            return True
+        if id_ in question.outdated:
+            return False
+    return False
+
+
+def _first_sessions(ranking: Iterable[str], sessions: dict[str, str]) -> set[str]:
+    distinct = dict.fromkeys(sessions[id_] for id_ in ranking if id_ in sessions)
+    return set(list(distinct)[:FIRST_SESSIONS])
+
+
+async def _ranked(service: Service, question: EvidenceQuestion, mode: Mode, items: int) -> Answer:
+    """The passages of a search with `minScore` 0: as many as the first ten items need, `MAX_LIMIT` at least."""
+    limit = MAX_LIMIT
+    while True:
+        answer = await _answer(service, question, Query(question.text, limit=limit, mode=mode, min_score=0.0))
+        found = {result.passage.document_id for result in answer.results}
+        if len(found) >= min(FIRST, items) or len(answer.results) < limit:
+            return answer
+        limit *= 2
+
+
+async def _returned(service: Service, question: EvidenceQuestion, limit: int, names: dict[str, str]) -> Returned:
+    results = (await _answer(service, question, Query(question.text, limit=limit))).results
+    found = {names[result.passage.document_id] for result in results}
+    return Returned(len(found.intersection(question.evidence)), sum(_tokens(service, result) for result in results))
+
+
+def _tokens(service: Service, result: Result) -> int:
+    return len(service.tokenizer.offsets(result.passage.chunk.text))
+
+
+async def _answer(service: Service, question: EvidenceQuestion, query: Query) -> Answer:
+    answer = await service.rank(replace(query, where=Filter(Tenant(question.project or ""))))
+    if answer.level is not Level.PRIMARY or answer.warning is not None:
+        raise BackendUnavailableError(
+            "search", f"Query {question.id!r} was answered at level {answer.level}: {answer.error or answer.warning}"
+        )
+    return answer

@@ -1,0 +1,22 @@
+"""Open labelled sets: generated from sentences of our own, the same bytes each time, in the layout with evidence."""
+
+from pathlib import Path
+
+from rag_context.errors import InvalidInputError
+from rag_context.evaluation.open_sets import conversations
+
+SETS = (
+    conversations.roles,
+    conversations.names,
+    conversations.updates,
+    conversations.dated,
+    conversations.standing,
+)
+
+
+def write_open_sets(folder: Path) -> list[Path]:
+    """Write every set into a folder of its own; returns these. Raises: InvalidInputError."""
+    try:
+        return [make().write(folder) for make in SETS]
+    except OSError as error:
+        raise InvalidInputError(f"{folder} cannot be written: {error.strerror}.") from error
