@@ -84,6 +84,20 @@ def test_signs_that_hide_or_turn_text_are_visible(wide: Tab, memory: Memory) -> 
     page = wide.open(f"documents/{id_}")
     assert "\u202e" not in page.locator("main").inner_text()
     expect(page.locator("main")).to_contain_text("invoice\u2423202egpj.exe")
+    id_ = memory.index("Pay\U000e0041 now\u200b.\n\nA joiner stays: \U0001f469\u200d\U0001f4bb.", source="invisible")
+    content = wide.open(f"documents/{id_}").get_by_role("region", name="Content")
+    expect(content).to_contain_text("Pay\u2423e0041 now\u2423200b.")
+    expect(content).to_contain_text("\U0001f469\u200d\U0001f4bb")
+
+
+def test_a_title_without_a_space_is_wrapped_and_hides_no_column(browser: Browser, memory: Memory) -> None:
+    id_ = memory.index("Long.", source="long", sessionId="long", metadata={"title": "A" * 200})
+    with tab(browser, memory.server.url) as opened:
+        page = opened.open("documents?sessionId=long&nothing=1")
+        expect(page.get_by_role("columnheader", name="Indexed")).to_be_in_viewport(ratio=1)
+        expect(page.locator("summary").first).to_have_text("Filters (1 set)")
+        opened.open(f"documents/{id_}")
+        assert not opened.overflows()
 
 
 def test_an_address_that_is_no_view_harms_nothing(wide: Tab) -> None:

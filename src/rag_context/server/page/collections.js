@@ -105,7 +105,7 @@ function query(shown, { name, text, mode, where }, context, back) {
 function documents(found) {
   const scored = found.some(each => each.score !== undefined);
   return scrolling("Documents of the collection", table("Documents of the collection", [
-    { name: "Id", head: true, of: each => h("code", {}, each.id), cell: "wide" },
+    { name: "Id", head: true, of: each => h("code", {}, each.id), cell: "title" },
     ...(scored ? [{ name: "Score", of: each => each.score.toFixed(3), num: true }] : []),
     { name: "Text", of: each => h("pre", { class: "text" }, each.text.length > 600 ? `${each.text.slice(0, 600)} …` : each.text), cell: "wide" },
     { name: "Metadata", of: each => (Object.keys(each.metadata).length ? h("pre", { class: "code" }, JSON.stringify(each.metadata)) : ""), cell: "wide" },

@@ -25,7 +25,7 @@ async function list(context, heading) {
     if (location.hash === target) context.reload();
     else location.hash = target;
   };
-  const set = Object.keys(fields).length;
+  const set = Object.keys(filters.values()).length;
   await turn(shown, context, declared, [undefined]);
   return [
     heading,
@@ -62,7 +62,7 @@ async function turn(shown, context, declared, cursors, focus) {
 function rows(page, fields) {
   const named = tenantOf(fields);
   return scrolling("Documents", table("Documents, newest first", [
-    { name: "Title", head: true, of: each => h("a", { href: link("documents", named, each.documentId) }, each.title || each.source) },
+    { name: "Title", head: true, of: each => h("a", { href: link("documents", named, each.documentId) }, each.title || each.source), cell: "title" },
     { name: "Type", of: each => [tag(each.contentType), each.status === "pending" && [" ", tag("waiting for vectors", "warn")]] },
     { name: "Session", of: each => h("span", { class: "cut", title: each.sessionId }, each.sessionId) },
     { name: "Source", of: each => h("span", { class: "cut", title: each.source }, each.source) },

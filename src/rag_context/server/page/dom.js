@@ -12,8 +12,9 @@ function fill(node, attributes, children) {
   return node;
 }
 
-// Control and direction characters are shown as signs: a name must not reorder or hide what stands beside it.
-const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+// Control, direction and invisible characters are shown as signs: a name must not reorder or hide what stands beside it,
+// and tags (e0000 to e007f) hide whole sentences that a model reads. Joiners (200c, 200d) stay: scripts and emoji need them.
+const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\u{e0000}-\u{e007f}]/gu;
 
 export function visible(text) {
   return String(text).replace(HIDDEN, sign => `\u2423${sign.codePointAt(0).toString(16).padStart(4, "0")}`);
