@@ -84,6 +84,35 @@ async def test_an_extension_that_is_too_old_is_rejected_and_nothing_is_made(empt
     assert row[0] is None
 
 
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+async def test_a_database_that_cannot_hold_every_text_is_rejected(server: str, encoding: str) -> None:
+    name = f"test_{encoding.lower()}"
+    execute(server, f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
+    try:
+        error = await failure(with_database(server, name))
+        assert isinstance(error, BackendRejectedError)
+        assert f"has the encoding {encoding}, which cannot hold every text; create one with UTF8" in str(error)
+        assert query(with_database(server, name), "SELECT to_regnamespace('rag_context')")[0][0] is None
+    finally:
+        execute(server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+async def test_long_work_is_not_ended_by_the_timeouts_of_a_user(database: str) -> None:
+    name = database.rpartition("/")[2]
+    execute(
+        database,
+        f"ALTER DATABASE {name} SET statement_timeout = '4s'",
+        f"ALTER DATABASE {name} SET lock_timeout = '3s'",
+    )
+    opened = Database(database)
+    session = await opened.session()
+    assert [await session.fetchval(f"SHOW {each}_timeout") for each in ("statement", "lock")] == ["0", "0"]
+    await session.close()
+    rows = await opened.fetch("SHOW statement_timeout")
+    assert rows[0][0] == "4s", "a search is ended as the administrator wants"
+    await opened.close()
+
+
 async def test_a_schema_of_a_newer_version_is_not_touched(database: str) -> None:
     execute(database, "UPDATE rag_context.schema_version SET version = 99")
     error = await failure(database)
@@ -138,6 +167,20 @@ async def test_a_nul_in_any_field_comes_back_and_is_filtered_by(postgres: Postgr
     assert ids(await postgres.vectors.search(axis(0), limit=5, where=passing)) == [chunk]
     assert await postgres.vectors.search(axis(0), limit=5, where=replace(passing, source_prefix="a\ufdd0")) == []
     assert await postgres.documents.tenants() == [tenant]
+
+
+async def test_the_longest_source_is_stored_and_filtered_by(postgres: PostgresStore) -> None:
+    """It has more bytes than an entry of an index can have, and no compression makes it shorter."""
+    random = np.random.default_rng(1)
+    one, other = ("".join(map(chr, random.integers(0x20000, 0x2A000, 1024))) for _ in range(2))
+    (chunk,) = await put(postgres, document("a", source=one), vector=axis(0))
+    await put(postgres, document("b", source=other), vector=axis(0))
+    await put(postgres, document("c", source=one[:-1] + "c"), vector=axis(0))
+    for where in (Filter(source=one), Filter(source_prefix=one)):
+        assert ids(await postgres.vectors.search(axis(0), limit=5, where=where)) == [chunk]
+    for prefix, found in ((one[:1000], 2), (one[:10], 2), (other[:257], 1), (one[:10] + other[:10], 0)):
+        hits = await postgres.vectors.search(axis(0), limit=5, where=Filter(source_prefix=prefix))
+        assert len(hits) == found
 
 
 async def test_a_text_that_no_text_can_hold_is_rejected(postgres: PostgresStore) -> None:

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.resources import files
-from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
@@ -52,6 +51,9 @@ _SETTINGS = {
 
 _LOCK_TIMEOUT = {"lock_timeout": "5s"}
 """Of the connections in the pool: callers wait for them."""
+
+_NO_TIMEOUTS = {"statement_timeout": "0", "lock_timeout": "0"}
+"""Of other connections, whatever their user has: to build an index may take hours, and waits for transactions."""
 
 logger = logging.getLogger(__name__)
 
@@ -228,7 +230,9 @@ class Database:
         return self._pool
 
     async def _connect(self, *, is_migrated: bool = True) -> Connection:
-        connection = await self._connector.connect(self._url, **{**self._options(), "command_timeout": None})
+        connection = await self._connector.connect(
+            self._url, **{**self._options(_NO_TIMEOUTS), "command_timeout": None}
+        )
         if is_migrated:
             try:
                 await self._prepare(connection)
@@ -237,7 +241,7 @@ class Database:
                 raise
         return connection
 
-    def _options(self, more: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+    def _options(self, more: Mapping[str, str]) -> dict[str, Any]:
         cached = self._statement_cache_size
         settings = {**_SETTINGS, **more} if cached else {"application_name": _SETTINGS["application_name"]}
         return {
@@ -303,6 +307,7 @@ async def _migrate(connection: Connection, place: str) -> None:
                     f"The index in the database {place} was made by a newer version of rag-context; upgrade this one.",
                 )
             if done == 0:
+                await _check_encoding(connection, place)
                 await _create_extension(connection, place)
                 await _check_extension(connection, place)
                 await connection.execute("CREATE SCHEMA IF NOT EXISTS rag_context")
@@ -320,6 +325,16 @@ async def _version(connection: Connection) -> int:
         return 0
     version: int = await connection.fetchval("SELECT version FROM rag_context.schema_version")
     return version
+
+
+async def _check_encoding(connection: Connection, place: str) -> None:
+    encoding = await connection.fetchval("SHOW server_encoding")
+    if encoding != "UTF8":
+        raise BackendRejectedError(
+            COMPONENT,
+            f"The database {place} has the encoding {encoding}, which cannot hold every text; create one with UTF8"
+            " (`createdb -E UTF8 -T template0`).",
+        )
 
 
 async def _create_extension(connection: Connection, place: str) -> None:

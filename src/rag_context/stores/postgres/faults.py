@@ -63,7 +63,14 @@ _MEANINGS: Mapping[str, tuple[type[BackendError], str]] = {
     "42P05": (BackendRejectedError, _POOLED),
     "53100": (BackendUnavailableError, "No space left for PostgreSQL at {place}; free some on its disk."),
     "53300": (BackendUnavailableError, "PostgreSQL at {place} has no connection left; raise its max_connections."),
-    "25006": (BackendUnavailableError, "PostgreSQL at {place} is read-only, as a standby is."),
+    "25006": (
+        BackendUnavailableError,
+        "PostgreSQL at {place} is read-only, as a standby is, or by its setting default_transaction_read_only.",
+    ),
+    "54000": (
+        BackendRejectedError,
+        "PostgreSQL at {place} cannot store a value of this size; an id may have some 2 600 bytes there.",
+    ),
     "XX001": (BackendDataError, _DAMAGED),
     "XX002": (BackendDataError, _DAMAGED),
     "22021": (BackendRejectedError, _NO_TEXT),
