@@ -22,7 +22,7 @@ NOT_HERE = (
     "pip uninstall",
     "rag-context serve",  # the shared server
     "export ",  # addresses of servers that are not here
-    "rm -r ~/.local",
+    "rm -rf ~/.local",
     "cd my-repository",
 )
 
