@@ -346,6 +346,7 @@ class Endpoint:
     url: str
     grpc_port: int
     api_key: str | None = None
+    is_real: bool = False
 
 
 @contextmanager
@@ -354,7 +355,7 @@ def endpoint() -> Iterator[Endpoint]:
     url = os.environ.get("RAG_TEST_QDRANT_URL")
     if url is not None:
         port = int(os.environ.get("RAG_TEST_QDRANT_GRPC_PORT", "6334"))
-        yield Endpoint(url, port, os.environ.get("RAG_TEST_QDRANT_API_KEY"))
+        yield Endpoint(url, port, os.environ.get("RAG_TEST_QDRANT_API_KEY"), is_real=True)
         return
     with running() as stub_server:
         yield Endpoint(stub_server.url, stub_server.grpc_port)
