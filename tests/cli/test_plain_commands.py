@@ -258,6 +258,20 @@ class TestRefusals:
         assert (status.status, examined.out.splitlines()[0]) == (1, status.out.splitlines()[0])
         assert "hush" not in searched.out + searched.err + examined.out + examined.err
 
+    @pytest.mark.parametrize(
+        ("variable", "url", "place"),
+        [
+            ("QDRANT_URL", "http://u:hush@127.0.0.1:9", "{folder}/home/data/rag-context and Qdrant"),
+            ("DATABASE_URL", "postgresql://u:hush@127.0.0.1:9/memory", "PostgreSQL at 127.0.0.1:9/memory"),
+        ],
+    )
+    def test_the_index_is_where_the_settings_have_it(
+        self, run_cli: InProcessCli, variable: str, url: str, place: str
+    ) -> None:
+        examined = run_cli.with_variables(**{variable: url})("health")
+
+        assert f"not healthy · the index in {place.format(folder=run_cli.folder)} · " in examined.out
+
     def test_a_check_needs_every_backend(self, run_cli: InProcessCli) -> None:
         """A backend that cannot be queried is not sound; only what was seen is reported of it."""
         ended = run_cli.with_variables(QDRANT_URL="http://u:hush@127.0.0.1:9")("check")

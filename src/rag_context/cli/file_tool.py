@@ -81,7 +81,7 @@ class FileIntake:
         def listen(receipt: FileReceipt) -> None:
             summary.add(receipt)
 
-        target = InProcess(self.service, self.settings.data_dir, self.settings.indexing.concurrency)
+        target = InProcess(self.service, self.settings)
         with open_sync(target, self.settings, Labels(), Gone.REPORT, listen, include) as sync:
             await sync.run(roots([path]))
 

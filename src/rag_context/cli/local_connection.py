@@ -4,7 +4,6 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 
 from rag_context.api.index import BulkLine, BulkReceipt
 from rag_context.api.maintenance import ReindexRequest
@@ -12,12 +11,13 @@ from rag_context.api.operations import Operation, Request, Response, memory
 from rag_context.api.stored_documents import DeleteRequest
 from rag_context.api.wire import VersionsRequest
 from rag_context.errors import BackendError
-from rag_context.files.sending import CONCURRENCY, OnReceipt, listed_below, may_replace
+from rag_context.files.sending import OnReceipt, listed_below, may_replace
 from rag_context.logs import configure_logging
 from rag_context.server.tools import Answer, Call, WorkByName, memory_work
 from rag_context.service.project_service import ProjectService
 from rag_context.service.service import Service
 from rag_context.settings import Loaded, Settings
+from rag_context.settings.places import place_of
 from rag_context.wiring import open_service
 
 MODEL_WAIT_S = 10.0
@@ -34,11 +34,11 @@ class InProcess:
 
     is_local = True
 
-    def __init__(self, service: Service, data_dir: Path, concurrency: int = CONCURRENCY) -> None:
+    def __init__(self, service: Service, settings: Settings) -> None:
         self._service = service
         self._has_waited = False
-        self._turn = asyncio.Semaphore(concurrency)
-        self.place = f"the index in {data_dir}"
+        self._turn = asyncio.Semaphore(settings.indexing.concurrency)
+        self.place = f"the index in {place_of(settings)}"
 
     async def run(self, operation: Operation[Request, Response], request: Request) -> Response:
         """Run an operation of the memory here."""
@@ -132,7 +132,7 @@ async def open_in_process(loaded: Loaded) -> AsyncIterator[InProcess]:
     settings = loaded.settings
     configure_logging(settings.log.level if loaded.sources["log.level"] != "default" else "error")
     async with open_service(_with_bulk_timeout(settings)) as service:
-        yield InProcess(service, settings.data_dir, settings.indexing.concurrency)
+        yield InProcess(service, settings)
 
 
 def _with_bulk_timeout(settings: Settings) -> Settings:

@@ -28,6 +28,7 @@ from rag_context.server.running import announced, bind, bound_address
 from rag_context.server.running import run as run_loop
 from rag_context.server.workers.supervisor import Place, WorkerFailedError, supervising
 from rag_context.settings import EmbedderSettings, LogSettings, Settings
+from rag_context.settings.places import place_of
 
 # What opens the index is imported by the processes that do: the supervisor of several workers stays small.
 
@@ -161,7 +162,7 @@ async def _announced(start: Start, listener: socket.socket, screen: Screen) -> A
         screen.note(
             Text.assemble(
                 (f"rag-context {__version__}", "bold"),
-                f" at {place}, {workers}index in {settings.data_dir}. Ctrl-C stops it.",
+                f" at {place}, {workers}index in {place_of(settings)}. Ctrl-C stops it.",
             )
         )
         yield

@@ -65,7 +65,7 @@ async def _following(roots: Sequence[Path], service: Service, settings: Settings
 
     @asynccontextmanager
     async def reached() -> AsyncIterator[FolderSync]:
-        connection = InProcess(service, settings.data_dir, settings.indexing.concurrency)
+        connection = InProcess(service, settings)
         with open_sync(connection, settings, Labels(), Gone.REMOVE, _log_change) as sync:
             yield sync
 

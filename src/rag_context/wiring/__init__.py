@@ -35,6 +35,7 @@ from rag_context.service.project_service import ProjectDependencies
 from rag_context.service.service import Dependencies, Service
 from rag_context.service.telemetry import Telemetry
 from rag_context.settings import Settings, StoreSettings, check_available
+from rag_context.settings.places import TITLES
 from rag_context.settings.sections import ChatSettings
 from rag_context.stores.project_registry import SqliteProjectRegistry
 from rag_context.stores.sqlite import FILE_NAME, require_index
@@ -42,7 +43,7 @@ from rag_context.tracing import exported
 from rag_context.transfer.export_import import Conflict, Exporter, Importer
 from rag_context.wiring.collection_providers import open_all_connections, open_collection_service
 from rag_context.wiring.index_embedder import OnMismatch, check_model, former_embedders, open_embedder
-from rag_context.wiring.stores import TITLES, Stores, open_cache, open_index_auditor, open_stores
+from rag_context.wiring.stores import Stores, open_cache, open_index_auditor, open_stores
 
 __all__ = ["Duties", "OnMismatch", "open_all_connections", "open_audit", "open_export", "open_import", "open_service"]
 

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -12,11 +11,12 @@ from rag_context.errors import InvalidInputError
 from rag_context.ports.provider import Provider
 from rag_context.service.index_model import same_vectors
 from rag_context.settings import Settings, StoreSettings, check_available
+from rag_context.settings.places import place_of
 from rag_context.settings.values import PostgresUrl
 from rag_context.stores.sqlite import FILE_NAME, require_index
 from rag_context.transfer.moving import Index, Mover
 from rag_context.wiring.collection_providers import open_connections, provider_registry
-from rag_context.wiring.stores import TITLES, Stores, open_stores
+from rag_context.wiring.stores import Stores, open_stores
 
 EMBEDDED = "embedded"
 """Stands for the data directory."""
@@ -73,17 +73,6 @@ async def _opened(settings: Settings, stack: AsyncExitStack) -> End:
         connections = await stack.enter_async_context(open_connections(settings, provider_registry(settings)))
         collections = await connections.known(DEFAULT).opened()
     return End(place_of(settings), stores, collections)
-
-
-def place_of(settings: Settings) -> str:
-    """Where an index is, as people read it: without a password."""
-    stores = settings.stores
-    if stores.documents == stores.vectors == EMBEDDED:
-        return str(settings.data_dir)
-    if stores.documents == "postgres":
-        parts = urlsplit(stores.postgres_url or "")
-        return f"PostgreSQL at {parts.netloc.rpartition('@')[2]}{parts.path}"
-    return " and ".join(dict.fromkeys((TITLES[stores.documents], TITLES[stores.vectors])))
 
 
 def _stores_at(to: str, stores: StoreSettings) -> StoreSettings:

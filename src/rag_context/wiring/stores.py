@@ -17,6 +17,7 @@ from rag_context.ports.reading import Cache, CandidateSource, DocumentStore, Key
 from rag_context.ports.writing import DocumentWriter, IndexWriter, PendingClaims
 from rag_context.resilience.dependency import Dependency
 from rag_context.settings import Settings, StoreSettings
+from rag_context.settings.places import TITLES
 from rag_context.stores.sqlite import (
     FILE_NAME,
     VECTORS_FILE_NAME,
@@ -33,15 +34,6 @@ if TYPE_CHECKING:
 
 FAIR_SHARE = 1.0 / 3.0
 """Share of a search's deadline; a call with a smaller time budget that times out does not count as a failure."""
-
-TITLES = {
-    "embedded": "embedded",
-    "postgres": "PostgreSQL",
-    "qdrant": "Qdrant",
-    "chroma": "Chroma",
-    "mongodb": "MongoDB",
-    "redis": "Redis",
-}
 
 
 @dataclass(frozen=True, slots=True)
