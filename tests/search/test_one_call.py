@@ -1,54 +1,85 @@
 """One call to a store that has it all gives what several calls to several stores give, to the last bit."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rag_context.domain.documents import Metadata
 from rag_context.domain.search import Filter
+from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendUnavailableError
+from rag_context.ports.reading import CandidateRequest, CandidateSource, Shortlist, Snapshot
 from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.resilience.dependency import Dependency
-from rag_context.search.chain import SearchChain
+from rag_context.search.chain import TEXT_MISSING, WARNINGS, SearchChain
 from rag_context.search.query import Answer, Level, Mode, Query
 from rag_context.search.reads import completed
 from rag_context.search.retrievers import Backends
+from rag_context.stores.postgres import PostgresStore, open_postgres
+from rag_context.stores.postgres.candidates import PostgresCandidates
+from rag_context.stores.postgres.connection import Database
+from rag_context.stores.postgres.keywords import PostgresTexts
 from rag_context.stores.sqlite import SqliteStore, open_database
 from rag_context.testing import FakeEmbedder
+from tests.servers.postgres import execute
+from tests.servers.postgres_fixtures import database, server, template
 from tests.stores.builders import axis, chunks_of, document
 
 WORDS = "valve pump reactor pressure bar opens closes nine seven retry timeout".split()  # noqa: SIM905
 QUERIES = ("valve opens at nine bar", "retry timeout", "pump", "nothing that is there", "the")
 
 
+__all__ = ["database", "server", "template"]
+
+Store = SqliteStore | PostgresStore
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
+    """The file of an embedded store, or the address of a PostgreSQL database."""
+    return tmp_path / "rag-context.db" if request.param == "sqlite" else str(request.getfixturevalue("database"))
+
+
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+async def store(place: Path | str) -> AsyncIterator[Store]:
     """Conversations, code and prose, some of it without vectors."""
+    async with open_database(place) if isinstance(place, Path) else open_postgres(place) as opened:
+        await fill(opened)
+        yield opened
+
+
+async def fill(store: Store) -> None:
     rng = np.random.default_rng(2)
     embedder = FakeEmbedder()
-    async with open_database(tmp_path / "rag-context.db") as store:
-        for number in range(120):
-            kind = ("chat", "code", "documentation")[number % 3]
-            texts = [" ".join(rng.choice(WORDS, rng.integers(3, 12))) for _ in range(rng.integers(1, 5))]
-            each = document(
-                f"{number}",
-                "\n".join(texts),
-                content_type=kind,
-                source=f"{number % 7}.md",
-                metadata=Metadata(tags=("red",) if number % 4 else ()),
-                thread=f"talk {number % 5}" if kind == "chat" else None,
-            )
-            vectors = None if number % 11 == 0 else await embedder.embed_documents(texts)
-            await store.documents.write(each, chunks_of(each, *texts), vectors)
-        yield store
+    for number in range(120):
+        kind = ("chat", "code", "documentation")[number % 3]
+        texts = [" ".join(rng.choice(WORDS, rng.integers(3, 12))) for _ in range(rng.integers(1, 5))]
+        each = document(
+            f"{number}",
+            "\n".join(texts),
+            content_type=kind,
+            source=f"{number % 7}.md",
+            metadata=Metadata(tags=("red",) if number % 4 else ()),
+            thread=f"talk {number % 5}" if kind == "chat" else None,
+        )
+        vectors = None if number % 11 == 0 else await embedder.embed_documents(texts)
+        await store.documents.write(each, chunks_of(each, *texts), vectors)
 
 
-def chain(store: SqliteStore, *, one_call: bool) -> SearchChain:
-    embedder = FakeEmbedder()
+def keyword_candidates(store: Store) -> CandidateSource:
+    return store.keyword_candidates if isinstance(store, SqliteStore) else store.candidates
+
+
+def chain(
+    store: Store, *, one_call: bool, deadline_s: float = 10.0, embedder: FakeEmbedder | None = None
+) -> SearchChain:
+    embedder = embedder or FakeEmbedder()
     sources = Backends(
         embedder=embedder,
         vectors=store.vectors,
@@ -58,9 +89,9 @@ def chain(store: SqliteStore, *, one_call: bool) -> SearchChain:
         vector_store=Dependency("vectors", store.vectors.ping),
         document_store=Dependency("documents", store.documents.ping),
         candidates=store.candidates if one_call else None,
-        keyword_candidates=store.keyword_candidates if one_call else None,
+        keyword_candidates=keyword_candidates(store) if one_call else None,
     )
-    return SearchChain(sources, Breaker("search", threshold=5, cooldown=constant_cooldown(60.0)), deadline_s=10.0)
+    return SearchChain(sources, Breaker("search", threshold=5, cooldown=constant_cooldown(60.0)), deadline_s=deadline_s)
 
 
 def without_times(answer: Answer) -> Answer:
@@ -72,7 +103,7 @@ def without_times(answer: Answer) -> Answer:
 @pytest.mark.parametrize(
     "where", [Filter(), Filter(content_type="chat"), Filter(tags=("red",), source_prefix="3"), Filter(game="nowhere")]
 )
-async def test_both_ways_give_the_same_answers(store: SqliteStore, mode: Mode, where: Filter) -> None:
+async def test_both_ways_give_the_same_answers(store: Store, mode: Mode, where: Filter) -> None:
     whole, several = chain(store, one_call=True), chain(store, one_call=False)
     for text in QUERIES:
         for query in (
@@ -82,7 +113,7 @@ async def test_both_ways_give_the_same_answers(store: SqliteStore, mode: Mode, w
             assert without_times(await whole.search(query)) == without_times(await several.search(query))
 
 
-async def test_a_vector_that_the_caller_brings_needs_no_text(store: SqliteStore) -> None:
+async def test_a_vector_that_the_caller_brings_needs_no_text(store: Store) -> None:
     vector = await FakeEmbedder().embed_query("valve")
     query = Query("", vector=vector, min_score=0.0)
     answers = [without_times(await chain(store, one_call=way).search(query)) for way in (True, False)]
@@ -90,25 +121,123 @@ async def test_a_vector_that_the_caller_brings_needs_no_text(store: SqliteStore)
     assert answers[0].results
 
 
-async def test_an_index_of_another_dimension_still_answers_by_keywords(store: SqliteStore) -> None:
+async def test_an_index_of_another_dimension_still_answers_by_keywords(store: Store) -> None:
     query = Query("valve", vector=axis(0))
     answers = [without_times(await chain(store, one_call=way).search(query)) for way in (True, False)]
     assert answers[0] == answers[1]
     assert (answers[0].level, answers[0].legs["vector"].status.value) == (Level.TEXT, "failed")
 
 
-async def test_a_store_that_fails_in_the_one_call_is_reported(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_store_that_fails_in_the_one_call_is_reported(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fails(*_args: object) -> None:
         raise BackendUnavailableError("documents", "gone")
 
     broken = chain(store, one_call=True)
     monkeypatch.setattr(store.candidates, "read", fails)
-    monkeypatch.setattr(store.keyword_candidates, "read", fails)
+    monkeypatch.setattr(keyword_candidates(store), "read", fails)
     answer = await broken.search(Query("valve"))
     assert answer.level is Level.EMPTY
     assert answer.legs["vector"].status.value == "failed"
+
+
+async def test_without_a_model_keyword_search_answers_both_ways(store: Store) -> None:
+    class Broken(FakeEmbedder):
+        async def embed_query(self, text: str) -> Vector:
+            raise BackendUnavailableError("embedder", "gone")
+
+    query = Query("valve opens at nine bar")
+    answers = [
+        without_times(await chain(store, one_call=way, embedder=Broken()).search(query)) for way in (True, False)
+    ]
+    assert answers[0] == answers[1]
+    assert (answers[0].level, answers[0].warning) == (Level.TEXT, WARNINGS[Level.TEXT])
+    assert answers[0].results
+
+
+@pytest.mark.parametrize("place", ["postgres"], indirect=True)
+async def test_a_hybrid_search_is_one_statement(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the background sends is not counted, nor what is read once: the state, and how rare the terms are."""
+    sent: list[str] = []
+    is_counted: ContextVar[bool] = ContextVar("is_counted", default=False)
+    run = Database._run
+
+    async def counted(self: Database, work: Callable[[Any], Awaitable[Any]]) -> Any:
+        return await run(self, (lambda connection: work(Noted(connection, sent))) if is_counted.get() else work)
+
+    monkeypatch.setattr(Database, "_run", counted)
+    one, several = chain(store, one_call=True), chain(store, one_call=False)
+    is_counted.set(True)
+    for mode, most in ((Mode.HYBRID, 1), (Mode.VECTOR, 1), (Mode.TEXT, 2)):
+        query = Query("valve opens at nine bar", min_score=0.0, mode=mode)
+        await one.search(query)
+        sent.clear()
+        answer = await one.search(query)
+        assert len(answer.results) == 5
+        assert len(sent) <= most, sent
+    sent.clear()
+    await several.search(Query("valve opens at nine bar", min_score=0.0))
+    assert len(sent) > 4, "the count can fail"
+
+
+@pytest.mark.parametrize("place", ["postgres"], indirect=True)
+async def test_a_late_call_is_given_up_for_its_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(*_args: object, **_named: object) -> None:
+        await asyncio.sleep(60.0)
+
+    query = Query("valve opens at nine bar", min_score=0.0)
+    several = without_times(await chain(store, one_call=False).search(query))
+    monkeypatch.setattr(PostgresCandidates, "read", never)
+    assert without_times(await chain(store, one_call=True, deadline_s=4.0).search(query)) == several
+    monkeypatch.setattr(PostgresTexts, "search", never)
+    answers = [await chain(store, one_call=way, deadline_s=4.0).search(query) for way in (True, False)]
+    assert without_times(answers[0]) == without_times(answers[1])
+    assert answers[0].results
+    assert TEXT_MISSING in (answers[0].warning or "")
+    monkeypatch.setattr(PostgresCandidates, "prepare", never)
+    late = await chain(store, one_call=True, deadline_s=4.0).search(query)
+    assert without_times(late) == without_times(answers[1])
+
+
+@pytest.mark.parametrize("place", ["postgres"], indirect=True)
+async def test_what_is_deleted_between_two_statements_is_left_out(store: Store, place: str) -> None:
+    """The first statement fetches the passage of the best chunk only; the others are asked for, and one is gone."""
+    query = Query("valve opens at nine bar")
+    shortlist = Shortlist(1, None, 0.5, 0.8, 0.0)
+    runs: list[set[str]] = []
+
+    def work(snapshot: Snapshot) -> tuple[str, set[str]]:
+        found = [hit.chunk.id for hit in snapshot.keyword_hits(query.text, 40, query.where)]
+        if not runs:
+            execute(place, f"DELETE FROM rag_context.chunks WHERE id = '{found[-1]}'")
+        runs.append(set(found))
+        snapshot.scores(query.text, None, ["no such chunk"])
+        return found[-1], set(snapshot.passages(found))
+
+    request = CandidateRequest(query.text, None, 40, shortlist, query.where, None)
+    gone, passages = await keyword_candidates(store).read(request, work)
+    assert len(runs) == 3
+    assert passages == runs[0] - {gone}
+
+
+class Noted:
+    """A connection whose statements are noted."""
+
+    def __init__(self, connection: Any, sent: list[str]) -> None:
+        self._connection = connection
+        self._sent = sent
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._connection, name)
+        if name == "transaction":
+            self._sent += ["BEGIN", "COMMIT"]
+        if name not in {"fetch", "fetchrow", "fetchval", "execute"}:
+            return found
+
+        def noted(statement: str, *args: object, **named: object) -> Any:
+            self._sent.append(statement)
+            return found(statement, *args, **named)
+
+        return noted
 
 
 def test_a_coroutine_that_waits_is_not_run_without_a_loop() -> None:

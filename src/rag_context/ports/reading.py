@@ -1,6 +1,7 @@
 """Ports of the read path: vectors, keyword index, documents, metrics, cache."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, TypeVar
 
@@ -113,6 +114,8 @@ class Snapshot(Protocol):
 
     def vector_hits(self, vector: Vector, limit: int, where: Filter) -> Sequence[VectorHit]: ...
 
+    def keyword_hits(self, query: str, limit: int, where: Filter) -> Sequence[KeywordHit]: ...
+
     def scores(self, query: str, vector: Vector | None, chunk_ids: Sequence[str]) -> RawScores:
         """Both exact scores of chunks that are there, and no cosines without a vector."""
         ...
@@ -122,11 +125,49 @@ class Snapshot(Protocol):
     def passages(self, chunk_ids: Sequence[str]) -> Mapping[str, Passage]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Shortlist:
+    """Which of the candidates are ranked with their neighbours; what it says is in the terms of `search.ranking`."""
+
+    size: int
+    per_document: int | None
+    """How many of one document at most; None: all."""
+    vector_weight: float
+    code_vector_weight: float
+    presumed_best: float
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateRequest:
+    """What a search is going to read of a snapshot: a store behind a network fetches all of it at once."""
+
+    text: str | None
+    """The query's text; None where keywords are not part of the answer."""
+    vector: Vector | None
+    """The query's vector; None where vectors are not part of the answer."""
+    limit: int
+    """How many hits of each retriever."""
+    shortlist: Shortlist
+    """Of which the neighbours and passages: where it is not quite what ranking chooses, one more call is made."""
+    where: Filter
+    chunk_ids: Sequence[str] | None
+    """The hits of the keyword search; None where this is a part of the call."""
+
+
 class CandidateSource(Protocol):
     """A store that has vectors, terms and documents of an index in one place, and reads them in one call."""
 
-    async def read(self, work: Callable[[Snapshot], T]) -> T:
-        """Run `work`, which must not block, where the data is."""
+    @property
+    def finds_keywords(self) -> bool:
+        """Whether keyword search is better a part of the call than a call of its own beside the embedding."""
+        ...
+
+    async def prepare(self, query: str) -> None:
+        """Read what the call needs to know of the query's terms, while the query is embedded."""
+        ...
+
+    async def read(self, requested: CandidateRequest, work: Callable[[Snapshot], T]) -> T:
+        """Run `work`, which must not block and may be run more than once, where the data is."""
         ...
 
 

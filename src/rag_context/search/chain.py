@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from rag_context.domain.documents import Missing
 from rag_context.domain.search import KeywordHit
-from rag_context.errors import BackendError, BackendStartingError
+from rag_context.errors import BackendError, BackendStartingError, BackendTimeoutError
 from rag_context.ports.reading import CandidateSource
 from rag_context.resilience.breaker import Breaker, BreakerOpenError
 from rag_context.resilience.deadline import Deadline
@@ -16,7 +16,7 @@ from rag_context.search.coverage import Coverage, described, matters
 from rag_context.search.query import Answer, Level, Mode, Query, RetrieverReport, RetrieverStatus
 from rag_context.search.reads import RANKING_SHARE, StoreReads, completed
 from rag_context.search.retrievers import Backends, Retrievers, VectorResults, status_of
-from rag_context.search.selection import Selection, select, select_in
+from rag_context.search.selection import Selection, candidate_request, select, select_hybrid_in, select_in
 from rag_context.tracing import past_span, span
 
 logger = logging.getLogger(__name__)
@@ -26,6 +26,12 @@ RETRIEVERS_SHARE = 0.75
 
 HEDGE_SHARE = 0.25
 """Share of the deadline after which a keyword search is started while the vector search still runs (a hedge)."""
+
+ONE_CALL_SHARE = 0.3
+"""Share of the deadline that one call for everything may take before its parts are called instead.
+
+It is less than a timeout needs to count as the store's failure: slow keyword searches do not make vectors unavailable.
+"""
 
 FALLBACK_SHARE = 0.5
 """Share of the deadline after which the answer of level 2 is prepared while the vector search still runs."""
@@ -110,18 +116,23 @@ class SearchChain:
             )
         candidates = self._sources.candidates
         vector = retrievers.start_vector() if candidates is None else retrievers.start_embedding()
-        keywords = retrievers.start_text() if query.has_text and query.mode is not Mode.VECTOR else None
+        is_hybrid = query.has_text and query.mode is not Mode.VECTOR
+        keywords = retrievers.start_text() if is_hybrid and not _finds_keywords(candidates) else None
         with _for_ranking(deadline).applied():
             missing = await self._coverage.missing(query.where)
-        if keywords is None and query.has_text and matters(missing):
-            keywords = retrievers.start_text()  # vector search cannot find passages without a vector
+        if not is_hybrid and query.has_text and matters(missing):
+            is_hybrid = True  # vector search cannot find passages without a vector
+            keywords = None if _finds_keywords(candidates) else retrievers.start_text()
         if candidates is None:
             vector_results = await vector
             text, warning = await _hits_or_warning(keywords)
             selection = await self._from_stores(query, vector_results, text, retrievers, deadline)
             self._sources.require_same_model(vector_results)
         else:
-            whole = self._from_snapshot(query, vector, keywords, retrievers, candidates)
+            if is_hybrid and keywords is None:
+                whole = self._from_one_call(query, vector, retrievers, candidates, deadline)
+            else:
+                whole = self._from_snapshot(query, vector, keywords, retrievers, candidates)
             selection, warning = await retrievers.start_whole(whole)
         answer = await self._answer(selection, retrievers, deadline)
         answer = answer if warning is None else replace(answer, warning=warning)
@@ -153,13 +164,50 @@ class SearchChain:
         text, warning = await _hits_or_warning(keywords)
         with retrievers.reported("vector", "index_read"), retrievers.deadline.applied():
             selection = await candidates.read(
-                lambda snapshot: completed(select_in(snapshot, query, vector_results, text))
+                candidate_request(query, vector_results, text),
+                lambda snapshot: completed(select_in(snapshot, query, vector_results, text)),
             )
             past_span("vector_search", selection.vector_ms, selection.ranking_ms)
             past_span("ranking", selection.ranking_ms)
         retrievers.note_latency("vector", selection.vector_ms)
         self._sources.require_same_model(vector_results)
         return selection, warning
+
+    async def _from_one_call(
+        self,
+        query: Query,
+        vector: "asyncio.Task[VectorResults]",
+        retrievers: Retrievers,
+        candidates: CandidateSource,
+        deadline: Deadline,
+    ) -> tuple[Selection, str | None]:
+        """Everything after the embedding in one call, the keyword search too.
+
+        A call that does it all is as slow as its slowest part: if it is late, the retrievers search by themselves, so
+        that one of them can still be answered without the other.
+        """
+        try:
+            with retrievers.deadline.applied(), self._for_one_call().applied():
+                await candidates.prepare(query.text)
+            vector_results = await vector
+            in_time = self._for_one_call()
+            with retrievers.reported("vector", "index_read"), retrievers.deadline.applied(), in_time.applied():
+                selection = await candidates.read(
+                    replace(candidate_request(query, vector_results, ()), chunk_ids=None),
+                    lambda snapshot: completed(select_hybrid_in(snapshot, query, vector_results)),
+                )
+                past_span("ranking", selection.ranking_ms)
+        except BackendTimeoutError:
+            keywords = retrievers.start_text()
+            vector_results = await retrievers.search_vectors()
+            text, warning = await _hits_or_warning(keywords)
+            return await self._from_stores(query, vector_results, text, retrievers, deadline), warning
+        retrievers.reports["text"] = retrievers.reports["vector"]
+        self._sources.require_same_model(vector_results)
+        return selection, None
+
+    def _for_one_call(self) -> Deadline:
+        return Deadline.after(ONE_CALL_SHARE * self._deadline_s, self._clock)
 
     async def _text(self, query: Query, retrievers: Retrievers, deadline: Deadline) -> Answer:
         """Level 2: keyword search alone; prepared beside a late vector search where there was one."""
@@ -175,7 +223,10 @@ class SearchChain:
             selection = await self._from_stores(query, None, text, retrievers, deadline)
         else:
             with deadline.applied(), span("ranking"):
-                selection = await candidates.read(lambda snapshot: completed(select_in(snapshot, query, None, text)))
+                selection = await candidates.read(
+                    candidate_request(query, None, text),
+                    lambda snapshot: completed(select_in(snapshot, query, None, text)),
+                )
         return replace(await self._answer(selection, retrievers, deadline), level=level)
 
     async def _answer(self, selection: Selection, retrievers: Retrievers, deadline: Deadline) -> Answer:
@@ -227,6 +278,10 @@ async def _hits_or_warning(
         return await keywords, None
     except BackendError:
         return None, TEXT_MISSING
+
+
+def _finds_keywords(candidates: CandidateSource | None) -> bool:
+    return candidates is not None and candidates.finds_keywords
 
 
 def _for_ranking(deadline: Deadline) -> Deadline:

@@ -79,6 +79,14 @@ class SnapshotReads:
 
         return await spread_hits(search, self._query)
 
+    async def keyword_hits(self) -> Sequence[KeywordHit]:
+        """The hits of the keyword search."""
+
+        async def search(limit: int, where: Filter) -> Sequence[KeywordHit]:
+            return self._snapshot.keyword_hits(self._query.text, limit, where)
+
+        return await spread_hits(search, self._query)
+
     async def scores(self, chunks: Candidates) -> RawScores:
         known = chunks.scores
         now = self._snapshot.scores(self._query.text, self._vector, [chunk.id for chunk in chunks.chunks])

@@ -41,6 +41,11 @@ Hit = TypeVar("Hit", bound=VectorHit | KeywordHit)
 T = TypeVar("T")
 
 
+def pool_size(query: Query) -> int:
+    """How many candidates each retriever returns."""
+    return max(POOL_FLOOR, POOL_PER_RESULT * query.limit)
+
+
 def pool_per_document(query: Query) -> int | None:
     """How many candidates one document may have; None: as many as there are."""
     return None if query.per_document is None else PER_DOCUMENT_FACTOR * query.per_document
@@ -149,7 +154,7 @@ class Retrievers:
 
     def start_vector(self) -> "asyncio.Task[VectorResults]":
         """The vector search."""
-        return self.start_whole(self._search_vectors())
+        return self.start_whole(self.search_vectors())
 
     def start_whole(self, work: Coroutine[None, None, T]) -> "asyncio.Task[T]":
         """A vector search with whatever else `work` does in the same call."""
@@ -185,7 +190,7 @@ class Retrievers:
         report = self.reports.get("text")
         return report is not None and report.status is not RetrieverStatus.OK
 
-    async def _search_vectors(self) -> VectorResults:
+    async def search_vectors(self) -> VectorResults:
         """Embed the query and search by it. Raises: BackendError."""
         sources, results = self._sources, await self.start_embedding()
         with self.reported("vector"), self.deadline.applied():
@@ -238,7 +243,7 @@ async def spread_hits(search: Callable[[int, Filter], Awaitable[Sequence[Hit]]],
         search: searches a store for so many hits.
         query: says how many results there will be, and how many of one document.
     """
-    pool = max(POOL_FLOOR, POOL_PER_RESULT * query.limit)
+    pool = pool_size(query)
     hits: list[Hit] = list(await search(pool, query.where))
     found = len(hits)
     most = pool_per_document(query)

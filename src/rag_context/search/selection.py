@@ -15,9 +15,11 @@ from rag_context.domain.documents import CHAT
 from rag_context.domain.search import ChunkRef, KeywordHit, Neighbours, Passage, RawScores, VectorHit
 from rag_context.domain.vectors import Calibration
 from rag_context.errors import BackendError
-from rag_context.ports.reading import Snapshot
+from rag_context.ports.reading import CandidateRequest, Shortlist, Snapshot
 from rag_context.search.query import Query, Result
 from rag_context.search.ranking import (
+    CODE_VECTOR_WEIGHT,
+    VECTOR_WEIGHT,
     Candidates,
     Ranked,
     answerable,
@@ -30,7 +32,7 @@ from rag_context.search.ranking import (
     spread,
 )
 from rag_context.search.reads import Reads, SnapshotReads
-from rag_context.search.retrievers import VectorResults, pool_per_document
+from rag_context.search.retrievers import VectorResults, pool_per_document, pool_size
 
 SHORTLIST_FLOOR = 20
 SHORTLIST_PER_RESULT = 3
@@ -74,10 +76,9 @@ async def gather(
         alone = replace(found.scores, bm25=np.zeros(len(found)), shares=np.zeros(len(found)))
         return Gathered(replace(found, scores=alone), {}, nothing, nothing, vector_ranks, text_ranks)
     union = Candidates(found.chunks, await reads.scores(found))
-    size = max(SHORTLIST_FLOOR, SHORTLIST_PER_RESULT * query.limit)
     first = fused_scores(union, presumed_best(vector_results.calibration if vector_results else None))
     spread_out = spread(best_first(union, first), lambda row: union.chunks[row].document_id, pool_per_document(query))
-    shortlist = union.take(list(islice(spread_out, size)))
+    shortlist = union.take(list(islice(spread_out, _shortlist_size(query))))
     neighbours = await reads.neighbours([chunk.id for chunk in shortlist.chunks])
     known = {chunk.id: row for row, chunk in enumerate(union.chunks)}
     around = {ref.id: ref for near in neighbours.values() for ref in (near.before, near.after) if ref is not None}
@@ -169,6 +170,37 @@ async def select_in(
     selection = await select(query, reads, vector_results, text)
     ranking_ms = (time.perf_counter() - ranked_from) * 1000.0
     return replace(selection, vector_ms=(ranked_from - started) * 1000.0, ranking_ms=ranking_ms)
+
+
+async def select_hybrid_in(snapshot: Snapshot, query: Query, vector_results: VectorResults) -> Selection:
+    """As `select_in`, with the keyword search itself too."""
+    text = await SnapshotReads(snapshot, query, None).keyword_hits()
+    return await select_in(snapshot, query, vector_results, text)
+
+
+def candidate_request(
+    query: Query, vector_results: VectorResults | None, text: Sequence[KeywordHit] | None
+) -> CandidateRequest:
+    """What `select_in` is going to read; arguments as there."""
+    shortlist = Shortlist(
+        _shortlist_size(query),
+        pool_per_document(query),
+        VECTOR_WEIGHT,
+        CODE_VECTOR_WEIGHT,
+        presumed_best(vector_results.calibration if vector_results is not None else None),
+    )
+    return CandidateRequest(
+        query.text if text is not None else None,
+        vector_results.vector if vector_results is not None else None,
+        pool_size(query),
+        shortlist,
+        query.where,
+        [hit.chunk.id for hit in text or ()],
+    )
+
+
+def _shortlist_size(query: Query) -> int:
+    return max(SHORTLIST_FLOOR, SHORTLIST_PER_RESULT * query.limit)
 
 
 def _kept(query: Query, gathered: Gathered, calibration: Calibration | None) -> list[Ranked]:

@@ -135,7 +135,7 @@ class StoreSettings(Section):
     )
     postgres_pool_size: int = Field(default=10, ge=2, le=1000, description="Connections to PostgreSQL at most.")
     postgres_statement_cache_size: int = Field(
-        default=256, ge=0, description="Prepared statements of each connection to PostgreSQL; 0 behind PgBouncer."
+        default=64, ge=0, description="Prepared statements of each connection to PostgreSQL; 0 behind PgBouncer."
     )
     qdrant_url: HttpUrl | None = Field(
         default_factory=lambda known: "http://localhost:6333" if known.get("vectors") == "qdrant" else None,

@@ -80,7 +80,7 @@ class PostgresConfiguration(Section):
     )
     pool_size: int = Field(default=10, ge=2, le=1000, description="Connections at most.")
     statement_cache_size: int = Field(
-        default=256, ge=0, description="Prepared statements of each connection; 0 behind PgBouncer."
+        default=64, ge=0, description="Prepared statements of each connection; 0 behind PgBouncer."
     )
 
 

@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 @asynccontextmanager
 async def open_postgres_collections(
-    url: str, *, pool_size: int = 10, statement_cache_size: int = 256
+    url: str, *, pool_size: int = 10, statement_cache_size: int = 64
 ) -> AsyncIterator["PostgresCollections"]:
     """The collections of the database at `url`; nothing is sent before the first call, so the server may be down.
 

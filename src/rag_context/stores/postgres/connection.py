@@ -64,11 +64,12 @@ class Database:
     Args:
         url: its address, `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`, several hosts separated by commas.
         pool_size: connections at most.
-        statement_cache_size: prepared statements that each connection keeps; 0 behind PgBouncer, whose connections
-            change from transaction to transaction, and which accepts no settings of ours.
+        statement_cache_size: prepared statements that each connection keeps, of which those of searches take up to
+            1 MB each on the server; 0 behind PgBouncer, whose connections change from transaction to transaction, and
+            which accepts no settings of ours.
     """
 
-    def __init__(self, url: str, *, pool_size: int = 10, statement_cache_size: int = 256) -> None:
+    def __init__(self, url: str, *, pool_size: int = 10, statement_cache_size: int = 64) -> None:
         parts = urlsplit(url)
         self.place = f"{parts.netloc.rpartition('@')[2]}{parts.path}"
         self._url = url

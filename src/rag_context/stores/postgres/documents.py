@@ -11,7 +11,7 @@ from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listin
 from rag_context.domain.search import Filter, Neighbours, Passage
 from rag_context.domain.times import microseconds, moment
 from rag_context.domain.vectors import EmbeddingModel, Matrix
-from rag_context.errors import BackendDataError, BackendError
+from rag_context.errors import BackendError
 from rag_context.ports.maintenance import require_comparable
 from rag_context.stores.postgres import trials, writer
 from rag_context.stores.postgres.connection import Connection, Database
@@ -29,7 +29,7 @@ from rag_context.stores.postgres.records import (
     condition,
     document_from,
     listing_from,
-    passage_from,
+    passages_from,
     read_text,
     reference_from,
     signed,
@@ -127,13 +127,7 @@ class PostgresDocuments:
         """The passages that exist, by chunk id; damaged ones are left out."""
         if not chunk_ids:
             return {}
-        found: dict[str, Passage] = {}
-        for row in await self._database.fetch(_PASSAGES, list(chunk_ids)):
-            try:
-                found[row["chunk"]] = passage_from(row)
-            except BackendDataError:
-                logger.warning("the passage %s is damaged and left out; run `rag-context check`", row["chunk"])
-        return found
+        return passages_from(await self._database.fetch(_PASSAGES, list(chunk_ids)))
 
     async def neighbours(self, chunk_ids: Sequence[str]) -> dict[str, Neighbours]:
         """The chunks before and after each chunk that exists."""

@@ -5,7 +5,7 @@ others can be among the best. The database returns the best of a round by the sa
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,37 +53,14 @@ SELECT (SELECT count(*) FROM rag_context.chunks AS c WHERE c.terms @> ARRAY[aske
 FROM unnest($1::bigint[]) WITH ORDINALITY AS asked (term, number) ORDER BY number
 """
 
-_COUNTS = f"""
-CROSS JOIN LATERAL (
-    SELECT CASE WHEN c.content_type = '{CHAT}' THEN {CONVERSATION.k1}::float8 ELSE {PROSE.k1}::float8 END AS k1,
-           CASE WHEN c.content_type = '{CHAT}' THEN {CONVERSATION.b}::float8 ELSE {PROSE.b}::float8 END AS b
-) AS profile
-CROSS JOIN LATERAL (
-    SELECT array_agg(held.count) AS counts,
-           sum(held.count * (k1 + 1) / (held.count + k1 * (1 - b + b * c.length / $3)) * asked.weight) AS score
-    FROM unnest($1::bigint[], $2::float8[]) AS asked (term, weight)
-    -- The terms are sorted: this is a binary search.
-    CROSS JOIN LATERAL (SELECT width_bucket(asked.term, c.terms) AS place OFFSET 0) AS found
-    CROSS JOIN LATERAL (
-        SELECT CASE WHEN c.terms[place] = asked.term THEN c.counts[place] ELSE 0 END::float8 AS count
-    ) AS held
-) AS held
-"""  # noqa: S608  (numbers of our own)
-
-_SCORED = f"""
-SELECT {REFERENCE_COLUMNS}, c.length, held.counts FROM rag_context.chunks AS c {_COUNTS}
-WHERE c.id = ANY ($4)
-"""  # noqa: S608
-
-_SEARCHED = f"""
-SELECT {REFERENCE_COLUMNS}, c.length, held.counts FROM rag_context.chunks AS c {_COUNTS}
-WHERE c.terms && $4::bigint[] AND {{condition}}
-ORDER BY held.score DESC, c.id LIMIT $5
-"""  # noqa: S608
+_PROFILE = f"""
+CASE WHEN c.content_type = '{CHAT}' THEN {CONVERSATION.k1}::float8 ELSE {PROSE.k1}::float8 END AS k1,
+CASE WHEN c.content_type = '{CHAT}' THEN {CONVERSATION.b}::float8 ELSE {PROSE.b}::float8 END AS b
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
+class Question:
     """The distinct terms of a query, and what the index knows of each. Arrays are `(t,)`."""
 
     keys: Sequence[int]
@@ -93,9 +70,77 @@ class _Question:
     average_length: float
 
     @property
-    def parameters(self) -> tuple[object, ...]:
-        """The first three values of the statements."""
-        return self.keys, self.weights.tolist(), max(self.average_length, 1.0)
+    def is_known(self) -> bool:
+        """Whether some chunk holds a term."""
+        return any(self.frequencies)
+
+    def scoring(self, parameters: Parameters) -> str:
+        """What joins `held` to `chunks AS c`: `counts`, how often a chunk has each term, and `score`, its BM25.
+
+        One expression for each term: counting over a list of terms would cost several times as much for each chunk.
+        """
+        average = parameters.add(max(self.average_length, 1.0))
+        keys = [f"{parameters.add(key)}::bigint" for key in self.keys]
+        weights = [f"{parameters.add(weight)}::float8" for weight in self.weights.tolist()]
+        # The terms are sorted: this is a binary search.
+        places = "".join(f", width_bucket({key}, c.terms) AS p{term}" for term, key in enumerate(keys))
+        counts = "".join(
+            f", CASE WHEN c.terms[p{term}] = {key} THEN c.counts[p{term}] ELSE 0::smallint END AS n{term}"
+            for term, key in enumerate(keys)
+        )
+        names = ", ".join(f"n{term}" for term in range(len(keys)))
+        score = " + ".join(f"n{term} * (k1 + 1) / (n{term} + norm) * {weight}" for term, weight in enumerate(weights))
+        return f"""
+            CROSS JOIN LATERAL (SELECT {_PROFILE} {places} OFFSET 0) AS place
+            CROSS JOIN LATERAL (
+                SELECT k1 * (1 - b + b * c.length / {average}::float8) AS norm {counts} OFFSET 0
+            ) AS each
+            CROSS JOIN LATERAL (SELECT ARRAY[{names}]::smallint[] AS counts, {score or "0.0::float8"} AS score) AS held
+        """
+
+    def rounds(self, first_round: int) -> Iterator[tuple[list[int], float]]:
+        """The terms of each round, and the most that a chunk with none of the terms so far can score."""
+        order = sorted(range(len(self.keys)), key=lambda term: (self.frequencies[term], term))
+        order = [term for term in order if self.frequencies[term]]
+        rest = MOST_PER_TERM * float(sum(self.weights[term] for term in order))
+        group: list[int] = []
+        in_round, read, budget = 0, 0, first_round
+        for term in order:
+            frequency = self.frequencies[term]
+            if group and in_round + frequency > budget:
+                yield group, rest
+                read += in_round
+                group, in_round, budget = [], 0, 4 * budget
+                if read + frequency > MOST_READ:
+                    return
+            group.append(self.keys[term])
+            in_round += frequency
+            rest -= MOST_PER_TERM * float(self.weights[term])
+        if group:
+            yield group, 0.0
+
+    def hits(self, rows: Sequence[Row]) -> list[KeywordHit]:
+        """The scores of chunks, one by one; see `scores`."""
+        chunks = [reference_from(row) for row in rows]
+        bm25_of, shares = self.scores(rows, [chunk.content_type for chunk in chunks])
+        return [
+            KeywordHit(chunk, score, share)
+            for chunk, score, share in zip(chunks, bm25_of.tolist(), shares.tolist(), strict=True)
+        ]
+
+    def scores(self, rows: Sequence[Row], content_types: Sequence[str]) -> tuple[Floats, Floats]:
+        """BM25 and the share of the idf mass of rows with `length` and `counts`, `(n,)` each."""
+        counts = np.array([row["counts"] for row in rows], dtype=np.float64).reshape(len(rows), len(self.keys))
+        profiles = [profile_for(content_type) for content_type in content_types]
+        scores = bm25(
+            counts,
+            np.array([row["length"] for row in rows], dtype=np.float64),
+            self.weights,
+            np.array([profile.k1 for profile in profiles]),
+            np.array([profile.b for profile in profiles]),
+            self.average_length,
+        )
+        return scores, idf_share(counts, self.idf)
 
 
 class PostgresTexts:
@@ -111,7 +156,7 @@ class PostgresTexts:
         self._database = database
         self._state = state
         self._first_round = first_round
-        self._questions: LRUCache[tuple[str, str, int], _Question] = LRUCache(QUESTIONS)
+        self._questions: LRUCache[tuple[str, str, int], Question] = LRUCache(QUESTIONS)
         self._frequencies: LRUCache[tuple[str, int], tuple[int, int]] = LRUCache(FREQUENCIES)
 
     async def search(self, query: str, *, limit: int, where: Filter) -> list[KeywordHit]:
@@ -123,19 +168,17 @@ class PostgresTexts:
         counted = Counter(terms(query))
         if limit < 1 or not counted:
             return []
-        question = await self._question(query, counted)
-        best: dict[str, KeywordHit] = {}
-        for group, least in _rounds(question, self._first_round):
-            parameters = Parameters(*question.parameters, group, limit)
-            statement = _SEARCHED.format(condition=condition(where, parameters, "c"))
-            rows = await self._database.fetch(statement, *parameters.values)
-            best |= {hit.chunk.id: hit for hit in _hits(question, rows) if hit.bm25 > 0.0}
-            ranked = sorted(best.values(), key=lambda hit: (-hit.bm25, hit.chunk.id))[:limit]
-            if len(ranked) == limit and ranked[-1].bm25 > least:
-                break
-        else:
-            ranked = sorted(best.values(), key=lambda hit: (-hit.bm25, hit.chunk.id))[:limit]
-        return ranked
+        question = await self.question(query)
+        if not question.is_known:
+            return []
+        parameters = Parameters(limit)
+        scoring, passing = question.scoring(parameters), condition(where, parameters, "c")
+        tables = self.tables(question, scoring, parameters, "$1", passing)
+        statement = f"""WITH {tables}
+                        SELECT {REFERENCE_COLUMNS}, c.length, held.counts
+                        FROM found_by_terms AS f JOIN rag_context.chunks AS c ON c.key = f.key {scoring}"""  # noqa: S608
+        hits = question.hits(await self._database.fetch(statement, *parameters.values))
+        return sorted((hit for hit in hits if hit.bm25 > 0.0), key=lambda hit: (-hit.bm25, hit.chunk.id))
 
     async def score(self, query: str, chunks: Sequence[ChunkRef]) -> dict[str, KeywordHit]:
         """BM25 scores of the given chunks, matching or not; unknown ones are left out.
@@ -145,12 +188,44 @@ class PostgresTexts:
         """
         if not chunks:
             return {}
-        question = await self._question(query, Counter(terms(query)))
-        rows = await self._database.fetch(_SCORED, *question.parameters, [chunk.id for chunk in chunks])
-        found = {hit.chunk.id: hit for hit in _hits(question, rows)}
+        question = await self.question(query)
+        parameters = Parameters([chunk.id for chunk in chunks])
+        statement = f"""SELECT {REFERENCE_COLUMNS}, c.length, held.counts
+                        FROM rag_context.chunks AS c {question.scoring(parameters)} WHERE c.id = ANY ($1)"""  # noqa: S608
+        found = {hit.chunk.id: hit for hit in question.hits(await self._database.fetch(statement, *parameters.values))}
         return {chunk.id: found[chunk.id] for chunk in chunks if chunk.id in found}
 
-    async def _question(self, query: str, counted: Mapping[str, int]) -> _Question:
+    def tables(self, question: Question, scoring: str, parameters: Parameters, limit: str, passing: str) -> str:
+        """What finds the best chunks inside of a statement; the last table is `found_by_terms (key, id, score)`.
+
+        Args:
+            question: the query's terms, of which some are known.
+            scoring: as `question.scoring` returned it.
+            parameters: of the statement.
+            limit: the place of how many are found.
+            passing: which `chunks AS c` may be found.
+        """
+        tables: list[str] = []
+        more, bound = "true", 0.0
+        for number, (group, least) in enumerate(question.rounds(self._first_round)):
+            if number:
+                # Without a column of `chunks`, this is evaluated once, before any of them is read.
+                more = f"""NOT (SELECT count(*) = {limit} AND min(score) > {parameters.add(bound)}::float8
+                                FROM best_{number - 1})"""  # noqa: S608
+            best = f"""SELECT c.key, c.id, held.score FROM rag_context.chunks AS c {scoring}
+                       WHERE {more} AND c.terms && {parameters.add(group)}::bigint[] AND {passing}
+                       ORDER BY held.score DESC, c.id LIMIT {limit}"""  # noqa: S608
+            if number:
+                best = f"""SELECT * FROM (SELECT * FROM best_{number - 1} UNION ({best})) AS either
+                           ORDER BY score DESC, id LIMIT {limit}"""  # noqa: S608
+            tables.append(f"best_{number} AS MATERIALIZED ({best})")
+            bound = least
+        tables.append(f"found_by_terms AS (SELECT * FROM best_{len(tables) - 1})")  # noqa: S608
+        return ", ".join(tables)
+
+    async def question(self, query: str) -> Question:
+        """What the index knows of a query's terms. Raises: BackendError."""
+        counted = Counter(terms(query))
         seen = await self._state.known()
         remembered = self._questions.get((query, seen.name, seen.version))
         if remembered is not None:
@@ -160,7 +235,7 @@ class PostgresTexts:
         chunks = max(seen.chunks, 0)
         idf = np.array([inverse_document_frequency(chunks, min(frequency, chunks)) for frequency in frequencies])
         weights = idf * np.array(list(counted.values()), dtype=np.float64)
-        question = _Question(keys, frequencies, idf, weights, seen.terms / max(chunks, 1))
+        question = Question(keys, frequencies, idf, weights, seen.terms / max(chunks, 1))
         self._questions[query, seen.name, seen.version] = question
         return question
 
@@ -178,44 +253,3 @@ class PostgresTexts:
                 known[key] = frequency
                 self._frequencies[seen.name, key] = (frequency, seen.turnover)
         return [known[key] for key in keys]
-
-
-def _rounds(question: _Question, first_round: int) -> Iterator[tuple[list[int], float]]:
-    """The terms of each round, and the most that a chunk with none of the terms so far can score."""
-    order = sorted(range(len(question.keys)), key=lambda term: (question.frequencies[term], term))
-    order = [term for term in order if question.frequencies[term]]
-    rest = MOST_PER_TERM * float(sum(question.weights[term] for term in order))
-    group: list[int] = []
-    in_round, read, budget = 0, 0, first_round
-    for term in order:
-        frequency = question.frequencies[term]
-        if group and in_round + frequency > budget:
-            yield group, rest
-            read += in_round
-            group, in_round, budget = [], 0, 4 * budget
-            if read + frequency > MOST_READ:
-                return
-        group.append(question.keys[term])
-        in_round += frequency
-        rest -= MOST_PER_TERM * float(question.weights[term])
-    if group:
-        yield group, 0.0
-
-
-def _hits(question: _Question, rows: Sequence[Row]) -> list[KeywordHit]:
-    counts = np.array([row["counts"] or () for row in rows], dtype=np.float64).reshape(len(rows), len(question.keys))
-    chunks = [reference_from(row) for row in rows]
-    profiles = [profile_for(chunk.content_type) for chunk in chunks]
-    scores = bm25(
-        counts,
-        np.array([row["length"] for row in rows], dtype=np.float64),
-        question.weights,
-        np.array([profile.k1 for profile in profiles]),
-        np.array([profile.b for profile in profiles]),
-        question.average_length,
-    )
-    shares = idf_share(counts, question.idf)
-    return [
-        KeywordHit(chunk, score, share)
-        for chunk, score, share in zip(chunks, scores.tolist(), shares.tolist(), strict=True)
-    ]

@@ -1,8 +1,9 @@
 """Rows as documents, chunks and passages, and back; and a `Filter` as SQL, with every value bound."""
 
 import json
+import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,6 +40,8 @@ p.text, p.context"""
 PASSAGE_COLUMNS = f"{CHUNK_COLUMNS}, {LISTING_COLUMNS}"
 
 TENANT = "SELECT key FROM rag_context.tenants WHERE project = {} AND branch = {} AND path_hash = {}"
+
+logger = logging.getLogger(__name__)
 
 REFERENCE_COLUMNS = "c.id, c.document, c.position, c.content_type, c.thread"
 
@@ -248,6 +251,17 @@ def passage_from(row: Row) -> Passage:
         timestamp=document.timestamp,
         metadata=document.metadata,
     )
+
+
+def passages_from(rows: Iterable[Row]) -> dict[str, Passage]:
+    """The passages of rows with `PASSAGE_COLUMNS`, by chunk id; damaged ones are left out."""
+    found: dict[str, Passage] = {}
+    for row in rows:
+        try:
+            found[row["chunk"]] = passage_from(row)
+        except BackendDataError:
+            logger.warning("the passage %s is damaged and left out; run `rag-context check`", row["chunk"])
+    return found
 
 
 def chunk_from(row: Row) -> Chunk:

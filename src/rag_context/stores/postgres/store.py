@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from rag_context.errors import BackendError
 from rag_context.stores.postgres.audit import PostgresAuditor
 from rag_context.stores.postgres.bulk import PostgresBulk
+from rag_context.stores.postgres.candidates import PostgresCandidates
 from rag_context.stores.postgres.claims import Claims
 from rag_context.stores.postgres.connection import Database
 from rag_context.stores.postgres.documents import PostgresDocuments
@@ -44,6 +45,7 @@ class PostgresStore:
     documents: PostgresDocuments
     vectors: PostgresVectors
     texts: PostgresTexts
+    candidates: PostgresCandidates
     metrics: PostgresMetrics
     rebuilder: PostgresRebuilder
     auditor: PostgresAuditor
@@ -53,7 +55,7 @@ class PostgresStore:
 
 @asynccontextmanager
 async def open_postgres(
-    url: str, *, pool_size: int = 10, statement_cache_size: int = 256, exact_rows: int = EXACT_ROWS
+    url: str, *, pool_size: int = 10, statement_cache_size: int = 64, exact_rows: int = EXACT_ROWS
 ) -> AsyncIterator[PostgresStore]:
     """Open the database at `url`; its schema is made, or brought up to date, on first use.
 
@@ -78,7 +80,8 @@ async def open_postgres(
     running.add_done_callback(_log_crash)
     try:
         auditor = PostgresAuditor(database, state)
-        yield PostgresStore(database, documents, vectors, texts, metrics, rebuilder, auditor, bulk, claims)
+        candidates = PostgresCandidates(database, vectors, texts)
+        yield PostgresStore(database, documents, vectors, texts, candidates, metrics, rebuilder, auditor, bulk, claims)
     finally:
         running.cancel()
         await asyncio.wait({running})
@@ -96,7 +99,7 @@ class Upkeep:
         state: the state of its index.
         vectors: their index.
         bulk: loads that indexes wait for.
-        exact_rows: vectors that need no index.
+        exact_rows: chunks that are compared one by one at most.
     """
 
     def __init__(
@@ -161,7 +164,7 @@ class Upkeep:
     def _needs_index(self, seen: Snapshot) -> bool:
         """Whether there are enough vectors, and no more are being added."""
         is_quiet = self._kept_up_at is None or seen.vectors == self._counted
-        return seen.vectors > self._exact_rows and (is_quiet or seen.vectors > GROWTH * self._exact_rows)
+        return seen.vectors > self._vectors.indexed_from and (is_quiet or seen.vectors > GROWTH * self._exact_rows)
 
     def _note(self, error: BackendError | None) -> None:
         if error is not None and not self._failed:

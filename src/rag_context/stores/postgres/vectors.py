@@ -19,13 +19,24 @@ from rag_context.stores.postgres.state import IndexState, Snapshot, model_of
 from rag_context.stores.postgres.writer import dimension_of
 
 EXACT_ROWS = 20_000
-"""Up to so many chunks are compared one by one, some 4 microseconds each."""
+"""Chunks that pass a filter and are compared one by one at most; the index is used where more pass."""
+
+NARROW_SHARE = 0.25
+"""The index is also used where more than this share of all chunks pass, however few these are."""
+
+INDEXED_FROM = 5_000
+"""Up to so many vectors have no index."""
 
 INDEXED_DIMENSIONS = 2_000
 """What pgvector's HNSW index can hold of the type `vector`; longer vectors are compared one by one."""
 
-CANDIDATES = 120
-"""Size of the list of candidates of a search in the index (`hnsw.ef_search`)."""
+_BUILD_OPTIONS = "m = 24, ef_construction = 128"
+"""pgvector's defaults (16 and 64) lose whole clusters of vectors: at 100 000 chunks, of the nearest ten 93 % were found
+at `ef_search` 400, with these 98.5 %."""
+
+LEAST_CANDIDATES, MOST_CANDIDATES, VECTORS_PER_CANDIDATE = 200, 1_000, 100
+"""Size of the list of candidates of a search in the index (`hnsw.ef_search`): at least, at most (pgvector allows no
+more), and how many vectors each stands for in between. Recall falls with the number of vectors otherwise."""
 
 OVERFETCH = 4
 """The index returns so many times as many chunks as are requested, which are sorted by their exact cosines.
@@ -35,9 +46,7 @@ under a filter of 10 % they returned 68 %, scans in relaxed order 80 %, and 96 %
 """
 
 COUNTED_S = 30.0
-"""How long it is remembered that a filter lets more than `EXACT_ROWS` chunks through."""
-
-_APPROXIMATELY = f"SET LOCAL hnsw.iterative_scan = relaxed_order; SET LOCAL hnsw.ef_search = {CANDIDATES}"
+"""How long it is remembered that a filter lets so many chunks through that the index is used."""
 
 _INDEX = """
 SELECT i.indisvalid FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
@@ -84,7 +93,7 @@ class PostgresVectors:
         database: the database.
         state: the state of its index.
         documents: reads passages.
-        exact_rows: chunks that are compared one by one at most, where there is an index.
+        exact_rows: chunks that pass a filter and are compared one by one at most, where there is an index.
     """
 
     def __init__(
@@ -93,9 +102,12 @@ class PostgresVectors:
         self._database = database
         self._state = state
         self._documents = documents
+        self.indexed_from = min(INDEXED_FROM, exact_rows)
+        """Up to so many vectors need no index."""
+
         self._exact_rows = exact_rows
         self._indexed: dict[int, int] = {}
-        self._many: TTLCache[Filter, bool] = TTLCache(1024, COUNTED_S)
+        self._broad: TTLCache[Filter, bool] = TTLCache(1024, COUNTED_S)
 
     @property
     def made_by(self) -> str | None:
@@ -114,13 +126,89 @@ class PostgresVectors:
             return []
 
         async def found(seen: Snapshot) -> list[Row]:
-            if seen.vectors > self._exact_rows and await self._passes_many(where):
-                rows = await self._nearest_indexed(seen.generation, vector, limit, where)
-                if len(rows) == limit:
-                    return rows
-            return await self._nearest(seen.generation, vector, limit, where)
+            parameters = Parameters(vector)
+            tables = self.tables(seen, vector, limit, where, parameters, "$1", condition(where, parameters, "c"))
+            statement = f"""WITH {tables}
+                            SELECT {REFERENCE_COLUMNS}, f.cosine, f.passing
+                            FROM found_by_vector AS f JOIN rag_context.chunks AS c ON c.key = f.key
+                            ORDER BY f.cosine DESC, c.id"""  # noqa: S608  (values are bound)
+            rows = await self._database.fetch(statement, *parameters.values)
+            self.note_passing(where, rows[0]["passing"] if rows else None)
+            return rows
 
-        return [VectorHit(reference_from(row), row["cosine"]) for row in await self._in_use(found, len(vector))]
+        return [VectorHit(reference_from(row), row["cosine"]) for row in await self.in_use(found, len(vector))]
+
+    def tables(
+        self,
+        seen: Snapshot,
+        vector: Vector,
+        limit: int,
+        where: Filter,
+        parameters: Parameters,
+        place: str,
+        passing: str,
+    ) -> str:
+        """What finds the nearest chunks inside of a statement; the last table is `found_by_vector`.
+
+        Its columns are `key`, `id`, `cosine`, and `passing` (see `note_passing`).
+
+        Args:
+            seen: the state of the index.
+            vector: the query, `(dim,) float32`.
+            limit: how many are found.
+            where: which may be found.
+            parameters: of the statement.
+            place: that of the vector among them.
+            passing: `where` as a condition on `chunks AS c`.
+        """
+        vectors, most = f"rag_context.vectors_{seen.generation}", parameters.add(limit)
+        dimension = self._indexed.get(seen.generation)
+        one_by_one = f"""SELECT c.key, c.id, -(v.embedding <#> {place}) AS cosine
+                         FROM {{chunks}} AS c JOIN {vectors} AS v ON v.chunk = c.key WHERE {{condition}}
+                         ORDER BY v.embedding <#> {place}, c.id LIMIT {most}"""  # noqa: S608
+        if dimension is None or len(vector) != dimension:
+            nearest = one_by_one.format(chunks="rag_context.chunks", condition=passing)
+            return f"found_by_vector AS MATERIALIZED (SELECT *, NULL::bigint AS passing FROM ({nearest}) AS nearest)"  # noqa: S608
+        tables, either, is_broad, counted = [], [], "true", "NULL::bigint"
+        candidates = min(max(LEAST_CANDIDATES, seen.vectors // VECTORS_PER_CANDIDATE), MOST_CANDIDATES)
+        settings = f"""(SELECT set_config('hnsw.iterative_scan', 'relaxed_order', true)
+                        || set_config('hnsw.ef_search', '{candidates}', true)) <> ''"""  # until the statement ends
+        # Conditions without a column of a table are evaluated once, before any of its rows is read.
+        if where not in self._broad:
+            narrow = f"{parameters.add(self._narrow(seen))}::bigint"
+            counted = "(SELECT count(*) FROM few)"
+            is_broad = f"{counted} > {narrow}"
+            few = f"SELECT c.key, c.id FROM rag_context.chunks AS c WHERE {passing} LIMIT {narrow} + 1"  # noqa: S608
+            tables.append(f"few AS MATERIALIZED ({few})")
+            either.append(one_by_one.format(chunks="few", condition=f"NOT {is_broad}"))
+        distance = f"v.embedding::vector({dimension}) <#> {place}::vector({dimension})"
+        by_index = f"""SELECT c.key, c.id, -({distance}) AS cosine
+                       FROM {vectors} AS v JOIN rag_context.chunks AS c ON c.key = v.chunk
+                       WHERE {is_broad} AND {settings} AND {passing}
+                       ORDER BY {distance} LIMIT {OVERFETCH} * {most}"""  # noqa: S608
+        tables.append(f"by_index AS MATERIALIZED ({by_index})")
+        is_complete = f"(SELECT count(*) FROM by_index) >= {most}"  # noqa: S608
+        either.append(f"SELECT * FROM by_index WHERE {is_complete}")  # noqa: S608
+        condition_of_rest = f"{is_broad} AND NOT {is_complete} AND {passing}"
+        either.append(one_by_one.format(chunks="rag_context.chunks", condition=condition_of_rest))
+        nearest = " UNION ALL ".join(f"({each})" for each in either)
+        found = f"""SELECT *, {counted} AS passing FROM ({nearest}) AS nearest
+                    ORDER BY cosine DESC, id LIMIT {most}"""  # noqa: S608
+        return ", ".join([*tables, f"found_by_vector AS MATERIALIZED ({found})"])
+
+    def note_passing(self, where: Filter, passing: int | None) -> None:
+        """Remember a filter that lets more chunks through than are compared one by one.
+
+        Args:
+            where: the filter.
+            passing: as `found_by_vector` has it; None where nothing was found.
+        """
+        if passing is not None and self._state.snapshot is not None and passing > self._narrow(self._state.snapshot):
+            self._broad[where] = True
+
+    def _narrow(self, seen: Snapshot) -> int:
+        """Up to so many chunks that pass are compared one by one although there is an index."""
+        return min(self._exact_rows, max(int(NARROW_SHARE * seen.vectors), 1))
 
     async def score(self, vector: Vector, chunk_ids: Sequence[str]) -> dict[str, float]:
         """Exact cosines of the given chunks to `vector` (`(dim,) float32`); those without a vector are left out.
@@ -130,7 +218,7 @@ class PostgresVectors:
         """
         if not chunk_ids:
             return {}
-        rows = await self._in_use(
+        rows = await self.in_use(
             lambda seen: self._database.fetch(
                 f"""SELECT c.id, -(v.embedding <#> $1) FROM rag_context.chunks AS c
                     JOIN rag_context.vectors_{seen.generation} AS v ON v.chunk = c.key
@@ -148,7 +236,7 @@ class PostgresVectors:
 
     async def vectors(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:
         """The vectors (`(dim,) float32`) of the given chunks; those without are left out. Raises: BackendError."""
-        rows = await self._in_use(
+        rows = await self.in_use(
             lambda seen: self._database.fetch(
                 f"""SELECT c.id, v.embedding FROM rag_context.chunks AS c
                     JOIN rag_context.vectors_{seen.generation} AS v ON v.chunk = c.key WHERE c.id = ANY ($1)""",  # noqa: S608
@@ -165,10 +253,10 @@ class PostgresVectors:
             return seen
 
         await self._state.look()
-        seen = await self._in_use(read)
+        seen = await self.in_use(read)
         if seen.generation in self._indexed:
             return f"{seen.vectors} vectors, by index"
-        share = await self.built_share(seen.generation) if seen.vectors > self._exact_rows else None
+        share = await self.built_share(seen.generation) if seen.vectors > self.indexed_from else None
         how = "compared one by one" if share is None else f"compared one by one until the index is built ({share:.0%})"
         return f"{seen.vectors} vectors, {how}"
 
@@ -210,7 +298,7 @@ class PostgresVectors:
                     await connection.fetch(_BUILD_SETTINGS, BUILD_MEMORY)
                 await connection.execute(
                     f"""CREATE INDEX CONCURRENTLY {name} ON rag_context.vectors_{generation}
-                        USING hnsw ((embedding::vector({dimension})) vector_ip_ops)"""
+                        USING hnsw ((embedding::vector({dimension})) vector_ip_ops) WITH ({_BUILD_OPTIONS})"""
                 )
                 logger.info("the index over the vectors was built")
             self._indexed[generation] = dimension
@@ -226,53 +314,11 @@ class PostgresVectors:
     async def _is_large(self, connection: Connection, generation: int) -> bool:
         counted = await connection.fetchval(
             f"SELECT count(*) FROM (SELECT 1 FROM rag_context.vectors_{generation} LIMIT $1) AS few",  # noqa: S608
-            self._exact_rows + 1,
+            self.indexed_from + 1,
         )
-        return bool(counted > self._exact_rows)
+        return bool(counted > self.indexed_from)
 
-    async def _passes_many(self, where: Filter) -> bool:
-        """Whether a filter lets more chunks through than are compared one by one; false answers are not remembered."""
-        if where not in self._many:
-            parameters = Parameters(self._exact_rows + 1)
-            statement = f"""SELECT count(*) FROM (
-                                SELECT 1 FROM rag_context.chunks AS c WHERE {condition(where, parameters, "c")} LIMIT $1
-                            ) AS few"""  # noqa: S608
-            row = await self._database.fetchrow(statement, *parameters.values)
-            if row is None or row[0] <= self._exact_rows:
-                return False
-            self._many[where] = True
-        return True
-
-    async def _nearest(self, generation: int, vector: Vector, limit: int, where: Filter) -> list[Row]:
-        """The nearest of all chunks that pass, compared one by one."""
-        parameters = Parameters(vector, limit)
-        statement = f"""SELECT {REFERENCE_COLUMNS}, -(v.embedding <#> $1) AS cosine
-                        FROM rag_context.chunks AS c JOIN rag_context.vectors_{generation} AS v ON v.chunk = c.key
-                        WHERE {condition(where, parameters, "c")}
-                        ORDER BY v.embedding <#> $1, c.id LIMIT $2"""  # noqa: S608
-        return await self._database.fetch(statement, *parameters.values)
-
-    async def _nearest_indexed(self, generation: int, vector: Vector, limit: int, where: Filter) -> list[Row]:
-        """The nearest by the index, which goes on until enough chunks pass; none where there is no index."""
-        dimension = self._indexed.get(generation)
-        if dimension is None or len(vector) != dimension:
-            return []
-        parameters = Parameters(vector, OVERFETCH * limit, limit)
-        distance = f"v.embedding::vector({dimension}) <#> $1::vector({dimension})"
-        statement = f"""SELECT * FROM (
-                            SELECT {REFERENCE_COLUMNS}, -({distance}) AS cosine
-                            FROM rag_context.vectors_{generation} AS v JOIN rag_context.chunks AS c ON c.key = v.chunk
-                            WHERE {condition(where, parameters, "c")} ORDER BY {distance} LIMIT $2
-                        ) AS nearest ORDER BY cosine DESC, id LIMIT $3"""  # noqa: S608
-
-        async def nearest(connection: Connection) -> list[Row]:
-            await connection.execute(_APPROXIMATELY)
-            rows: list[Row] = await connection.fetch(statement, *parameters.values)
-            return rows
-
-        return await self._database.write(nearest)
-
-    async def _in_use(self, work: Callable[[Snapshot], Awaitable[T]], queried: int = 0) -> T:
+    async def in_use(self, work: Callable[[Snapshot], Awaitable[T]], queried: int = 0) -> T:
         """The result of `work` on the generation in use; repeated where that was just replaced.
 
         `queried` is the dimension of the query's vector, if there is one.

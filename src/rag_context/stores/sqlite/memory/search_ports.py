@@ -12,7 +12,7 @@ from cachetools import LRUCache
 
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, RawScores, VectorHit
 from rag_context.domain.vectors import Vector
-from rag_context.ports.reading import Snapshot
+from rag_context.ports.reading import CandidateRequest, Snapshot
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.memory.following import Memory, stored_vectors
 from rag_context.stores.sqlite.memory.index import MemoryIndex
@@ -181,7 +181,15 @@ class SqliteCandidates:
         self._texts = texts
         self._needs_vectors = needs_vectors
 
-    async def read(self, work: Callable[[Snapshot], T]) -> T:
+    @property
+    def finds_keywords(self) -> bool:
+        """Keywords are searched for in another thread while the query is embedded."""
+        return False
+
+    async def prepare(self, query: str) -> None:
+        """There is nothing to prepare."""
+
+    async def read(self, _requested: CandidateRequest, work: Callable[[Snapshot], T]) -> T:
         """Run `work` in a reading thread.
 
         Raises:
@@ -205,6 +213,9 @@ class _SqliteSnapshot:
 
     def vector_hits(self, vector: Vector, limit: int, where: Filter) -> Sequence[VectorHit]:
         return self._index.vector_hits(vector, limit, where, self._stored)
+
+    def keyword_hits(self, query: str, limit: int, where: Filter) -> Sequence[KeywordHit]:
+        return self._texts.hits(query, limit, where, self._index)
 
     def scores(self, query: str, vector: Vector | None, chunk_ids: Sequence[str]) -> RawScores:
         return self._index.raw_scores(self._texts.all_scores(query, self._index), vector, chunk_ids, self._stored)

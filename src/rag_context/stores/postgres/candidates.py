@@ -1,0 +1,285 @@
+"""The candidates of a search by one statement: the hits of both retrievers, scores, neighbours and passages.
+
+A search that reads something else of the snapshot than it announced (a retriever that looks further, neighbours of a
+lower rank) is interrupted; that is fetched by one more statement, and the search runs again from its beginning.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from rag_context.domain.documents import CHAT, CODE
+from rag_context.domain.search import Filter, KeywordHit, Neighbours, Passage, RawScores, VectorHit
+from rag_context.domain.vectors import Vector
+from rag_context.ports.reading import CandidateRequest, Snapshot
+from rag_context.stores.postgres.connection import Database, Row
+from rag_context.stores.postgres.keywords import PostgresTexts, Question
+from rag_context.stores.postgres.records import LISTING_COLUMNS, Parameters, condition, passages_from, reference_from
+from rag_context.stores.postgres.state import Snapshot as IndexSnapshot
+from rag_context.stores.postgres.vectors import PostgresVectors
+
+T = TypeVar("T")
+
+MOST = 1_000_000
+"""More candidates of one document than there can be."""
+
+_COLUMNS = """c.key, c.id AS chunk, c.document, c.position, c.content_type AS kind, c.thread, c.tenant, c.sequence,
+c.start_char, c.end_char, c.start_line, c.end_line, c.heading, c.length, held.counts"""
+
+_BESIDE = """
+LEFT JOIN LATERAL (
+    (SELECT x.key FROM rag_context.chunks AS x
+     WHERE c.thread IS NULL AND x.document = c.document AND x.position {sign} c.position
+     ORDER BY x.position {order} LIMIT 1)
+    UNION ALL
+    (SELECT x.key FROM rag_context.chunks AS x
+     WHERE x.tenant = c.tenant AND x.thread = c.thread AND (x.sequence, x.position) {sign} (c.sequence, c.position)
+     ORDER BY x.sequence {order}, x.position {order} LIMIT 1)
+) AS {name} ON true
+"""
+
+_FETCHED = f"""
+found AS MATERIALIZED (
+    SELECT key, bool_or(by_vector) AS by_vector, bool_or(by_keyword) AS by_keyword FROM ({{found}}) AS each GROUP BY key
+),
+candidates AS MATERIALIZED (
+    SELECT {_COLUMNS}, held.score, {{cosine}} AS cosine, f.by_vector, f.by_keyword
+    FROM found AS f JOIN rag_context.chunks AS c ON c.key = f.key {{vectors}} {{scoring}}
+),
+best AS (
+    SELECT greatest(max(cosine), CASE WHEN bool_or(cosine IS NULL) THEN {{presumed_best}}::float8 END) AS cosine,
+           max(score) AS score
+    FROM candidates
+),
+fused AS (
+    SELECT c.*, CASE WHEN by_cosine IS NULL OR best.cosine <= 0.0 THEN by_score WHEN best.score <= 0.0 THEN by_cosine
+                     ELSE weight * by_cosine + (1.0 - weight) * by_score END AS fused
+    FROM candidates AS c CROSS JOIN best CROSS JOIN LATERAL (
+        SELECT greatest(c.cosine, 0.0) / nullif(best.cosine, 0.0) + 0.0 * c.cosine AS by_cosine,
+               coalesce(c.score / nullif(best.score, 0.0), 0.0) AS by_score,
+               CASE WHEN kind = '{CODE}' THEN {{code_weight}}::float8 ELSE {{weight}}::float8 END AS weight
+    ) AS each
+),
+shortlist AS MATERIALIZED (
+    SELECT * FROM (
+        SELECT *, row_number() OVER (PARTITION BY document ORDER BY fused DESC, chunk) AS in_document FROM fused
+    ) AS each
+    WHERE in_document <= {{per_document}}::bigint ORDER BY fused DESC, chunk LIMIT {{size}}
+),
+beside AS MATERIALIZED (
+    SELECT c.key, c.kind, b.key AS before, a.key AS after FROM shortlist AS c
+    {_BESIDE.format(name="b", sign="<", order="DESC")} {_BESIDE.format(name="a", sign=">", order="ASC")}
+),
+others AS (
+    SELECT before AS key FROM beside UNION SELECT after FROM beside EXCEPT SELECT key FROM candidates
+),
+shown AS (
+    SELECT key FROM beside
+    UNION SELECT before FROM beside WHERE kind = '{CHAT}' UNION SELECT after FROM beside WHERE kind = '{CHAT}'
+),
+fetched AS (
+    SELECT * FROM candidates
+    UNION ALL
+    SELECT {_COLUMNS}, NULL, {{cosine}}, false, false
+    FROM others AS o JOIN rag_context.chunks AS c ON c.key = o.key {{vectors}} {{scoring}}
+)
+SELECT f.chunk, f.document, f.position, f.kind, f.thread,
+       f.key, f.length, f.counts, f.cosine, f.by_vector, f.by_keyword, {{passing}} AS passing,
+       b.key IS NOT NULL AS has_neighbours, b.before, b.after, s.key IS NOT NULL AS is_shown,
+       f.start_char, f.end_char, f.start_line, f.end_line, f.heading, p.text, p.context, {LISTING_COLUMNS}
+FROM fetched AS f LEFT JOIN beside AS b ON b.key = f.key LEFT JOIN shown AS s ON s.key = f.key
+LEFT JOIN rag_context.passages AS p ON p.chunk = s.key
+LEFT JOIN rag_context.documents AS d ON d.id = f.document AND s.key IS NOT NULL
+"""  # noqa: S608  (column lists of our own)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What one statement fetches: chunks that are found by vector or by keywords, or that are named."""
+
+    by_vector: tuple[int, Filter] | None = None
+    by_keyword: tuple[int, Filter] | None = None
+    chunk_ids: Sequence[str] = ()
+
+
+class _NotFetchedError(Exception):
+    """Work on a snapshot needs what was not fetched."""
+
+    def __init__(self, request: _Request) -> None:
+        super().__init__()
+        self.request = request
+
+
+class PostgresCandidates:
+    """`CandidateSource` over one database.
+
+    Args:
+        database: the database.
+        vectors: finds the nearest chunks.
+        texts: finds chunks by keywords.
+    """
+
+    def __init__(self, database: Database, vectors: PostgresVectors, texts: PostgresTexts) -> None:
+        self._database = database
+        self._vectors = vectors
+        self._texts = texts
+
+    @property
+    def finds_keywords(self) -> bool:
+        """Keyword search is a part of the one statement."""
+        return True
+
+    async def prepare(self, query: str) -> None:
+        """Count in how many chunks the query's terms occur, where that is not known. Raises: BackendError."""
+        await self._texts.question(query)
+
+    async def read(self, requested: CandidateRequest, work: Callable[[Snapshot], T]) -> T:
+        """Fetch what is requested, by one statement, and run `work`, again from its beginning if something is missing.
+
+        Raises:
+            BackendDataError: the index has vectors of another dimension.
+            BackendError: the server failed.
+        """
+        fetched = _Fetched(requested, await self._texts.question(requested.text or ""))
+        searched = (requested.limit, requested.where)
+        request = _Request(
+            searched if requested.vector is not None else None,
+            searched if requested.text is not None and requested.chunk_ids is None else None,
+            requested.chunk_ids or (),
+        )
+        while True:
+            await self._fetch(fetched, request)
+            try:
+                return work(fetched)
+            except _NotFetchedError as missing:
+                request = missing.request
+
+    async def _fetch(self, fetched: "_Fetched", request: _Request) -> None:
+        async def rows_of(seen: IndexSnapshot) -> Sequence[Row]:
+            statement, values = self._statement(seen, fetched, request)
+            return await self._database.fetch(statement, *values)
+
+        vector = fetched.requested.vector
+        rows = await self._vectors.in_use(rows_of, 0 if vector is None else len(vector))
+        if request.by_vector is not None and rows:
+            self._vectors.note_passing(request.by_vector[1], rows[0]["passing"])
+        fetched.add(request, rows)
+
+    def _statement(self, seen: IndexSnapshot, fetched: "_Fetched", request: _Request) -> tuple[str, Sequence[object]]:
+        """The one statement, and its values."""
+        vector, parameters = fetched.requested.vector, Parameters()
+        scoring, tables, passing = fetched.question.scoring(parameters), [], "NULL::bigint"
+        found = ["SELECT NULL::bigint AS key, false AS by_vector, false AS by_keyword WHERE false"]
+        if request.chunk_ids:
+            ids = parameters.add(list(request.chunk_ids))
+            found.append(f"SELECT key, false, false FROM rag_context.chunks WHERE id = ANY ({ids})")  # noqa: S608
+        joined, cosine, place = "", "NULL::float8", ""
+        if vector is not None:
+            place = parameters.add(vector)
+            joined = f"LEFT JOIN rag_context.vectors_{seen.generation} AS v ON v.chunk = c.key"
+            cosine = f"-(v.embedding <#> {place})"
+        if request.by_vector is not None and vector is not None:
+            limit, where = request.by_vector
+            passes = condition(where, parameters, "c")
+            tables.append(self._vectors.tables(seen, vector, limit, where, parameters, place, passes))
+            found.append("SELECT key, true, false FROM found_by_vector")
+            passing = "(SELECT max(passing) FROM found_by_vector)"
+        if request.by_keyword is not None and fetched.question.is_known:
+            limit, where = request.by_keyword
+            passes = condition(where, parameters, "c")
+            tables.append(self._texts.tables(fetched.question, scoring, parameters, parameters.add(limit), passes))
+            found.append("SELECT key, false, true FROM found_by_terms")
+        shortlist, named = fetched.requested.shortlist, len(request.chunk_ids)
+        tables.append(
+            _FETCHED.format(
+                found=" UNION ALL ".join(found),
+                scoring=scoring,
+                vectors=joined,
+                cosine=cosine,
+                passing=passing,
+                presumed_best=parameters.add(shortlist.presumed_best),
+                weight=parameters.add(shortlist.vector_weight),
+                code_weight=parameters.add(shortlist.code_vector_weight),
+                per_document=parameters.add(max(shortlist.per_document or MOST, named)),
+                size=parameters.add(max(shortlist.size, named)),
+            )
+        )
+        return f"WITH {', '.join(tables)}", parameters.values
+
+
+class _Fetched:
+    """`Snapshot` of what was fetched.
+
+    Args:
+        requested: what the search announced.
+        question: the terms of its query.
+    """
+
+    def __init__(self, requested: CandidateRequest, question: Question) -> None:
+        self.requested = requested
+        self.question = question
+        self._scores = RawScores.unknown(1)
+        self._row_of: dict[str, int] = {}
+        """Rows of `_scores`; of the first one nothing is known."""
+        self._named: set[str] = set()
+        """Chunks that were fetched by name: what is missing of them does not exist any more."""
+        self._neighbours: dict[str, Neighbours] = {}
+        self._shown: dict[str, Row] = {}
+        self._by_vector: dict[tuple[int, Filter], Sequence[VectorHit]] = {}
+        self._by_keyword: dict[tuple[int, Filter], Sequence[KeywordHit]] = {}
+
+    def add(self, request: _Request, rows: Sequence[Row]) -> None:
+        """Add what a statement returned."""
+        chunks = [reference_from(row) for row in rows]
+        bm25, shares = self.question.scores(rows, [chunk.content_type for chunk in chunks])
+        cosines = np.array([row["cosine"] for row in rows], dtype=np.float64)
+        known, first = self._scores, len(self._scores.bm25)
+        self._scores = RawScores(
+            np.concatenate([known.cosines, cosines]),
+            np.concatenate([known.bm25, bm25]),
+            np.concatenate([known.shares, shares]),
+        )
+        self._row_of.update((chunk.id, row) for row, chunk in enumerate(chunks, first))
+        chunk_of = {row["key"]: chunk for row, chunk in zip(rows, chunks, strict=True)}
+        for row, chunk in zip(rows, chunks, strict=True):
+            if row["has_neighbours"]:
+                self._neighbours[chunk.id] = Neighbours(chunk_of.get(row["before"]), chunk_of.get(row["after"]))
+            if row["is_shown"]:
+                self._shown[chunk.id] = row
+        self._named.update(request.chunk_ids)
+        if request.by_vector is not None:
+            near = [VectorHit(c, row["cosine"]) for row, c in zip(rows, chunks, strict=True) if row["by_vector"]]
+            self._by_vector[request.by_vector] = sorted(near, key=lambda hit: (-hit.cosine, hit.chunk.id))
+        if request.by_keyword is not None:
+            scored = zip(rows, chunks, bm25.tolist(), shares.tolist(), strict=True)
+            held = [KeywordHit(c, score, share) for row, c, score, share in scored if row["by_keyword"] and score > 0.0]
+            self._by_keyword[request.by_keyword] = sorted(held, key=lambda hit: (-hit.bm25, hit.chunk.id))
+
+    def vector_hits(self, vector: Vector, limit: int, where: Filter) -> Sequence[VectorHit]:
+        if (limit, where) not in self._by_vector:
+            raise _NotFetchedError(_Request(by_vector=(limit, where)))
+        return self._by_vector[limit, where]
+
+    def keyword_hits(self, query: str, limit: int, where: Filter) -> Sequence[KeywordHit]:
+        if (limit, where) not in self._by_keyword:
+            raise _NotFetchedError(_Request(by_keyword=(limit, where)))
+        return self._by_keyword[limit, where]
+
+    def scores(self, query: str, vector: Vector | None, chunk_ids: Sequence[str]) -> RawScores:
+        self._require(chunk_ids, self._row_of)
+        return self._scores.take([self._row_of.get(id_, 0) for id_ in chunk_ids])
+
+    def neighbours(self, chunk_ids: Sequence[str]) -> Mapping[str, Neighbours]:
+        self._require(chunk_ids, self._neighbours)
+        return {id_: self._neighbours[id_] for id_ in chunk_ids if id_ in self._neighbours}
+
+    def passages(self, chunk_ids: Sequence[str]) -> Mapping[str, Passage]:
+        self._require(chunk_ids, self._shown)
+        return passages_from(self._shown[id_] for id_ in chunk_ids if id_ in self._shown)
+
+    def _require(self, chunk_ids: Sequence[str], fetched: Mapping[str, object]) -> None:
+        missing = [id_ for id_ in chunk_ids if id_ not in fetched and id_ not in self._named]
+        if missing:
+            raise _NotFetchedError(_Request(chunk_ids=missing))
