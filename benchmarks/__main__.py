@@ -21,6 +21,7 @@ from benchmarks import (
     load,
     mcp,
     million,
+    postgres,
     projects,
     searching,
     start_up,
@@ -102,6 +103,10 @@ STAGES: dict[str, tuple[str, Callable[[Run], list[Figure]]]] = {
         "1 000 000 chunks",
         lambda run: million.measure(run.scratch / "million", run.of(million.CHUNKS)),
     ),
+    "postgres": (
+        "PostgreSQL, in turn with the embedded store",
+        lambda run: postgres.measure(run.scratch / "postgres", run.of(postgres.CHUNKS), run.of(postgres.LARGE)),
+    ),
     "statistics": (
         "statistics of 1 000 000 searches",
         lambda run: [] if run.quick else statistics.measure(run.scratch / "statistics"),
@@ -109,8 +114,8 @@ STAGES: dict[str, tuple[str, Callable[[Run], list[Figure]]]] = {
 }
 """What is measured, by name and in order."""
 
-ON_REQUEST = ("page", "million")
-"""Only measured when they are named: a browser is needed, or half an hour and 10 GB."""
+ON_REQUEST = ("page", "million", "postgres")
+"""Only measured when they are named: a browser is needed, or half an hour and up to 10 GB."""
 
 ON_THE_INDEX = ("start", "commands", "search", "mcp", "faults", "load", "workers")
 

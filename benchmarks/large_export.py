@@ -1,5 +1,6 @@
 """An export of any size, made in minutes: documents of invented text with vectors that they already have."""
 
+import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -58,14 +59,20 @@ def write_export(
 
 
 def imported(
-    data_dir: Path, chunks: int, vectors_of: Callable[[int], Matrix], *, per_document: int = PER_DOCUMENT
+    data_dir: Path,
+    chunks: int,
+    vectors_of: Callable[[int], Matrix],
+    *,
+    per_document: int = PER_DOCUMENT,
+    **environment: str,
 ) -> tuple[Writer, float]:
-    """Import such an export; returns its writer, and the seconds of the import."""
+    """Import such an export, with these settings; returns its writer, and the seconds of the import."""
     data_dir.mkdir(parents=True)
     export = data_dir.with_suffix(".jsonl")
     writer = write_export(export, chunks, vectors_of, per_document=per_document)
     started = time.perf_counter()
-    subprocess.run([COMMAND, "import", str(export), "--data-dir", str(data_dir)], check=True, capture_output=True)
+    command = [COMMAND, "import", str(export), "--data-dir", str(data_dir)]
+    subprocess.run(command, check=True, capture_output=True, env={**os.environ, **environment})
     export.unlink()
     return writer, time.perf_counter() - started
 
@@ -92,7 +99,8 @@ def _header(model: EmbeddingModel, documents: int) -> bytes:
 
 def _document(number: int, texts: Sequence[str]) -> tuple[Document, tuple[Chunk, ...]]:
     content = "\n\n".join(texts)
-    draft = DocumentInput(content, "documentation", f"session-{number % 100}", f"/notes/{number}.md", Metadata())
+    metadata = Metadata(category=f"category-{number % 10}", tags=(f"tag-{number % 10}",))
+    draft = DocumentInput(content, "documentation", f"session-{number % 100}", f"/notes/{number}.md", metadata)
     document = Document(
         id=document_id(draft),
         tenant=Tenant(),
