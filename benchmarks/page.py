@@ -62,8 +62,9 @@ _TAIL = """
   into a PostgreSQL with 1 GB of shared buffers and without fsync, on the same machine. Recall compares the ten nearest
   chunks with those of the embedded store, which is exact. Processor time is that of this process for a whole search of
   each store in turn, with query vectors that are there already, less what both do without searches. Over HTTP two
-  servers embed and search in turn. Both processors were busy with other work for the whole run (load 8 to 14), which slows
-  a search that two processes answer more than one of a single process: see [PostgreSQL](postgresql.md#what-a-search-costs).
+  servers embed and search in turn. Both processors were busy with other work for the whole run (load 8 to 14), which
+  slows a search that two processes answer more than one of a single process: see
+  [PostgreSQL](postgresql.md#what-a-search-costs).
 - **statistics**: 1 000 000 searches over thirty days.
 
 [Profiles](profiles.md) shows where the time of a search and of a bulk index goes.
