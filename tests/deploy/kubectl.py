@@ -40,6 +40,7 @@ class Call:
         self.objects, self.facts = load(OBJECTS), load(FACTS)
         self.changed: list[str] = []
         self.applied = ""
+        self.is_recorded = False
 
     def run(self) -> int:
         if self.facts.get("down"):
@@ -50,6 +51,9 @@ class Call:
         return int(status)
 
     def record(self) -> None:
+        if self.is_recorded:
+            return
+        self.is_recorded = True
         reported = ("words", "context", "namespace", "changed", "applied")
         with (FOLDER / "calls.jsonl").open("a") as file:
             file.write(json.dumps({name: getattr(self, name) for name in reported}) + "\n")
@@ -126,10 +130,12 @@ class Call:
         if not self.facts.get("port"):
             print("error: unable to forward port because pod is not running", file=sys.stderr)
             return 1
-        print(f"Forwarding from 127.0.0.1:{self.facts['port']} -> 3000", flush=True)
-        print(f"Forwarding from [::1]:{self.facts['port']} -> 3000", flush=True)
+        # The script may end, and a test look at the calls, before this process has ended.
         (FOLDER / "forwarding").write_text(str(os.getpid()))
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        self.record()
+        print(f"Forwarding from 127.0.0.1:{self.facts['port']} -> 3000", flush=True)
+        print(f"Forwarding from [::1]:{self.facts['port']} -> 3000", flush=True)
         signal.pause()
         return 0
 
