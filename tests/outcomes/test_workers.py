@@ -94,8 +94,9 @@ class Workers:
         return said
 
     def wait_healthy(self) -> None:
-        """Wait until every worker is healthy."""
+        """Wait until every worker is healthy, and gets connections."""
         wait_until(lambda: httpx2.get(self.server.url + "/health", timeout=TIMEOUT_S).json()["healthy"])
+        wait_until(lambda: self.log.read_text().count(" is ready") == self.log.read_text().count(" serves, process "))
 
 
 @pytest.fixture(scope="module")
@@ -159,6 +160,27 @@ def test_clients_that_connect_at_once_are_divided_evenly(workers: Workers) -> No
         each.join()
     after = searches(workers.server)
     assert {number: after[number] - before[number] for number in BOTH} == {1: 4, 2: 4}
+
+
+def test_clients_that_keep_their_connections_are_divided_when_a_worker_comes_back(workers: Workers) -> None:
+    with ExitStack() as stack:
+        os.kill(workers.pids()[2], signal.SIGKILL)
+        clients = [stack.enter_context(httpx2.Client(base_url=workers.server.url, timeout=TIMEOUT_S)) for _ in range(8)]
+        for client in clients:
+            assert client.get("/live").status_code == 200
+        wait_until(lambda: workers.log.read_text().count("worker 2 ended with status -9") == 1)
+        workers.wait_healthy()
+
+        def ask_all() -> dict[int, float]:
+            before = searches(workers.server)
+            for client in clients:
+                client.headers["X-API-Key"] = "writer"
+                answer = workers.call(client, "rag_context_search", query=f"divided {next(_numbers)}")
+                assert answer["fallbackLevel"] == 1
+            after = searches(workers.server)
+            return {number: after[number] - before[number] for number in BOTH}
+
+        wait_until(lambda: min(ask_all().values()) >= 3)  # 8 connections, and those of the fixture
 
 
 def test_an_activation_holds_on_every_worker(workers: Workers) -> None:

@@ -1,7 +1,7 @@
 """The two ends of the socket pair between the supervisor and a worker.
 
-The supervisor sends what the worker starts with, then connections. The end of its stream requests the stop, so that a
-worker also stops when the supervisor dies. The worker sends reports, a line of JSON each.
+The supervisor sends what the worker starts with, then connections, and how many of them to end. The end of its stream
+requests the stop, so that a worker also stops when the supervisor dies. The worker sends reports, a line of JSON each.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from typing import Any
 
 _LENGTH = struct.Struct("!Q")
 _CONNECTION = b"c"
+_SURPLUS = b"s"
 _READ_BYTES = 4096
 
 
@@ -42,6 +43,11 @@ class Report:
     message: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Surplus:
+    """A worker has a connection that another one can serve."""
+
+
 class SupervisorEnd:
     """The supervisor's end, for an event loop."""
 
@@ -61,6 +67,11 @@ class SupervisorEnd:
         except OSError:
             return False
         return True
+
+    def end_some(self, connections: int) -> None:
+        """Have the worker end so many connections, each after its next answer: their clients connect anew."""
+        with suppress(OSError):
+            self._socket.send(_SURPLUS * connections)
 
     async def reports(self) -> AsyncIterator[Report]:
         """What the worker reports, until it ends."""
@@ -99,12 +110,14 @@ class WorkerEnd:
         """The descriptor, readable where a connection or the end has come."""
         return self._socket.fileno()
 
-    def next_connection(self) -> socket.socket | None:
-        """The next connection; None at the end. Raises: BlockingIOError (there is none now)."""
+    def next_connection(self) -> socket.socket | Surplus | None:
+        """The next connection, or that one is to be ended; None at the end. Raises: BlockingIOError (nothing now)."""
         try:
             data, descriptors, _, _ = socket.recv_fds(self._socket, len(_CONNECTION), 1)
         except ConnectionError:
             return None
+        if data == _SURPLUS:
+            return Surplus()
         return socket.socket(fileno=descriptors[0]) if data and descriptors else None
 
     def report(self, report: Report) -> None:

@@ -7,6 +7,7 @@ connection goes to the worker with the fewest, and none waits for a worker that 
 
 import asyncio
 import logging
+import math
 import signal
 import socket
 import sys
@@ -248,8 +249,21 @@ class Supervisor:
                 logger.info("worker %d serves, process %d", worker.number, pid)
             case Event.READY:
                 worker.is_ready = True
+                logger.info("worker %d is ready", worker.number)
+                self._share()
             case Event.CLOSED:
                 worker.connections -= 1
+
+    def _share(self) -> None:
+        """Have connections made anew that a worker has beyond its share.
+
+        Clients keep their connections, and those that came before a worker was ready would never come to it.
+        """
+        ready = [worker for worker in self._workers if worker.is_ready]
+        share = math.ceil(sum(worker.connections for worker in ready) / len(ready))
+        for worker in ready:
+            if worker.link is not None and worker.connections > share:
+                worker.link.end_some(worker.connections - share)
 
     def _signal_all(self, number: signal.Signals) -> None:
         for worker in self._workers:

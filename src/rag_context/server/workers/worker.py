@@ -9,14 +9,31 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rag_context.server.options import ServerOptions
 from rag_context.server.running import Server, protocol_with, server_config
-from rag_context.server.workers.channel import Event, Report, WorkerEnd
+from rag_context.server.workers.channel import Event, Report, Surplus, WorkerEnd
 
 INNER_CONNECTIONS = 10_000
 """Most connections at once, with those of other workers; those of clients were counted where they came in."""
+
+
+class _Ending:
+    """An app of which so many connections end after their next answer as there are too many of."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.surplus = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def ending(message: Message) -> None:
+            if self.surplus and message["type"] == "http.response.start":
+                self.surplus -= 1
+                message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+            await send(message)
+
+        await self._app(scope, receive, ending)
 
 
 class WorkerServer(Server):
@@ -40,7 +57,8 @@ class WorkerServer(Server):
         options: ServerOptions,
         ready: Callable[[], Awaitable[None]],
     ) -> None:
-        super().__init__(server_config(app, options))
+        self._ending = _Ending(app)
+        super().__init__(server_config(self._ending, options))
         self._inner = server_config(inner, replace(options, max_connections=INNER_CONNECTIONS), lifespan="off")
         self._inner.load()
         self._file = file
@@ -91,7 +109,10 @@ class WorkerServer(Server):
                 asyncio.get_running_loop().remove_reader(self._link.fileno())
                 self.stop()
                 return
-            self._run(self._take(connection))
+            if isinstance(connection, Surplus):
+                self._ending.surplus += 1
+            else:
+                self._run(self._take(connection))
 
     async def _take(self, connection: socket.socket) -> None:
         connection.setblocking(False)
