@@ -62,9 +62,7 @@ _TAIL = """
   into a PostgreSQL with 1 GB of shared buffers and without fsync, on the same machine. Recall compares the ten nearest
   chunks with those of the embedded store, which is exact. Processor time is that of this process for a whole search of
   each store in turn, with query vectors that are there already, less what both do without searches. Over HTTP two
-  servers embed and search in turn. Both processors were busy with other work for the whole run (load 8 to 14), which
-  slows a search that two processes answer more than one of a single process: see
-  [PostgreSQL](postgresql.md#what-a-search-costs).
+  servers embed and search in turn. [PostgreSQL](postgresql.md#what-a-search-costs) says where the time goes.
 - **statistics**: 1 000 000 searches over thirty days.
 
 [Profiles](profiles.md) shows where the time of a search and of a bulk index goes.
@@ -76,9 +74,6 @@ _TAIL = """
   reading the passages) and 2.2 ms are what makes it hybrid: keyword search, both exact scores of every candidate and of
   the neighbours of the best. The quality of the answers depends on the latter. Both parts hardly grow with the index:
   at 100 000 chunks the ratio is 1.6, and 1.06 by vector alone.
-- **Two workers.** The clients and both workers share the two cores of the machine. The rows with the processor time of
-  an answer say what is left for a second worker: two cores have 2 000 ms a second for the sum of both rows. Workers
-  pay where the cores outnumber what one process and its clients use.
 - **Bulk indexing.** 92 % of the samples of a bulk index are in the embedding ([Profiles](profiles.md)): chunking, terms
   and one durable transaction per document run on the same cores.
 - **Port open and first answer**: almost all of that second is the import of the server, its libraries and the model's.

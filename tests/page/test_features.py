@@ -177,7 +177,7 @@ def test_a_collection_is_looked_at_and_asked(wide: Tab) -> None:
     expect(page.get_by_text("day-60", exact=True)).to_be_visible()
     page.get_by_label("Only where").fill('{"days": 7}')
     page.get_by_role("button", name="List documents").click()
-    expect(page.get_by_role("heading", name="1 document that match")).to_be_visible()
+    expect(page.get_by_role("heading", name="1 document that matches")).to_be_visible()
     page.get_by_label("Only where").fill("{")
     page.get_by_role("button", name="List documents").click()
     expect(page.get_by_role("alert")).to_contain_text("must be valid JSON")

@@ -84,7 +84,7 @@ function turn(shown, { name, where }, offset, context) {
   const again = at => turn(shown, { name, where }, at, context);
   return guarded(shown, () => again(offset), async () => {
     const page = await tool("collection_documents", { name, where: filter(where), limit: PAGE, offset }, { signal: context.signal });
-    put(shown, h("h2", {}, counted(page.total, "document"), where && " that match"),
+    put(shown, h("h2", {}, counted(page.total, "document"), where && (page.total === 1 ? " that matches" : " that match")),
       page.documents.length ? documents(page.documents) : empty(where ? "No document matches" : "The collection is empty", where ? "Change the filter or leave it out." : "A program adds documents with POST /collections/NAME/documents."),
       page.total > PAGE && h("nav", { class: "bar gap", "aria-label": "Pages" },
         h("button", { type: "button", disabled: offset === 0, onclick: () => again(Math.max(0, offset - PAGE)) }, "Earlier"),
