@@ -69,7 +69,7 @@ class SupervisorEnd:
         return True
 
     def end_some(self, connections: int) -> None:
-        """Have the worker end so many connections, each after its next answer: their clients connect anew."""
+        """Have the worker end so many connections, each after its next answer: their clients connect again."""
         with suppress(OSError):
             self._socket.send(_SURPLUS * connections)
 

@@ -255,7 +255,7 @@ class Supervisor:
                 worker.connections -= 1
 
     def _share(self) -> None:
-        """Have connections made anew that a worker has beyond its share.
+        """Have clients connect again whose connections are more than a worker's share.
 
         Clients keep their connections, and those that came before a worker was ready would never come to it.
         """
