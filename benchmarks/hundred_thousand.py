@@ -101,11 +101,14 @@ def _document(number: int, texts: list[str]) -> tuple[Document, list[Chunk]]:
         content="".join(texts),
         content_hash=str(number),
         timestamp=datetime(2026, 1, 1, tzinfo=UTC),
+        occurred_at=datetime(2026, 1, 1, tzinfo=UTC),
         metadata=Metadata(category=f"category-{number % 10}"),
     )
     chunks, start = [], 0
     for position, text in enumerate(texts):
         span = Span(start, start + len(text), position + 1, position + 1)
-        chunks.append(Chunk(f"{number}-{position}", document.id, position, text, span))
+        chunks.append(
+            Chunk(f"{number}-{position}", document.id, position, text, span, occurred_at=document.occurred_at)
+        )
         start += len(text)
     return document, chunks

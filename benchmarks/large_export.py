@@ -111,12 +111,13 @@ def _document(number: int, texts: Sequence[str]) -> tuple[Document, tuple[Chunk,
         content=content,
         content_hash=content_hash(draft),
         timestamp=NOW,
+        occurred_at=NOW,
         metadata=draft.metadata,
     )
     ids = chunk_ids(document.id, [("", text) for text in texts])
     cut, start = [], 0
     for position, (id_, text) in enumerate(zip(ids, texts, strict=True)):
         line = 2 * position + 1
-        cut.append(Chunk(id_, document.id, position, text, Span(start, start + len(text), line, line), ""))
+        cut.append(Chunk(id_, document.id, position, text, Span(start, start + len(text), line, line), occurred_at=NOW))
         start += len(text) + 2
     return document, tuple(cut)

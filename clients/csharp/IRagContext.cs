@@ -56,6 +56,8 @@ namespace RagContext
         [DataMember(Name = "contentType")] public string ContentType { get; set; }
         [DataMember(Name = "sessionId")] public string SessionId { get; set; }
         [DataMember(Name = "source")] public string Source { get; set; }
+        /// <summary>When it was said or written; null: the server takes what the content says, else now.</summary>
+        public DateTimeOffset? OccurredAt { get; set; }
         [DataMember(Name = "metadata", EmitDefaultValue = false)] public RagDocumentMetadata Metadata { get; set; }
     }
 
@@ -104,16 +106,19 @@ namespace RagContext
         [DataMember(Name = "contentType")] public string ContentType { get; set; }
         [DataMember(Name = "sessionId")] public string SessionId { get; set; }
         [DataMember(Name = "timestamp")] private string timestamp = null;
+        [DataMember(Name = "occurredAt")] private string occurredAt = null;
 
         /// <summary>When the content was indexed, in UTC.</summary>
-        public DateTime Timestamp
+        public DateTime Timestamp { get { return Utc(timestamp); } }
+
+        /// <summary>When it was said or written, in UTC.</summary>
+        public DateTime OccurredAt { get { return Utc(occurredAt); } }
+
+        private static DateTime Utc(string text)
         {
-            get
-            {
-                return timestamp == null
-                    ? default(DateTime)
-                    : DateTime.Parse(timestamp, CultureInfo.InvariantCulture, DateTimeStyles.AdjustToUniversal);
-            }
+            return text == null
+                ? default(DateTime)
+                : DateTime.Parse(text, CultureInfo.InvariantCulture, DateTimeStyles.AdjustToUniversal);
         }
     }
 

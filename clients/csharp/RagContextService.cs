@@ -1,5 +1,6 @@
 using System;
 using System.Collections.Generic;
+using System.Globalization;
 using System.IO;
 using System.Net;
 using System.Net.Http;
@@ -94,6 +95,7 @@ namespace RagContext
                     SessionId = document.SessionId,
                     Source = document.Source,
                     Metadata = document.Metadata,
+                    OccurredAt = document.OccurredAt?.ToString("o", CultureInfo.InvariantCulture),
                     Agent = agent
                 }).ConfigureAwait(false);
             }
@@ -312,6 +314,7 @@ namespace RagContext
         [DataMember(Name = "contentType")] public string ContentType { get; set; }
         [DataMember(Name = "sessionId")] public string SessionId { get; set; }
         [DataMember(Name = "source")] public string Source { get; set; }
+        [DataMember(Name = "occurredAt", EmitDefaultValue = false)] public string OccurredAt { get; set; }
         [DataMember(Name = "metadata", EmitDefaultValue = false)] public RagDocumentMetadata Metadata { get; set; }
         [DataMember(Name = "agent", EmitDefaultValue = false)] public string Agent { get; set; }
     }

@@ -10,6 +10,7 @@ export interface SearchOptions {
   tags?: string[];
   /** Exact, or a prefix when it ends in `*`. */
   source?: string;
+  /** Bounds of when it was said or written (RFC 3339 with offset). */
   since?: string;
   until?: string;
   minScore?: number;
@@ -22,7 +23,10 @@ export interface SearchResult {
   /** Relevance, 0 to 1, comparable between questions. */
   score: number;
   source: string;
+  /** When it was indexed. */
   timestamp: string;
+  /** When it was said or written. */
+  occurredAt: string;
   metadata: Record<string, unknown>;
   documentId?: string;
   chunkId?: string;
@@ -52,6 +56,8 @@ export interface Document {
   source: string;
   metadata?: Record<string, unknown>;
   agent?: string;
+  /** When it was said or written (RFC 3339 with offset). */
+  occurredAt?: string;
 }
 
 export interface Receipt {

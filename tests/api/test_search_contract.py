@@ -237,6 +237,7 @@ def test_an_answer_is_camel_case_and_leaves_out_what_it_lacks() -> None:
         score=1,
         source="s",
         timestamp=datetime(2026, 1, 31, 12, 0, 0, 500_000, UTC),
+        occurred_at=datetime(2026, 1, 30, 9, 0, tzinfo=UTC),
         metadata={"decisionId": "d", "further": None},
         explain=Explain(legs={"vector": LegScore(rank=1, score=0.7)}, fused=0.9, boosts={"exact": 0.1}),
     )
@@ -248,6 +249,7 @@ def test_an_answer_is_camel_case_and_leaves_out_what_it_lacks() -> None:
                 "score": 1.0,
                 "source": "s",
                 "timestamp": "2026-01-31T12:00:00.500000Z",
+                "occurredAt": "2026-01-30T09:00:00Z",
                 "metadata": {"decisionId": "d", "further": None},
                 "explain": {
                     "legs": {"vector": {"rank": 1, "score": 0.7}},

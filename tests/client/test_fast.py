@@ -12,7 +12,7 @@ from tests.server.stub_service import WARNINGS, WHEN, StubService
 
 
 def answer(level: int = 1, warning: str | None = None) -> SearchResponse:
-    result = SearchResult(content="text", score=0.5, source="talk", timestamp=WHEN, metadata={})
+    result = SearchResult(content="text", score=0.5, source="talk", timestamp=WHEN, occurred_at=WHEN, metadata={})
     return SearchResponse(
         results=[result],
         latency=1.0,

@@ -4,6 +4,8 @@ import os
 import socket
 import tracemalloc
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -65,10 +67,17 @@ class TestDrafts:
         item = only(Path("a.md"))
 
         path = tmp_path / "docs" / "a.md"
-        assert item == FileDraft(
-            path,
-            DocumentInput("# A\n", "documentation", "files", path.as_posix(), origin=Origin.FILE),
-        )
+        draft = DocumentInput("# A\n", "documentation", "files", path.as_posix(), origin=Origin.FILE)
+        modified = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+        assert isinstance(item, FileDraft)
+        assert (item.path, replace(item.draft, occurred_at=None)) == (path, draft)
+        assert item.draft.occurred_at == modified
+
+    def test_a_date_in_the_front_matter_comes_before_the_time_of_the_file(self, tmp_path: Path) -> None:
+        item = only(write(tmp_path, {"a.md": "---\ndate: 2024-02-29\n---\nText.\n"}) / "a.md")
+
+        assert isinstance(item, FileDraft)
+        assert item.draft.occurred_at == datetime(2024, 2, 29, tzinfo=UTC)
 
     def test_labels_are_put_on_every_file(self, tmp_path: Path) -> None:
         labels = Labels("decision", "s", Metadata(agent="a", tags=("x",), category="c", game="g"))

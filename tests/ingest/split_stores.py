@@ -42,6 +42,7 @@ def document(name: str, *sentences: str, tags: tuple[str, ...] = ()) -> Document
         content=content,
         content_hash=str(uuid5(NAMESPACE_URL, f"{content} {tags}")),
         timestamp=datetime(2026, 1, 1, tzinfo=UTC),
+        occurred_at=datetime(2026, 1, 1, tzinfo=UTC),
         metadata=Metadata(tags=tags),
     )
 
@@ -51,7 +52,7 @@ def chunks_of(document: Document) -> list[Chunk]:
     sentences = [f"{text}." for text in document.content.rstrip(".").split(". ")]
     ids = chunk_ids(document.id, [("", text) for text in sentences])
     return [
-        Chunk(id_, document.id, position, text, Span(0, len(text), 1, 1))
+        Chunk(id_, document.id, position, text, Span(0, len(text), 1, 1), occurred_at=document.occurred_at)
         for position, (id_, text) in enumerate(zip(ids, sentences, strict=True))
     ]
 

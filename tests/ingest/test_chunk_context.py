@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_context.domain.documents import CHAT, CODE, DECISION, DOCUMENTATION, Chunk, Metadata, Span
+from rag_context.domain.times import EPOCH
 from rag_context.ingest.chunk_context import (
     CONTEXT_TOKENS,
     HASH_BITS,
@@ -150,7 +151,7 @@ def test_it_is_cut_to_its_share_of_the_window() -> None:
 def test_the_file_that_code_lies_in_is_matched_and_not_embedded() -> None:
     def chunk(heading: str) -> Chunk:
         context = context_of("", heading, "return 1", TOKENIZER, file="store/writer.py")
-        return Chunk("c", "d", 0, "return 1", Span(0, 8, 1, 1), context)
+        return Chunk("c", "d", 0, "return 1", Span(0, 8, 1, 1), context, occurred_at=EPOCH)
 
     assert chunk("Writer.flush").searchable == "store/writer.py\nWriter.flush\nreturn 1"
     assert chunk("Writer.flush").embedded == "Writer.flush\nreturn 1"

@@ -130,7 +130,7 @@ def test_no_document_of_a_project_is_distinguished_from_no_search(
 
 
 def test_an_unlikely_answer_is_called_so() -> None:
-    result = SearchResult(content="Text.\n", score=0.1, source="a", timestamp=WHEN, metadata={})
+    result = SearchResult(content="Text.\n", score=0.1, source="a", timestamp=WHEN, occurred_at=WHEN, metadata={})
     words = readable(search(results=[result], no_answer=True))
     assert "Probably none of them answers the question." in words
     assert words.endswith("[1] a · relevance 0.10 · 2026-02-18\nText.")
@@ -173,6 +173,7 @@ def test_a_list_says_how_to_go_on() -> None:
         session_id="s",
         source="talk",
         timestamp=WHEN,
+        occurred_at=WHEN,
         metadata={},
         status="pending",
     )
@@ -192,6 +193,7 @@ def test_a_document_comes_back_complete() -> None:
         session_id="s",
         source="foxes.md",
         timestamp=WHEN,
+        occurred_at=WHEN,
         metadata={},
         status="indexed",
         chunks=1,

@@ -84,9 +84,12 @@ class ManyTenants:
             content=draft.content,
             content_hash=content_hash(draft),
             timestamp=datetime(2026, 1, 1, tzinfo=UTC),
+            occurred_at=datetime(2026, 1, 1, tzinfo=UTC),
             metadata=draft.metadata,
         )
-        chunk = Chunk(chunk_id, id_, 0, draft.content, Span(0, len(draft.content), 1, 6))
+        chunk = Chunk(
+            chunk_id, id_, 0, draft.content, Span(0, len(draft.content), 1, 6), occurred_at=document.timestamp
+        )
         await self.harness.documents.write(document, [chunk], vector[np.newaxis])
 
 

@@ -68,9 +68,11 @@ class ChainHarness:
             content=text,
             content_hash=name,
             timestamp=datetime(2026, 1, 1, tzinfo=UTC),
+            occurred_at=datetime(2026, 1, 1, tzinfo=UTC),
             metadata=Metadata(),
             thread=thread if kind == CHAT else None,
         )
-        chunks = [Chunk(f"{name}-{i}", name, i, text, Span(0, len(text), 1, 1)) for i in range(copies)]
+        at = document.occurred_at
+        chunks = [Chunk(f"{name}-{i}", name, i, text, Span(0, len(text), 1, 1), occurred_at=at) for i in range(copies)]
         vectors = None if pending else await self.fake.embed_documents([text] * copies)
         await self.store.write(document, chunks, vectors)

@@ -83,6 +83,7 @@ class StubService:
             score=0.89,
             source="docs/architecture/mongodb-patterns.md",
             timestamp=WHEN,
+            occurred_at=WHEN,
             metadata={"agent": "oracle", "tags": ["mongodb", "retry"]},
             document_id="d1",
             start_line=3,
@@ -139,6 +140,7 @@ class StubService:
             session_id="s1",
             source="docs/architecture/mongodb-patterns.md",
             timestamp=WHEN,
+            occurred_at=WHEN,
             metadata={"agent": "oracle"},
             status="indexed",
             chunks=1,
@@ -154,6 +156,7 @@ class StubService:
             session_id="s1",
             source="docs/architecture/mongodb-patterns.md",
             timestamp=WHEN,
+            occurred_at=WHEN,
             metadata={},
             status="indexed",
         )
@@ -170,6 +173,7 @@ class StubService:
             session_id="s2",
             source="talk",
             timestamp=WHEN,
+            occurred_at=WHEN,
             metadata={},
         )
         return SimilarResponse(results=[document], method="vector", fallback=False, fallback_level=1)

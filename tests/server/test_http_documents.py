@@ -28,6 +28,7 @@ def test_a_document_is_read_by_its_id(client: httpx2.Client) -> None:
         "sessionId": "s1",
         "source": "docs/architecture/mongodb-patterns.md",
         "timestamp": "2026-02-18T10:30:00Z",
+        "occurredAt": "2026-02-18T10:30:00Z",
         "metadata": {"agent": "oracle"},
         "status": "indexed",
         "chunks": 1,

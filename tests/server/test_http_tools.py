@@ -31,6 +31,7 @@ def test_search_answers_with_the_envelope(client: httpx2.Client, open_server: Ru
                 "score": 0.89,
                 "source": "docs/architecture/mongodb-patterns.md",
                 "timestamp": "2026-02-18T10:30:00Z",
+                "occurredAt": "2026-02-18T10:30:00Z",
                 "metadata": {"agent": "oracle", "tags": ["mongodb", "retry"]},
                 "documentId": "d1",
                 "startLine": 3,

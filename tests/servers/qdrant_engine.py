@@ -223,6 +223,8 @@ def _condition(condition: models.Condition) -> Any:
             return _filter(condition)
         case models.FieldCondition():
             return edge.FieldCondition(condition.key, match=_match(condition.match), range=_range(condition.range))
+        case models.IsEmptyCondition():
+            return edge.IsEmptyCondition(condition.is_empty.key)
         case models.HasIdCondition():
             return edge.HasIdCondition(set(condition.has_id))
         case models.NestedCondition():

@@ -8,7 +8,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 import numpy as np
 
-from rag_context.domain.documents import DEFAULT_TENANT, Chunk, Document, Metadata, Span, Tenant
+from rag_context.domain.documents import DEFAULT_TENANT, Chunk, Document, MessageTime, Metadata, Span, Tenant
 from rag_context.domain.search import ChunkRef
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.ports.maintenance import ModelRegistry
@@ -46,8 +46,10 @@ def document(
     source: str = "source.md",
     metadata: Metadata | None = None,
     timestamp: datetime = NOON,
+    occurred_at: datetime | None = None,
     thread: str | None = None,
     similarity_hash: int = 0,
+    message_times: tuple[MessageTime, ...] = (),
 ) -> Document:
     return Document(
         id=str(uuid5(NAMESPACE_URL, name)),
@@ -59,9 +61,11 @@ def document(
         content=content,
         content_hash=sha256(content.encode(errors="surrogatepass")).hexdigest(),
         timestamp=timestamp,
+        occurred_at=occurred_at or timestamp,
         metadata=metadata or Metadata(),
         thread=thread,
         similarity_hash=similarity_hash,
+        message_times=message_times,
     )
 
 
@@ -70,8 +74,8 @@ def refs(*chunk_ids: str) -> list[ChunkRef]:
     return [ChunkRef(id_, "document", 0, "documentation") for id_ in chunk_ids]
 
 
-def chunks_of(document: Document, *texts: str) -> list[Chunk]:
-    """One chunk per text, or one of the whole content."""
+def chunks_of(document: Document, *texts: str, times: Sequence[datetime] = ()) -> list[Chunk]:
+    """One chunk per text, or one of the whole content; with `times` each has one of its own."""
     made: list[Chunk] = []
     for position, text in enumerate(texts or (document.content,)):
         id_ = str(uuid5(NAMESPACE_URL, f"{document.id}:{position}:{text}"))
@@ -83,6 +87,7 @@ def chunks_of(document: Document, *texts: str) -> list[Chunk]:
                 text,
                 Span(0, len(text), position + 1, position + 1, "A > B"),
                 document.title,
+                occurred_at=times[position] if times else document.occurred_at,
             )
         )
     return made
@@ -100,9 +105,11 @@ def axis(number: int) -> Vector:
     return vector
 
 
-async def put(store: Stores, document: Document, *texts: str, vector: Vector | None = None) -> list[str]:
+async def put(
+    store: Stores, document: Document, *texts: str, vector: Vector | None = None, times: Sequence[datetime] = ()
+) -> list[str]:
     """Write a document, each chunk with `vector`; returns the chunk ids."""
-    chunks = chunks_of(document, *texts)
+    chunks = chunks_of(document, *texts, times=times)
     vectors = None if vector is None else np.tile(vector, (len(chunks), 1))
     await store.documents.write(document, chunks, vectors)
     return [chunk.id for chunk in chunks]

@@ -33,8 +33,8 @@ def passes(document: Document, where: Filter) -> bool:
         and set(where.tags) <= set(metadata.tags)
         and all(set(group) & set(metadata.tags) for group in where.any_tags)
         and document.id not in where.without_documents
-        and (where.since is None or document.timestamp >= where.since)
-        and (where.until is None or document.timestamp < where.until)
+        and (where.since is None or document.occurred_at >= where.since)
+        and (where.until is None or document.occurred_at < where.until)
     )
 
 
@@ -81,7 +81,8 @@ def corpora(draw: st.DrawFn, words: st.SearchStrategy[str]) -> list[Document]:
             session_id=draw(st.sampled_from(SESSIONS)),
             source=draw(st.sampled_from(SOURCES)),
             metadata=draw(metadata),
-            timestamp=draw(moments),
+            timestamp=NOON,
+            occurred_at=draw(moments),
         )
         for number in range(draw(st.integers(1, MOST_DOCUMENTS)))
     ]

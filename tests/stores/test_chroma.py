@@ -1,6 +1,7 @@
 """Chroma as a vector store: a real server, and a real one in this process."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -126,12 +127,27 @@ async def test_a_passage_comes_back_as_it_was_stored(vectors: ChromaVectors) -> 
     zone = timezone(timedelta(hours=2))
     written = document("a", tenant=Tenant("p", "b", "h"), content_type="chat", session_id="ſ\0", source="/ü/\U0010ffff")
     written = replace(written, metadata=metadata, timestamp=datetime(2026, 1, 1, 2, 0, 0, 1, zone), title="")
-    (chunk,) = chunks_of(written, "Ünï\0cödé\n")
+    (chunk,) = chunks_of(written, "Ünï\0cödé\n", times=[datetime(2025, 5, 1, tzinfo=UTC)])
     await vectors.put(written, [chunk], axis(0)[np.newaxis])
     expected = Passage(
         chunk, written.id, "", "chat", "ſ\0", "/ü/\U0010ffff", datetime(2026, 1, 1, 0, 0, 0, 1, UTC), metadata
     )
     assert await vectors.passages([chunk.id, "nobody"]) == {chunk.id: expected}
+
+
+async def test_a_row_of_an_earlier_version_counts_with_the_time_of_indexing(
+    vectors: ChromaVectors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier = document("earlier", timestamp=NOON, occurred_at=NOON)
+    rows = rows_of(earlier, chunks_of(earlier), axis(0)[np.newaxis])
+    details = json.loads(rows.fields[0]["details"])
+    del details["indexedAt"]
+    rows = replace(rows, fields=[{**rows.fields[0], "details": json.dumps(details)}])
+    monkeypatch.setattr("rag_context.stores.chroma.vectors.rows_of", lambda *_: rows)
+    await vectors.put(earlier, chunks_of(earlier), axis(0)[np.newaxis])
+    (hit,) = await vectors.search(axis(0), limit=5, where=Filter(since=NOON, until=NOON + minutes(1)))
+    passage = (await vectors.passages([hit.chunk.id]))[hit.chunk.id]
+    assert (passage.timestamp, passage.occurred_at) == (NOON, NOON)
 
 
 async def test_an_empty_collection_has_no_hits(vectors: ChromaVectors) -> None:

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta, timezone
 import numpy as np
 import pytest
 
-from rag_context.domain.documents import Counts, Metadata, Missing, Stored, Tenant
+from rag_context.domain.documents import Counts, MessageTime, Metadata, Missing, Stored, Tenant
+from rag_context.domain.reports import Period, Periods
 from rag_context.domain.search import ChunkRef, Filter, Neighbours
 from rag_context.domain.vectors import Calibration, EmbeddingModel
 from rag_context.errors import BackendRejectedError, IndexMismatchError
@@ -25,8 +26,10 @@ async def test_a_document_comes_back_as_it_was_written(store: Stores) -> None:
         source="/docs/ä.md",
         metadata=Metadata("opus", ("z", "a"), "strategy", "chess", "d-1", {"n": [1, 2.5, None], "deep": {"ok": True}}),
         timestamp=datetime(2026, 5, 4, 3, 2, 1, 987654, tzinfo=UTC),
+        occurred_at=datetime(2025, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
         thread="s-1",
         similarity_hash=2**64 - 5,
+        message_times=(MessageTime(0, NOON), MessageTime(7, datetime(1969, 1, 1, 0, 0, 0, 1, tzinfo=UTC))),
     )
     await put(store, written)
     assert await store.documents.get(written.id) == written
@@ -49,11 +52,13 @@ async def test_chunks_come_back_in_order_with_their_places(store: Stores) -> Non
 
 async def test_a_passage_says_all_that_an_answer_needs(store: Stores) -> None:
     written = document("a", "one two", session_id="s-9", metadata=Metadata(agent="opus", tags=("x",)))
-    first, _ = await put(store, written, "one", "two")
+    times = [NOON - minutes(60), NOON]
+    first, _ = await put(store, written, "one", "two", times=times)
     passages = await store.documents.passages([first, "unknown"])
     assert list(passages) == [first]
     passage = passages[first]
-    assert passage.chunk == chunks_of(written, "one", "two")[0]
+    assert passage.chunk == chunks_of(written, "one", "two", times=times)[0]
+    assert passage.occurred_at == NOON - minutes(60)
     assert (passage.document_id, passage.title, passage.session_id) == (written.id, written.title, "s-9")
     assert (passage.metadata, passage.timestamp) == (written.metadata, NOON)
 
@@ -72,9 +77,13 @@ async def test_what_is_stored_of_a_document_is_its_newest_version(store: Stores)
     await put(store, document("a", "old"), vector=axis(0))
     new = document("a", "new")
     chunk_ids = await put(store, new, "one", "two")
-    assert await store.documents.stored(new.id) == Stored(new.content_hash, indexed=False, chunk_ids=tuple(chunk_ids))
+    assert await store.documents.stored(new.id) == Stored(
+        new.content_hash, indexed=False, chunk_ids=tuple(chunk_ids), occurred_at=NOON
+    )
     await store.documents.attach(new.id, new.content_hash, np.stack([axis(0), axis(1)]))
-    assert await store.documents.stored(new.id) == Stored(new.content_hash, indexed=True, chunk_ids=tuple(chunk_ids))
+    assert await store.documents.stored(new.id) == Stored(
+        new.content_hash, indexed=True, chunk_ids=tuple(chunk_ids), occurred_at=NOON
+    )
 
 
 async def test_counts_follow_what_is_written_and_deleted(store: Stores) -> None:
@@ -366,3 +375,25 @@ async def test_vectors_of_a_model_that_is_no_longer_the_indexs_are_rejected(stor
         await store.documents.attach(second.id, second.content_hash, unit_vectors(1), MODEL.fingerprint)
     counts = await store.documents.counts()
     assert (counts.documents, counts.pending, counts.vectors) == (2, 2, 0)
+
+
+async def test_documents_are_chosen_by_when_they_were_written_not_indexed(store: Stores) -> None:
+    late, early = (
+        document(name, timestamp=NOON, occurred_at=NOON - minutes(ago)) for name, ago in (("b", 5), ("a", 9))
+    )
+    for each in (late, early):
+        await put(store, each)
+    assert await store.documents.matching(Filter(since=NOON - minutes(5)), 9) == [late.id]
+    assert await store.documents.matching(Filter(until=NOON - minutes(5)), 9) == [early.id]
+    assert [each.occurred_at for each in await store.documents.listing(Filter(until=NOON - minutes(6)), limit=9)] == [
+        NOON - minutes(9)
+    ]
+
+
+async def test_the_times_of_all_tenants_are_known(store: Stores) -> None:
+    assert await store.documents.periods() is None
+    await put(store, document("a", timestamp=NOON, occurred_at=NOON - minutes(9)))
+    await put(store, document("b", timestamp=NOON + minutes(3), occurred_at=NOON + minutes(1), tenant=Tenant("p")))
+    assert await store.documents.periods() == Periods(
+        Period(NOON - minutes(9), NOON + minutes(1)), Period(NOON, NOON + minutes(3))
+    )

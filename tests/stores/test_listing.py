@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rag_context.domain.documents import Cursor, Document, Listing, Metadata, Retrievals, Stored, Tenant
+from rag_context.domain.documents import Cursor, Document, Listing, Metadata, Missing, Retrievals, Stored, Tenant
 from rag_context.domain.search import Filter
 from tests.stores.builders import NOON, Stores, axis, chunks_of, document, minutes, put, unit_vectors
 from tests.stores.filters import corpora, filters, passes, remove_examples
@@ -60,7 +60,9 @@ async def test_a_listing_says_what_a_document_is(store: Stores) -> None:
     await put(store, made, vector=axis(0))
     await put(store, document("b", timestamp=NOON - minutes(1)))
     listed = await store.documents.listing(EVERYTHING, limit=10)
-    assert listed[0] == Listing(made.id, made.title, "decision", "s-9", "/x/ä.md", NOON, made.metadata, indexed=True)
+    assert listed[0] == Listing(
+        made.id, made.title, "decision", "s-9", "/x/ä.md", NOON, NOON, made.metadata, indexed=True
+    )
     assert not listed[1].indexed
 
 
@@ -129,7 +131,9 @@ async def test_an_inventory_has_every_document_of_every_tenant_once(store: Store
         tenant = Tenant("p", str(number)) if number % 2 else Tenant()
         each = document(str(number), tenant=tenant)
         chunk_ids = await put(store, each, "one", "two", vector=axis(0) if number % 3 else None)
-        made[each.id] = Stored(each.content_hash, indexed=bool(number % 3), chunk_ids=tuple(chunk_ids))
+        made[each.id] = Stored(
+            each.content_hash, indexed=bool(number % 3), chunk_ids=tuple(chunk_ids), occurred_at=NOON
+        )
     found: dict[str, Stored] = {}
     last = ""
     while page := await store.documents.inventory(last, 3):
@@ -224,3 +228,8 @@ async def test_vectors_come_back_as_they_were_put_in(store: Stores) -> None:
         assert found[chunk.id].dtype == np.float32
         assert found[chunk.id] == pytest.approx(vector, abs=1e-6)
     assert await store.vectors.vectors([]) == {}
+
+
+async def test_missing_vectors_are_counted_within_a_time(store: Stores) -> None:
+    await put(store, document("a", content_type="chat"), "one", "two", times=[NOON, NOON + minutes(1)])
+    assert await store.documents.missing_vectors(Filter(since=NOON + minutes(1))) == Missing(1, 1)

@@ -27,12 +27,12 @@ from rag_context.stores.sqlite.memory.terms import QueryTerms, packed
 from rag_context.stores.sqlite.memory.vectors import StoredVector
 from tests.stores.builders import NOON, axis, document, ids, minutes, put, refs
 
-OWNER = StoredDocument(1, "d", "", "", "", "documentation", "s", "source", None, None, "[]", None, 0)
+OWNER = StoredDocument(1, "d", "", "", "", "documentation", "s", "source", None, None, "[]", None)
 
 
 def chunk(key: int, name: str, text: str = "") -> StoredChunk:
     words = text.split()
-    return StoredChunk(key, name, 1, key, len(words), packed(words))
+    return StoredChunk(key, name, 1, key, len(words), packed(words), 0)
 
 
 def no_file(_seqs: Sequence[int]) -> Matrix:

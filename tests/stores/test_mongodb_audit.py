@@ -43,6 +43,7 @@ def sound(draft: DocumentInput = DRAFT) -> tuple[Document, list[Chunk]]:
         content=draft.content,
         content_hash=content_hash(draft),
         timestamp=NOON,
+        occurred_at=NOON,
         metadata=draft.metadata,
         similarity_hash=0xF00D,
     )
@@ -50,7 +51,7 @@ def sound(draft: DocumentInput = DRAFT) -> tuple[Document, list[Chunk]]:
     texts = [draft.content[span.start : span.end] for span in spans]
     names = chunk_ids(written.id, [("A", text) for text in texts])
     chunks = [
-        Chunk(id_, written.id, position, text, span, "A")
+        Chunk(id_, written.id, position, text, span, "A", occurred_at=NOON)
         for position, (id_, text, span) in enumerate(zip(names, texts, spans, strict=True))
     ]
     return written, chunks

@@ -192,7 +192,7 @@ async def test_another_version_is_neither_marked_indexed_nor_rechunked(mongodb: 
     assert await mongodb.documents.rechunk(old, chunks_of(old)) is False
     assert await mongodb.documents.rechunk(new, chunks_of(new, "n", "ew")) is True
     stored = await mongodb.documents.stored(new.id)
-    assert stored == Stored(new.content_hash, False, tuple(each.id for each in chunks_of(new, "n", "ew")))
+    assert stored == Stored(new.content_hash, False, tuple(each.id for each in chunks_of(new, "n", "ew")), NOON)
 
 
 async def test_lists_go_on_behind_the_last_that_was_shown(mongodb: MongoStore) -> None:

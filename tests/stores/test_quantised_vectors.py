@@ -78,7 +78,7 @@ class Both:
         keys = list(itertools.islice(self.keys, int(self.rng.integers(1, 12))))
         rows = {key: self.vector(kind) for key in keys if self.rng.random() < 0.9}
         owners = {key: int(self.rng.integers(2)) for key in keys}
-        chunks = [StoredChunk(key, f"{key % 7}-{key}", owners[key], key, 0, b"") for key in keys]
+        chunks = [StoredChunk(key, f"{key % 7}-{key}", owners[key], key, 0, b"", 0) for key in keys]
         self.index.apply(Change(chunks=chunks, vectors=self.stored(rows)))
         self.sessions.update({key: SESSIONS[owner] for key, owner in owners.items()})
         self.vectors.update(rows)

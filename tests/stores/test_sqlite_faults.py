@@ -302,7 +302,7 @@ async def test_a_damaged_document_alone_is_left_out_until_it_is_written_again(
         await put(store, document("fox", "a fox"), vector=axis(1))
         await put(store, document("wolf", "a wolf"), vector=axis(2))
     with raw(path) as connection:
-        connection.execute("UPDATE documents SET timestamp = 'noon' WHERE key = 2")
+        connection.execute("UPDATE documents SET session_id = x'00' WHERE key = 2")
         connection.execute("UPDATE passages SET terms = 'none' WHERE chunk = 1")
     async with open_database(path) as store:
         assert len(await store.vectors.search(axis(1), limit=5, where=Filter())) == 1

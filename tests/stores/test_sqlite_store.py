@@ -5,6 +5,7 @@ import sqlite3
 import threading
 import time
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from rag_context.domain.documents import Chunk, Counts, Metadata, Span
 from rag_context.domain.search import Filter
+from rag_context.domain.times import microseconds
 from rag_context.errors import BackendStartingError
 from rag_context.stores.sqlite import open_database
 from rag_context.stores.sqlite.changes import REMEMBERED_DELETIONS, delete_document, forget_old_deletions
@@ -20,6 +22,7 @@ from rag_context.stores.sqlite.database import READERS
 from rag_context.stores.sqlite.memory import following
 from rag_context.stores.sqlite.memory.following import Memory
 from rag_context.stores.sqlite.memory.index import Change, MemoryIndex
+from rag_context.stores.sqlite.memory.terms import packed
 from tests.stores.builders import NOON, Stores, axis, document, ids, minutes, put, refs, unit_vectors
 from tests.stores.older_files import older_file
 from tests.stores.test_sqlite_faults import take_away
@@ -174,7 +177,10 @@ async def test_terms_in_thousands_of_chunks_are_ranked_as_exactly_as_rare_ones(s
         for number in range(4000)
     ]
     texts[3] = "common " * 12  # the best for one word, and old
-    chunks = [Chunk(f"{number:04d}", big.id, number, text, Span(0, 1, 1, 1)) for number, text in enumerate(texts)]
+    chunks = [
+        Chunk(f"{number:04d}", big.id, number, text, Span(0, 1, 1, 1), occurred_at=NOON)
+        for number, text in enumerate(texts)
+    ]
     await store.documents.write(big, chunks, None)
     hits = await store.texts.search("common often rare", limit=10, where=Filter())
     everything = await store.texts.score("common often rare", refs(*(chunk.id for chunk in chunks)))
@@ -279,3 +285,46 @@ async def test_a_reader_notices_that_another_file_took_the_place_of_its_own(path
                     await asyncio.sleep(0.05)
         hits = await store.vectors.search(axis(0), limit=5, where=Filter())
         assert [hit.chunk.document_id for hit in hits] == [document("new").id]
+
+
+async def test_older_documents_get_the_times_that_their_texts_state(path: Path) -> None:
+    talk = "[2025-03-01 10:00] [Ana] Hello.\n[2025-03-02 11:00] [Ben] Hello again.\n"
+    dated = "---\ntitle: x\ndate: 2024-02-29\n---\nText."
+    indexed_at = microseconds(NOON)
+    with older_file(path, version=6) as connection:
+        connection.execute("INSERT INTO tenants VALUES (1, '', '', '')")
+        for key, kind, text, extra in (
+            (1, "chat", talk, "{}"),
+            (2, "documentation", dated, "{}"),
+            (3, "documentation", "Undated.", "{}"),
+            (4, "chat", "[Ana] Hi.", '{"startedAt": "2025-04-05T06:07:08Z"}'),
+        ):
+            connection.execute(
+                f"""INSERT INTO documents VALUES (?, 'document {key}', 1, ?, 's', 'a', 'Title', 'hash', ?, NULL, NULL,
+                    NULL, NULL, '[]', ?, NULL, 0, 'pending')""",
+                (key, kind, indexed_at, extra),
+            )
+            connection.execute("INSERT INTO contents VALUES (?, ?)", (key, text))
+            half = talk.index("\n") + 1
+            spans = [(0, half), (half, len(talk))] if text == talk else [(0, len(text))]
+            for place, (start, end) in enumerate(spans):
+                chunk = (10 * key + place, f"chunk {key} {place}", key, place, start, end, 1, 1, "", 1)
+                connection.execute("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", chunk)
+                connection.execute(
+                    "INSERT INTO passages VALUES (?, ?, '', ?)", (10 * key + place, text[start:end], packed(["hello"]))
+                )
+    async with open_database(path) as store:
+        documents = [await store.documents.get(f"document {key}") for key in (1, 2, 3, 4)]
+        assert [each.occurred_at.isoformat()[:19] for each in documents if each] == [
+            "2025-03-01T10:00:00",
+            "2024-02-29T00:00:00",
+            NOON.isoformat()[:19],
+            "2025-04-05T06:07:08",
+        ]
+        assert {each.timestamp for each in documents if each} == {NOON}
+        chunks = await store.documents.chunks("document 1")
+        assert [each.occurred_at.isoformat()[:16] for each in chunks] == ["2025-03-01T10:00", "2025-03-02T11:00"]
+        second = Filter(since=datetime(2025, 3, 2, tzinfo=UTC), until=datetime(2025, 3, 3, tzinfo=UTC))
+        assert ids(await store.texts.search("hello", limit=9, where=second)) == ["chunk 1 1"]
+        undated = Filter(since=NOON, until=NOON + minutes(1))
+        assert ids(await store.texts.search("hello", limit=9, where=undated)) == ["chunk 3 0"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rag_context.domain.documents import Document, Metadata, Tenant
 from rag_context.domain.search import Filter
 from rag_context.text import bm25, idf_share, inverse_document_frequency, profile_for, terms
-from tests.stores.builders import Stores, chunks_of, document, ids, put, refs
+from tests.stores.builders import NOON, Stores, chunks_of, document, ids, minutes, put, refs
 from tests.stores.filters import corpora, filters, passes, remove_examples
 
 EVERYTHING = Filter()
@@ -179,3 +179,16 @@ async def test_every_search_gives_what_scoring_every_chunk_gives(
             for hit in hits:
                 assert (hit.bm25, hit.share) == pytest.approx(expected[hit.chunk.id], abs=1e-9)
                 assert hit.chunk.id in allowed
+
+
+async def test_every_passage_of_a_conversation_is_matched_by_its_own_time(store: Stores) -> None:
+    times = [NOON, NOON + minutes(1), NOON + minutes(2)]
+    talk = document("talk", content_type="chat", timestamp=NOON + minutes(9), occurred_at=NOON)
+    first, second, _ = await put(store, talk, "one fox", "two foxes", "three foxes", times=times)
+
+    async def found(where: Filter) -> set[str]:
+        return set(ids(await store.texts.search("fox", limit=9, where=where)))
+
+    assert await found(Filter(until=NOON + minutes(1))) == {first}
+    assert await found(Filter(since=NOON + minutes(1), until=NOON + minutes(2))) == {second}
+    assert await found(Filter(since=NOON + minutes(3))) == set()

@@ -12,7 +12,7 @@ from rag_context.domain.documents import Document, Metadata, Tenant
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError
-from tests.stores.builders import DIMENSION, Stores, axis, document, ids, put, unit_vectors
+from tests.stores.builders import DIMENSION, NOON, Stores, axis, document, ids, minutes, put, unit_vectors
 from tests.stores.filters import corpora, filters, passes, remove_examples
 
 EVERYTHING = Filter()
@@ -163,3 +163,19 @@ async def test_every_filter_gives_what_trying_every_chunk_gives(
         passing = [each for each in documents if passes(each, where)]
         passing.sort(key=lambda each: -float(vectors[each.id].astype(float) @ query.astype(float)))
         assert [hit.chunk.document_id for hit in hits] == [each.id for each in passing[:limit]]
+
+
+async def test_every_passage_of_a_conversation_is_found_by_its_own_time(store: Stores) -> None:
+    times = [NOON, NOON + minutes(1), NOON + minutes(2)]
+    talk = document("talk", content_type="chat", timestamp=NOON + minutes(9), occurred_at=NOON)
+    first, second, third = await put(store, talk, "one", "two", "three", vector=axis(0), times=times)
+    await put(store, document("today", timestamp=NOON + minutes(9)), vector=axis(0))
+
+    async def found(since: int | None, until: int | None) -> set[str]:
+        since_at, until_at = (None if at is None else NOON + minutes(at) for at in (since, until))
+        return set(ids(await store.vectors.search(axis(0), limit=9, where=Filter(since=since_at, until=until_at))))
+
+    assert await found(0, 1) == {first}
+    assert await found(1, 9) == {second, third}
+    assert await found(None, 2) == {first, second}
+    assert len(await found(2, None)) == 2

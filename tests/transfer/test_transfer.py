@@ -141,6 +141,7 @@ def piece(
         content=content,
         content_hash=content_hash(draft),
         timestamp=NOON - age,
+        occurred_at=NOON - 2 * age,
         metadata=draft.metadata,
         similarity_hash=2**64 - 5,
     )
@@ -148,7 +149,7 @@ def piece(
     texts = [(name, content[start:end]) for start, end in pairwise(edges)]
     ids = chunk_ids(document.id, texts)
     chunks = [
-        Chunk(id_, document.id, place, text, Span(start, start + len(text), 1, 1, "A > B"), context)
+        Chunk(id_, document.id, place, text, Span(start, start + len(text), 1, 1, "A > B"), context, occurred_at=NOON)
         for place, (id_, start, (context, text)) in enumerate(zip(ids, edges, texts, strict=False))
     ]
     if seed is None:
@@ -287,7 +288,7 @@ class TestRoundTrip:
         )
         await index.put(first, second)
         header, *documents, footer = lines_of(await index.export())
-        assert (header["format"], header["version"], header["documents"]) == ("rag-context-export", 1, 2)
+        assert (header["format"], header["version"], header["documents"]) == ("rag-context-export", 2, 2)
         assert (header["model"]["name"], header["model"]["dimension"]) == ("fake", 16)
         assert header["exportedAt"] == "2026-03-01T12:00:00Z"
         assert footer == {"end": True, "documents": 2}
@@ -574,8 +575,8 @@ class TestBroken:
         self, indexes: Indexes, export: bytes
     ) -> None:
         target = await indexes.memory()
-        with pytest.raises(InvalidInputError, match=r"format 2, and this version reads up to 1: upgrade"):
-            await target.take(changed(export, 1, version=2, surprise=True))
+        with pytest.raises(InvalidInputError, match=r"format 3, and this version reads up to 2: upgrade"):
+            await target.take(changed(export, 1, version=3, surprise=True))
         assert (await target.documents.counts()).documents == 0
 
 

@@ -4,11 +4,12 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, JsonValue
 
+from rag_context.api.index import MessageTimeFields
 from rag_context.api.reading import read_json
 from rag_context.api.wire import Count, Instant, WireRequest
 from rag_context.errors import InvalidInputError
 
-VERSION = 1
+VERSION = 2
 """Grows with every change that an older reader could not follow."""
 
 Line = TypeVar("Line", bound="ExportLine")
@@ -75,6 +76,7 @@ class ExportedChunk(ExportLine):
     end_line: int
     heading: str = ""
     context: str = ""
+    occurred_at: Instant | None = None
 
 
 class ExportedDocument(ExportLine):
@@ -91,8 +93,10 @@ class ExportedDocument(ExportLine):
     content: str
     content_hash: str
     timestamp: Instant
+    occurred_at: Annotated[Instant | None, Field(description="Absent in exports of version 1")] = None
     metadata: ExportedMetadata
     thread: str | None = None
+    message_times: tuple[MessageTimeFields, ...] = ()
     similarity_hash: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
     chunks: list[ExportedChunk]
     vectors: str | None = None

@@ -19,6 +19,7 @@ from rag_context.api.wire import (
     Branch,
     Count,
     Identifier,
+    Instant,
     Label,
     Milliseconds,
     Otherwise,
@@ -129,6 +130,7 @@ def _size(metadata: MetadataFields) -> int:
 CONTENT_CHARS = 100_000
 BULK_CONTENT_CHARS = 2_000_000
 MAX_LIKE = 16
+MAX_MESSAGES = 200_000
 
 _REQUIRED = {
     "content_type": Sentences("Content type required"),
@@ -177,6 +179,13 @@ class IndexRequest(WireRequest):
     agent: Annotated[
         Identifier | None, Field(description="Agent making the call; absent: metadata.agent, else unknown")
     ] = None
+    occurred_at: Annotated[
+        Instant | None,
+        Field(
+            description="When it was said, decided or written (RFC 3339 with offset); absent: the date of its front "
+            "matter or of its first message, else now"
+        ),
+    ] = None
     project: Annotated[
         Identifier | None, Field(description="Project the document belongs to; absent: the agents' own memory")
     ] = None
@@ -201,6 +210,13 @@ class IndexResponse(WireResponse):
     duplicates_of: Annotated[list[str] | None, Field(description="Near-duplicates; nothing was dropped")] = None
 
 
+class MessageTimeFields(WireRequest):
+    """When a message was said."""
+
+    start: Annotated[Count, Field(description="The message's first character in the content, counted from 0")]
+    at: Instant
+
+
 class BulkLine(IndexRequest):
     """One line of a bulk stream: a document to keep, possibly read from a file."""
 
@@ -218,6 +234,14 @@ class BulkLine(IndexRequest):
         Field(description="The content is that of the file named by source, which alone identifies it"),
         Otherwise(False),
     ] = False
+    message_times: Annotated[
+        list[MessageTimeFields] | None,
+        Field(
+            max_length=MAX_MESSAGES,
+            description="Times of a conversation's messages, where the content does not state them all; each stands "
+            "up to the next",
+        ),
+    ] = None
     like: Annotated[
         list[Identifier] | None,
         Field(

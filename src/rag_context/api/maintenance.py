@@ -26,10 +26,19 @@ class StatsBucket(WireResponse):
     fallbacks: Count
 
 
+class TimeSpan(WireResponse):
+    """The first and the last moment."""
+
+    first: UtcTime
+    last: UtcTime
+
+
 class StatsResponse(WireResponse):
     """Totals, rates (0..1) and latencies (ms) of the span."""
 
     total_documents: Count
+    occurred: Annotated[TimeSpan | None, Field(description="When the documents were said or written")] = None
+    indexed: Annotated[TimeSpan | None, Field(description="When the documents were indexed")] = None
     total_queries: Count
     avg_latency: Milliseconds
     p95_latency: Milliseconds

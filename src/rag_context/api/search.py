@@ -13,7 +13,9 @@ from rag_context.api.wire import (
     Branch,
     Count,
     Identifier,
+    IndexedAt,
     Milliseconds,
+    OccurredAt,
     OfSource,
     Otherwise,
     RootHash,
@@ -21,7 +23,6 @@ from rag_context.api.wire import (
     Sentences,
     Since,
     Until,
-    UtcTime,
     WireRequest,
     WireResponse,
     whole,
@@ -126,7 +127,8 @@ class SearchResult(WireResponse):
     content: Annotated[str, Field(description="The matched content text")]
     score: Annotated[Score, Field(description="Calibrated relevance, comparable between queries")]
     source: Annotated[str, Field(description="Source document identifier")]
-    timestamp: Annotated[UtcTime, Field(description="When the content was indexed")]
+    timestamp: IndexedAt
+    occurred_at: OccurredAt
     metadata: ReturnedMetadata
     document_id: str | None = None
     chunk_id: str | None = None

@@ -17,6 +17,8 @@ from rag_context.api.wire import (
     ChoiceRequest,
     Count,
     Identifier,
+    IndexedAt,
+    OccurredAt,
     OfSource,
     Otherwise,
     Project,
@@ -65,7 +67,8 @@ class GetResponse(WireResponse):
     content_type: str
     session_id: str
     source: str
-    timestamp: Annotated[UtcTime, Field(description="When the content was indexed")]
+    timestamp: IndexedAt
+    occurred_at: OccurredAt
     metadata: ReturnedMetadata
     status: Readiness
     chunks: Annotated[Count, Field(description="Number of its chunks")]
@@ -118,7 +121,8 @@ class ListedDocument(WireResponse):
     content_type: str
     session_id: str
     source: str
-    timestamp: Annotated[UtcTime, Field(description="When the content was indexed")]
+    timestamp: IndexedAt
+    occurred_at: OccurredAt
     metadata: ReturnedMetadata
     status: Readiness
 
@@ -185,7 +189,8 @@ class SimilarDocument(WireResponse):
     content_type: str
     session_id: str
     source: str
-    timestamp: Annotated[UtcTime, Field(description="When the content was indexed")]
+    timestamp: IndexedAt
+    occurred_at: OccurredAt
     metadata: ReturnedMetadata
 
 

@@ -238,8 +238,14 @@ OfSource = Annotated[
         description="Only documents of this source; ending in * it is a prefix",
     ),
 ]
-Since = Annotated[Instant | None, Field(description="Only documents of this moment or later (RFC 3339 with offset)")]
-Until = Annotated[Instant | None, Field(description="Only documents before this moment (RFC 3339 with offset)")]
+Since = Annotated[
+    Instant | None, Field(description="Only what was said or written at this moment or later (RFC 3339 with offset)")
+]
+Until = Annotated[
+    Instant | None, Field(description="Only what was said or written before this moment (RFC 3339 with offset)")
+]
+IndexedAt = Annotated[UtcTime, Field(description="When the content was indexed")]
+OccurredAt = Annotated[UtcTime, Field(description="When it was said or written")]
 PathHash = Annotated[str, Field(pattern=PATH_HASH_PATTERN, min_length=16, max_length=16)]
 Score = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]

@@ -128,6 +128,7 @@ def _result_line(number: int, result: SearchResult, cwd: Path) -> Text:
         line.append(f":{result.start_line}" + (f"-{end}" if end != result.start_line else ""))
     if result.content_type:
         line.append(f"  {result.content_type}", "dim")
+    line.append(f"  {result.occurred_at.astimezone():%Y-%m-%d}", "dim")
     return line
 
 

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from rag_context.api.maintenance import HealthRequest, HealthResponse, StatsRequest, StatsResponse, TimeRange
+from rag_context.api.maintenance import HealthRequest, HealthResponse, StatsRequest, StatsResponse, TimeRange, TimeSpan
 from rag_context.api.operations import Operation, memory
 from rag_context.api.stored_documents import ListRequest, ListResponse
 from rag_context.cli.command_line import ExitCode, run_to_end
@@ -124,6 +124,8 @@ def _print_stats(report: StatsResponse, time_range: TimeRange, screen: Screen) -
     table.add_column(overflow="fold")
     for name, value in (
         ("Documents", str(report.total_documents)),
+        ("Said or written", _days(report.occurred)),
+        ("Indexed", _days(report.indexed)),
         (f"Queries in {time_range}", str(report.total_queries)),
         ("Latency", f"{report.avg_latency:.1f} ms average"),
         ("", f"{report.p95_latency:.1f} ms p95, {report.p99_latency:.1f} ms p99"),
@@ -137,6 +139,13 @@ def _print_stats(report: StatsResponse, time_range: TimeRange, screen: Screen) -
         if value:
             table.add_row(name, safe(value))
     screen.show(table)
+
+
+def _days(span: TimeSpan | None) -> str:
+    if span is None:
+        return ""
+    first, last = (f"{moment.astimezone():%Y-%m-%d}" for moment in (span.first, span.last))
+    return first if first == last else f"{first} to {last}"
 
 
 def _print_searches(report: StatsResponse, screen: Screen) -> None:

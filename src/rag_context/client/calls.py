@@ -77,10 +77,11 @@ class SearchOptions(Filters, total=False):
 
 
 class IndexOptions(TenantOptions, total=False):
-    """What else may be said of a document."""
+    """What else may be said of a document; `occurred_at`, an aware datetime, is when it was said or written."""
 
     metadata: MetadataLike | None
     agent: str | None
+    occurred_at: datetime | None
 
 
 def search(query: str, options: SearchOptions) -> Call[SearchResponse]:

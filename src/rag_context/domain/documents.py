@@ -8,7 +8,7 @@ which text is at which position of which document.
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import TypeAlias
@@ -53,6 +53,14 @@ class Metadata:
     extra: Mapping[str, Json] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class MessageTime:
+    """The time of the messages from the character `start` of a content on, up to the next one."""
+
+    start: int
+    at: datetime
+
+
 class Origin(StrEnum):
     """How a document came in, which decides its identity."""
 
@@ -71,11 +79,17 @@ class DocumentInput:
     metadata: Metadata = Metadata()
     tenant: Tenant = DEFAULT_TENANT
     origin: Origin = Origin.TOOL
+    occurred_at: datetime | None = None
+    """When it was said or written; None where only the content may tell."""
+    message_times: tuple[MessageTime, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A stored document. `content_hash` covers the content and all that is returned with it."""
+    """A stored document. `content_hash` covers the content and what is returned with it, except its times.
+
+    `timestamp` is when it was indexed, `occurred_at` when it was said or written.
+    """
 
     id: str
     tenant: Tenant
@@ -86,11 +100,14 @@ class Document:
     content: str
     content_hash: str
     timestamp: datetime
+    occurred_at: datetime
     metadata: Metadata
     thread: str | None = None
     """Session in which neighbouring documents are neighbouring turns of one conversation; None elsewhere."""
     similarity_hash: int = 0
     """64-bit SimHash of the content's terms; see `ingest.context`."""
+    message_times: tuple[MessageTime, ...] = ()
+    """Of a conversation whose text does not state them all; ascending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +127,8 @@ class Chunk:
 
     `context` is the title and the headings that the text stands under, on one line: it is embedded and matched with
     the text, and not returned. A line above it (the file that code is in) is matched only, so that
-    a file with another name has the same vectors.
+    a file with another name has the same vectors. `occurred_at` is the time of its first message, elsewhere that of its
+    document.
     """
 
     id: str
@@ -119,6 +137,8 @@ class Chunk:
     text: str
     span: Span
     context: str = ""
+    _: KW_ONLY
+    occurred_at: datetime
 
     @property
     def searchable(self) -> str:
@@ -139,6 +159,7 @@ class Stored:
     content_hash: str
     indexed: bool
     chunk_ids: tuple[str, ...]
+    occurred_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +188,7 @@ class Listing:
     session_id: str
     source: str
     timestamp: datetime
+    occurred_at: datetime
     metadata: Metadata
     indexed: bool
 

@@ -27,6 +27,22 @@ SMALLEST_MS = 0.001
 
 
 @dataclass(frozen=True, slots=True)
+class Period:
+    """The first and the last moment of something."""
+
+    first: datetime
+    last: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Periods:
+    """When the documents of an index were said or written, and when they were indexed."""
+
+    occurred: Period
+    indexed: Period
+
+
+@dataclass(frozen=True, slots=True)
 class SearchRecord:
     """One search, as recorded for statistics. Times in milliseconds; None where a part did not run."""
 

@@ -14,7 +14,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which chunks a search may find. Every field narrows; None and () narrow nothing. `since <= t < until`.
+    """Which chunks a search may find. Every field narrows; None and () narrow nothing.
+
+    `since <= t < until`, where t is when a chunk was said or written (`Chunk.occurred_at`); in lists of documents, when
+    the document was.
 
     Of `tags` a document has all; of every group of `any_tags` it has at least one. Documents whose ids are in
     `without_documents` are left out.
@@ -103,3 +106,8 @@ class Passage:
     source: str
     timestamp: datetime
     metadata: Metadata
+
+    @property
+    def occurred_at(self) -> datetime:
+        """When it was said or written; `timestamp` is when it was indexed."""
+        return self.chunk.occurred_at

@@ -270,6 +270,8 @@ def _line(draft: DocumentInput, file: OpenFile, *, defer: bool) -> BulkLine | Re
         "sessionId": draft.session_id,
         "source": draft.source,
         "fromFile": True,
+        "occurredAt": draft.occurred_at,
+        "messageTimes": [{"start": each.start, "at": each.at} for each in draft.message_times] or None,
         "metadata": {
             **metadata.extra,
             "agent": metadata.agent,

@@ -9,10 +9,23 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
-from rag_context.domain.documents import CHAT, CODE, DOCUMENTATION, DocumentInput, FileStamp, Json, Metadata, Origin
+from rag_context.domain.documents import (
+    CHAT,
+    CODE,
+    DOCUMENTATION,
+    DocumentInput,
+    FileStamp,
+    Json,
+    MessageTime,
+    Metadata,
+    Origin,
+)
+from rag_context.domain.times import moment
+from rag_context.event_times import stated_time
 from rag_context.files.descriptors import NotRegularError, open_file
 from rag_context.files.formats.converter import SNIFFED_BYTES, Converter, format_of
 from rag_context.files.formats.exchange import MAX_FILE_BYTES, ConversionError, Format
@@ -203,13 +216,15 @@ def text_draft(loaded: Loaded, labels: Labels = _NO_LABELS, generated: Generated
         return _rejected(Found(path, loaded.named), error)
     if not loaded.named and generated is not None and (reason := generated.text(path, content)):
         return Rejected(printable(path), reason, failed=False)
+    content_type = labels.content_type or content_type_of(path)
     draft = DocumentInput(
         content=content,
-        content_type=labels.content_type or content_type_of(path),
+        content_type=content_type,
         session_id=labels.session_id or FILES_SESSION,
         source=path.as_posix(),
         metadata=labels.metadata,
         origin=Origin.FILE,
+        occurred_at=stated_time(content, content_type) or _modified(loaded),
     )
     return FileDraft(path, draft)
 
@@ -224,19 +239,31 @@ def converted_drafts(
             extra: dict[str, Json] = dict(labels.metadata.extra)
             for name, value in extracted.extra.items():
                 extra[name] = [*value] if isinstance(value, list) else value
+            content_type = labels.content_type or extracted.content_type
+            times = tuple(MessageTime(start, moment(at)) for start, at in extracted.message_times)
+            began = min((each.at for each in times), default=None)
             draft = DocumentInput(
                 content=extracted.content,
-                content_type=labels.content_type or extracted.content_type,
+                content_type=content_type,
                 session_id=labels.session_id or extracted.session_id or FILES_SESSION,
                 source=path.as_posix() + (f"#{extracted.part}" if extracted.part else ""),
                 metadata=replace(labels.metadata, extra=extra),
                 origin=Origin.FILE,
+                occurred_at=began or stated_time(extracted.content, content_type, extra) or _modified(loaded),
+                message_times=times,
             )
             yield FileDraft(path, draft, extracted.left_out)
     except ConversionError as error:
         yield _rejected(
             Found(path, loaded.named), _UnusableError(str(error), expected=error.expected, unknown=not error.expected)
         )
+
+
+def _modified(loaded: Loaded) -> datetime | None:
+    try:
+        return moment(loaded.stamp.modified_ns // 1000)
+    except OverflowError:  # a file system may keep any number
+        return None
 
 
 def _rejected(found: Found, error: _UnusableError) -> Rejected:

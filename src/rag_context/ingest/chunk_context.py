@@ -14,7 +14,8 @@ from hashlib import blake2b
 import numpy as np
 
 from rag_context.domain import documents
-from rag_context.domain.documents import Chunk, Document, Metadata, chunk_ids
+from rag_context.domain.documents import Chunk, Document, MessageTime, Metadata, chunk_ids
+from rag_context.event_times import stated_message_times, time_at
 from rag_context.ingest.chunking.chunker import split, split_body
 from rag_context.ingest.chunking.prose import body_start, fences, front_matter, sections
 from rag_context.ports.models import Tokenizer
@@ -49,10 +50,26 @@ def chunks_of(document: Document, tokenizer: Tokenizer, window: int) -> list[Chu
         (first,) = tokenizer.count(texts[:1])
         contexts[0] = with_about(contexts[0], about(document.metadata), tokenizer, room - first)
     ids = chunk_ids(document.id, zip(contexts, texts, strict=True))
+    times = message_times(document)
     return [
-        Chunk(id_, document.id, position, text, span, context)
+        Chunk(
+            id_,
+            document.id,
+            position,
+            text,
+            span,
+            context,
+            occurred_at=time_at(times, span.start, span.end, document.occurred_at),
+        )
         for position, (id_, text, span, context) in enumerate(zip(ids, texts, spans, contexts, strict=True))
     ]
+
+
+def message_times(document: Document) -> Sequence[MessageTime]:
+    """The times of a conversation's messages: as submitted, else as its text states them; none elsewhere."""
+    if document.message_times or document.content_type != documents.CHAT:
+        return document.message_times
+    return stated_message_times(document.content)
 
 
 def context_of(title: str, heading: str, text: str, tokenizer: Tokenizer, *, file: str = "") -> str:

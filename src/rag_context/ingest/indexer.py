@@ -15,6 +15,7 @@ from rag_context.domain.documents import CHAT, Chunk, Document, DocumentInput, O
 from rag_context.domain.times import utc_now
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendError, BackendRejectedError
+from rag_context.event_times import event_time, has_other_time
 from rag_context.ingest.chunk_context import chunks_of, similarity_hash, title_of
 from rag_context.ingest.redaction import RedactionMode, cleaned
 from rag_context.ingest.reuse import StoredVectors, UnfinishedVectors
@@ -273,7 +274,7 @@ class Indexer:
         reuse_from: Sequence[str],
     ) -> Receipt:
         digest = content_hash(draft)
-        if stored is not None and stored.content_hash == digest:
+        if stored is not None and stored.content_hash == digest and not has_other_time(draft, stored):
             return Receipt(id_, Outcome.UNCHANGED, stored.chunk_ids, pending=not stored.indexed, content_hash=digest)
         with span("index.chunk"):
             document, chunks = await asyncio.to_thread(self._prepared, id_, digest, draft)
@@ -374,10 +375,12 @@ class Indexer:
             title=title_of(draft.content, draft.source, draft.content_type, draft.metadata),
             content=draft.content,
             content_hash=digest,
-            timestamp=self._now(),
+            timestamp=(now := self._now()),
+            occurred_at=event_time(draft, now),
             metadata=draft.metadata,
             thread=draft.session_id if draft.content_type == CHAT and draft.origin is Origin.TOOL else None,
             similarity_hash=similarity_hash(terms(draft.content)),
+            message_times=draft.message_times,
         )
         return document, self._cut(document)
 

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import chain
+from itertools import accumulate, chain, pairwise
 
-from rag_context.domain.documents import DocumentInput
+from rag_context.domain.documents import DocumentInput, MessageTime
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.ingest.secret_rules import RULES, Rule
 
@@ -56,7 +56,18 @@ def cleaned(draft: DocumentInput, mode: RedactionMode) -> tuple[DocumentInput, M
         kinds = ", ".join(f"{count} x {kind}" for kind, count in found.items())
         message = f"Content holds secrets ({kinds}); remove them and try again"
         raise InvalidInputError(message, [FieldError("content", message)])
-    return replace(draft, content=redacted.content), found
+    times = _moved(draft.message_times, draft.content, redacted.content)
+    return replace(draft, content=redacted.content, message_times=times), found
+
+
+def _moved(times: Sequence[MessageTime], content: str, redacted: str) -> tuple[MessageTime, ...]:
+    """The times of messages where these stand now: every message is redacted by itself to measure it."""
+    edges = [*(min(each.start, len(content)) for each in times), len(content)]
+    pieces = [redact(content[start:end]).content for start, end in pairwise([0, *edges])] if times else []
+    if "".join(pieces) != redacted:  # a secret that reaches over the edge of a message
+        return tuple(each for each in times if each.start < len(redacted))
+    starts = accumulate(map(len, pieces))
+    return tuple(replace(each, start=start) for each, start in zip(times, starts, strict=False))
 
 
 def redact(content: str) -> Redacted:

@@ -15,6 +15,7 @@ def metadata_of(answer: SearchResponse, result: SearchResult) -> dict[str, Json]
         "title": result.title,
         "score": result.score,
         "timestamp": result.timestamp.isoformat(),
+        "occurred_at": result.occurred_at.isoformat(),
         "content_type": result.content_type,
         "session_id": result.session_id,
         "document_id": result.document_id,

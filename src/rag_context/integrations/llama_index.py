@@ -14,7 +14,7 @@ try:
 except ImportError as error:
     raise ImportError("LlamaIndex is not installed: pip install 'rag-context[llama-index]'", name=error.name) from error
 
-_FOR_MODELS = frozenset({"source", "title", "heading", "timestamp"})
+_FOR_MODELS = frozenset({"source", "title", "heading", "occurred_at"})
 """Metadata that a language model sees with a passage; the rest is for programs."""
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Protocol, TypeVar
 
 from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
-from rag_context.domain.reports import ErrorRecord, SearchRecord, SearchSummary
+from rag_context.domain.reports import ErrorRecord, Periods, SearchRecord, SearchSummary
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, RawScores, VectorHit
 from rag_context.domain.vectors import Vector
 
@@ -101,6 +101,10 @@ class DocumentStore(Protocol):
     async def retrievals(self, document_id: str) -> Retrievals: ...
 
     async def counts(self) -> Counts: ...
+
+    async def periods(self) -> Periods | None:
+        """When the documents of all tenants were said or written, and when they were indexed; None without any."""
+        ...
 
     async def missing_vectors(self, where: Filter) -> Missing:
         """How many of the passages that a filter lets through have no vector; the total is 0 where all have one."""

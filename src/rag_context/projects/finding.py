@@ -218,6 +218,7 @@ def _described(passage: Passage) -> ProjectDocument:
         session_id=passage.session_id,
         source=passage.source,
         timestamp=passage.timestamp,
+        occurred_at=passage.occurred_at,
         metadata=passage.metadata,
         indexed=True,
     )

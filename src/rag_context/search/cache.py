@@ -140,7 +140,7 @@ def _json_default(value: object) -> str:
     return value.tobytes().hex() if isinstance(value, np.ndarray) else str(value)
 
 
-FORMAT = 2
+FORMAT = 3
 """Changes with what is written, so that no release reads what another one wrote in another format."""
 
 
@@ -175,7 +175,8 @@ def _result(said: dict[str, Any]) -> Result:
 
 
 def _passage(said: dict[str, Any]) -> Passage:
-    chunk = Chunk(**{**said["chunk"], "span": Span(**said["chunk"]["span"])})
+    occurred_at = datetime.fromisoformat(said["chunk"]["occurred_at"])
+    chunk = Chunk(**{**said["chunk"], "span": Span(**said["chunk"]["span"]), "occurred_at": occurred_at})
     metadata = Metadata(**{**said["metadata"], "tags": tuple(said["metadata"]["tags"])})
     timestamp = datetime.fromisoformat(said["timestamp"])
     return Passage(**{**said, "chunk": chunk, "timestamp": timestamp, "metadata": metadata})

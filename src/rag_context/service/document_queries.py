@@ -78,6 +78,7 @@ class DocumentQueries:
             session_id=document.session_id,
             source=document.source,
             timestamp=document.timestamp,
+            occurred_at=document.occurred_at,
             metadata=metadata_json(document.metadata),
             status="indexed" if stored is not None and stored.indexed else "pending",
             chunks=len(stored.chunk_ids) if stored is not None else 0,
@@ -116,6 +117,7 @@ def _listed(listing: Listing) -> ListedDocument:
         session_id=listing.session_id,
         source=listing.source,
         timestamp=listing.timestamp,
+        occurred_at=listing.occurred_at,
         metadata=metadata_json(listing.metadata),
         status="indexed" if listing.indexed else "pending",
     )
@@ -311,5 +313,6 @@ def _shown(passage: Passage, score: float) -> SimilarDocument:
         session_id=passage.session_id,
         source=passage.source,
         timestamp=passage.timestamp,
+        occurred_at=passage.occurred_at,
         metadata=metadata_json(passage.metadata),
     )

@@ -1,10 +1,18 @@
 """Maps wire models to the domain and back: requests to queries and documents, answers and receipts to responses."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal, TypeVar
 
-from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, metadata_json
-from rag_context.api.maintenance import StatsBucket, StatsResponse
+from rag_context.api.index import (
+    BulkLine,
+    BulkReceipt,
+    IndexRequest,
+    IndexResponse,
+    MessageTimeFields,
+    metadata_json,
+)
+from rag_context.api.maintenance import StatsBucket, StatsResponse, TimeSpan
 from rag_context.api.search import (
     Explain,
     LegReport,
@@ -15,8 +23,8 @@ from rag_context.api.search import (
     Surroundings,
 )
 from rag_context.api.stored_documents import DeleteRequest, GetRequest, ListRequest, SimilarRequest
-from rag_context.domain.documents import DocumentInput, Metadata, Origin, Tenant
-from rag_context.domain.reports import QUERY_CHARS, SearchRecord, SearchSummary
+from rag_context.domain.documents import DocumentInput, MessageTime, Metadata, Origin, Tenant
+from rag_context.domain.reports import QUERY_CHARS, Period, Periods, SearchRecord, SearchSummary
 from rag_context.domain.search import Filter
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.ingest.indexer import Outcome, Receipt
@@ -82,7 +90,15 @@ def document_input(request: IndexRequest) -> DocumentInput:
         metadata=metadata,
         tenant=tenant_of(request),
         origin=Origin.FILE if from_file else Origin.TOOL,
+        occurred_at=request.occurred_at,
+        message_times=_message_times(request.message_times or ()) if isinstance(request, BulkLine) else (),
     )
+
+
+def _message_times(times: Sequence[MessageTimeFields]) -> tuple[MessageTime, ...]:
+    """In the order of the text, one for each place."""
+    by_start = {each.start: each.at for each in times}
+    return tuple(MessageTime(start, by_start[start]) for start in sorted(by_start))
 
 
 def search_response(
@@ -144,6 +160,7 @@ def _result(result: Result, *, explain: bool) -> SearchResult:
         score=round(result.ranked.score, 4),
         source=passage.source,
         timestamp=passage.timestamp,
+        occurred_at=passage.occurred_at,
         metadata=metadata_json(passage.metadata),
         document_id=passage.document_id,
         chunk_id=passage.chunk.id,
@@ -200,10 +217,12 @@ def search_record(
     )
 
 
-def stats_response(summary: SearchSummary, documents: int) -> StatsResponse:
-    """The statistics of a time range, and the number of documents now."""
+def stats_response(summary: SearchSummary, documents: int, periods: Periods | None) -> StatsResponse:
+    """The statistics of a time range, and the number and times of the documents now."""
     return StatsResponse(
         total_documents=documents,
+        occurred=_span(periods.occurred) if periods is not None else None,
+        indexed=_span(periods.indexed) if periods is not None else None,
         total_queries=summary.queries,
         avg_latency=round(summary.average_ms, 3),
         p95_latency=round(summary.p95_ms, 3),
@@ -224,6 +243,10 @@ def stats_response(summary: SearchSummary, documents: int) -> StatsResponse:
             for bucket in summary.timeline
         ],
     )
+
+
+def _span(period: Period) -> TimeSpan:
+    return TimeSpan(first=period.first, last=period.last)
 
 
 def index_response(receipt: Receipt, latency_ms: float) -> IndexResponse:

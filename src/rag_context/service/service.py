@@ -300,7 +300,8 @@ class Service:
         summary = await deadline.bound("documents", self._dependencies.metrics.summarise(until - span, until, buckets))
         with deadline.applied():
             counts = await self._documents_past_breaker.counts()
-        return stats_response(summary, counts.documents)
+            periods = await self._documents_past_breaker.periods()
+        return stats_response(summary, counts.documents, periods)
 
     async def ready(self) -> bool:
         """Whether a search would be answered at level 1 now."""

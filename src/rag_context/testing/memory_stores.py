@@ -9,7 +9,7 @@ from datetime import datetime
 import numpy as np
 
 from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
-from rag_context.domain.reports import Bucket, ErrorRecord, SearchRecord, SearchSummary
+from rag_context.domain.reports import Bucket, ErrorRecord, Period, Periods, SearchRecord, SearchSummary
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, VectorHit
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.errors import BackendRejectedError
@@ -71,7 +71,7 @@ class MemoryStore:
         if entry is None:
             return None
         ids = tuple(chunk.id for chunk in entry.chunks)
-        return Stored(entry.document.content_hash, entry.vectors is not None, ids)
+        return Stored(entry.document.content_hash, entry.vectors is not None, ids, entry.document.occurred_at)
 
     async def get(self, document_id: str) -> Document | None:
         entry = self._entries.get(document_id)
@@ -156,6 +156,13 @@ class MemoryStore:
     async def retrievals(self, document_id: str) -> Retrievals:
         entry = self._entries.get(document_id)
         return entry.retrievals if entry else Retrievals()
+
+    async def periods(self) -> Periods | None:
+        documents = [entry.document for entry in self._entries.values()]
+        occurred, indexed = [each.occurred_at for each in documents], [each.timestamp for each in documents]
+        if not documents:
+            return None
+        return Periods(Period(min(occurred), max(occurred)), Period(min(indexed), max(indexed)))
 
     async def counts(self) -> Counts:
         entries = self._entries.values()
@@ -250,8 +257,8 @@ class MemoryStore:
         return [
             (_ref(entry, chunk), chunk, None if entry.vectors is None else entry.vectors[i])
             for entry in self._entries.values()
-            if _passes(entry.document, where)
             for i, chunk in enumerate(entry.chunks)
+            if _passes(entry.document, where, chunk.occurred_at)
         ]
 
     def everything(self) -> list[tuple[ChunkRef, Chunk, Vector | None]]:
@@ -348,12 +355,14 @@ def _listing(entry: _Entry) -> Listing:
         session_id=document.session_id,
         source=document.source,
         timestamp=document.timestamp,
+        occurred_at=document.occurred_at,
         metadata=document.metadata,
         indexed=entry.vectors is not None,
     )
 
 
-def _passes(document: Document, where: Filter) -> bool:
+def _passes(document: Document, where: Filter, at: datetime | None = None) -> bool:
+    at = at or document.occurred_at
     metadata = document.metadata
     requested = (
         (where.content_type, document.content_type),
@@ -369,8 +378,8 @@ def _passes(document: Document, where: Filter) -> bool:
         and set(where.tags) <= set(metadata.tags)
         and all(set(group) & set(metadata.tags) for group in where.any_tags)
         and document.id not in where.without_documents
-        and (where.since is None or document.timestamp >= where.since)
-        and (where.until is None or document.timestamp < where.until)
+        and (where.since is None or at >= where.since)
+        and (where.until is None or at < where.until)
     )
 
 

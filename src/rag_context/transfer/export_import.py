@@ -127,7 +127,8 @@ class Exporter:
                 return None
             chunks = await self._documents.chunks(id_)
             vectors = await self._vectors_of(chunks, model) if stored.indexed else None
-            told = Stored(document.content_hash, stored.indexed, tuple(chunk.id for chunk in chunks))
+            ids = tuple(chunk.id for chunk in chunks)
+            told = Stored(document.content_hash, stored.indexed, ids, document.occurred_at)
             before, stored = stored, await self._documents.stored(id_)
             if stored == before == told:
                 return Moved(document, tuple(chunks), vectors)
@@ -333,7 +334,7 @@ class Importer:
         stored = await retrying(partial(self._documents.stored, document.id))
         if stored is None:
             return Arrival.NEW, not await self._write(moved)
-        if stored.content_hash == document.content_hash:
+        if stored.content_hash == document.content_hash and stored.occurred_at == document.occurred_at:
             if stored.indexed or moved.vectors is None:
                 return Arrival.UNCHANGED, not stored.indexed
             completed = await self._complete(moved, stored)

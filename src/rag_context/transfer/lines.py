@@ -15,9 +15,22 @@ from rag_context.api.export_lines import (
     ExportedModel,
     read_line,
 )
-from rag_context.domain.documents import Chunk, Document, DocumentInput, Metadata, Span, Tenant, chunk_ids, content_hash
+from rag_context.api.index import MessageTimeFields
+from rag_context.domain.documents import (
+    Chunk,
+    Document,
+    DocumentInput,
+    MessageTime,
+    Metadata,
+    Span,
+    Tenant,
+    chunk_ids,
+    content_hash,
+)
 from rag_context.domain.vectors import Calibration, EmbeddingModel, Matrix
 from rag_context.errors import InvalidInputError
+from rag_context.event_times import stated_time, time_at
+from rag_context.ingest.chunk_context import message_times
 
 LEAST_NORM, MOST_NORM = 0.9, 1.1
 """Norms of a stored vector that count as 1."""
@@ -48,6 +61,7 @@ def exported(moved: Moved) -> ExportedDocument:
         content=document.content,
         content_hash=document.content_hash,
         timestamp=document.timestamp,
+        occurred_at=document.occurred_at,
         metadata=ExportedMetadata(
             agent=metadata.agent,
             tags=metadata.tags,
@@ -57,6 +71,7 @@ def exported(moved: Moved) -> ExportedDocument:
             extra=dict(metadata.extra),
         ),
         thread=document.thread,
+        message_times=tuple(MessageTimeFields(start=each.start, at=each.at) for each in document.message_times),
         similarity_hash=f"{document.similarity_hash:016x}",
         chunks=[_chunk_line(chunk) for chunk in moved.chunks],
         vectors=None if vectors is None else base64.b64encode(vectors.astype("<f4").tobytes()).decode("ascii"),
@@ -135,13 +150,15 @@ def _chunk_line(chunk: Chunk) -> ExportedChunk:
         end_line=span.end_line,
         heading=span.heading,
         context=chunk.context,
+        occurred_at=chunk.occurred_at,
     )
 
 
 def _chunk(document: Document, position: int, line: ExportedChunk) -> Chunk:
     span = Span(line.start, line.end, line.start_line, line.end_line, line.heading)
     text = document.content[span.start : span.end]
-    return Chunk(line.id, document.id, position, text, span, line.context)
+    at = line.occurred_at or time_at(message_times(document), span.start, span.end, document.occurred_at)
+    return Chunk(line.id, document.id, position, text, span, line.context, occurred_at=at)
 
 
 def _document(line: ExportedDocument) -> Document:
@@ -156,6 +173,7 @@ def _document(line: ExportedDocument) -> Document:
         content=line.content,
         content_hash=line.content_hash,
         timestamp=line.timestamp,
+        occurred_at=line.occurred_at or stated_time(line.content, line.content_type, metadata.extra) or line.timestamp,
         metadata=Metadata(
             agent=metadata.agent,
             tags=metadata.tags,
@@ -166,6 +184,7 @@ def _document(line: ExportedDocument) -> Document:
         ),
         thread=line.thread,
         similarity_hash=int(line.similarity_hash, 16),
+        message_times=tuple(MessageTime(each.start, each.at) for each in line.message_times),
     )
 
 

@@ -266,7 +266,8 @@ class _Worker:
 
 
 def _extracted(said: dict[str, Any]) -> Extracted:
-    return Extracted(**said)
+    times = [(start, at) for start, at in said["message_times"]]
+    return Extracted(**{**said, "message_times": times})
 
 
 class _Timeout:

@@ -4,7 +4,7 @@ A message is a frame: its length, then its bytes.
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, TypeAlias
@@ -62,6 +62,8 @@ class Extracted:
     session_id: str | None = None
     extra: Mapping[str, Label] = field(default_factory=dict)
     left_out: Mapping[str, int] = field(default_factory=dict)
+    message_times: Sequence[tuple[int, int]] = ()
+    """Where the messages of a conversation begin, and when each was said, in microseconds since 1970."""
 
 
 class ConversionError(Exception):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from rag_context.domain.times import microseconds
 from rag_context.files.formats.exchange import CHAT, MAX_CHARS, Extracted, Label, front_matter
 from rag_context.files.formats.json_stream import Fields
 
@@ -167,6 +168,7 @@ def documents(conversation: Conversation, max_chars: int = MAX_CHARS) -> Iterato
     head = front_matter(conversation.title)
     stretch: list[str] = []
     turns: list[Message] = []
+    times: list[tuple[int, int]] = []
     size, number, stamped = len(head), 0, None
     for turn in conversation.turns:
         if not turn.text.strip():
@@ -177,14 +179,16 @@ def documents(conversation: Conversation, max_chars: int = MAX_CHARS) -> Iterato
         for line in _lines(turn, max_chars // 2, is_stamped=is_new):
             if stretch and size + len(line) > max_chars:
                 number += 1
-                yield _document(conversation, head, stretch, turns, number)
-                stretch, turns, size = [], [], len(head)
+                yield _document(conversation, head, stretch, turns, times, number)
+                stretch, turns, times, size = [], [], [], len(head)
+            if turn.at is not None and (not times or times[-1][1] != microseconds(turn.at)):
+                times.append((size, microseconds(turn.at)))
             stretch.append(line)
             size += len(line)
         turns.append(Message(turn.speaker, "", turn.at))
         stamped = turn.at or stamped
     if stretch:
-        yield _document(conversation, head, stretch, turns, number + 1)
+        yield _document(conversation, head, stretch, turns, times, number + 1)
 
 
 def _lines(turn: Message, max_chars: int, *, is_stamped: bool) -> Iterator[str]:
@@ -202,7 +206,12 @@ def _name(speaker: str) -> str:
 
 
 def _document(
-    conversation: Conversation, head: str, stretch: list[str], turns: list[Message], number: int
+    conversation: Conversation,
+    head: str,
+    stretch: list[str],
+    turns: list[Message],
+    times: list[tuple[int, int]],
+    number: int,
 ) -> Extracted:
     part = conversation.part if number == 1 else f"{conversation.part}-{number}" if conversation.part else str(number)
     return Extracted(
@@ -212,6 +221,7 @@ def _document(
         session_id=conversation.id or None,
         extra=_facts(turns),
         left_out=conversation.left_out if number == 1 else {},
+        message_times=times,
     )
 
 

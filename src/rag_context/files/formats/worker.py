@@ -173,4 +173,5 @@ def _fields(found: Extracted) -> dict[str, object]:
         "session_id": found.session_id,
         "extra": dict(found.extra),
         "left_out": dict(found.left_out),
+        "message_times": list(found.message_times),
     }

@@ -10,7 +10,7 @@ from typing import Any
 
 from rag_context.api.failure import ErrorResponse
 from rag_context.api.index import IndexFilesResponse, IndexResponse
-from rag_context.api.maintenance import HealthResponse, ReindexResponse, StatsResponse
+from rag_context.api.maintenance import HealthResponse, ReindexResponse, StatsResponse, TimeSpan
 from rag_context.api.search import SearchFailure, SearchResponse, SearchResult
 from rag_context.api.stored_documents import (
     DeleteResponse,
@@ -83,7 +83,7 @@ def _headline(number: int, result: SearchResult) -> str:
     if result.start_line is not None:
         end = result.end_line if result.end_line is not None else result.start_line
         where += f":{result.start_line}" + (f"-{end}" if end != result.start_line else "")
-    parts = [f"[{number}] {where}", f"relevance {result.score:.2f}", result.content_type, _day(result.timestamp)]
+    parts = [f"[{number}] {where}", f"relevance {result.score:.2f}", result.content_type, _day(result.occurred_at)]
     title = result.title or ""
     if result.heading:
         parts.append(result.heading)
@@ -115,7 +115,7 @@ def _list(body: ListResponse) -> Iterator[str]:
 
 
 def _named(document: ListedDocument | SimilarDocument) -> str:
-    return f"{document.title or document.source} · {document.content_type} · {_day(document.timestamp)}"
+    return f"{document.title or document.source} · {document.content_type} · {_days(document)}"
 
 
 def _origin(document: ListedDocument | SimilarDocument) -> str:
@@ -123,7 +123,7 @@ def _origin(document: ListedDocument | SimilarDocument) -> str:
 
 
 def _get(body: GetResponse) -> Iterator[str]:
-    yield f"{body.title or body.source} · {body.content_type} · {_day(body.timestamp)} · {body.source}"
+    yield f"{body.title or body.source} · {body.content_type} · {_days(body)} · {body.source}"
     count = body.retrieval_stats.query_count
     times = f"returned by {counted(count, 'search', 'searches')}" if count else "never returned by a search"
     yield f"session {body.session_id} · {counted(body.chunks, 'chunk')} · {body.status} · {times}"
@@ -192,6 +192,12 @@ def _stats(body: StatsResponse) -> Iterator[str]:
         f"p95 {body.p95_latency:.1f} ms, p99 {body.p99_latency:.1f} ms; {body.cache_hit_rate:.0%} from the cache, "
         f"{body.fallback_rate:.0%} at a fallback level; {counted(body.total_documents, 'document')} in the index."
     )
+    if body.occurred is not None and body.indexed is not None:
+        yield f"Said or written {_span(body.occurred)}, indexed {_span(body.indexed)}."
+
+
+def _span(span: TimeSpan) -> str:
+    return f"{_day(span.first)} to {_day(span.last)}"
 
 
 def _error(body: ErrorResponse) -> Iterator[str]:
@@ -210,6 +216,12 @@ def _ids(ids: list[str]) -> str:
 
 def _day(moment: datetime) -> str:
     return moment.date().isoformat()
+
+
+def _days(body: GetResponse | ListedDocument | SimilarDocument) -> str:
+    """The day on which it was said or written, and, where that was another one, on which it was indexed."""
+    said, indexed = _day(body.occurred_at), _day(body.timestamp)
+    return said if said == indexed else f"{said} (indexed {indexed})"
 
 
 _TELLERS: Mapping[type[WireResponse], Callable[[Any], Iterator[str]]] = {

@@ -66,6 +66,7 @@ function rows(page, fields) {
     { name: "Type", of: each => [tag(each.contentType), each.status === "pending" && [" ", tag("waiting for vectors", "warn")]] },
     { name: "Session", of: each => h("span", { class: "cut", title: each.sessionId }, each.sessionId) },
     { name: "Source", of: each => h("span", { class: "cut", title: each.source }, each.source) },
+    { name: "Said or written", of: each => when(each.occurredAt), num: true },
     { name: "Indexed", of: each => when(each.timestamp), num: true },
   ], page.documents));
 }
@@ -98,7 +99,7 @@ async function document_(context, heading) {
     heading,
     h("section", { class: "box", "aria-label": "About this document" }, facts([
       ["Source", found.source], ["Session", h("a", { href: link("documents", { ...named, sessionId: found.sessionId }) }, found.sessionId)],
-      ["Type", found.contentType], ["Indexed", dated(found.timestamp)],
+      ["Type", found.contentType], ["Said or written", dated(found.occurredAt)], ["Indexed", dated(found.timestamp)],
       ["Chunks", whole(found.chunks)], ["Vectors", found.status === "pending" ? tag("not yet; keyword search finds it", "warn") : "complete"],
       ["Found by", times.queryCount ? [`${counted(times.queryCount, "search", "searches")}, last `, when(times.lastRetrieved)] : "no search so far"],
       ["Agent", agent], ["Category", category], ["Game", game], ["Decision", decisionId], ["Tags", tags.length > 0 && h("span", { class: "tags" }, tags.map(each => tag(each)))],
@@ -116,7 +117,7 @@ async function compare(box, found, named, context, button) {
   try {
     const answer = await tool("rag_context_similar", { documentId: found.documentId, limit: 10, ...named }, { signal: context.signal });
     put(box, h("h2", {}, "Similar documents"), answer.warning && note("warn", h("p", {}, answer.warning)),
-      answer.results.length ? h("ul", { class: "rows" }, answer.results.map(each => h("li", {}, h("span", { class: "score" }, each.score.toFixed(2)), h("a", { href: link("documents", named, each.documentId) }, each.title || each.source), tag(each.contentType), h("span", { class: "dim small end" }, when(each.timestamp)))))
+      answer.results.length ? h("ul", { class: "rows" }, answer.results.map(each => h("li", {}, h("span", { class: "score" }, each.score.toFixed(2)), h("a", { href: link("documents", named, each.documentId) }, each.title || each.source), tag(each.contentType), h("span", { class: "dim small end" }, when(each.occurredAt)))))
         : empty("No other document is similar", "There may be only this one."),
       answer.results.length > 0 && h("p", { class: "dim small" }, answer.method === "vector" ? "Compared by vectors." : "Compared by keywords alone."));
     say(counted(answer.results.length, "similar document"));

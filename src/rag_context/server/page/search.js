@@ -89,7 +89,7 @@ function card(result, at, fields) {
     h("div", { class: "bar" },
       h("h2", {}, `${at + 1}. `, result.documentId ? h("a", { href: link("documents", named, result.documentId) }, title) : title),
       h("span", { class: "score end" }, meter(result.score), `${result.score.toFixed(2)}`, h("span", { class: "dim small" }, "relevance"))),
-    h("p", { class: "where" }, [result.source !== title && result.source, result.heading, result.startLine && lines.slice(2)].filter(Boolean).join(" · "), " · ", when(result.timestamp)),
+    h("p", { class: "where" }, [result.source !== title && result.source, result.heading, result.startLine && lines.slice(2)].filter(Boolean).join(" · "), " · ", when(result.occurredAt)),
     result.context?.before && h("pre", { class: "text dim passage" }, trimmed(result.context.before)),
     h("pre", { class: result.contentType === "code" ? "code passage" : "text passage" }, trimmed(result.content)),
     result.context?.after && h("pre", { class: "text dim passage" }, trimmed(result.context.after)),

@@ -25,8 +25,10 @@ FOLDERS = "folders"
 CATEGORY = "category"
 GAME = "game"
 TAGS = "tags"
-TIMESTAMP = "timestamp"
+OCCURRED_AT = "timestamp"
+"""When a chunk was said or written. Earlier versions kept the time of indexing here, which counts where they wrote."""
 DETAILS = "details"
+INDEXED_AT = "indexedAt"
 
 
 def rows_of(document: Document, chunks: Sequence[Chunk], vectors: Matrix) -> Rows:
@@ -54,14 +56,20 @@ def passage_of(id_: str, fields: Fields, text: str) -> Passage:
         details = json.loads(fields[DETAILS])
         return Passage(
             chunk=Chunk(
-                id_, fields[DOCUMENT_ID], details["position"], text, Span(**details["span"]), details["context"]
+                id_,
+                fields[DOCUMENT_ID],
+                details["position"],
+                text,
+                Span(**details["span"]),
+                details["context"],
+                occurred_at=moment(fields[OCCURRED_AT]),
             ),
             document_id=fields[DOCUMENT_ID],
             title=details["title"],
             content_type=fields[CONTENT_TYPE],
             session_id=fields[SESSION_ID],
             source=fields[SOURCE],
-            timestamp=moment(fields[TIMESTAMP]),
+            timestamp=moment(details.get(INDEXED_AT, fields[OCCURRED_AT])),
             metadata=Metadata(
                 agent=details["agent"],
                 tags=tuple(details["tags"]),
@@ -98,6 +106,7 @@ def _fields(document: Document, chunk: Chunk) -> Fields:
         },
         "context": chunk.context,
         "title": document.title,
+        INDEXED_AT: microseconds(document.timestamp),
         "thread": document.thread,
         "agent": metadata.agent,
         "tags": metadata.tags,
@@ -115,7 +124,7 @@ def _fields(document: Document, chunk: Chunk) -> Fields:
         CATEGORY: metadata.category,
         GAME: metadata.game,
         TAGS: list(dict.fromkeys(metadata.tags)) or None,
-        TIMESTAMP: microseconds(document.timestamp),
+        OCCURRED_AT: microseconds(chunk.occurred_at),
         DETAILS: json.dumps(details, ensure_ascii=False),
     }
 
@@ -140,7 +149,7 @@ def cheap_condition(where: Filter) -> Where:
 
 def passes(fields: Fields, where: Filter) -> bool:
     """Whether `where` lets a row through."""
-    at = fields.get(TIMESTAMP, 0)
+    at = fields.get(OCCURRED_AT, 0)
     return (
         fields.get(TENANT) == tenant_name(where.tenant)
         and all(value == fields.get(field) for field, value in _equal(where))
@@ -162,9 +171,9 @@ def _narrowing(where: Filter) -> list[Where]:
     if where.without_documents:
         parts.append({DOCUMENT_ID: {"$nin": list(where.without_documents)}})
     if where.since is not None:
-        parts.append({TIMESTAMP: {"$gte": microseconds(where.since)}})
+        parts.append({OCCURRED_AT: {"$gte": microseconds(where.since)}})
     if where.until is not None:
-        parts.append({TIMESTAMP: {"$lt": microseconds(where.until)}})
+        parts.append({OCCURRED_AT: {"$lt": microseconds(where.until)}})
     return parts
 
 

@@ -4,6 +4,7 @@ MongoDB keeps milliseconds of a time, so the rest of a microsecond stands in a f
 """
 
 import re
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
@@ -71,9 +72,9 @@ def condition(where: Filter, document: str = "_id") -> Query:
     if where.without_documents:
         parts.append({document: {"$nin": [key_of(id_) for id_ in where.without_documents]}})
     if where.since is not None:
-        parts.append(_not_before(where.since))
+        parts.append(_occurred(_not_before, where.since))
     if where.until is not None:
-        parts.append(_before(where.until))
+        parts.append(_occurred(_before, where.until))
     return {"$and": parts} if len(parts) > 1 else parts[0]
 
 
@@ -84,22 +85,27 @@ def behind(place: Cursor) -> Query:
     if isinstance(key_of(place.id), str):
         later_id.append({"_id": {"$type": "objectId"}})  # a comparison sees its own type only; these sort last
     same = {"timestamp": whole, "timestampMicros": rest or {"$in": [0, None]}, "$or": later_id}
-    return {"$or": [_before(place.timestamp), same]}
+    return {"$or": [_before(place.timestamp, "timestamp"), same]}
 
 
-def _not_before(at: datetime) -> Query:
+def _occurred(bound: Callable[[datetime, str], Query], at: datetime) -> Query:
+    """Records of earlier versions and other programs have no event time; their `timestamp` counts instead."""
+    return {"$or": [bound(at, "occurredAt"), {"occurredAt": None, **bound(at, "timestamp")}]}
+
+
+def _not_before(at: datetime, field: str) -> Query:
     whole, rest = parted(at)
     if rest == 0:
-        return {"timestamp": {"$gte": whole}}
-    return {"$or": [{"timestamp": {"$gt": whole}}, {"timestamp": whole, "timestampMicros": {"$gte": rest}}]}
+        return {field: {"$gte": whole}}
+    return {"$or": [{field: {"$gt": whole}}, {field: whole, f"{field}Micros": {"$gte": rest}}]}
 
 
-def _before(at: datetime) -> Query:
+def _before(at: datetime, field: str) -> Query:
     whole, rest = parted(at)
     if rest == 0:
-        return {"timestamp": {"$lt": whole}}
-    same = {"timestamp": whole, "timestampMicros": {"$not": {"$gte": rest}}}
-    return {"$or": [{"timestamp": {"$lt": whole}}, same]}
+        return {field: {"$lt": whole}}
+    same = {field: whole, f"{field}Micros": {"$not": {"$gte": rest}}}
+    return {"$or": [{field: {"$lt": whole}}, same]}
 
 
 def _starting_with(prefix: str) -> Query:

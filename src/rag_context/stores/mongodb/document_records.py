@@ -17,14 +17,17 @@ from rag_context.domain.documents import (
     Document,
     Json,
     Listing,
+    MessageTime,
     Metadata,
     Span,
     Stored,
     Tenant,
 )
+from rag_context.domain.reports import Period, Periods
 from rag_context.domain.search import ChunkRef, Passage
-from rag_context.domain.times import microseconds, moment
+from rag_context.domain.times import EPOCH, microseconds, moment
 from rag_context.errors import BackendDataError
+from rag_context.event_times import packed_times, unpacked_times
 from rag_context.stores.mongodb.conditions import parted, tenant_of
 from rag_context.stores.mongodb.mongo import COMPONENT
 from rag_context.text import ANALYSER_VERSION
@@ -38,7 +41,8 @@ OURS = {"status": {"$in": [PENDING, INDEXED]}}
 
 WITHOUT_TEXTS = {"content": 0, "chunks": 0, "terms": 0, "occurrences": 0, "lengths": 0}
 SIZE = {"status": 1, "chunkCount": 1, "termCount": 1, "revision": 1}
-STATE = {"contentHash": 1, "status": 1, "chunks.chunkId": 1}
+TIMES = {"timestamp": 1, "timestampMicros": 1, "occurredAt": 1, "occurredAtMicros": 1}
+STATE = {"contentHash": 1, "status": 1, "chunks.chunkId": 1, **TIMES}
 
 TEXTS_BYTES = 1 << 20
 """Up to so many bytes of text, a document's record repeats its chunks' texts, where other programs look for them."""
@@ -52,13 +56,13 @@ def entry_of(document: Document, chunks: Sequence[Chunk], revision: str) -> Entr
 
     How many terms its chunks have, `termCount`, is known once they are analysed.
     """
-    whole, rest = parted(document.timestamp)
     return {
         "_id": document.id,
         "tenant": tenant_of(document.tenant),
         "sessionId": document.session_id,
-        "timestamp": whole,
-        "timestampMicros": rest,
+        **time_entry("timestamp", document.timestamp),
+        **time_entry("occurredAt", document.occurred_at),
+        "messageTimes": packed_times(document.message_times),
         "contentType": document.content_type,
         "source": document.source,
         "title": document.title,
@@ -71,6 +75,12 @@ def entry_of(document: Document, chunks: Sequence[Chunk], revision: str) -> Entr
         "similarityBands": similarity_bands(document.similarity_hash),
         **chunks_entry(chunks, revision),
     }
+
+
+def time_entry(name: str, at: datetime) -> Entry:
+    """A moment as a record keeps it, under `name` and, what is finer than a millisecond, beside it."""
+    whole, rest = parted(at)
+    return {name: whole, f"{name}Micros": rest}
 
 
 def chunks_entry(chunks: Sequence[Chunk], revision: str) -> Entry:
@@ -120,9 +130,11 @@ def document_of(entry: Entry) -> Document:
         content=content,
         content_hash=_text(entry, "contentHash"),
         timestamp=listing.timestamp,
+        occurred_at=listing.occurred_at,
         metadata=listing.metadata,
         thread=_thread(entry),
         similarity_hash=similarity_of(entry),
+        message_times=_message_times(entry),
     )
 
 
@@ -138,7 +150,7 @@ def chunks_of(entry: Entry) -> list[Chunk]:
 
 
 def span_entry(chunk: Chunk) -> Entry:
-    """A chunk's span in its document, and its context."""
+    """A chunk's span in its document, its context and its time."""
     return {
         "start": chunk.span.start,
         "end": chunk.span.end,
@@ -146,6 +158,7 @@ def span_entry(chunk: Chunk) -> Entry:
         "endLine": chunk.span.end_line,
         "heading": chunk.span.heading,
         "context": chunk.context,
+        **time_entry("occurredAt", chunk.occurred_at),
     }
 
 
@@ -161,14 +174,13 @@ def chunk_from(document: Entry, position: int, entry: Mapping[str, Any]) -> Chun
     )
     place = _number(entry, "position", position)
     id_ = _chunk_id(document, place, entry)
-    return Chunk(id_, str(document["_id"]), place, text, span, _text(entry, "context"))
+    at = _time(entry, "occurredAt") or _occurred_at({**document, **entry})
+    return Chunk(id_, str(document["_id"]), place, text, span, _text(entry, "context"), occurred_at=at)
 
 
 def listing_of(entry: Entry) -> Listing:
     """What lists show of a record."""
     source = _text(entry, "source")
-    at = entry.get("timestamp")
-    whole = microseconds(at) if isinstance(at, datetime) else 0
     metadata = entry.get("metadata")
     return Listing(
         id=str(entry["_id"]),
@@ -176,7 +188,8 @@ def listing_of(entry: Entry) -> Listing:
         content_type=_text(entry, "contentType") or DOCUMENTATION,
         session_id=_text(entry, "sessionId"),
         source=source,
-        timestamp=moment(whole + _number(entry, "timestampMicros", 0)),
+        timestamp=_time(entry, "timestamp") or EPOCH,
+        occurred_at=_occurred_at(entry),
         metadata=_metadata(metadata if isinstance(metadata, dict) else {}),
         indexed=entry.get("status") != PENDING,
     )
@@ -197,9 +210,33 @@ def passage_of(entry: Entry, chunk: Chunk) -> Passage:
     )
 
 
+PERIODS: Entry = {
+    "$group": {
+        "_id": None,
+        "occurredFirst": {"$min": {"$ifNull": ["$occurredAt", "$timestamp"]}},
+        "occurredLast": {"$max": {"$ifNull": ["$occurredAt", "$timestamp"]}},
+        "indexedFirst": {"$min": "$timestamp"},
+        "indexedLast": {"$max": "$timestamp"},
+    }
+}
+"""The step of a pipeline that reads the first and last times, to the millisecond."""
+
+
+def periods_of(entry: Entry | None) -> Periods | None:
+    """The periods in the result of `PERIODS`; None without documents."""
+    if entry is None:
+        return None
+    occurred, indexed = (
+        Period(_time(entry, f"{name}First") or EPOCH, _time(entry, f"{name}Last") or EPOCH)
+        for name in ("occurred", "indexed")
+    )
+    return Periods(occurred, indexed)
+
+
 def stored_of(entry: Entry) -> Stored:
     """The state of a record."""
-    return Stored(_text(entry, "contentHash"), entry.get("status") != PENDING, tuple(ids_of_chunks(entry)))
+    is_indexed = entry.get("status") != PENDING
+    return Stored(_text(entry, "contentHash"), is_indexed, tuple(ids_of_chunks(entry)), _occurred_at(entry))
 
 
 def ids_of_chunks(entry: Entry) -> list[str]:
@@ -291,6 +328,22 @@ def _text(entry: Mapping[str, Any], name: str) -> str:
 def _word(entry: Mapping[str, Any], name: str) -> str | None:
     value = entry.get(name)
     return value if isinstance(value, str) else None
+
+
+def _time(entry: Mapping[str, Any], name: str) -> datetime | None:
+    at = entry.get(name)
+    return moment(microseconds(at) + _number(entry, f"{name}Micros", 0)) if isinstance(at, datetime) else None
+
+
+def _occurred_at(entry: Mapping[str, Any]) -> datetime:
+    return _time(entry, "occurredAt") or _time(entry, "timestamp") or EPOCH
+
+
+def _message_times(entry: Entry) -> tuple[MessageTime, ...]:
+    try:
+        return unpacked_times(_word(entry, "messageTimes"))
+    except (TypeError, ValueError):
+        return ()
 
 
 def _number(entry: Mapping[str, Any], name: str, otherwise: int) -> int:

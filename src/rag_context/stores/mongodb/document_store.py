@@ -11,6 +11,7 @@ from pymongo.errors import DuplicateKeyError
 from pymongo.write_concern import WriteConcern
 
 from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
+from rag_context.domain.reports import Periods
 from rag_context.domain.search import Filter, Neighbours, Passage
 from rag_context.errors import BackendError, BackendRejectedError
 from rag_context.stores.mongodb.chunk_records import chunk_of, read_chunks, read_neighbours, read_passages, read_similar
@@ -19,6 +20,7 @@ from rag_context.stores.mongodb.document_records import (
     INDEXED,
     OURS,
     PENDING,
+    PERIODS,
     SIZE,
     STATE,
     WITHOUT_TEXTS,
@@ -27,6 +29,7 @@ from rag_context.stores.mongodb.document_records import (
     document_of,
     is_ours,
     listing_of,
+    periods_of,
     stored_of,
     tenant_from,
 )
@@ -157,6 +160,12 @@ class MongoDocuments(MongoRegistry):
             found = await self._documents.aggregate([{"$match": OURS}, {"$group": {"_id": "$tenant"}}])
             return [tenant_from(entry["_id"]) async for entry in found]
 
+    async def periods(self) -> Periods | None:
+        """When the documents were said or written, and when they were indexed; None without any."""
+        async with self._mongo.reached():
+            found = await self._documents.aggregate([{"$match": OURS}, PERIODS])
+            return periods_of(await found.try_next())
+
     async def retrievals(self, document_id: str) -> Retrievals:
         """How often a document was returned, and when last; records of the last second may be missing."""
         entry = await self._one(document_id, {"retrievalStats": 1}) or {}
@@ -225,7 +234,10 @@ class MongoDocuments(MongoRegistry):
             await trials.update_one({"_id": "trial"}, {"$inc": {"count": 1}}, upsert=True)
 
     async def missing_vectors(self, where: Filter) -> Missing:
-        """How many of the passages that a filter lets through have no vector; both 0 where no document is pending."""
+        """How many of the passages that a filter lets through have no vector; both 0 where no document is pending.
+
+        A conversation counts as a whole, with the time at which it began.
+        """
         if (await self._state.known()).totals.pending < 1:
             return Missing()
         missing = await self._count_chunks({"status": PENDING, **condition(where)})

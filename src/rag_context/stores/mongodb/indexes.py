@@ -43,6 +43,7 @@ DOCUMENTS = (
     IndexSpec("chunk_id_idx", (("chunks.chunkId", UP),)),
     IndexSpec("source_idx", (("source", UP), ("tenant", UP))),
     IndexSpec("tenant_timestamp_idx", (("tenant", UP), ("timestamp", DOWN), ("timestampMicros", DOWN), ("_id", UP))),
+    IndexSpec("tenant_occurred_idx", (("tenant", UP), ("occurredAt", DOWN))),
     IndexSpec("thread_sequence_idx", (("thread", UP), ("tenant", UP), ("sequence", UP))),
     IndexSpec("similarity_idx", (("similarityBands", UP), ("tenant", UP))),
     IndexSpec("status_idx", (("status", UP), ("sequence", UP), ("chunkCount", UP), ("termCount", UP))),

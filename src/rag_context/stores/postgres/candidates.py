@@ -16,7 +16,14 @@ from rag_context.domain.vectors import Vector
 from rag_context.ports.reading import CandidateRequest, Snapshot
 from rag_context.stores.postgres.connection import Database, Row
 from rag_context.stores.postgres.keywords import PostgresTexts, Question
-from rag_context.stores.postgres.records import LISTING_COLUMNS, Parameters, condition, passages_from, reference_from
+from rag_context.stores.postgres.records import (
+    CHUNK_TIME,
+    LISTING_COLUMNS,
+    Parameters,
+    condition,
+    passages_from,
+    reference_from,
+)
 from rag_context.stores.postgres.state import Snapshot as IndexSnapshot
 from rag_context.stores.postgres.vectors import PostgresVectors
 
@@ -25,8 +32,9 @@ T = TypeVar("T")
 MOST = 1_000_000
 """More candidates of one document than there can be."""
 
-_COLUMNS = """c.key, c.id AS chunk, c.document, c.position, c.content_type AS kind, c.thread, c.tenant, c.sequence,
-c.start_char, c.end_char, c.start_line, c.end_line, c.heading, c.length, held.counts"""
+_COLUMNS = f"""c.key, c.id AS chunk, c.document, c.position, c.content_type AS kind, c.thread, c.tenant, c.sequence,
+c.start_char, c.end_char, c.start_line, c.end_line, c.heading, c.length, held.counts,
+{CHUNK_TIME} AS chunk_occurred_at"""
 
 _BESIDE = """
 LEFT JOIN LATERAL (
@@ -88,7 +96,8 @@ fetched AS (
 SELECT f.chunk, f.document, f.position, f.kind, f.thread,
        f.key, f.length, f.counts, f.cosine, f.by_vector, f.by_keyword, {{passing}} AS passing,
        b.key IS NOT NULL AS has_neighbours, b.before, b.after, s.key IS NOT NULL AS is_shown,
-       f.start_char, f.end_char, f.start_line, f.end_line, f.heading, p.text, p.context, {LISTING_COLUMNS}
+       f.start_char, f.end_char, f.start_line, f.end_line, f.heading, f.chunk_occurred_at, p.text, p.context,
+       {LISTING_COLUMNS}
 FROM fetched AS f LEFT JOIN beside AS b ON b.key = f.key LEFT JOIN shown AS s ON s.key = f.key
 LEFT JOIN rag_context.passages AS p ON p.chunk = s.key
 LEFT JOIN rag_context.documents AS d ON d.id = f.document AND s.key IS NOT NULL

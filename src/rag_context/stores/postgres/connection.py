@@ -1,6 +1,7 @@
 """The connection to one database: a pool of connections that is opened, and a schema that is migrated, on first use."""
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -11,8 +12,11 @@ from urllib.parse import urlsplit
 import asyncpg
 import numpy as np
 
+from rag_context.domain.documents import CHAT
+from rag_context.domain.times import microseconds, moment
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError, BackendRejectedError, ForeignIndexError
+from rag_context.event_times import STARTED, stated_message_times, stated_time, time_at
 from rag_context.stores.postgres.faults import COMPONENT, incomplete, is_no_room, is_read_only, translated
 from rag_context.stores.postgres.pool import CONNECT_S, IDLE_S, Connections, Connector
 
@@ -259,6 +263,17 @@ class Database:
             )
 
 
+_TIMED = 4
+"""The step that brought event times."""
+
+_MAY_STATE_TIMES = f"""
+SELECT id FROM rag_context.documents
+WHERE content_type = '{CHAT}' OR left(content, 4) LIKE '%---%' OR extra LIKE '%"{STARTED}"%'
+"""  # noqa: S608  (names of our own)
+_STATED = "SELECT content_type, extra, timestamp, content FROM rag_context.documents WHERE id = $1"
+_CHUNK_SPANS = "SELECT key, start_char, end_char FROM rag_context.chunks WHERE document = $1"
+_SET_TIME = "UPDATE rag_context.{} SET occurred_at = $2 WHERE {} = $1"
+
 _VECTOR_SCHEMA = """
 SELECT n.nspname FROM pg_extension AS e JOIN pg_namespace AS n ON n.oid = e.extnamespace WHERE e.extname = 'vector'
 """
@@ -316,8 +331,25 @@ async def _migrate(connection: Connection, place: str) -> None:
                 await connection.execute("INSERT INTO rag_context.schema_version VALUES (0)")
             for step in steps[done:]:
                 await connection.execute(step)
+            if 0 < done < _TIMED:
+                await _fill_event_times(connection)
             await connection.execute("UPDATE rag_context.schema_version SET version = $1", len(steps))
     await _check_extension(connection, place)
+
+
+async def _fill_event_times(connection: Connection) -> None:
+    """Give older documents and their chunks the times that their texts state."""
+    for row in await connection.fetch(_MAY_STATE_TIMES):
+        content_type, extra, indexed_at, content = await connection.fetchrow(_STATED, row["id"])
+        stated = stated_time(content, content_type, json.loads(extra))
+        at = stated or moment(indexed_at)
+        if stated is not None:
+            await connection.execute(_SET_TIME.format("documents", "id"), row["id"], microseconds(at))
+        times = stated_message_times(content) if content_type == CHAT else ()
+        for key, start, end in await connection.fetch(_CHUNK_SPANS, row["id"]) if times or stated else ():
+            await connection.execute(
+                _SET_TIME.format("chunks", "key"), key, microseconds(time_at(times, start, end, at))
+            )
 
 
 async def _version(connection: Connection) -> int:

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from datetime import datetime
 
 from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
+from rag_context.domain.reports import Periods
 from rag_context.domain.search import Filter, Neighbours, Passage
 from rag_context.domain.times import microseconds, moment
 from rag_context.domain.vectors import EmbeddingModel, Matrix
@@ -19,9 +20,9 @@ from rag_context.stores.postgres.generations import drop_all_vectors
 from rag_context.stores.postgres.records import (
     CHUNK_COLUMNS,
     DOCUMENT_COLUMNS,
-    INDEXED,
     LISTING_COLUMNS,
     PASSAGE_COLUMNS,
+    PERIODS,
     TENANT,
     ChunkTerms,
     Parameters,
@@ -30,10 +31,12 @@ from rag_context.stores.postgres.records import (
     document_from,
     listing_from,
     passages_from,
+    periods_from,
     read_text,
     reference_from,
     signed,
     stored,
+    stored_from,
     tenant_from,
 )
 from rag_context.stores.postgres.state import Change, IndexState, model_of
@@ -53,7 +56,7 @@ WHERE d.id = $1
 """  # noqa: S608  (column lists of our own)
 
 _STATE = """
-SELECT d.id, d.content_hash, d.status,
+SELECT d.id, d.content_hash, d.status, coalesce(d.occurred_at, d.timestamp) AS occurred_at,
        ARRAY(SELECT c.id FROM rag_context.chunks AS c WHERE c.document = d.id ORDER BY c.position) AS chunks
 FROM rag_context.documents AS d
 """
@@ -148,7 +151,7 @@ class PostgresDocuments:
     async def stored(self, document_id: str) -> Stored | None:
         """The content hash, status and chunk ids of a document; None if it is unknown."""
         row = await self._database.fetchrow(f"{_STATE} WHERE d.id = $1", stored(document_id))
-        return None if row is None else Stored(row["content_hash"], row["status"] == INDEXED, tuple(row["chunks"]))
+        return None if row is None else stored_from(row)
 
     async def chunks(self, document_id: str) -> list[Chunk]:
         """A document's chunks by position."""
@@ -196,10 +199,7 @@ class PostgresDocuments:
     async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
         """All documents of all tenants by ascending id, those after the id `after` ("" for the first)."""
         rows = await self._database.fetch(f"{_STATE} WHERE d.id > $1 ORDER BY d.id LIMIT $2", stored(after), limit)
-        return {
-            read_text(row["id"]): Stored(row["content_hash"], row["status"] == INDEXED, tuple(row["chunks"]))
-            for row in rows
-        }
+        return {read_text(row["id"]): stored_from(row) for row in rows}
 
     async def content_hashes(self, document_ids: Sequence[str]) -> dict[str, str]:
         """The content hash of each stored document, of any tenant."""
@@ -261,6 +261,11 @@ class PostgresDocuments:
         seen = await self._state.look()
         return Counts(seen.documents, seen.pending, seen.chunks, seen.vectors)
 
+    async def periods(self) -> Periods | None:
+        """When the documents were said or written, and when they were indexed; None without any."""
+        row = await self._database.fetchrow(PERIODS)
+        return None if row is None or row[0] is None else periods_from(row)
+
     async def missing_vectors(self, where: Filter) -> Missing:
         """How many of the passages that a filter lets through have no vector; both 0 where no document is pending."""
         seen = await self._state.known()
@@ -270,7 +275,7 @@ class PostgresDocuments:
         lacks = _LACKS.format(generation=seen.generation)
         statement = f"""SELECT count(*) FROM rag_context.documents AS d
                         JOIN rag_context.chunks AS c ON c.document = d.id
-                        WHERE d.status = 'pending' AND {lacks} AND {condition(where, parameters)}"""  # noqa: S608
+                        WHERE d.status = 'pending' AND {lacks} AND {condition(where, parameters, "c")}"""  # noqa: S608
         missing = await self._count(statement, parameters)
         if not missing:
             return Missing()

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rag_context.domain.documents import Chunk, Document, Listing, Metadata, Span, Tenant
+from rag_context.domain.documents import Chunk, Document, Listing, Metadata, Span, Stored, Tenant
+from rag_context.domain.reports import Period, Periods
 from rag_context.domain.search import ChunkRef, Filter, Passage
 from rag_context.domain.times import microseconds, moment
 from rag_context.errors import BackendDataError
+from rag_context.event_times import packed_times, unpacked_times
 from rag_context.stores.postgres.connection import Row
 from rag_context.stores.postgres.faults import COMPONENT
 from rag_context.text import term_key, terms
@@ -28,14 +30,18 @@ _ESCAPE = "\ufdd0"
 """Begins an escape: a code point that no text means anything by."""
 
 DOCUMENT_COLUMNS = """d.id, t.project, t.branch, t.path_hash, d.content_type, d.session_id, d.source, d.title,
-d.content, d.content_hash, d.timestamp, d.thread, d.similarity_hash, d.agent, d.tags, d.category, d.game, d.decision_id,
+d.content, d.content_hash, d.timestamp, coalesce(d.occurred_at, d.timestamp) AS occurred_at, d.thread,
+d.similarity_hash, d.message_times, d.agent, d.tags, d.category, d.game, d.decision_id,
 d.extra"""
 
-LISTING_COLUMNS = """d.id, d.title, d.content_type, d.session_id, d.source, d.timestamp, d.status,
+LISTING_COLUMNS = """d.id, d.title, d.content_type, d.session_id, d.source, d.timestamp,
+coalesce(d.occurred_at, d.timestamp) AS occurred_at, d.status,
 d.agent, d.tags, d.category, d.game, d.decision_id, d.extra"""
 
-CHUNK_COLUMNS = """c.id AS chunk, c.document, c.position, c.start_char, c.end_char, c.start_line, c.end_line, c.heading,
-p.text, p.context"""
+CHUNK_TIME = "coalesce(c.occurred_at, c.timestamp)"
+
+CHUNK_COLUMNS = f"""c.id AS chunk, c.document, c.position, c.start_char, c.end_char, c.start_line, c.end_line,
+c.heading, p.text, p.context, {CHUNK_TIME} AS chunk_occurred_at"""
 
 PASSAGE_COLUMNS = f"{CHUNK_COLUMNS}, {LISTING_COLUMNS}"
 
@@ -44,6 +50,16 @@ TENANT = "SELECT key FROM rag_context.tenants WHERE project = {} AND branch = {}
 logger = logging.getLogger(__name__)
 
 REFERENCE_COLUMNS = "c.id, c.document, c.position, c.content_type, c.thread"
+
+
+PERIODS = """
+SELECT min(o.first), max(o.last), min(i.first), max(i.last) FROM rag_context.tenants AS t
+CROSS JOIN LATERAL (SELECT min(coalesce(occurred_at, timestamp)) AS first, max(coalesce(occurred_at, timestamp)) AS last
+                    FROM rag_context.documents WHERE tenant = t.key) AS o
+CROSS JOIN LATERAL (SELECT min(timestamp) AS first, max(timestamp) AS last
+                    FROM rag_context.documents WHERE tenant = t.key) AS i
+"""
+"""By tenant, so that each bound is read off the end of an index."""
 
 
 def stored(text: str) -> str:
@@ -115,9 +131,9 @@ def condition(where: Filter, parameters: Parameters, row: str = "d") -> str:
         name = "id" if row == "d" else "document"
         parts.append(f"{row}.{name} <> ALL ({add([stored(id_) for id_ in where.without_documents])}::text[])")
     if where.since is not None:
-        parts.append(f"{row}.timestamp >= {add(microseconds(where.since))}")
+        parts.append(f"coalesce({row}.occurred_at, {row}.timestamp) >= {add(microseconds(where.since))}")
     if where.until is not None:
-        parts.append(f"{row}.timestamp < {add(microseconds(where.until))}")
+        parts.append(f"coalesce({row}.occurred_at, {row}.timestamp) < {add(microseconds(where.until))}")
     return " AND ".join(parts)
 
 
@@ -134,6 +150,8 @@ def document_values(document: Document, tenant: int, status: str) -> tuple[objec
         stored(document.content),
         document.content_hash,
         microseconds(document.timestamp),
+        microseconds(document.occurred_at),
+        packed_times(document.message_times),
         stored_or_none(metadata.agent),
         stored_or_none(metadata.category),
         stored_or_none(metadata.game),
@@ -183,6 +201,7 @@ def chunk_values(
         stored_or_none(metadata.game),
         [stored(tag) for tag in metadata.tags],
         microseconds(document.timestamp),
+        microseconds(chunk.occurred_at),
         stored_or_none(document.thread),
         words.length,
         words.keys,
@@ -217,9 +236,11 @@ def document_from(row: Row) -> Document:
             content=read_text(row["content"]),
             content_hash=row["content_hash"],
             timestamp=moment(row["timestamp"]),
+            occurred_at=moment(row["occurred_at"]),
             metadata=metadata_from(row),
             thread=_text_or_none(row["thread"]),
             similarity_hash=row["similarity_hash"] & _ALL,
+            message_times=unpacked_times(row["message_times"]),
         )
 
 
@@ -233,9 +254,21 @@ def listing_from(row: Row) -> Listing:
             session_id=read_text(row["session_id"]),
             source=read_text(row["source"]),
             timestamp=moment(row["timestamp"]),
+            occurred_at=moment(row["occurred_at"]),
             metadata=metadata_from(row),
             indexed=row["status"] == INDEXED,
         )
+
+
+def stored_from(row: Row) -> Stored:
+    """The state of a document, of a row with its chunks' ids."""
+    return Stored(row["content_hash"], row["status"] == INDEXED, tuple(row["chunks"]), moment(row["occurred_at"]))
+
+
+def periods_from(row: Sequence[int]) -> Periods:
+    """The periods of a row of first and last times."""
+    occurred, last_occurred, indexed, last_indexed = map(moment, row)
+    return Periods(Period(occurred, last_occurred), Period(indexed, last_indexed))
 
 
 def passage_from(row: Row) -> Passage:
@@ -268,7 +301,8 @@ def chunk_from(row: Row) -> Chunk:
     """The chunk of a row with `CHUNK_COLUMNS`."""
     span = Span(row["start_char"], row["end_char"], row["start_line"], row["end_line"], read_text(row["heading"]))
     text, context = read_text(row["text"]), read_text(row["context"])
-    return Chunk(row["chunk"], read_text(row["document"]), row["position"], text, span, context)
+    at = moment(row["chunk_occurred_at"])
+    return Chunk(row["chunk"], read_text(row["document"]), row["position"], text, span, context, occurred_at=at)
 
 
 def reference_from(row: Sequence[Any]) -> ChunkRef:

@@ -41,6 +41,7 @@ CATEGORY = "category"
 GAME = "game"
 TAGS = "tags"
 TIMESTAMP = "timestamp"
+OCCURRED_AT = "occurredAt"
 
 CONTENT = "content"
 CONTEXT = "context"
@@ -74,6 +75,7 @@ INDEXES: Mapping[str, models.PayloadSchemaParams] = {
     TAGS: _WORD,
     SOURCE: _WORD,
     TIMESTAMP: models.DatetimeIndexParams(type=models.DatetimeIndexType.DATETIME),
+    OCCURRED_AT: models.DatetimeIndexParams(type=models.DatetimeIndexType.DATETIME),
     SOURCE_BLOCKS: models.IntegerIndexParams(
         type=models.IntegerIndexType.INTEGER, lookup=True, range=True, on_disk=True
     ),
@@ -112,8 +114,7 @@ def conditions(where: Filter) -> models.Filter:
     must += [models.FieldCondition(key=TAGS, match=models.MatchAny(any=list(group))) for group in where.any_tags]
     must += _begins(where.source_prefix or "")
     if where.since is not None or where.until is not None:
-        period = models.DatetimeRange(gte=_bound(where.since), lt=_bound(where.until))
-        must.append(models.FieldCondition(key=TIMESTAMP, range=period))
+        must.append(_occurred_in(models.DatetimeRange(gte=_bound(where.since), lt=_bound(where.until))))
     if not where.without_documents:
         return models.Filter(must=must)
     crowding = models.MatchAny(any=list(where.without_documents))
@@ -151,6 +152,15 @@ def _block(number: int, data: bytes, filler: int) -> int:
     return value
 
 
+def _occurred_in(period: models.DatetimeRange) -> models.Filter:
+    """Points of earlier versions have no event time; when they were indexed counts instead."""
+    is_older = models.IsEmptyCondition(is_empty=models.PayloadField(key=OCCURRED_AT))
+    indexed = models.FieldCondition(key=TIMESTAMP, range=period)
+    return models.Filter(
+        should=[models.FieldCondition(key=OCCURRED_AT, range=period), models.Filter(must=[is_older, indexed])]
+    )
+
+
 def _bound(moment: datetime | None) -> datetime | None:
     return None if moment is None else aware(moment)
 
@@ -179,6 +189,7 @@ def payload_of(document: Document, chunk: Chunk) -> dict[str, Any]:
         AGENT: metadata.agent,
         TAGS: list(metadata.tags),
         TIMESTAMP: _stamp(document.timestamp),
+        OCCURRED_AT: _stamp(chunk.occurred_at),
         CONTENT: chunk.text,
         CONTEXT: chunk.context or None,
         TITLE: document.title,
@@ -250,6 +261,7 @@ def _chunk(chunk_id: str, stored: Payload) -> Chunk:
             stored.get(HEADING, ""),
         ),
         context=stored.get(CONTEXT, ""),
+        occurred_at=datetime.fromisoformat(stored.get(OCCURRED_AT) or stored[TIMESTAMP]),
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from rag_context.domain.documents import Chunk, Counts, Span
 from rag_context.domain.reports import COMPARED, DAMAGED, Findings, IntegrityReport, IssueKind, Thoroughness
-from rag_context.domain.times import moment
+from rag_context.domain.times import EPOCH, moment
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendDataError
 from rag_context.ports.maintenance import DocumentCheck
@@ -122,7 +122,7 @@ def recorded_model(connection: sqlite3.Connection) -> EmbeddingModel | None:
 
 def stored_form(text: str, context: str) -> list[str]:
     """The terms of a passage in their stored form."""
-    return terms(Chunk("", "", 0, text, Span(0, 0, 0, 0), context).searchable)
+    return terms(Chunk("", "", 0, text, Span(0, 0, 0, 0), context, occurred_at=EPOCH).searchable)
 
 
 def _look_at_counters(connection: sqlite3.Connection, found: Findings) -> Counts:

@@ -10,6 +10,7 @@ from rag_context.domain.documents import Chunk, Document, Tenant
 from rag_context.domain.times import microseconds
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendRejectedError
+from rag_context.event_times import packed_times
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.memory.terms import packed
 from rag_context.stores.sqlite.passages import lenient, signed, tenant_values
@@ -29,6 +30,8 @@ _DOCUMENT_COLUMNS = (
     "title",
     "content_hash",
     "timestamp",
+    "occurred_at",
+    "message_times",
     "agent",
     "category",
     "game",
@@ -183,6 +186,8 @@ def _put_document(document: Document, status: str, connection: sqlite3.Connectio
         document.title,
         document.content_hash,
         microseconds(document.timestamp),
+        microseconds(document.occurred_at),
+        packed_times(document.message_times),
         metadata.agent,
         metadata.category,
         metadata.game,
@@ -214,9 +219,9 @@ def _put_chunks(key: int, chunks: Sequence[Chunk], terms: Sequence[list[str]], c
     for number, (chunk, words) in enumerate(zip(chunks, terms, strict=True), first):
         span = chunk.span
         place = (span.start, span.end, span.start_line, span.end_line, span.heading)
-        rows.append((number, chunk.id, key, chunk.position, *place, len(words)))
+        rows.append((number, chunk.id, key, chunk.position, *place, len(words), microseconds(chunk.occurred_at)))
         texts.append((number, chunk.text, chunk.context, packed(words)))
-    connection.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    connection.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
     connection.executemany("INSERT INTO passages (chunk, text, context, terms) VALUES (?, ?, ?, ?)", texts)
     return first
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import partial
 
 from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
+from rag_context.domain.reports import Period, Periods
 from rag_context.domain.search import Filter, Neighbours, Passage
 from rag_context.domain.times import microseconds, moment
 from rag_context.domain.vectors import EmbeddingModel, Matrix
@@ -16,7 +17,7 @@ from rag_context.stores.sqlite import changes, passages, vector_models
 from rag_context.stores.sqlite.changes import INDEXED
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.memory.following import Memory
-from rag_context.stores.sqlite.passages import METADATA, condition, read_metadata, readable
+from rag_context.stores.sqlite.passages import CHUNK_TIME, METADATA, condition, read_metadata, readable
 from rag_context.text import terms
 
 RETRIEVALS_FLUSH_S = 1.0
@@ -28,16 +29,26 @@ _VISIBLE = "SELECT count(*) FROM documents AS d{index} CROSS JOIN chunks AS c ON
 _LACKS = " AND NOT EXISTS (SELECT 1 FROM vectors AS v WHERE v.chunk = c.key)"
 
 _LISTING = f"""
-SELECT d.id, d.title, d.content_type, d.session_id, d.source, d.timestamp, d.status, {METADATA}
+SELECT d.id, d.title, d.content_type, d.session_id, d.source, d.timestamp, d.occurred_at, d.status, {METADATA}
 FROM documents AS d
 WHERE {{condition}} AND (d.timestamp < ? OR (d.timestamp = ? AND d.id > ?))
 ORDER BY d.timestamp DESC, d.id LIMIT ?
 """  # noqa: S608  (column lists of our own)
 
 _STORED = """
-SELECT d.id, d.content_hash, d.status,
+SELECT d.id, d.content_hash, d.status, d.occurred_at,
        (SELECT json_group_array(id) FROM (SELECT id FROM chunks WHERE document = d.key ORDER BY position))
 FROM documents AS d
+"""
+
+_PERIODS = """
+SELECT min(occurred), max(last_occurred), min(indexed), max(last_indexed) FROM (
+    SELECT (SELECT min(occurred_at) FROM documents WHERE tenant = t.key) AS occurred,
+           (SELECT max(occurred_at) FROM documents WHERE tenant = t.key) AS last_occurred,
+           (SELECT min(timestamp) FROM documents WHERE tenant = t.key) AS indexed,
+           (SELECT max(timestamp) FROM documents WHERE tenant = t.key) AS last_indexed
+    FROM tenants AS t
+)
 """
 
 _AFTER_ALL = 1 << 62
@@ -149,6 +160,10 @@ class SqliteDocuments:
         """How much the index holds."""
         return await self._database.read(_counts)
 
+    async def periods(self) -> Periods | None:
+        """When the documents were said or written, and when they were indexed; None without any."""
+        return await self._database.read(read_periods)
+
     async def missing_vectors(self, where: Filter) -> Missing:
         """How many of the passages that a filter lets through have no vector; both 0 where no document is pending."""
         return await self._database.read(partial(_missing_vectors, self._has_split_vectors, where))
@@ -249,7 +264,7 @@ def _missing_vectors(has_split_vectors: bool, where: Filter, connection: sqlite3
     """Reads pending documents only, as long as none of those that pass the filter is without a vector."""
     if not connection.execute("SELECT pending FROM totals").fetchone()[0]:
         return Missing()
-    clauses, values = condition(where)
+    clauses, values = condition(where, CHUNK_TIME)
     pending = _VISIBLE.format(index=" INDEXED BY documents_pending", where=f"d.status = 'pending' AND {clauses}")
     missing: int = connection.execute(pending if has_split_vectors else pending + _LACKS, values).fetchone()[0]
     if not missing:
@@ -268,6 +283,16 @@ def read_listing(where: Filter, limit: int, after: Cursor | None, connection: sq
     at, id_ = (_AFTER_ALL, "") if after is None else (microseconds(after.timestamp), after.id)
     rows = connection.execute(_LISTING.format(condition=clauses), (*values, at, at, id_, limit))
     return [_listing(row) for row in rows]
+
+
+def read_periods(connection: sqlite3.Connection) -> Periods | None:
+    """When the documents were said or written, and when they were indexed; None without any."""
+    # One bound each: SQLite reads it off the end of an index, and both together from the whole table.
+    row = connection.execute(_PERIODS).fetchone()
+    if row[0] is None:
+        return None
+    first, last, indexed_first, indexed_last = map(moment, row)
+    return Periods(Period(first, last), Period(indexed_first, indexed_last))
 
 
 def read_stored(document_id: str, connection: sqlite3.Connection) -> Stored | None:
@@ -311,7 +336,7 @@ def read_retrievals(document_id: str, connection: sqlite3.Connection) -> Retriev
 
 
 def _listing(row: Sequence[object]) -> Listing:
-    id_, title, kind, session, source, at, status, *metadata = row
+    id_, title, kind, session, source, at, occurred_at, status, *metadata = row
     with readable(str(id_)):
         return Listing(
             id=str(id_),
@@ -320,11 +345,12 @@ def _listing(row: Sequence[object]) -> Listing:
             session_id=str(session),
             source=str(source),
             timestamp=moment(int(str(at))),
+            occurred_at=moment(int(str(occurred_at))),
             metadata=read_metadata(metadata),
             indexed=status == INDEXED,
         )
 
 
 def _state(row: Sequence[str]) -> Stored:
-    _, content_hash, status, ids = row
-    return Stored(content_hash, status == INDEXED, tuple(json.loads(ids)))
+    _, content_hash, status, occurred_at, ids = row
+    return Stored(content_hash, status == INDEXED, tuple(json.loads(ids)), moment(int(occurred_at)))

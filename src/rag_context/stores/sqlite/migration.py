@@ -1,5 +1,6 @@
 """From an empty file, or an older one, to the newest form; and from an older analyser to this one's terms."""
 
+import json
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -7,10 +8,13 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from rag_context.domain.documents import Chunk, Span
+from rag_context.domain.documents import CHAT, Chunk, Json, Span
+from rag_context.domain.times import EPOCH, microseconds, moment
 from rag_context.errors import ForeignIndexError
+from rag_context.event_times import STARTED, stated_message_times, stated_time, time_at
 from rag_context.stores.sqlite.faults import COMPONENT, is_busy
 from rag_context.stores.sqlite.memory.terms import packed
+from rag_context.stores.sqlite.passages import lenient
 from rag_context.stores.sqlite.search_sums import sum_up_again
 from rag_context.text import ANALYSER_VERSION, terms
 
@@ -25,6 +29,9 @@ SUMMED = 2
 
 PACKED = 6
 """The migration that brought the packed terms."""
+
+TIMED = 7
+"""The migration that brought event times."""
 
 TIMEOUT_S = 4.0
 RETRY_S = 0.02
@@ -71,6 +78,8 @@ def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
                 connection.execute(statement)
         if 0 < version < SUMMED:
             sum_up_again(connection)
+        if 0 < version < TIMED:
+            _fill_event_times(connection)
         if version > 0 and (version < PACKED or _found_analyser(connection) != ANALYSER_VERSION):
             _analyse_again(connection)
         connection.execute(
@@ -143,13 +152,46 @@ def _analyse_again(connection: sqlite3.Connection) -> None:
     """Update stored terms of another analyser, which would silently not match a query's."""
     rows = connection.execute("SELECT chunk, text, context FROM passages").fetchall()
     for key, text, context in rows:
-        words = terms(Chunk("", "", 0, text, Span(0, 0, 0, 0), context).searchable)
+        words = terms(Chunk("", "", 0, text, Span(0, 0, 0, 0), context, occurred_at=EPOCH).searchable)
         connection.execute("UPDATE passages SET terms = ? WHERE chunk = ?", (packed(words), key))
         connection.execute("UPDATE chunks SET length = ? WHERE key = ?", (len(words), key))
     connection.execute(
         """UPDATE totals SET version = version + 1, chunks_epoch = chunks_epoch + 1,
            terms = (SELECT ifnull(sum(length), 0) FROM chunks)"""
     )
+
+
+_MAY_STATE_TIMES = f"""
+SELECT d.key FROM documents AS d CROSS JOIN contents AS n ON n.document = d.key
+WHERE d.content_type = '{CHAT}' OR substr(n.content, 1, 4) LIKE '%---%' OR d.extra LIKE '%"{STARTED}"%'
+"""  # noqa: S608  (names of our own)
+_STATED = """
+SELECT d.content_type, d.extra, d.timestamp, n.content
+FROM documents AS d CROSS JOIN contents AS n ON n.document = d.key WHERE d.key = ?
+"""
+
+
+def _fill_event_times(connection: sqlite3.Connection) -> None:
+    """Give older documents and their chunks the times that their texts state."""
+    with lenient(connection):
+        for (key,) in connection.execute(_MAY_STATE_TIMES).fetchall():
+            content_type, extra, indexed_at, content = connection.execute(_STATED, (key,)).fetchone()
+            at = stated_time(content, content_type, _object(extra)) or moment(indexed_at)
+            connection.execute("UPDATE documents SET occurred_at = ? WHERE key = ?", (microseconds(at), key))
+            times = stated_message_times(content) if content_type == CHAT else ()
+            chunks = connection.execute('SELECT key, start, "end" FROM chunks WHERE document = ?', (key,)).fetchall()
+            connection.executemany(
+                "UPDATE chunks SET occurred_at = ? WHERE key = ?",
+                [(microseconds(time_at(times, start, end, at)), chunk) for chunk, start, end in chunks if times],
+            )
+
+
+def _object(stored: str) -> dict[str, Json]:
+    try:
+        found = json.loads(stored)
+    except (TypeError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 @cache

@@ -11,14 +11,17 @@ from rag_context.domain.documents import Chunk, Document, Metadata, Span, Tenant
 from rag_context.domain.search import Filter, Passage
 from rag_context.domain.times import microseconds, moment
 from rag_context.errors import BackendDataError
+from rag_context.event_times import unpacked_times
 from rag_context.stores.sqlite.faults import COMPONENT, is_undecodable
 
 Row = Sequence[Any]
 
+CHUNK_TIME = "ifnull(c.occurred_at, d.occurred_at)"
 METADATA = "d.agent, d.tags, d.category, d.game, d.decision_id, d.extra"
 _CHUNK = 'c.id, d.id, c.position, p.text, c.start, c."end", c.start_line, c.end_line, c.heading, p.context'
-_CHUNK_WIDTH = 10
-_DOCUMENT_WIDTH = 13
+_CHUNK = f"{_CHUNK}, {CHUNK_TIME}"
+_CHUNK_WIDTH = 11
+_DOCUMENT_WIDTH = 15
 
 _PASSAGES = f"""
 SELECT {_CHUNK}, d.title, d.content_type, d.session_id, d.source, d.timestamp, {METADATA}
@@ -38,7 +41,7 @@ WHERE d.id = ? ORDER BY c.position
 
 _DOCUMENT = f"""
 SELECT d.id, t.project, t.branch, t.path_hash, d.content_type, d.session_id, d.source, d.title, n.content,
-       d.content_hash, d.timestamp, d.thread, d.similarity_hash, {METADATA}
+       d.content_hash, d.timestamp, d.occurred_at, d.thread, d.similarity_hash, d.message_times, {METADATA}
 FROM documents AS d
 CROSS JOIN tenants AS t ON t.key = d.tenant
 CROSS JOIN contents AS n ON n.document = d.key
@@ -136,7 +139,7 @@ def read_similar(document: Document, connection: sqlite3.Connection) -> list[str
 
 def _document(row: Row) -> Document:
     id_, project, branch, path_hash, kind, session, source, *rest = row[:_DOCUMENT_WIDTH]
-    title, content, content_hash, at, thread, similarity = rest
+    title, content, content_hash, at, occurred_at, thread, similarity, message_times = rest
     return Document(
         id=id_,
         tenant=Tenant(project, branch, path_hash),
@@ -147,9 +150,11 @@ def _document(row: Row) -> Document:
         content=content,
         content_hash=content_hash,
         timestamp=moment(at),
+        occurred_at=moment(occurred_at),
         metadata=read_metadata(row[_DOCUMENT_WIDTH:]),
         thread=thread,
         similarity_hash=similarity & _ALL,
+        message_times=unpacked_times(message_times),
     )
 
 
@@ -168,9 +173,9 @@ def _passage(row: Row) -> Passage:
 
 
 def _chunk(row: Row) -> Chunk:
-    id_, document, position, text, start, end, start_line, end_line, heading, context = row[:_CHUNK_WIDTH]
+    id_, document, position, text, start, end, start_line, end_line, heading, context, at = row[:_CHUNK_WIDTH]
     span = Span(int(start), int(end), int(start_line), int(end_line), heading)
-    return Chunk(id_, document, int(position), text, span, context)
+    return Chunk(id_, document, int(position), text, span, context, occurred_at=moment(at))
 
 
 def read_metadata(row: Row) -> Metadata:
@@ -191,8 +196,8 @@ def tenant_values(tenant: Tenant) -> tuple[str, str, str]:
     return tenant.project, tenant.branch, tenant.path_hash
 
 
-def condition(where: Filter) -> Condition:
-    """`where` as SQL."""
+def condition(where: Filter, time: str = "d.occurred_at") -> Condition:
+    """`where` as SQL over documents AS d; `time` is what `since` and `until` bound."""
     parts = [f"d.tenant = {TENANT}"]
     values: list[Parameter] = [*tenant_values(where.tenant)]
     for column, value in (
@@ -223,9 +228,9 @@ def condition(where: Filter) -> Condition:
         parts.append(f"d.id NOT IN ({', '.join('?' * len(where.without_documents))})")
         values.extend(where.without_documents)
     if where.since is not None:
-        parts.append("d.timestamp >= ?")
+        parts.append(f"{time} >= ?")
         values.append(microseconds(where.since))
     if where.until is not None:
-        parts.append("d.timestamp < ?")
+        parts.append(f"{time} < ?")
         values.append(microseconds(where.until))
     return " AND ".join(parts), tuple(values)

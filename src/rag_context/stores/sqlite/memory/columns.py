@@ -5,6 +5,8 @@ import logging
 from array import array
 from bisect import bisect_left
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from dataclasses import field as column
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -36,7 +38,6 @@ class StoredDocument(NamedTuple):
     game: str | None
     tags: str
     thread: str | None
-    timestamp: int
 
 
 class StoredChunk(NamedTuple):
@@ -48,11 +49,12 @@ class StoredChunk(NamedTuple):
     position: int
     length: int
     terms: bytes
+    occurred_at: int
 
     @property
     def is_readable(self) -> bool:
         """Whether the numbers are numbers; a damaged chunk is left out, and found by `rag-context check`."""
-        return type(self.position) is int and type(self.length) is int
+        return type(self.position) is int and type(self.length) is int and type(self.occurred_at) is int
 
 
 class Codes(Generic[K]):
@@ -135,7 +137,6 @@ class DocumentColumns:
 
     def __init__(self) -> None:
         self._numbers = np.empty((_FIELDS, _FIRST_CAPACITY), dtype=np.int32)
-        self._timestamps = np.empty(_FIRST_CAPACITY, dtype=np.int64)
         self._keys = np.empty(_FIRST_CAPACITY, dtype=np.int64)
         self._rows: dict[int, int] = {}
         self._ids: list[str] = []
@@ -183,12 +184,11 @@ class DocumentColumns:
             numbers[field, rows] = [number(value) for value in values]
         numbers[_SOURCE, rows] = [self._sources.number(d.source) for d in documents]
         numbers[_TAGS, rows] = [self._tags.number(d.tags) for d in documents]
-        self._timestamps[rows] = [d.timestamp for d in documents]
         self._keys[rows] = [d.key for d in documents]
 
     def _is_readable(self, document: StoredDocument) -> bool:
         """Whether the fields are what filters can compare."""
-        are_kinds = set(map(type, document[1:8])) == {str} and type(document.timestamp) is int
+        are_kinds = set(map(type, document[1:8])) == {str}
         if are_kinds and (self._tags.known(document.tags) is not None or _are_tags(document.tags)):
             return True
         logger.warning("the document %s is damaged and left out; run `rag-context check`", document.id)
@@ -230,7 +230,7 @@ class DocumentColumns:
         return self._among(_CONVERSATION, len(self._conversations), np.array(numbers, dtype=np.int32))
 
     def matching(self, where: Filter) -> Mask | None:
-        """`(n,)`, which documents `where` lets through; None if it lets all through."""
+        """`(n,)`, which documents `where` lets through; None if it lets all through. Times are those of chunks."""
         size = len(self._ids)
         masks: list[Mask] = []
         for codes, field, value in self._equalities(where):
@@ -245,10 +245,6 @@ class DocumentColumns:
         if where.tags:
             masks.append(self._among(_TAGS, len(self._tags), self._tags.with_all(where.tags)))
         masks += [self._among(_TAGS, len(self._tags), self._tags.with_any(group)) for group in where.any_tags]
-        if where.since is not None:
-            masks.append(self._timestamps[:size] >= microseconds(where.since))
-        if where.until is not None:
-            masks.append(self._timestamps[:size] < microseconds(where.until))
         without = [self._by_id[id_] for id_ in where.without_documents if id_ in self._by_id]
         if without:
             masks.append(np.ones(size, dtype=np.bool_))
@@ -266,9 +262,8 @@ class DocumentColumns:
         kind, session, category, game = (self._texts[f].values[numbers[f]] for f in (_TYPE, _SESSION, _CATEGORY, _GAME))
         project, branch, path_hash = self._tenants.values[numbers[_TENANT]]
         source, tags = self._sources.values[numbers[_SOURCE]], self._tags.values[numbers[_TAGS]]
-        key, timestamp = int(self._keys[row]), int(self._timestamps[row])
         names = (project, branch, path_hash, kind or "", session or "", source, category, game, tags)
-        return StoredDocument(key, self._ids[row], *names, self.thread(row), timestamp)
+        return StoredDocument(int(self._keys[row]), self._ids[row], *names, self.thread(row))
 
     def _equalities(self, where: Filter) -> list[tuple[Codes[object], int, object]]:
         equal: list[tuple[object, int, object]] = [
@@ -296,7 +291,40 @@ class DocumentColumns:
         # At least doubled, so that copying stays linear over all appends.
         more = max(capacity, rows - capacity)
         self._numbers = np.pad(self._numbers, ((0, 0), (0, more)))
-        self._timestamps, self._keys = np.pad(self._timestamps, (0, more)), np.pad(self._keys, (0, more))
+        self._keys = np.pad(self._keys, (0, more))
+
+
+@dataclass(slots=True)
+class ChunkColumns:
+    """Numbers of each chunk, by row, with room for more."""
+
+    keys: NDArray[np.int64] = column(default_factory=lambda: np.empty(0, dtype=np.int64))
+    seqs: NDArray[np.int64] = column(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """The vectors' keys."""
+    documents: NDArray[np.int32] = column(default_factory=lambda: np.empty(0, dtype=np.int32))
+    positions: NDArray[np.int32] = column(default_factory=lambda: np.empty(0, dtype=np.int32))
+    lengths: NDArray[np.int32] = column(default_factory=lambda: np.empty(0, dtype=np.int32))
+    times: NDArray[np.int64] = column(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """When it was said or written, in microseconds."""
+    live: Mask = column(default_factory=lambda: np.empty(0, dtype=np.bool_))
+    embedded: Mask = column(default_factory=lambda: np.empty(0, dtype=np.bool_))
+
+    def reserve(self, rows: int) -> None:
+        """Make room for so many rows."""
+        if rows > len(self.keys):
+            more = max(rows - len(self.keys), len(self.keys), _FIRST_CAPACITY)
+            for name in self.__slots__:
+                setattr(self, name, np.pad(getattr(self, name), (0, more)))
+
+    def in_time(self, where: Filter, size: int) -> list[Mask]:
+        """`(size,)` each, which of the first rows are within the bounds of `where`; empty without bounds."""
+        since = [] if where.since is None else [self.times[:size] >= microseconds(where.since)]
+        until = [] if where.until is None else [self.times[:size] < microseconds(where.until)]
+        return [*since, *until]
+
+    def only(self, rows: Rows) -> "ChunkColumns":
+        """A copy with `rows` alone, in this order."""
+        return ChunkColumns(*(getattr(self, name)[rows] for name in self.__slots__))
 
 
 def _are_tags(stored: str) -> bool:

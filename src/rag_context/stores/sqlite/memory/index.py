@@ -9,7 +9,7 @@ A read-write lock protects it: no search sees a partial change.
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -22,7 +22,14 @@ from rag_context.errors import BackendDataError
 from rag_context.stores.sqlite.blocks import Rows, best
 from rag_context.stores.sqlite.database import ReadWriteLock
 from rag_context.stores.sqlite.faults import COMPONENT
-from rag_context.stores.sqlite.memory.columns import DocumentColumns, Mask, StoredChunk, StoredDocument, turns_around
+from rag_context.stores.sqlite.memory.columns import (
+    ChunkColumns,
+    DocumentColumns,
+    Mask,
+    StoredChunk,
+    StoredDocument,
+    turns_around,
+)
 from rag_context.stores.sqlite.memory.terms import KeywordScores, Postings, QueryTerms, Statistics, score
 from rag_context.stores.sqlite.memory.vectors import ReadVectors, StoredVector, Vectors
 
@@ -49,36 +56,13 @@ class Change:
     vectors: Sequence[StoredVector] = ()
 
 
-@dataclass(slots=True)
-class _Rows:
-    """Numbers of each row, with room for more."""
-
-    keys: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    seqs: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    """The vectors' keys."""
-    documents: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
-    positions: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
-    lengths: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
-    live: Mask = field(default_factory=lambda: np.empty(0, dtype=np.bool_))
-    embedded: Mask = field(default_factory=lambda: np.empty(0, dtype=np.bool_))
-
-    def reserve(self, rows: int) -> None:
-        if rows > len(self.keys):
-            more = max(rows - len(self.keys), len(self.keys), LEAST_DEAD)
-            for name in self.__slots__:
-                setattr(self, name, np.pad(getattr(self, name), (0, more)))
-
-    def only(self, rows: Rows) -> "_Rows":
-        return _Rows(*(getattr(self, name)[rows] for name in self.__slots__))
-
-
 class MemoryIndex:
     """Chunks, changed by one thread at a time and read by several, each of them inside `reading()`."""
 
     def __init__(self) -> None:
         self._lock = ReadWriteLock()
         self._documents = DocumentColumns()
-        self._rows = _Rows()
+        self._rows = ChunkColumns()
         self._ids: list[str] = []
         self._by_id: dict[str, int] = {}
         self._vectors = Vectors()
@@ -284,7 +268,7 @@ class MemoryIndex:
     def _matching(self, where: Filter, further: Mask | None) -> Mask | None:
         """`(n,)`, the live rows that `where` and the mask `further` let through; None if they let all rows through."""
         size = len(self._ids)
-        masks = []
+        masks = self._rows.in_time(where, size)
         of_documents = self._documents.matching(where)
         if of_documents is not None:
             masks.append(of_documents[self._rows.documents[:size]])
@@ -356,6 +340,7 @@ class MemoryIndex:
         numbers.documents[start:end] = [document for _, document in owners if document is not None]
         numbers.positions[start:end] = [chunk.position for chunk in chunks]
         numbers.lengths[start:end] = [chunk.length for chunk in chunks]
+        numbers.times[start:end] = [chunk.occurred_at for chunk in chunks]
         numbers.live[start:end] = True
         self._postings.append(start, [chunk.terms for chunk in chunks])
         self._ids.extend([chunk.id for chunk in chunks])

@@ -1,0 +1,112 @@
+"""When a text was said or written, as far as it says so itself: front matter, and the times before messages."""
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+
+from rag_context.domain.documents import CHAT, CODE, DocumentInput, Json, MessageTime, Origin, Stored
+from rag_context.domain.times import aware, microseconds, moment
+
+_FRONT_MATTER = re.compile(r"\ufeff?---[ \t]*+\r?\n")
+_FRONT_MATTER_END = re.compile(r"^(?:---|\.\.\.)[ \t]*+\r?$", re.MULTILINE)
+_FRONT_MATTER_CHARS = 16_384
+"""So much of a text is searched for the end of its front matter."""
+
+_DATE = re.compile(
+    r"^(?P<name>date|created|created_at|createdAt|published)[ \t]*:[ \t]*[\"']?"
+    r"(?P<time>\d{4}-\d{2}-\d{2}(?:[Tt ][ \t]*\d{2}:\d{2}[^\"'#\r\n]{0,24})?)[\"']?[ \t]*(?:#[^\r\n]*)?\r?$",
+    re.MULTILINE,
+)
+_NAMES = ("date", "created", "created_at", "createdAt", "published")
+
+_STAMP = re.compile(
+    r"^[ \t]{0,3}[\[(]?(?P<time>\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:Z|[+-]\d{2}:\d{2})?)[\])]?"
+    r"[ \t:,-]{1,4}(?=[\[<*_@\w])",
+    re.MULTILINE,
+)
+"""The date and time that a line of a conversation begins with; a time without a date says too little."""
+
+STARTED = "startedAt"
+"""The metadata of a conversation from a file that names the time of its first message."""
+
+
+def event_time(draft: DocumentInput, now: datetime) -> datetime:
+    """When a document was said or written: as submitted, else as its text states it, else now."""
+    return draft.occurred_at or stated_time(draft.content, draft.content_type, draft.metadata.extra) or now
+
+
+def stated_time(content: str, content_type: str, extra: Mapping[str, Json] | None = None) -> datetime | None:
+    """When a content was said or written: by its front matter, else by its first message; None if it does not say.
+
+    Args:
+        content: the text.
+        content_type: the kind of content; in code nothing is read.
+        extra: other metadata of the document.
+    """
+    if content_type == CODE:
+        return None
+    started = (extra or {}).get(STARTED)
+    found = _in_front_matter(content) or (parsed(started) if isinstance(started, str) else None)
+    if found is not None or content_type != CHAT:
+        return found
+    return min((each.at for each in stated_message_times(content)), default=None)
+
+
+def stated_message_times(content: str) -> tuple[MessageTime, ...]:
+    """The times that stand before the messages of a conversation, in the order of the text."""
+    found = ((match.start(), parsed(match["time"])) for match in _STAMP.finditer(content))
+    return tuple(MessageTime(start, at) for start, at in found if at is not None)
+
+
+def time_at(times: Sequence[MessageTime], start: int, end: int, otherwise: datetime) -> datetime:
+    """The time of the first message in `start..end` of a content with these times.
+
+    A stretch that begins inside a message has that message's time; `otherwise` where none is known.
+    """
+    place = bisect_right(times, start, key=lambda each: each.start) - 1
+    if place >= 0:
+        return times[place].at
+    return times[0].at if times and times[0].start < end else otherwise
+
+
+def parsed(text: str) -> datetime | None:
+    """A date, or a date and time, in ISO 8601; without a zone it is UTC. None if it is invalid."""
+    try:
+        return aware(datetime.fromisoformat(" ".join(text.split()).upper().replace(" Z", "Z"))).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def has_other_time(draft: DocumentInput, stored: Stored) -> bool:
+    """Whether an unchanged content comes with a time that replaces the stored one.
+
+    A file's time does so only if it is earlier: a copy, a checkout or a touch makes a later one, and writes nothing.
+    """
+    if draft.occurred_at is None:
+        return False
+    if draft.origin is Origin.FILE:
+        return draft.occurred_at < stored.occurred_at
+    return draft.occurred_at != stored.occurred_at
+
+
+def packed_times(times: Iterable[MessageTime]) -> str | None:
+    """Message times as stores keep them; None without any."""
+    pairs = [[each.start, microseconds(each.at)] for each in times]
+    return json.dumps(pairs, separators=(",", ":")) if pairs else None
+
+
+def unpacked_times(stored: str | None) -> tuple[MessageTime, ...]:
+    """Message times as they were before `packed_times`. Raises: TypeError or ValueError if they are damaged."""
+    return tuple(MessageTime(int(start), moment(at)) for start, at in json.loads(stored)) if stored else ()
+
+
+def _in_front_matter(content: str) -> datetime | None:
+    opening = _FRONT_MATTER.match(content)
+    closing = opening and _FRONT_MATTER_END.search(content, opening.end(), opening.end() + _FRONT_MATTER_CHARS)
+    if opening is None or closing is None:
+        return None
+    found = {match["name"]: match["time"] for match in _DATE.finditer(content, opening.end(), closing.start())}
+    times = (parsed(found[name]) for name in _NAMES if name in found)
+    return next((time for time in times if time is not None), None)
