@@ -14,6 +14,7 @@ from rag_context.api.index import BulkLine, BulkReceipt, FileReceipt
 from rag_context.api.reading import read_fields
 from rag_context.domain.documents import DocumentInput, FileDocument, FileEntry, document_id
 from rag_context.errors import InvalidInputError
+from rag_context.files.commits import FileTimes
 from rag_context.files.file_reading import (
     FileDraft,
     Found,
@@ -133,6 +134,7 @@ class FileJobs:
         self._listen = listen
         self._touched: dict[str, OpenFile] = {}
         self._new = 0
+        self._times = FileTimes()
         self.finished: list[FileEntry] = []
         """Entries for the manifest."""
         self.forgotten: list[str] = []
@@ -210,8 +212,8 @@ class FileJobs:
 
     def _drafts(self, loaded: Loaded) -> Iterator[FileDraft | Rejected]:
         if loaded.format is None:
-            return iter([text_draft(loaded, self._recipe.labels, self._recipe.generated)])
-        return converted_drafts(loaded, loaded.format, self._converter, self._recipe.labels)
+            return iter([text_draft(loaded, self._recipe.labels, self._recipe.generated, self._times.of)])
+        return converted_drafts(loaded, loaded.format, self._converter, self._recipe.labels, self._times.of)
 
     def _announce(self) -> None:
         entries = []

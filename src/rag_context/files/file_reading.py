@@ -7,11 +7,12 @@ import codecs
 import hashlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
+from typing import TypeAlias
 
 from rag_context.domain.documents import (
     CHAT,
@@ -132,6 +133,10 @@ class Loaded:
         return hashlib.blake2b(self.data, digest_size=16).digest()
 
 
+FileTime: TypeAlias = Callable[[Loaded], datetime | None]
+"""Says when a file was written."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileDraft:
     """A file that was read."""
@@ -178,20 +183,31 @@ def content_type_of(path: Path) -> str:
     return CONTENT_TYPES_BY_SUFFIX.get(path.suffix.lower(), DOCUMENTATION)
 
 
-def read_file(found: Found, labels: Labels = _NO_LABELS, *, max_bytes: int = DEFAULT_MAX_BYTES) -> FileDraft | Rejected:
+def modified_at(loaded: Loaded) -> datetime | None:
+    """When a file was last changed; None if its time is no time."""
+    try:
+        return moment(loaded.stamp.modified_ns // 1000)
+    except OverflowError:  # a file system may keep any number
+        return None
+
+
+def read_file(
+    found: Found, labels: Labels = _NO_LABELS, *, max_bytes: int = DEFAULT_MAX_BYTES, times: FileTime = modified_at
+) -> FileDraft | Rejected:
     """Read one file of text; its source is its absolute POSIX path, and line ends stay as they are.
 
     Args:
         found: which file.
         labels: its metadata.
         max_bytes: size above which it is rejected.
+        times: says when a file was written that does not say so itself.
     """
     loaded = load_file(found, max_bytes=max_bytes)
     if isinstance(loaded, Rejected):
         return loaded
     if loaded.format is not None:
         return _rejected(found, _UnusableError(f"{loaded.format} file, not text", expected=True))
-    return text_draft(loaded, labels)
+    return text_draft(loaded, labels, times=times)
 
 
 def load_file(found: Found, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Loaded | Rejected:
@@ -207,7 +223,12 @@ def load_file(found: Found, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Loaded | R
         return _rejected(found, error)
 
 
-def text_draft(loaded: Loaded, labels: Labels = _NO_LABELS, generated: Generated | None = None) -> FileDraft | Rejected:
+def text_draft(
+    loaded: Loaded,
+    labels: Labels = _NO_LABELS,
+    generated: Generated | None = None,
+    times: FileTime = modified_at,
+) -> FileDraft | Rejected:
     """The text of a file as a draft. A generated file is rejected, unless it was named or the check is off (None)."""
     path = loaded.path
     try:
@@ -224,13 +245,17 @@ def text_draft(loaded: Loaded, labels: Labels = _NO_LABELS, generated: Generated
         source=path.as_posix(),
         metadata=labels.metadata,
         origin=Origin.FILE,
-        occurred_at=stated_time(content, content_type) or _modified(loaded),
+        occurred_at=stated_time(content, content_type) or times(loaded),
     )
     return FileDraft(path, draft)
 
 
 def converted_drafts(
-    loaded: Loaded, format_: Format, converter: Converter, labels: Labels = _NO_LABELS
+    loaded: Loaded,
+    format_: Format,
+    converter: Converter,
+    labels: Labels = _NO_LABELS,
+    times: FileTime = modified_at,
 ) -> Iterator[FileDraft | Rejected]:
     """The documents of a file in another format; after a failure in the middle, those before it are valid."""
     path = loaded.path
@@ -240,8 +265,8 @@ def converted_drafts(
             for name, value in extracted.extra.items():
                 extra[name] = [*value] if isinstance(value, list) else value
             content_type = labels.content_type or extracted.content_type
-            times = tuple(MessageTime(start, moment(at)) for start, at in extracted.message_times)
-            began = min((each.at for each in times), default=None)
+            said = tuple(MessageTime(start, moment(at)) for start, at in extracted.message_times)
+            began = min((each.at for each in said), default=None)
             draft = DocumentInput(
                 content=extracted.content,
                 content_type=content_type,
@@ -249,21 +274,14 @@ def converted_drafts(
                 source=path.as_posix() + (f"#{extracted.part}" if extracted.part else ""),
                 metadata=replace(labels.metadata, extra=extra),
                 origin=Origin.FILE,
-                occurred_at=began or stated_time(extracted.content, content_type, extra) or _modified(loaded),
-                message_times=times,
+                occurred_at=began or stated_time(extracted.content, content_type, extra) or times(loaded),
+                message_times=said,
             )
             yield FileDraft(path, draft, extracted.left_out)
     except ConversionError as error:
         yield _rejected(
             Found(path, loaded.named), _UnusableError(str(error), expected=error.expected, unknown=not error.expected)
         )
-
-
-def _modified(loaded: Loaded) -> datetime | None:
-    try:
-        return moment(loaded.stamp.modified_ns // 1000)
-    except OverflowError:  # a file system may keep any number
-        return None
 
 
 def _rejected(found: Found, error: _UnusableError) -> Rejected:

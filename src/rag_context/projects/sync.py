@@ -15,6 +15,7 @@ from typing import Protocol
 
 from rag_context.domain.documents import DOCUMENTATION, Tenant
 from rag_context.errors import BackendError, InvalidInputError
+from rag_context.files.commits import FileTimes
 from rag_context.files.file_reading import DEFAULT_MAX_BYTES, FileDraft, Found, Labels, Rejected, printable, read_file
 from rag_context.files.walk import Root, find_changed, outermost, path_patterns, walk
 from rag_context.ingest.indexer import Indexer, Outcome, Receipt
@@ -166,6 +167,7 @@ class Synchroniser:
         self._related_tenants = tuple(related_tenants)[-MAX_RELATED:]
         self._scope = scope
         self._max_bytes = max_bytes
+        self._times = FileTimes()
         self._lock = asyncio.Lock()
 
     async def reconcile(self, progress: Progress = no_progress) -> SyncReport:
@@ -223,6 +225,8 @@ class Synchroniser:
         receipts: list[FileReceipt] = []
         total = len(plan.index) + len(plan.remove)
         similar = await self._similar_ids({path: revisions[path] for path in plan.index})
+        if len(plan.index) > 1:
+            await asyncio.to_thread(self._times.prepare, self.reader.docs_root)
 
         async def work() -> None:
             for path, candidates in waiting:
@@ -284,11 +288,13 @@ class Synchroniser:
         return self.reader.rules
 
     def _read(self, path: str) -> FileDraft | Rejected:
-        return read_file(Found(self.reader.docs_root / path, named=True), _LABELS, max_bytes=self._max_bytes)
+        found = Found(self.reader.docs_root / path, named=True)
+        return read_file(found, _LABELS, max_bytes=self._max_bytes, times=self._times.of)
 
     def _scanned(self, changed: frozenset[str] | None) -> _Scan:
         """Read the files, or those of them that changed."""
         scan = _Scan()
+        self._times = FileTimes()  # there may be new commits
         root = self.reader.docs_root
         places = walk(Root(root)) if changed is None else find_changed(root, [root / path for path in changed])
         for found in places:
