@@ -95,7 +95,9 @@ namespace RagContext
                     SessionId = document.SessionId,
                     Source = document.Source,
                     Metadata = document.Metadata,
-                    OccurredAt = document.OccurredAt?.ToString("o", CultureInfo.InvariantCulture),
+                    OccurredAt = document.OccurredAt.HasValue
+                        ? document.OccurredAt.Value.ToString("o", CultureInfo.InvariantCulture)
+                        : null,
                     Agent = agent
                 }).ConfigureAwait(false);
             }

@@ -23,10 +23,11 @@ _NAMES = ("date", "created", "created_at", "createdAt", "published")
 
 _STAMP = re.compile(
     r"^[ \t]{0,3}[\[(]?(?P<time>\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:Z|[+-]\d{2}:\d{2})?)[\])]?"
-    r"[ \t:,-]{1,4}(?=[\[<*_@\w])",
+    r"[ \t]{1,4}(?=\[[^\W\d]|<[^\W\d]|\*\*|__"
+    r"|@?[^\W\d][\w.'@-]{0,38}(?: [\w.'@-]{1,38}){0,2}(?: \([^()\n]{1,24}\))?:\s)",
     re.MULTILINE,
 )
-"""The date and time that a line of a conversation begins with; a time without a date says too little."""
+"""The date and time before a message and its speaker; a time without a date says too little."""
 
 STARTED = "startedAt"
 """The metadata of a conversation from a file that names the time of its first message."""

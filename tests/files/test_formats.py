@@ -241,6 +241,9 @@ def test_each_conversation_of_a_chatgpt_export_is_a_document() -> None:
         "speakers": ["User", "Assistant"],
         "turns": 3,
     }
+    starts = [rome.content.index(said) for said in ("[2023-11-15 09:00]", "[Assistant]", "[2023-11-15 11:00]")]
+    at = [int(seconds) * 1_000_000 for seconds in (NINE, NINE + 60, NINE + 2 * HOUR)]
+    assert list(rome.message_times) == list(zip(starts, at, strict=True))
     assert own_title(rome.content, "chat") == 'Trip to "Rome"'
     assert spoken(rome)[0] == ("User", "When does it leave?\n    [draft] of\nNote: mine")
     assert spoken(other) == [("User", "Hi"), ("Assistant", "Ho")]

@@ -1,10 +1,13 @@
 """Secrets are removed, text about secrets stays (X-4)."""
 
+from datetime import UTC, datetime
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.ingest.redaction import Redacted, Redaction, redact
+from rag_context.domain.documents import DocumentInput, MessageTime
+from rag_context.ingest.redaction import Redacted, Redaction, RedactionMode, cleaned, redact
 from tests.ingest.secret_shapes import SHAPES, leaks, named_secrets
 from tests.ingest.secret_texts import innocents, secrets
 
@@ -268,3 +271,14 @@ def test_a_secret_in_an_unusual_form_is_removed_completely(text: str, redacted: 
 )
 def test_text_that_only_looks_like_a_secret_stays_unchanged(text: str) -> None:
     assert redact(text).content == text
+
+
+def test_messages_keep_their_times_where_secrets_went_out_before_them() -> None:
+    times = [datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3)]
+    said = ["[Ana] Use AKIAQWERTYUIOP123456, please.\n", "[Ben] Done.\n", "[Ana] And ghp_" + LETTERS + " too.\n"]
+    starts = [0, len(said[0]), len(said[0] + said[1])]
+    draft = DocumentInput("".join(said), "chat", "s", "a", message_times=tuple(map(MessageTime, starts, times)))
+    clean, found = cleaned(draft, RedactionMode.REDACT)
+    assert sum(found.values()) == 2
+    assert [each.at for each in clean.message_times] == times
+    assert [clean.content[each.start :][:6] for each in clean.message_times] == ["[Ana] ", "[Ben] ", "[Ana] "]

@@ -296,3 +296,16 @@ async def test_the_tenants_are_those_of_whom_there_are_documents(mongodb: MongoS
     for name, tenant in (("a", shop), ("b", shop), ("c", other), ("d", Tenant())):
         await put(mongodb, name, tenant=tenant)
     assert set(await mongodb.documents.tenants()) == {shop, other, Tenant()}
+
+
+async def test_a_record_without_an_event_time_counts_with_its_timestamp(mongodb: MongoStore, raw: Raw) -> None:
+    await raw["C0N7EXT"].insert_one(FOREIGN)
+    theirs = str(FOREIGN["_id"])
+    await put(mongodb, "ours", "one", timestamp=NOON, occurred_at=NOON - minutes(9))
+    ours = document("ours").id
+    assert await mongodb.documents.matching(Filter(since=NOON), 9) == [theirs]
+    assert await mongodb.documents.matching(Filter(until=NOON), 9) == [ours]
+    read = await mongodb.documents.get(theirs)
+    assert read is not None
+    assert read.occurred_at == NOON
+    assert {chunk.occurred_at for chunk in await mongodb.documents.chunks(theirs)} == {NOON}
