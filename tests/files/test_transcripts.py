@@ -1,9 +1,11 @@
 """Of what agents' clients write down, only what a person or the model said is taken (C-4)."""
 
 import json
+from datetime import datetime
 
 import pytest
 
+from rag_context.domain.times import microseconds
 from rag_context.files.formats.conversation import Marks, Preface, counted
 from rag_context.files.formats.converter import SNIFFED_BYTES, format_of
 from rag_context.files.formats.exchange import ConversionError, Extracted, Limits
@@ -76,7 +78,12 @@ def test_what_is_left_out_is_counted(name: str, left_out: dict[str, int]) -> Non
     "name", [name for name in FILES if "roo" not in name and "continue" not in name and "cursor" not in name]
 )
 def test_the_times_of_messages_are_kept(name: str) -> None:
-    assert taken(name, FILES[name]).extra["startedAt"] == "2026-01-02T03:04:05Z"
+    found = taken(name, FILES[name])
+    assert found.extra["startedAt"] == "2026-01-02T03:04:05Z"
+    began, ended = (datetime.fromisoformat(str(found.extra[name])) for name in ("startedAt", "endedAt"))
+    times = [at for _, at in found.message_times]
+    assert (min(times), max(times)) == (microseconds(began), microseconds(ended))
+    assert {found.content[start] for start, _ in found.message_times} == {"["}
 
 
 def test_a_message_longer_than_what_is_sniffed_is_recognised_and_complete() -> None:

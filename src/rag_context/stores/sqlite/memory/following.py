@@ -23,7 +23,7 @@ from rag_context.stores.sqlite.faults import COMPONENT, is_undecodable
 from rag_context.stores.sqlite.memory.columns import StoredChunk, StoredDocument
 from rag_context.stores.sqlite.memory.index import Change, MemoryIndex
 from rag_context.stores.sqlite.memory.vectors import StoredVector
-from rag_context.stores.sqlite.passages import CHUNK_TIME, lenient
+from rag_context.stores.sqlite.passages import lenient
 
 # CROSS JOIN makes SQLite read the left table first. Its planner has no statistics here, and might choose otherwise.
 _DOCUMENTS = """
@@ -33,11 +33,13 @@ FROM documents AS d CROSS JOIN tenants AS t ON t.key = d.tenant
 WHERE d.key IN (SELECT document FROM chunks WHERE key > ?)
 """
 
-_CHUNKS = f"""
-SELECT c.key, c.id, c.document, c.position, c.length, p.terms, {CHUNK_TIME}
-FROM chunks AS c CROSS JOIN passages AS p ON p.chunk = c.key CROSS JOIN documents AS d ON d.key = c.document
+# The document is looked up only for a chunk of an earlier version, which has no time of its own.
+_CHUNKS = """
+SELECT c.key, c.id, c.document, c.position, c.length, p.terms,
+       ifnull(c.occurred_at, (SELECT d.occurred_at FROM documents AS d WHERE d.key = c.document))
+FROM chunks AS c CROSS JOIN passages AS p ON p.chunk = c.key
 WHERE c.key > ? ORDER BY c.key
-"""  # noqa: S608  (a column of our own)
+"""
 
 _VECTORS = "SELECT chunk, vector, seq FROM vectors WHERE seq > ? ORDER BY seq"
 
