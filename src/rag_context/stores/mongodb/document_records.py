@@ -23,7 +23,6 @@ from rag_context.domain.documents import (
     Stored,
     Tenant,
 )
-from rag_context.domain.reports import Period, Periods
 from rag_context.domain.search import ChunkRef, Passage
 from rag_context.domain.times import EPOCH, microseconds, moment
 from rag_context.errors import BackendDataError
@@ -174,7 +173,7 @@ def chunk_from(document: Entry, position: int, entry: Mapping[str, Any]) -> Chun
     )
     place = _number(entry, "position", position)
     id_ = _chunk_id(document, place, entry)
-    at = _time(entry, "occurredAt") or _occurred_at({**document, **entry})
+    at = time_of(entry, "occurredAt") or _occurred_at({**document, **entry})
     return Chunk(id_, str(document["_id"]), place, text, span, _text(entry, "context"), occurred_at=at)
 
 
@@ -188,7 +187,7 @@ def listing_of(entry: Entry) -> Listing:
         content_type=_text(entry, "contentType") or DOCUMENTATION,
         session_id=_text(entry, "sessionId"),
         source=source,
-        timestamp=_time(entry, "timestamp") or EPOCH,
+        timestamp=time_of(entry, "timestamp") or EPOCH,
         occurred_at=_occurred_at(entry),
         metadata=_metadata(metadata if isinstance(metadata, dict) else {}),
         indexed=entry.get("status") != PENDING,
@@ -208,29 +207,6 @@ def passage_of(entry: Entry, chunk: Chunk) -> Passage:
         timestamp=listing.timestamp,
         metadata=listing.metadata,
     )
-
-
-PERIODS: Entry = {
-    "$group": {
-        "_id": None,
-        "occurredFirst": {"$min": {"$ifNull": ["$occurredAt", "$timestamp"]}},
-        "occurredLast": {"$max": {"$ifNull": ["$occurredAt", "$timestamp"]}},
-        "indexedFirst": {"$min": "$timestamp"},
-        "indexedLast": {"$max": "$timestamp"},
-    }
-}
-"""The step of a pipeline that reads the first and last times, to the millisecond."""
-
-
-def periods_of(entry: Entry | None) -> Periods | None:
-    """The periods in the result of `PERIODS`; None without documents."""
-    if entry is None:
-        return None
-    occurred, indexed = (
-        Period(_time(entry, f"{name}First") or EPOCH, _time(entry, f"{name}Last") or EPOCH)
-        for name in ("occurred", "indexed")
-    )
-    return Periods(occurred, indexed)
 
 
 def stored_of(entry: Entry) -> Stored:
@@ -330,13 +306,14 @@ def _word(entry: Mapping[str, Any], name: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _time(entry: Mapping[str, Any], name: str) -> datetime | None:
+def time_of(entry: Mapping[str, Any], name: str) -> datetime | None:
+    """A moment that `time_entry` wrote; None without one."""
     at = entry.get(name)
     return moment(microseconds(at) + _number(entry, f"{name}Micros", 0)) if isinstance(at, datetime) else None
 
 
 def _occurred_at(entry: Mapping[str, Any]) -> datetime:
-    return _time(entry, "occurredAt") or _time(entry, "timestamp") or EPOCH
+    return time_of(entry, "occurredAt") or time_of(entry, "timestamp") or EPOCH
 
 
 def _message_times(entry: Entry) -> tuple[MessageTime, ...]:

@@ -11,7 +11,7 @@ from pymongo.errors import DuplicateKeyError
 from pymongo.write_concern import WriteConcern
 
 from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
-from rag_context.domain.reports import Periods
+from rag_context.domain.reports import Period, Periods
 from rag_context.domain.search import Filter, Neighbours, Passage
 from rag_context.errors import BackendError, BackendRejectedError
 from rag_context.stores.mongodb.chunk_records import chunk_of, read_chunks, read_neighbours, read_passages, read_similar
@@ -20,18 +20,18 @@ from rag_context.stores.mongodb.document_records import (
     INDEXED,
     OURS,
     PENDING,
-    PERIODS,
     SIZE,
     STATE,
+    TIMES,
     WITHOUT_TEXTS,
     Entry,
     chunks_of,
     document_of,
     is_ours,
     listing_of,
-    periods_of,
     stored_of,
     tenant_from,
+    time_of,
 )
 from rag_context.stores.mongodb.indexes import Indexes
 from rag_context.stores.mongodb.mongo import COMPONENT, Mongo, ended
@@ -162,9 +162,19 @@ class MongoDocuments(MongoRegistry):
 
     async def periods(self) -> Periods | None:
         """When the documents were said or written, and when they were indexed; None without any."""
+        dated = {"$type": "date"}
         async with self._mongo.reached():
-            found = await self._documents.aggregate([{"$match": OURS}, PERIODS])
-            return periods_of(await found.try_next())
+            occurred = await self._ends("occurredAt", {"occurredAt": dated})
+            occurred += await self._ends("timestamp", {"occurredAt": None, "timestamp": dated})
+            indexed = await self._ends("timestamp", {"timestamp": dated})
+        if not occurred or not indexed:
+            return None
+        return Periods(Period(min(occurred), max(occurred)), Period(min(indexed), max(indexed)))
+
+    async def _ends(self, field: str, query: Entry) -> list[datetime]:
+        """The first and the last of these times, each read off the end of an index; empty without any."""
+        found = [await self._documents.find_one(query, TIMES, sort=[(field, order)]) for order in (1, -1)]
+        return [at for entry in found if entry is not None and (at := time_of(entry, field)) is not None]
 
     async def retrievals(self, document_id: str) -> Retrievals:
         """How often a document was returned, and when last; records of the last second may be missing."""
