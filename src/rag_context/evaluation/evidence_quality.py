@@ -124,6 +124,7 @@ def _line(item: Item) -> BulkLine:
         "source": f"/{item.path}" if item.path else item.id,
         "fromFile": bool(item.path),
         "project": item.project,
+        "occurredAt": item.occurred_at,
     }
     try:
         return read_fields(BulkLine, fields)
