@@ -115,6 +115,15 @@ def test_documents_are_filtered_and_read(wide: Tab) -> None:
     expect(page.get_by_label("Session")).to_have_value("payments")
 
 
+def test_a_document_says_when_it_was_written_and_when_indexed(wide: Tab, memory: Memory) -> None:
+    id_ = memory.index("The old pier.", source="pier", sessionId="pier", occurredAt="2001-02-03T12:00:00Z")
+    row = wide.open("documents?sessionId=pier").get_by_role("row").nth(1)
+    expect(row).to_contain_text("years ago")
+    expect(row).to_contain_text("second")
+    about = wide.open(f"documents/{id_}").get_by_label("About this document")
+    expect(about).to_contain_text("2001")
+
+
 def test_documents_come_page_by_page(wide: Tab, memory: Memory) -> None:
     memory.bulk(
         {"content": f"Entry {n} of the log.", "source": f"log/{n:02}.md", "sessionId": "log"} for n in range(55)

@@ -97,7 +97,7 @@ export function ms(value) {
   return value >= 1000 ? `${(value / 1000).toFixed(2)} s` : `${value.toFixed(value < 10 ? 1 : 0)} ms`;
 }
 
-const STEPS = [["second", 60], ["minute", 60], ["hour", 24], ["day", 7], ["week", 5], ["month", Infinity]];
+const STEPS = [["second", 60], ["minute", 60], ["hour", 24], ["day", 7], ["week", 5], ["month", 12], ["year", Infinity]];
 
 export function when(text) {
   if (!text) return "";
@@ -107,7 +107,7 @@ export function when(text) {
   let unit = "second";
   for (const [name, size] of STEPS) {
     unit = name;
-    if (Math.abs(value) < size || name === "month") break;
+    if (Math.abs(value) < size || name === "year") break;
     value /= name === "week" ? 4.35 : size;
   }
   return h("time", { datetime: date.toISOString(), title: DATE.format(date) }, NEAR.format(Math.round(value), unit));
