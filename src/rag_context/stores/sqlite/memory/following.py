@@ -33,7 +33,7 @@ FROM documents AS d CROSS JOIN tenants AS t ON t.key = d.tenant
 WHERE d.key IN (SELECT document FROM chunks WHERE key > ?)
 """
 
-# The document is looked up only for a chunk of an earlier version, which has no time of its own.
+# The document is read only for a chunk of an earlier version, which has no time of its own.
 _CHUNKS = """
 SELECT c.key, c.id, c.document, c.position, c.length, p.terms,
        ifnull(c.occurred_at, (SELECT d.occurred_at FROM documents AS d WHERE d.key = c.document))
