@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rag_context.domain.documents import DocumentInput, Metadata, Origin
+from rag_context.domain.times import moment
 from rag_context.files.file_reading import (
     DEFAULT_MAX_BYTES,
     UNSUPPORTED,
@@ -68,7 +69,7 @@ class TestDrafts:
 
         path = tmp_path / "docs" / "a.md"
         draft = DocumentInput("# A\n", "documentation", "files", path.as_posix(), origin=Origin.FILE)
-        modified = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+        modified = moment(path.stat().st_mtime_ns // 1000)
         assert isinstance(item, FileDraft)
         assert (item.path, replace(item.draft, occurred_at=None)) == (path, draft)
         assert item.draft.occurred_at == modified

@@ -1,5 +1,7 @@
 """What a person can do on the page, done in a real browser."""
 
+import re
+
 from playwright.sync_api import expect
 
 from .browser import Tab
@@ -118,8 +120,8 @@ def test_documents_are_filtered_and_read(wide: Tab) -> None:
 def test_a_document_says_when_it_was_written_and_when_indexed(wide: Tab, memory: Memory) -> None:
     id_ = memory.index("The old pier.", source="pier", sessionId="pier", occurredAt="2001-02-03T12:00:00Z")
     row = wide.open("documents?sessionId=pier").get_by_role("row").nth(1)
-    expect(row).to_contain_text("years ago")
-    expect(row).to_contain_text("second")
+    expect(row).to_contain_text("yr. ago")
+    expect(row).to_contain_text(re.compile("now|sec"))
     about = wide.open(f"documents/{id_}").get_by_label("About this document")
     expect(about).to_contain_text("2001")
 

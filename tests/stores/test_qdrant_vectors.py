@@ -431,7 +431,11 @@ async def test_a_point_of_an_earlier_version_counts_with_the_time_of_indexing(
     for each in (old, new):
         await vectors.put(each, chunks_of(each), axis(0)[np.newaxis])
     (id_,) = [chunk.id for chunk in chunks_of(old)]
-    await admin.delete_payload(plan.name, keys=["occurredAt"], points=[id_], wait=True)
+    (point,) = await admin.retrieve(plan.name, [id_], with_payload=True)
+    assert point.payload is not None
+    del point.payload["occurredAt"]
+    earlier = models.PointStruct(id=point.id, vector=axis(0).tolist(), payload=point.payload)
+    await admin.upsert(plan.name, [earlier], wait=True)
     assert ids(await vectors.search(axis(0), limit=5, where=Filter(since=NOON))) == [id_]
     assert ids(await vectors.search(axis(0), limit=5, where=Filter(until=NOON))) == [chunks_of(new)[0].id]
     assert (await vectors.passages([id_]))[id_].occurred_at == NOON

@@ -106,7 +106,7 @@ class MongoDocuments(MongoRegistry):
             if entry is None:
                 return []
             if "revision" not in entry:
-                whole = await self._one(document_id, {"chunks": 1, "content": 1, "status": 1})
+                whole = await self._one(document_id, {"chunks": 1, "content": 1, "status": 1, **TIMES})
                 return [] if whole is None else chunks_of(whole)
             async with self._mongo.reached():
                 found = await read_chunks(entry, self._mongo.chunks)
