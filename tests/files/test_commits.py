@@ -1,7 +1,6 @@
 """When a file was written: last committed, where it is what was committed, else last changed."""
 
 import os
-import shutil
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,8 +10,6 @@ import pytest
 from rag_context.files import commits
 from rag_context.files.commits import FileTimes
 from rag_context.files.file_reading import Found, Loaded, load_file
-
-pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
 CHANGED = datetime(2025, 6, 7, tzinfo=UTC)
 

@@ -293,11 +293,13 @@ class Service:
 
     async def stats(self, request: StatsRequest) -> StatsResponse:
         """Summarise the searches of a time range. Raises: BackendError."""
-        span, buckets = TIME_RANGES[request.time_range]
+        length, buckets = TIME_RANGES[request.time_range]
         until = self._now()
         await self._dependencies.telemetry.flush()
         deadline = Deadline.after(STATS_TIMEOUT_S, self._clock)
-        summary = await deadline.bound("documents", self._dependencies.metrics.summarise(until - span, until, buckets))
+        summary = await deadline.bound(
+            "documents", self._dependencies.metrics.summarise(until - length, until, buckets)
+        )
         with deadline.applied():
             counts = await self._documents_past_breaker.counts()
             periods = await self._documents_past_breaker.periods()
