@@ -10,6 +10,7 @@ from rich.console import Console
 
 from rag_context.errors import BackendDataError, BackendUnavailableError, InvalidInputError
 from rag_context.evaluation.datasets import Dataset
+from rag_context.evaluation.evidence_figures import as_objects, at_limits, figures
 from rag_context.evaluation.evidence_quality import (
     EvidenceOutcome,
     Measured,
@@ -18,7 +19,7 @@ from rag_context.evaluation.evidence_quality import (
     evaluate_evidence,
     project_dataset,
 )
-from rag_context.evaluation.evidence_report import as_markdown, as_objects, as_tables, at_limits, figures
+from rag_context.evaluation.evidence_report import as_markdown, as_tables
 from rag_context.evaluation.evidence_sets import EvidenceQuestion, EvidenceSet, Item, load_set
 from rag_context.evaluation.quality import MODES
 from rag_context.search.query import Mode
@@ -86,6 +87,12 @@ def test_messages_and_questions_are_read(tmp_path: Path) -> None:
     assert not found.is_project
 
 
+def test_a_question_without_a_list_of_evidence_is_rejected(tmp_path: Path) -> None:
+    asked: list[dict[str, Any]] = [*QUESTIONS, {"_id": "9", "text": "where is it"}]
+    with pytest.raises(InvalidInputError, match=r"query '9' lacks evidence; write \[\] if nothing answers it"):
+        load_set(write_messages(tmp_path, queries=asked))
+
+
 def test_files_have_a_path_and_documents_a_heading(tmp_path: Path) -> None:
     corpus = [
         {"_id": "a", "text": "def f(): ...", "contentType": "code", "path": "src/a.py"},
@@ -148,6 +155,7 @@ async def test_every_question_is_measured_in_its_project(harness: ServiceHarness
     assert set(plain.recall.values()) == set(other.recall.values()) == {1.0}
     assert (plain.any_session, plain.all_sessions, plain.no_answer) == (True, True, False)
     assert not changed.correction_first[Mode.TEXT]  # the old message holds more of the question
+    assert (changed.both_sides, plain.both_sides) == (True, None)
     assert (unanswerable.recall, unanswerable.at_limit, unanswerable.no_answer) == ({}, {}, True)
     text = "[user] Foxes hunt voles."
     assert plain.at_limit[1] == Returned(1, len(harness.fake.tokenizer.offsets(text)))
@@ -203,6 +211,7 @@ def measured(category: str, evidence: int, hybrid: float, found: int, tokens: in
         "recall": by_mode if evidence else {},
         "ndcg": by_mode if evidence else {},
         "correction_first": {},
+        "both_sides": None,
         "any_session": None,
         "all_sessions": None,
         "no_answer": False,
@@ -218,7 +227,7 @@ OUTCOME = EvidenceOutcome(
     (
         measured("a", 1, 1.0, 1, 30, any_session=True, all_sessions=True),
         measured("a", 2, 0.5, 1, 50, any_session=True, all_sessions=False, no_answer=True),
-        measured("b", 1, 0.0, 0, 20, correction_first=dict.fromkeys(MODES, False) | {Mode.TEXT: True}),
+        measured("b", 1, 0.0, 0, 20, correction_first=dict.fromkeys(MODES, False) | {Mode.TEXT: True}, both_sides=True),
         measured("unanswerable", 0, 0.0, 0, 0, no_answer=True),
         measured("unanswerable", 0, 0.0, 0, 0),
     ),
@@ -248,7 +257,7 @@ def test_the_tables_show_each_figure_once() -> None:
     lines = list(as_markdown([OUTCOME]))
     assert "| tiny | a | 2 | .500 | .500 | .750 | .500 | .500 | .750 |" in lines
     assert "| tiny | a | 2 | 100.0% | 50.0% |" in lines
-    assert "| tiny | b | 1 | 100.0% | 0.0% | 0.0% |" in lines
+    assert "| tiny | b | 1 | 100.0% | 0.0% | 0.0% | 100.0% |" in lines
     assert "| tiny | unanswerable | 2 | no | 50.0% |" in lines
     assert "| tiny | all | 3 | yes | 33.3% |" in lines
     assert "| tiny | 1 | .500 | 66.7% | 33 | 20.00 |" in lines
@@ -259,7 +268,8 @@ def test_the_tables_show_each_figure_once() -> None:
 
 def test_a_table_without_rows_is_left_out() -> None:
     only = EvidenceOutcome("tiny", 1, 0, OUTCOME.measured[:1])
-    assert not [line for line in as_markdown([only]) if "Correction" in line or "noAnswer" in line]
+    assert "### Correction first" in list(as_markdown([OUTCOME]))
+    assert "### Correction first" not in list(as_markdown([only]))
 
 
 def test_programs_get_the_same_figures() -> None:
@@ -268,5 +278,6 @@ def test_programs_get_the_same_figures() -> None:
     first, second, unanswerable, _ = found["categories"]
     assert first["recall"] == {"text": 0.5, "vector": 0.5, "hybrid": 0.75}
     assert second["correctionFirst"] == {"text": 1.0, "vector": 0.0, "hybrid": 0.0}
+    assert (second["bothSides"], "bothSides" in first) == (1.0, False)
     assert unanswerable == {"category": "unanswerable", "questions": 2, "answerable": False, "noAnswer": 0.5}
     assert found["limits"][0]["evidencePer1000Tokens"] == pytest.approx(20.0)

@@ -18,7 +18,7 @@ from rag_context.evaluation.quality import (
     ranked_documents,
     within_budget,
 )
-from rag_context.evaluation.report import as_json, page
+from rag_context.evaluation.report import Outcomes, as_json, page
 from rag_context.search.query import Mode, Query
 from rag_context.settings import Settings
 from rag_context.testing import Fault
@@ -155,9 +155,11 @@ async def test_the_tools_rank_as_a_search_does_and_a_difference_shows(tmp_path: 
         assert (found.documents, found.queries) == (3, 2)
         assert found.same_order == dict.fromkeys(TOOLS, 1.0)
         assert {tuple(found.scores[tool].by_measure["nDCG@10"]) for tool in TOOLS} == {(1.0, 1.0)}
-        (row, *_) = json.loads(as_json([], [found]))["projects"]
+        (row, *_) = json.loads(as_json(Outcomes(by_tool=[found])))["projects"]
         assert row["tools"] == dict.fromkeys(TOOLS, 1.0)
-        assert "| graded | first ten as in the search | 100.0% | 100.0% | 100.0% |" in page([], Path("q.md"), [found])
+        assert "| graded | first ten as in the search | 100.0% | 100.0% | 100.0% |" in page(
+            Outcomes(by_tool=[found]), Path("q.md")
+        )
         *others, last = dataset.documents  # which answers neither question
         other = replace(dataset, documents=(*others, Text(last.id, "", f"{PROMOTED}{last.content}")))
         worse = await evaluate_projects(service, other, tmp_path / "other", nothing)

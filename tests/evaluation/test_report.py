@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 from rich.console import Console
 
 from rag_context.evaluation.quality import MODES, Outcome, Scores
-from rag_context.evaluation.report import ALL, as_json, as_tables, page, picture, rows_of
+from rag_context.evaluation.report import ALL, Outcomes, as_json, as_tables, page, picture, rows_of
 from rag_context.search.query import Mode
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -34,7 +34,7 @@ def test_the_macro_mean_covers_graded_collections_only() -> None:
 
 
 def test_programs_get_every_mean_interval_and_p_value() -> None:
-    found = json.loads(as_json([graded("one", 0.4), spans()]))
+    found = json.loads(as_json(Outcomes([graded("one", 0.4), spans()])))
     first = found["measures"][0]
     assert (first["dataset"], first["measure"]) == ("one", "nDCG@10")
     assert set(first["modes"]) == {"text", "vector", "hybrid"}
@@ -53,13 +53,13 @@ def test_programs_get_every_mean_interval_and_p_value() -> None:
 
 def test_people_get_tables_without_a_leading_nought() -> None:
     out = io.StringIO()
-    Console(file=out, width=200).print(as_tables([graded("one", 0.4)]))
+    Console(file=out, width=200).print(as_tables(Outcomes([graded("one", 0.4)])))
     assert ".400 (.400 to .400)" in out.getvalue()
     assert "5.0%" in out.getvalue()
 
 
 def test_the_page_says_how_to_repeat_it_and_what_it_leaves_out() -> None:
-    text = page([graded("one", 0.4), spans()], Path("docs/quality.md"))
+    text = page(Outcomes([graded("one", 0.4), spans()]), Path("docs/quality.md"))
     assert "rag-context eval DATA/one DATA/a & b --markdown docs/quality.md\n" in text
     assert "![Means by collection and mode](quality.svg)" in text
     assert "| one | nDCG@10 | .200 (.200 to .200) |" in text

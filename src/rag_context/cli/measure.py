@@ -2,7 +2,7 @@
 
 import tempfile
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -14,12 +14,13 @@ from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Screen
 from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load_available
 from rag_context.errors import InvalidInputError
+from rag_context.evaluation.collection_quality import evaluate_collections
 from rag_context.evaluation.datasets import Dataset
-from rag_context.evaluation.evidence_quality import EvidenceOutcome, evaluate_evidence, project_dataset
+from rag_context.evaluation.evidence_quality import evaluate_evidence, project_dataset
 from rag_context.evaluation.evidence_sets import EvidenceSet, load_set
 from rag_context.evaluation.open_sets import write_open_sets
-from rag_context.evaluation.quality import Outcome, ProjectOutcome, evaluate, evaluate_projects, open_measured
-from rag_context.evaluation.report import as_json, as_tables, page, picture
+from rag_context.evaluation.quality import evaluate, evaluate_projects, open_measured
+from rag_context.evaluation.report import Outcomes, as_json, as_tables, page, picture
 from rag_context.logs import configure_logging
 from rag_context.settings import Settings
 
@@ -34,22 +35,14 @@ class Evaluation:
     markdown: Path | None = None
     keep_index: Path | None = None
     projects: bool = False
+    collections: bool = False
     as_json: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Outcomes:
-    """All measurements of one run."""
-
-    judged: list[Outcome] = field(default_factory=list)
-    by_tool: list[ProjectOutcome] = field(default_factory=list)
-    with_evidence: list[EvidenceOutcome] = field(default_factory=list)
 
 
 def measure(
     datasets: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="DATASET...", help="Folders in BEIR layout, with answering spans, or with evidence."),
+        typer.Argument(metavar="[DATASET...]", help="Folders in BEIR layout, with answering spans, or with evidence."),
     ] = None,
     open_sets: Annotated[
         bool, typer.Option("--open", help="Also measure the open sets, which this program generates.")
@@ -67,6 +60,9 @@ def measure(
         bool,
         typer.Option("--projects", help="Also query rag_query and semantic_search, with the documents as files."),
     ] = False,
+    collections: Annotated[
+        bool, typer.Option("--collections", help="Also query the documents as collections.")
+    ] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     config: Config = None,
@@ -82,6 +78,7 @@ def measure(
         markdown=markdown,
         keep_index=keep_index,
         projects=projects,
+        collections=collections,
         as_json=as_json,
     )
     raise typer.Exit(run(Chosen(config, {"data_dir": data_dir}), what))
@@ -99,13 +96,13 @@ def run(chosen: Chosen, what: Evaluation) -> ExitCode:
         raise InvalidInputError("Two of the datasets have the same name; each is named after its folder.")
     found = run_to_end(_measure(settings, datasets, what, screen))
     if what.markdown is not None:
-        _write(what.markdown, page(found.judged, what.markdown, found.by_tool, found.with_evidence))
+        _write(what.markdown, page(found, what.markdown))
         if found.judged:
             _write(what.markdown.with_suffix(".svg"), picture(found.judged))
     if what.as_json:
-        screen.line(as_json(found.judged, found.by_tool, found.with_evidence))
+        screen.line(as_json(found))
     else:
-        screen.show(as_tables(found.judged, found.by_tool, found.with_evidence))
+        screen.show(as_tables(found))
     return ExitCode.OK
 
 
@@ -160,6 +157,8 @@ async def _measure_one(
             documents = dataset if what.projects and not dataset.by_spans else None
         if documents is not None:
             found.by_tool.append(await evaluate_projects(service, documents, directory / "project", show))
+        if what.collections and not (isinstance(dataset, Dataset) and dataset.by_spans):
+            found.in_collections.append(await evaluate_collections(service, dataset, show))
 
 
 def _write(path: Path, text: str) -> None:

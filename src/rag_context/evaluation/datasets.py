@@ -1,4 +1,4 @@
-"""Labelled collections from disk, in two layouts.
+"""Labelled collections from disk, in two layouts; `evidence_sets` reads a third.
 
 BEIR: `corpus.jsonl` (`_id, title, text`), `queries.jsonl` (`_id, text`), `qrels/test.tsv` (query, document, grade).
 Spans: the same corpus, and queries that name a document (`corpus_id`) and the characters that answer (`spans`).
@@ -141,7 +141,7 @@ def _opened(path: Path) -> Iterator[TextIO]:
     except OSError as error:
         raise InvalidInputError(
             f"{path} cannot be read ({error.strerror}): a dataset is a folder with {CORPUS}, {QUERIES} "
-            f"and, unless its queries have spans, {QRELS.as_posix()}"
+            f"and, unless its queries have spans or evidence, {QRELS.as_posix()}"
         ) from error
     except UnicodeDecodeError as error:
         raise InvalidInputError(f"{path} is not UTF-8") from error

@@ -22,6 +22,9 @@ LIMITS = (1, 3, 5, 10, 20)
 
 FIRST_SESSIONS = 5
 
+FIRST_SIDES = 5
+"""Among so many items should both a correction and what it corrects be."""
+
 
 @dataclass(frozen=True, slots=True)
 class Returned:
@@ -37,13 +40,15 @@ class Measured:
 
     `recall` and `ndcg` are of the first ten items; `any_session` and `all_sessions` say whether one, or every, session
     with evidence is among the first five sessions of a hybrid search (None: there is only one session);
-    `correction_first` whether an item of the evidence stands above all that it corrects and among the first ten.
+    `correction_first` whether an item of the evidence stands above all that it corrects and among the first ten, and
+    `both_sides` whether it and what it corrects are among the first five of a hybrid search.
     """
 
     question: EvidenceQuestion
     recall: dict[Mode, float]
     ndcg: dict[Mode, float]
     correction_first: dict[Mode, bool]
+    both_sides: bool | None
     any_session: bool | None
     all_sessions: bool | None
     no_answer: bool
@@ -148,6 +153,7 @@ async def _measure(
         correction_first={mode: corrected(ranking, question) for mode, ranking in rankings.items()}
         if question.outdated
         else {},
+        both_sides=_both_sides(rankings[Mode.HYBRID], question) if question.outdated else None,
         any_session=bool(expected & first) if has_sessions else None,
         all_sessions=expected <= first if has_sessions else None,
         no_answer=answers[Mode.HYBRID].unanswerable,
@@ -163,6 +169,11 @@ def corrected(ranking: Sequence[str], question: EvidenceQuestion) -> bool:
         if id_ in question.outdated:
             return False
     return False
+
+
+def _both_sides(ranking: Sequence[str], question: EvidenceQuestion) -> bool:
+    first = set(ranking[:FIRST_SIDES])
+    return not first.isdisjoint(question.evidence) and not first.isdisjoint(question.outdated)
 
 
 def _first_sessions(ranking: Iterable[str], sessions: dict[str, str]) -> set[str]:

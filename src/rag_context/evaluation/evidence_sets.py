@@ -110,6 +110,8 @@ def _item(row: Mapping[str, Any], name: str) -> Item:
 
 
 def _question(row: Mapping[str, Any], name: str) -> EvidenceQuestion:
+    if "evidence" not in row:
+        raise InvalidInputError(f"{name} lacks evidence; write [] if nothing answers it")
     evidence, outdated = _ids(row, "evidence", name), _ids(row, "outdated", name)
     if outdated and not evidence:
         raise InvalidInputError(f"{name} has outdated items, but no evidence that corrects them")

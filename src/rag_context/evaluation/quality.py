@@ -7,7 +7,7 @@ a difference between columns.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,7 +124,7 @@ async def evaluate(service: Service, dataset: Dataset, on_progress: OnProgress) 
         rows = [
             _by_spans(question, answer, names, offsets, service.tokenizer)
             if dataset.by_spans
-            else _by_grades(question, ranked_documents(answer.results, names))
+            else by_grades(ranked_documents(answer.results, names), question.grades)
             for question, answer in zip(dataset.questions, answers[mode], strict=True)
         ]
         scores[mode] = Scores({measure: [row[measure] for row in rows] for measure in rows[0]})
@@ -209,12 +209,13 @@ async def _ranked(service: Service, question: Question, mode: Mode, limit: int) 
     return answer
 
 
-def _by_grades(question: Question, ranking: Sequence[str]) -> dict[str, float]:
+def by_grades(ranking: Sequence[str], grades: Mapping[str, int]) -> dict[str, float]:
+    """Every measure of one ranking by documents, by its name."""
     return {
-        "nDCG@10": measures.ndcg(ranking, question.grades),
-        "recall@10": measures.recall(ranking, question.grades),
-        "MRR@10": measures.reciprocal_rank(ranking, question.grades),
-        "success@3": measures.success(ranking, question.grades),
+        "nDCG@10": measures.ndcg(ranking, grades),
+        "recall@10": measures.recall(ranking, grades),
+        "MRR@10": measures.reciprocal_rank(ranking, grades),
+        "success@3": measures.success(ranking, grades),
     }
 
 
@@ -299,7 +300,9 @@ async def evaluate_projects(
         on_progress("Searching projects", number, len(dataset.questions))
     scores = {}
     for tool, ranked in rankings.items():
-        rows = [_by_grades(question, ranking) for question, ranking in zip(dataset.questions, ranked, strict=True)]
+        rows = [
+            by_grades(ranking, question.grades) for question, ranking in zip(dataset.questions, ranked, strict=True)
+        ]
         scores[tool] = Scores({measure: [row[measure] for row in rows] for measure in rows[0]})
     plain = rankings[TOOLS[0]]
     same = {

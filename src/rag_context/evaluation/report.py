@@ -4,8 +4,8 @@ The page says what was measured, what it means and what it leaves out.
 """
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from rich.text import Text
 
 from rag_context._version import __version__
 from rag_context.evaluation import evidence_report
+from rag_context.evaluation.collection_quality import CollectionOutcome
+from rag_context.evaluation.evidence_figures import as_objects
 from rag_context.evaluation.evidence_quality import EvidenceOutcome
 from rag_context.evaluation.measures import Estimate, estimate, significance
 from rag_context.evaluation.quality import DEEP, MODES, TOOLS, Outcome, ProjectOutcome
@@ -73,9 +75,26 @@ PROJECTS = """## Through the project tools
 
 With `--projects`, each collection that is judged by documents is also written into a project of its own, one file a
 document, and every query runs through `semantic_search` and `rag_query` (ten documents, minimum relevance 0), beside a
-plain search of the same tenant. The tools must rank as the search does; the last line of each collection is the share
-of queries with the same first ten, in the same order.
+plain search of the same tenant. The open set `project` is always measured so. The tools must rank as the search does;
+the last line of each collection is the share of queries with the same first ten, in the same order.
 """
+
+COLLECTIONS = """## As collections
+
+With `--collections`, the documents of each set that is not judged by spans are also stored in a collection that the
+server embeds, and every query is a `query` of the collection in three modes. A collection holds whole documents, one
+vector each, without the profiles that a kind of content has in the memory.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """All measurements of one run, by what was measured."""
+
+    judged: list[Outcome] = field(default_factory=list)
+    by_tool: list[ProjectOutcome] = field(default_factory=list)
+    in_collections: list[CollectionOutcome] = field(default_factory=list)
+    with_evidence: list[EvidenceOutcome] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,27 +118,12 @@ def rows_of(outcomes: Sequence[Outcome]) -> list[Row]:
     return rows
 
 
-def as_json(
-    outcomes: Sequence[Outcome],
-    by_tool: Sequence[ProjectOutcome] = (),
-    with_evidence: Sequence[EvidenceOutcome] = (),
-) -> str:
+def as_json(found: Outcomes) -> str:
     """All measurements as one JSON object."""
     return json.dumps(
         {
-            "datasets": [_facts(outcome) for outcome in outcomes],
-            "measures": [
-                {
-                    "dataset": row.dataset,
-                    "measure": row.measure,
-                    "modes": {
-                        mode.value: {"mean": found.mean, "low": found.low, "high": found.high}
-                        for mode, found in row.estimates.items()
-                    },
-                    "pValues": {f"hybrid vs {mode.value}": p for mode, p in row.p_values.items()},
-                }
-                for row in rows_of(outcomes)
-            ],
+            "datasets": [_facts(outcome) for outcome in found.judged],
+            "measures": [_row_json(row) for row in rows_of(found.judged)],
             "projects": [
                 {
                     "dataset": each.dataset,
@@ -127,29 +131,53 @@ def as_json(
                     "tools": {tool: estimate(each.scores[tool].by_measure[measure]).mean for tool in TOOLS},
                     "sameOrder": each.same_order,
                 }
-                for each in by_tool
+                for each in found.by_tool
                 for measure in each.scores[TOOLS[0]].by_measure
             ],
-            "evidence": evidence_report.as_objects(with_evidence),
+            "collections": [
+                {
+                    "dataset": each.dataset,
+                    "measure": measure,
+                    "modes": {mode.value: estimate(each.scores[mode].by_measure[measure]).mean for mode in MODES},
+                }
+                for each in found.in_collections
+                for measure in each.scores[Mode.HYBRID].by_measure
+            ],
+            "evidence": as_objects(found.with_evidence),
         }
     )
 
 
-def as_tables(
-    outcomes: Sequence[Outcome],
-    by_tool: Sequence[ProjectOutcome] = (),
-    with_evidence: Sequence[EvidenceOutcome] = (),
-) -> RenderableType:
+def _row_json(row: Row) -> dict[str, Any]:
+    return {
+        "dataset": row.dataset,
+        "measure": row.measure,
+        "modes": {
+            mode.value: {"mean": found.mean, "low": found.low, "high": found.high}
+            for mode, found in row.estimates.items()
+        },
+        "pValues": {f"hybrid vs {mode.value}": p for mode, p in row.p_values.items()},
+    }
+
+
+def as_tables(found: Outcomes) -> RenderableType:
     """Tables for a terminal."""
-    parts: list[RenderableType] = [*(_judged_tables(outcomes) if outcomes else ())]
-    if by_tool:
-        tools = Table(box=None, pad_edge=False)
-        for heading in ("Project of", "Measure", *TOOLS):
-            tools.add_column(heading)
-        for line in _tool_rows(by_tool):
-            tools.add_row(*line)
-        parts += [tools, Text("")]
-    return Group(*parts, *([evidence_report.as_tables(with_evidence)] if with_evidence else []))
+    parts: list[RenderableType] = [*(_judged_tables(found.judged) if found.judged else ())]
+    if found.by_tool:
+        parts += [_table(("Project of", "Measure", *TOOLS), _tool_rows(found.by_tool)), Text("")]
+    if found.in_collections:
+        headings = ("Collection of", "Measure", *(mode.value for mode in MODES))
+        parts += [_table(headings, _collection_rows(found.in_collections)), Text("")]
+    return Group(*parts, *([evidence_report.as_tables(found.with_evidence)] if found.with_evidence else []))
+
+
+def _table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading)
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def _judged_tables(outcomes: Sequence[Outcome]) -> Iterator[RenderableType]:
@@ -160,12 +188,7 @@ def _judged_tables(outcomes: Sequence[Outcome]) -> Iterator[RenderableType]:
         best = max(MODES, key=lambda mode: row.estimates[mode].mean)
         cells = [Text(_with_interval(row.estimates[mode]), style="bold" if mode is best else "") for mode in MODES]
         measured.add_row(row.dataset, row.measure, *cells, *(_p(row, mode) for mode in (Mode.TEXT, Mode.VECTOR)))
-    facts = Table(box=None, pad_edge=False)
-    for heading in _FACTS:
-        facts.add_column(heading)
-    for outcome in outcomes:
-        facts.add_row(*_cells(outcome))
-    yield from (measured, Text(""), facts, Text(""))
+    yield from (measured, Text(""), _table(_FACTS, map(_cells, outcomes)), Text(""))
 
 
 def as_markdown(outcomes: Sequence[Outcome]) -> Iterator[str]:
@@ -183,11 +206,21 @@ def as_markdown(outcomes: Sequence[Outcome]) -> Iterator[str]:
         yield _line(*_cells(outcome))
 
 
-def projects_as_markdown(by_tool: Sequence[ProjectOutcome]) -> Iterator[str]:
-    """The measurements of the project tools on the same collections, in Markdown, line by line."""
-    yield _line("collection", "measure", *TOOLS)
-    yield "|---|---|" + "---|" * len(TOOLS)
-    yield from (_line(*cells) for cells in _tool_rows(by_tool))
+def _markdown(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    listed = list(headings)
+    yield _line(*listed)
+    yield "|" + "---|" * len(listed)
+    yield from (_line(*row) for row in rows)
+
+
+def _collection_rows(outcomes: Sequence[CollectionOutcome]) -> Iterator[tuple[str, ...]]:
+    for each in outcomes:
+        for measure in (LEADING, "recall@10"):
+            yield (
+                each.dataset,
+                measure,
+                *(_with_interval(estimate(each.scores[mode].by_measure[measure])) for mode in MODES),
+            )
 
 
 def _tool_rows(by_tool: Sequence[ProjectOutcome]) -> Iterator[tuple[str, ...]]:
@@ -244,31 +277,26 @@ def _line(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def page(
-    outcomes: Sequence[Outcome],
-    path: Path,
-    by_tool: Sequence[ProjectOutcome] = (),
-    with_evidence: Sequence[EvidenceOutcome] = (),
-) -> str:
+def page(found: Outcomes, path: Path) -> str:
     """The whole page in Markdown, for the file `path`; its picture stands beside it under the same name."""
-    image = path.with_suffix(".svg").name
-    shown = path.name if path.is_absolute() else path.as_posix()
-    option = " --projects" if by_tool else ""
-    names = " ".join(f"DATA/{outcome.dataset}" for outcome in outcomes)
-    judged = [
-        f"```\nrag-context eval {names}{option} --markdown {shown}\n```\n",
-        f"![Means by collection and mode]({image})\n",
-        "\n".join(as_markdown(outcomes)),
-        "",
-    ]
-    parts = [
-        INTRODUCTION,
-        *(judged if outcomes else []),
-        *([PROJECTS, "\n".join(projects_as_markdown(by_tool)), ""] if by_tool else []),
-        *([evidence_report.section(with_evidence)] if with_evidence else []),
-        MEANING,
-    ]
-    return "\n".join(parts)
+    parts = [INTRODUCTION]
+    if found.judged:
+        shown = path.name if path.is_absolute() else path.as_posix()
+        names = " ".join(f"DATA/{outcome.dataset}" for outcome in found.judged)
+        parts += [
+            f"```\nrag-context eval {names} --markdown {shown}\n```\n",
+            f"![Means by collection and mode]({path.with_suffix('.svg').name})\n",
+            "\n".join(as_markdown(found.judged)),
+            "",
+        ]
+    if found.by_tool:
+        parts += [PROJECTS, *_markdown(("collection", "measure", *TOOLS), _tool_rows(found.by_tool)), ""]
+    if found.in_collections:
+        modes = (mode.value for mode in MODES)
+        parts += [COLLECTIONS, *_markdown(("set", "measure", *modes), _collection_rows(found.in_collections)), ""]
+    if found.with_evidence:
+        parts.append(evidence_report.section(found.with_evidence))
+    return "\n".join([*parts, MEANING])
 
 
 def picture(outcomes: Sequence[Outcome]) -> str:
