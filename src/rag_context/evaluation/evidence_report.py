@@ -27,8 +27,8 @@ share the words of a question, and its evidence often does not, so keyword searc
 they do not predict those of your own conversations.
 
 - `roles`: users with an assistant. Questions ask for what the user said (user), for what the assistant recommended
-  (assistant), or for all on a subject (several); one of the users and the assistant write long messages. `names`: two
-  people with short messages; a question names one of them or both.
+  (assistant), or for all on a subject (several); the messages of the user are short, those of the assistant long.
+  `names`: two people with short messages; a question names one of them or both.
 - `updates`: what was corrected later, and what was not. `dated`: events of the same kinds on a hundred days; only the
   date distinguishes them. `standing`: an instruction given once, and a request to which it applies.
 - `repository`: 45 files in Python, TypeScript, Go and Java, with tests, examples and an old version. `manual`: the same
@@ -48,8 +48,7 @@ rag-context eval --open
   **Both in {FIRST_SIDES}**: both are among the first {FIRST_SIDES} items of a hybrid search.
 - **Labelled noAnswer**: should be all of the questions that nothing answers, and none of the others. The label removes
   nothing. `other memory`: the subject does not occur. `near topic`: the subject occurs, the answer does not.
-  `other person`: only the other person gave an answer. `other people`: the subject occurs, the person does not. Scores
-  cannot distinguish questions near a topic from those with an answer.
+  `other person`: only the other person gave an answer. Scores cannot distinguish the last two from an answer.
 - **Answers by limit**: hybrid, without `minScore`, as an agent receives them: share of the evidence returned, questions
   with some of it, mean number of tokens of the passages, and pieces of evidence in 1 000 of these tokens.
 """

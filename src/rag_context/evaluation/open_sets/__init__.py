@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rag_context.errors import InvalidInputError
-from rag_context.evaluation.open_sets import conversations
+from rag_context.evaluation.open_sets import conversations, documents
 
 SETS = (
     conversations.roles,
@@ -11,6 +11,10 @@ SETS = (
     conversations.updates,
     conversations.dated,
     conversations.standing,
+    documents.repository,
+    documents.manual,
+    documents.variants,
+    documents.project,
 )
 
 

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,12 @@ class Memory:
         self.target.ask(text, category, [self.ids[key] for key in evidence], project=self.project, **fields)
 
 
-def read_data(name: str) -> dict[str, Any]:
+def read_text(name: str) -> str:
     """One of the files that the sets are made from."""
-    return tomllib.loads((files("rag_context.evaluation.open_sets") / "data" / name).read_text(encoding="utf-8"))
+    return (files("rag_context.evaluation.open_sets") / "data" / name).read_text(encoding="utf-8")
+
+
+@cache
+def read_data(name: str) -> dict[str, Any]:
+    """The same, of TOML."""
+    return tomllib.loads(read_text(name))
