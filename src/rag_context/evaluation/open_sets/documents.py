@@ -1,12 +1,36 @@
 """Open sets of documents: a repository, a manual in four languages, a project, words written together and apart."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+from random import Random
 
 from rag_context.domain.documents import CODE
 from rag_context.evaluation.open_sets.rows import OpenSet, read_data, read_text
 
 LANGUAGES = ("en", "de", "ru", "zh")
+
+USING = ("tests/unit", "tests/integration", "specs", "examples/basic", "examples/advanced", "benchmarks")
+"""Folders of files that call what the repository defines."""
+
+DEFINING = ("compat/v1", "compat/v2", "legacy/2014", "legacy/2017")
+"""Folders of files that define the same names again."""
+
+CASES = "empty late early double foreign damaged short long second first full nightly".split()  # noqa: SIM905
+
+CALLS = {
+    "py": "def {verb}_{case}_{stem}():\n    assert {name}({number}, {other}) is not None\n",
+    "ts": '{verb}("{case} {stem}", () => expect({name}({number}, {other})).toBeDefined());\n',
+    "go": "func {Verb}{Case}{Stem}(t *testing.T) {{ expect(t, {name}({number}, {other})) }}\n",
+    "java": "class {Verb}{Case}{Stem} {{ void run() {{ expect({name}({number}, {other})); }} }}\n",
+}
+DEFINITIONS = {
+    "py": "def {own}(*given):\n    warn_once({number})\n    return current.{name}(*given)\n",
+    "ts": "export function {own}(...given) {{ warnOnce({number}); return current.{name}(...given); }}\n",
+    "go": "func {own}(given ...any) any {{ warnOnce({number}); return current.{name}(given) }}\n",
+    "java": "class {own} {{ Object get() {{ warnOnce({number}); return current.{name}(); }} }}\n",
+}
+"""By language: how a file calls a name of another, and how it defines it again."""
 
 
 def variants() -> OpenSet:
@@ -24,9 +48,17 @@ def variants() -> OpenSet:
 
 
 def repository() -> OpenSet:
-    """A repository in Python, TypeScript, Go and Java, with questions by symbol, by purpose and by file."""
+    """A repository in Python, TypeScript, Go and Java, with questions by symbol, by purpose and by file.
+
+    Ten more files use the names of each file that answers a question, or define them again in an older version.
+    """
     found = OpenSet("repository")
-    for path, text in _files("repository.txt"):
+    names: dict[str, list[str]] = {}
+    for rows in read_data("code_questions.toml").values():
+        for text, path in rows:
+            names.setdefault(path, []).extend([text] if " " not in text else [])
+    files = dict(_files("repository.txt"))
+    for path, text in [*files.items(), *_uses(names)]:
         found.corpus.append({"_id": path, "text": text, "contentType": CODE, "path": path})
     for category, rows in read_data("code_questions.toml").items():
         for text, path in rows:
@@ -64,3 +96,33 @@ def _files(name: str) -> Iterator[tuple[str, str]]:
     """Paths and texts of the files that one file of data holds, each below a line `=== PATH`."""
     _, *parts = re.split(r"^=== (.+)\n", read_text(name), flags=re.MULTILINE)
     yield from zip(parts[::2], parts[1::2], strict=True)
+
+
+def _uses(names: dict[str, list[str]]) -> Iterator[tuple[str, str]]:
+    """Files that use the names of each file, and files that define them again; each the name of the file in theirs."""
+    random = Random(11)
+    for path, symbols in names.items():
+        file = PurePosixPath(path)
+        for templates, folders, times in ((CALLS, USING, 2), (DEFINITIONS, DEFINING, 1)):
+            for folder in folders:
+                called = (symbols or [file.stem]) * times
+                lines = _lines(templates[file.suffix[1:]], called, file.stem, folder, random)
+                yield f"{folder}/{file.parts[0]}/{file.name}", "".join(lines)
+
+
+def _lines(template: str, symbols: Sequence[str], stem: str, folder: str, random: Random) -> Iterator[str]:
+    verb = folder.partition("/")[0].removesuffix("s")
+    for symbol in symbols:
+        case = random.choice(CASES)
+        yield template.format(
+            verb=verb,
+            Verb=verb.title(),
+            case=case,
+            Case=case.title(),
+            stem=stem,
+            Stem=stem.title(),
+            name=symbol,
+            own=symbol.rpartition(".")[2],
+            number=random.randrange(100),
+            other=random.randrange(100),
+        )
