@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_context.domain.documents import DocumentInput, MessageTime, Origin, Stored
+from rag_context.domain.times import end_of
 from rag_context.event_times import (
     event_time,
     has_other_time,
@@ -126,3 +127,20 @@ def test_times_come_back_as_they_were_packed(times: list[MessageTime]) -> None:
 def test_times_of_other_zones_are_the_same_moments() -> None:
     there = MessageTime(0, NOON.astimezone(timezone(timedelta(hours=-7))))
     assert unpacked_times(packed_times([there])) == (MessageTime(0, NOON),)
+
+
+@pytest.mark.parametrize(
+    ("until", "as_of", "end"),
+    [
+        (None, None, None),
+        (NOON, None, NOON),
+        (None, NOON, NOON + timedelta(microseconds=1)),
+        (NOON, NOON, NOON),
+        (NOON + HOUR, NOON, NOON + timedelta(microseconds=1)),
+        (NOON, datetime.max.replace(tzinfo=UTC), NOON),
+    ],
+)
+def test_as_of_a_moment_is_up_to_and_with_it_and_the_earlier_bound_counts(
+    until: datetime | None, as_of: datetime | None, end: datetime | None
+) -> None:
+    assert end_of(until, as_of) == end

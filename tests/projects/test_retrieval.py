@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -241,6 +242,23 @@ async def test_superseded_documents_are_hidden_unless_requested_and_then_marked(
 async def with_critical(base: RetrievalHarness) -> None:
     await base.add("rules/spaces.md", "# Spaces\n\nTwo spaces, never a tab.", promotion_level="critical")
     await base.add("rules/pool.md", "# Rule\n\nDatabase connection pool exhaustion.", promotion_level="critical")
+
+
+async def test_what_was_written_later_is_hidden_and_replaces_nothing(base: RetrievalHarness) -> None:
+    text = "The database connection pool exhaustion."
+    await base.add("new.md", text, supersedes="old.md", date="2026-03-02")
+    await base.add("old.md", f"See [the notes](linked.md). {text} It leaks.", date="2026-02-01")
+    await base.add("rules.md", "Two spaces, never a tab.", promotion_level="critical", date="2026-03-03")
+    await base.add("linked.md", "Notes.", date="2026-03-04")
+    seen: dict[datetime | None, dict[str, tuple[str, ...]]] = {}
+    for until in (None, datetime(2026, 3, 1, tzinfo=UTC)):
+        options = RetrievalOptions(min_relevance_score=0.0, max_results=20, until=until)
+        context = await base.service.assemble_context(ASK, options)
+        assert not context.label.warnings
+        seen[until] = {document.path: document.superseded_by for document in context.all_sources}
+    assert seen[None].keys() >= {"new.md", "rules.md", "problems/pool.md"}
+    assert "old.md" not in seen[None]
+    assert seen[datetime(2026, 3, 1, tzinfo=UTC)] == {"old.md": ()}
 
 
 async def test_critical_documents_stand_in_front_once_and_fill_no_place(base: RetrievalHarness) -> None:

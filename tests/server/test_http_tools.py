@@ -110,7 +110,7 @@ WRONG: dict[str, list[Any]] = {
     "minScore": ["0.5", True, -0.1, 1.1, []],
     **{
         name: [0, True, "", "2026-01-01", "2026-01-01T00:00:00", "2026-02-30T00:00:00Z", "2026-01-01 00:00:00Z"]
-        for name in ("since", "until")
+        for name in ("since", "until", "asOf")
     },
     **{name: [0, 1, "true", "false", []] for name in ("explain", "strict")},
     "pathHash": ["", "0123456789abcde", "0123456789ABCDEF", "0123456789abcdef0", 3],

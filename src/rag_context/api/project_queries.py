@@ -20,6 +20,7 @@ from rag_context.api.projects import (
 from rag_context.api.search import QUERY_CHARS, LegStatus
 from rag_context.api.wire import (
     PRESENT_PATTERN,
+    AsOf,
     Count,
     Identifier,
     Milliseconds,
@@ -138,6 +139,7 @@ class Question(ProjectRequest):
             min_length=1, max_length=QUERY_CHARS, pattern=PRESENT_PATTERN, description="The question, in plain words"
         ),
     ]
+    as_of: AsOf = None
 
 
 class RagQueryRequest(Question):

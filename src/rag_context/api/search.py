@@ -10,6 +10,7 @@ from rag_context.api.index import ReturnedMetadata
 from rag_context.api.wire import (
     PRESENT_PATTERN,
     AllTags,
+    AsOf,
     Branch,
     Count,
     Identifier,
@@ -68,6 +69,7 @@ class SearchRequest(WireRequest):
     source: OfSource = None
     since: Since = None
     until: Until = None
+    as_of: AsOf = None
     min_score: Annotated[
         Score | None,
         Field(allow_inf_nan=False, description="Minimum score of a result; absent: the model's threshold; 0: none"),

@@ -18,6 +18,7 @@ from rag_context.api.wire import (
     Count,
     Identifier,
     IndexedAt,
+    Instant,
     OccurredAt,
     OfSource,
     Otherwise,
@@ -83,7 +84,7 @@ CURSOR_CHARS = 1024
 class ListRequest(WireRequest):
     """Which documents, and where to go on. Cursors are made and read by the server only."""
 
-    for_programs: ClassVar[frozenset[str]] = frozenset({"category", "game", "until", "branch", "path_hash"})
+    for_programs: ClassVar[frozenset[str]] = frozenset({"category", "game", "until", "as_of", "branch", "path_hash"})
 
     limit: Annotated[
         int,
@@ -108,6 +109,10 @@ class ListRequest(WireRequest):
     source: OfSource = None
     since: Since = None
     until: Until = None
+    as_of: Annotated[
+        Instant | None,
+        Field(description="Only what was said or written by this moment, inclusive (RFC 3339 with offset)"),
+    ] = None
     project: Project = None
     branch: Branch = None
     path_hash: RootHash = None

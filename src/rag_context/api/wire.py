@@ -244,6 +244,10 @@ Since = Annotated[
 Until = Annotated[
     Instant | None, Field(description="Only what was said or written before this moment (RFC 3339 with offset)")
 ]
+AsOf = Annotated[
+    Instant | None,
+    Field(description="As if asked at this moment: what was said or written later is hidden (RFC 3339 with offset)"),
+]
 IndexedAt = Annotated[UtcTime, Field(description="When the content was indexed")]
 OccurredAt = Annotated[UtcTime, Field(description="When it was said or written")]
 PathHash = Annotated[str, Field(pattern=PATH_HASH_PATTERN, min_length=16, max_length=16)]

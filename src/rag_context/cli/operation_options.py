@@ -61,6 +61,7 @@ NAMES: Mapping[str, Name] = {
     "source": Name(None, "SOURCE", "A source; ending in * a prefix."),
     "since": Name(None, "WHEN", "Only what was said or written since: 7d, 2026-01-31 or RFC 3339."),
     "until": Name(None, "WHEN", "Only what was said or written before this time."),
+    "as_of": Name(None, "WHEN", "As if asked then: nothing that was said or written later."),
     "cursor": Name(None, "CURSOR", "Continue after the previous page."),
     "min_score": Name(None, "SCORE", "Minimum score, 0 to 1; 0 returns everything."),
     "max_tokens": Name(None, "N", "Token budget of all passages together."),
@@ -150,7 +151,9 @@ def read_typed(
         words = settings.vocabulary
         model = request.speaking(Vocabulary.extended(words.content_types, words.categories))
     read = {
-        model.model_fields[name].alias or name: parse_time(value, f"--{name}", now) if _is_time(model, name) else value
+        model.model_fields[name].alias or name: parse_time(value, _shown(name, _name(name, names)), now)
+        if _is_time(model, name)
+        else value
         for name, value in fields.items()
     }
     try:

@@ -52,7 +52,7 @@ class TenantOptions(TypedDict, total=False):
 
 
 class Filters(TenantOptions, total=False):
-    """What searches and lists are narrowed to; `since` and `until` are aware datetimes."""
+    """What searches and lists are narrowed to; `since`, `until` and `as_of` are aware datetimes."""
 
     category: str | None
     session_id: str | None
@@ -62,6 +62,7 @@ class Filters(TenantOptions, total=False):
     source: str | None
     since: datetime | None
     until: datetime | None
+    as_of: datetime | None
 
 
 class SearchOptions(Filters, total=False):

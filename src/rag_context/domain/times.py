@@ -5,6 +5,7 @@ from functools import partial
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_LATEST = datetime.max.replace(tzinfo=UTC)
 
 utc_now = partial(datetime.now, UTC)
 """The wall clock."""
@@ -23,3 +24,11 @@ def microseconds(moment: datetime) -> int:
 def moment(value: int) -> datetime:
     """The moment `value` microseconds after 1970, in UTC."""
     return EPOCH + value * _MICROSECOND
+
+
+def end_of(until: datetime | None, as_of: datetime | None) -> datetime | None:
+    """The end of what is before `until` and not after `as_of`, itself excluded; None: there is none."""
+    if as_of is None or as_of == _LATEST:
+        return until
+    after = as_of + _MICROSECOND
+    return after if until is None else min(until, after)

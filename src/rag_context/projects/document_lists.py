@@ -7,6 +7,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -243,6 +244,12 @@ class DocumentLists:
             document_list = await self._renewed(before)
             self._known[tenant] = version, document_list
             return document_list
+
+    async def before(self, tenant: Tenant, until: datetime) -> DocumentList:
+        """The document list of a tenant without what was written at `until` or later. Raises: BackendError."""
+        whole = await self.of(tenant)
+        ids = await self._documents.matching(Filter(tenant, until=until), MAX_DOCUMENTS)
+        return DocumentList(tenant, {id_: whole.entries[id_] for id_ in ids if id_ in whole.entries}, self._reader)
 
     def empty(self, tenant: Tenant) -> DocumentList:
         """A list without documents, for when that of a tenant cannot be read."""

@@ -163,7 +163,7 @@ def _visible(options: RetrievalOptions, tenant: Tenant) -> Filter | None:
         return None
     if len(levels) < len(PromotionLevel):
         groups.append(tuple(map(promotion_tag, levels)))
-    return Filter(tenant, any_tags=tuple(groups))
+    return Filter(tenant, any_tags=tuple(groups), until=options.until)
 
 
 def lets_through(options: RetrievalOptions, level: PromotionLevel) -> bool:

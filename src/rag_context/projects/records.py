@@ -91,7 +91,8 @@ class RetrievalOptions:
 
     `min_relevance_score` is a strict minimum; None: the model's threshold, except for documents with rare terms of the
     question. `boosts` None: no boosts. `doc_types` and `promotion_levels` are filters, () means all; `max_tokens`
-    bounds an assembled context, None: no bound.
+    bounds an assembled context, None: no bound. `until` excludes documents that were written then or later, also as
+    critical or linked ones, and as ones that replace others.
     """
 
     min_relevance_score: float | None = None
@@ -106,6 +107,7 @@ class RetrievalOptions:
     include_superseded: bool = False
     follow_related_docs: bool = False
     max_tokens: int | None = DEFAULT_MAX_TOKENS
+    until: datetime.datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -362,15 +362,18 @@ class RetrievalService:
         warnings: list[str] = []
         if query is None:
             answer: Answer | None = None
-            lookup = await self._lookup(deadline, warnings)
+            lookup = await self._lookup(options, deadline, warnings)
         else:
-            answer, lookup = await asyncio.gather(self._dependencies.ask(query), self._lookup(deadline, warnings))
+            lookup_read = self._lookup(options, deadline, warnings)
+            answer, lookup = await asyncio.gather(self._dependencies.ask(query), lookup_read)
         return Run(self._dependencies, options, deadline, lookup, query, answer, warnings)
 
-    async def _lookup(self, deadline: Deadline, warnings: list[str]) -> DocumentList:
+    async def _lookup(self, options: RetrievalOptions, deadline: Deadline, warnings: list[str]) -> DocumentList:
         dependencies = self._dependencies
         try:
             with deadline.sooner(deadline.remaining_s / 2.0).applied():
+                if options.until is not None:
+                    return await dependencies.document_lists.before(self._tenant, options.until)
                 return await dependencies.document_lists.of(self._tenant)
         except BackendError as error:
             warnings.append(LIST_UNREADABLE.format(error))

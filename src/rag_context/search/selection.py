@@ -12,7 +12,7 @@ from itertools import islice
 import numpy as np
 
 from rag_context.domain.documents import CHAT
-from rag_context.domain.search import ChunkRef, KeywordHit, Neighbours, Passage, RawScores, VectorHit
+from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, RawScores, VectorHit
 from rag_context.domain.vectors import Calibration
 from rag_context.errors import BackendError
 from rag_context.ports.reading import CandidateRequest, Shortlist, Snapshot
@@ -155,7 +155,7 @@ async def select(
     ids.update((ref.id, None) for ranked in kept for ref in _messages_around(ranked.candidate.chunk, gathered) if ref)
     passages = await reads.passages(list(ids))
     unanswerable = calibration is not None and not answerable(gathered.candidates, calibration)
-    return Selection(_results(kept, passages, gathered), gathered, unanswerable)
+    return Selection(_results(kept, _by_then(passages, query.where), gathered), gathered, unanswerable)
 
 
 async def select_in(
@@ -220,6 +220,13 @@ def _kept(query: Query, gathered: Gathered, calibration: Calibration | None) -> 
         threshold = calibration.threshold if calibration is not None else 0.0
         passing = (each for each in ranked if passes(each.candidate, each.score, threshold))
     return list(islice(spread(passing, _document_of, query.per_document), query.limit))
+
+
+def _by_then(passages: Mapping[str, Passage], where: Filter) -> Mapping[str, Passage]:
+    """Those from before the end of the filter: the message after a passage may be a later one."""
+    if where.until is None:
+        return passages
+    return {id_: passage for id_, passage in passages.items() if passage.occurred_at < where.until}
 
 
 def _document_of(ranked: Ranked) -> str:

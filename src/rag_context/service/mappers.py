@@ -26,6 +26,7 @@ from rag_context.api.stored_documents import DeleteRequest, GetRequest, ListRequ
 from rag_context.domain.documents import DocumentInput, MessageTime, Metadata, Origin, Tenant
 from rag_context.domain.reports import QUERY_CHARS, Period, Periods, SearchRecord, SearchSummary
 from rag_context.domain.search import Filter
+from rag_context.domain.times import end_of
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.ingest.indexer import Outcome, Receipt
 from rag_context.ports.models import Tokenizer
@@ -63,7 +64,7 @@ def filter_of(request: SearchRequest | ListRequest) -> Filter:
         source_prefix=source[:-1] if source is not None and is_prefix else None,
         tags=tuple(dict.fromkeys(request.tags or ())),
         since=request.since,
-        until=request.until,
+        until=end_of(request.until, request.as_of),
     )
 
 

@@ -21,7 +21,7 @@ from rag_context.api.project_queries import (
 )
 from rag_context.domain.documents import Tenant
 from rag_context.domain.reports import QUERY_CHARS, SearchRecord
-from rag_context.domain.times import utc_now
+from rag_context.domain.times import end_of, utc_now
 from rag_context.errors import BackendError, FieldError
 from rag_context.ports.models import ChatModel
 from rag_context.projects.callers import CallerId
@@ -97,6 +97,7 @@ class ProjectQuestions:
                 max_link_depth=request.link_depth,
                 max_tokens=request.max_tokens,
                 include_superseded=request.include_superseded or None,
+                until=end_of(None, request.as_of),
             ),
         )
         behind = self._resolver.behind(project.tenant)
@@ -117,6 +118,7 @@ class ProjectQuestions:
                 min_relevance_score=request.min_relevance_score,
                 promotion_levels=tuple(PromotionLevel.of(level) for level in request.promotion_levels or ()) or None,
                 include_superseded=request.include_superseded or None,
+                until=end_of(None, request.as_of),
             ),
         )
         behind = self._resolver.behind(project.tenant)
@@ -130,7 +132,11 @@ class ProjectQuestions:
         activation, tenant, path = external(await self._resolver.resolve(request, caller))
         options = replace(
             activation.search_options,
-            **_given(max_results=request.limit, min_relevance_score=request.min_relevance_score),
+            **_given(
+                max_results=request.limit,
+                min_relevance_score=request.min_relevance_score,
+                until=end_of(None, request.as_of),
+            ),
         )
         behind = self._resolver.behind(activation.tenant)
         fields = await self._documents(request.query, tenant, options, request_id, behind)
@@ -149,6 +155,7 @@ class ProjectQuestions:
                 min_relevance_score=request.min_relevance_score,
                 max_link_depth=request.link_depth,
                 max_tokens=request.max_tokens,
+                until=end_of(None, request.as_of),
                 include_critical=CriticalInclusion.NEVER,
                 min_promotion_level=PromotionLevel.STANDARD,  # external documents cannot be promoted
             ),

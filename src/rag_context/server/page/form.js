@@ -4,7 +4,7 @@ import { freshId, h } from "./dom.js";
 
 const NAMES = {
   sessionId: "Session", contentType: "Content type", minScore: "Minimum score", maxTokens: "Maximum tokens",
-  pathHash: "Path hash", since: "Since", until: "Until (before)", strict: "Strict", explain: "Explain each result",
+  pathHash: "Path hash", since: "Since", until: "Until (before)", asOf: "As of", strict: "Strict", explain: "Explain each result",
   limit: "Results", mode: "Mode", agent: "Agent (for metrics)",
 };
 

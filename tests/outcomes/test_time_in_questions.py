@@ -1,0 +1,96 @@
+"""Agents ask about a time, or as of one: what was said then comes first, and what came later can be hidden."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.process import Served, command, served
+from tests.servers.postgres import postgres_database
+from tests.servers.postgres_fixtures import server
+
+__all__ = ["server"]
+
+ASKED = "2026-03-18T10:00:00Z"
+"""A Wednesday."""
+
+DECISIONS = {
+    "january": ("2026-01-14T09:00:00Z", "We decided that the project database is MongoDB, for the whole team."),
+    "february": ("2026-02-12T09:00:00Z", "We decided to move the project database to MySQL, all of the team."),
+    "last week": ("2026-03-11T15:00:00Z", "We decided that the project database will be PostgreSQL."),
+    "this week": ("2026-03-17T11:00:00Z", "We decided on two replicas of the project database."),
+    "later": ("2026-04-02T09:00:00Z", "We decided to drop the project database and the whole project."),
+}
+MESSAGES = (
+    ("2026-03-11T15:00:00Z", "Mira: Does the exporter write times in UTC?"),
+    ("2026-03-11T15:05:00Z", "Jon: The exporter writes times in UTC, yes."),
+    ("2026-05-05T08:00:00Z", "Mira: The exporter writes local times again."),
+)
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def memory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Path]]:
+    """A server with decisions of several months, and its data directory."""
+    directory = tmp_path_factory.mktemp(request.param)
+    if request.param == "sqlite":
+        yield from _filled(directory)
+    else:
+        with postgres_database(request.getfixturevalue("server")) as url:
+            yield from _filled(directory, DATABASE_URL=url)
+
+
+def _filled(directory: Path, **extra: str) -> Iterator[tuple[Served, Path]]:
+    with served(directory, **extra) as started:
+        started.wait_ready()
+        for name, (at, text) in DECISIONS.items():
+            started.index(text, source=name, contentType="decision", sessionId=name, occurredAt=at)
+        for at, text in MESSAGES:
+            started.index(text, source=f"message {at}", contentType="chat", sessionId="exporter", occurredAt=at)
+        yield started, directory
+
+
+def sources(answer: dict[str, Any]) -> list[str]:
+    return [result["source"] for result in answer["results"]]
+
+
+def test_as_of_a_time_nothing_later_is_seen(memory: tuple[Served, Path]) -> None:
+    started, _ = memory
+    question = "Which project database did we decide on?"
+    now = started.search(question, minScore=0, contentType="decision")
+    assert set(sources(now)) == set(DECISIONS)
+    then = started.search(question, minScore=0, contentType="decision", asOf=ASKED)
+    assert set(sources(then)) == set(DECISIONS) - {"later"}
+    both = started.search(question, minScore=0, contentType="decision", asOf=ASKED, until="2026-02-01T00:00:00Z")
+    assert sources(both) == ["january"]
+    assert sources(started.search(question, minScore=0, asOf="2026-01-14T09:00:00Z")) == ["january"]
+    listed = started.tool("list", {"asOf": "2026-02-12T09:00:00Z"}).json()["documents"]
+    assert {each["source"] for each in listed} == {"january", "february"}
+
+
+def test_as_of_a_time_no_later_message_stands_beside_a_passage(memory: tuple[Served, Path]) -> None:
+    started, _ = memory
+    fields = {"minScore": 0, "contentType": "chat"}
+    reply = started.search("Jon: The exporter writes times in UTC, yes.", **fields)["results"][0]
+    assert reply["context"]["after"].startswith("Mira: The exporter writes local times again.")
+    then = started.search("Jon: The exporter writes times in UTC, yes.", **fields, asOf=ASKED)["results"][0]
+    assert then["content"] == reply["content"]
+    assert then["context"]["before"].startswith("Mira: Does the exporter")
+    assert "after" not in then["context"]
+
+
+def test_a_time_that_is_none_is_refused_by_its_name(memory: tuple[Served, Path]) -> None:
+    started, directory = memory
+    refused = started.tool("search", {"query": "database", "asOf": "last week"})
+    assert refused.status_code == 400
+    assert [detail["field"] for detail in refused.json()["details"]] == ["asOf"]
+    typed = command("search", "database", "--as-of", "last week", data_dir=directory)
+    assert typed.returncode == 2
+    assert "--as-of 'last week' is not a moment: write 7d, 2026-01-31" in typed.stderr
+
+
+def test_the_command_line_asks_as_of_a_time(memory: tuple[Served, Path]) -> None:
+    _, directory = memory
+    printed = command("search", "project database", "--as-of", "2026-02-01", data_dir=directory).stdout
+    assert "january" in printed, printed
+    assert "february" not in printed, printed
