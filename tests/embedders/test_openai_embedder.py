@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+import time
 
 import numpy as np
 import pytest
 
 from rag_context.embedders.model_vectors import PROBE
-from rag_context.embedders.openai_embedder import OpenAIEmbedder, SingleFlight
+from rag_context.embedders.openai_embedder import OpenAIEmbedder
+from rag_context.embedders.served_model import SHARED_S, SingleFlight
 from rag_context.errors import BackendStartingError, BackendUnavailableError, ConfigurationError
 from rag_context.ports.models import Embedder
 from tests.embedders.remote_embedder import TIMEOUT_S, embedder_over
@@ -258,6 +260,40 @@ async def test_after_an_outage_it_works_again_at_once() -> None:
             await embedder.embed_query("meanwhile")
         await stub.start()
         np.testing.assert_allclose(await embedder.embed_query("after"), stub.vector("after"), atol=1e-6)
+
+
+async def test_a_probe_that_hangs_does_not_hold_up_the_next_one() -> None:
+    gate, ahead_s = asyncio.Event(), 0.0
+    async with (
+        embedding_stub() as stub,
+        embedder_over(stub.url, check_every_s=0.01, clock=lambda: time.monotonic() + ahead_s) as embedder,
+    ):
+        stub.always = lambda request: Wire(stub.embed(request).data, until=gate)
+        stub.arrived.clear()
+        await stub.arrived.wait()
+        stub.always = None
+        ahead_s += SHARED_S
+        async with asyncio.timeout(TIMEOUT_S):
+            assert "8 dimensions" in await embedder.ping()
+        assert not gate.is_set()
+        gate.set()
+
+
+async def test_a_probe_answered_late_does_not_bring_back_a_former_model() -> None:
+    gate, ahead_s = asyncio.Event(), 0.0
+    async with embedding_stub() as stub, embedder_over(stub.url, clock=lambda: time.monotonic() + ahead_s) as embedder:
+        stub.script.append(lambda request: Wire(stub.embed(request).data, until=gate))
+        ahead_s += SHARED_S
+        stub.arrived.clear()
+        late = asyncio.create_task(embedder.ping())
+        await stub.arrived.wait()
+        stub.seed = "another"
+        ahead_s += SHARED_S
+        await embedder.ping()
+        model = embedder.model
+        gate.set()
+        await late
+        assert embedder.model is model
 
 
 async def test_closing_ends_running_work_and_rejects_new_work() -> None:

@@ -5,8 +5,8 @@
         proxy.fault = HangAfter()
 
 A fault holds for all connections at once, those that are open and idle too, until another one is set; a single
-connection may be given one of its own (`proxy.connections[0].fault = ...`). What hangs goes on when the fault is
-lifted. Tests without an event loop use `fault_proxy_in_thread`.
+connection may be given one of its own (`proxy.connections[0].fault = ...`). What hangs or drips goes
+on when the fault is lifted. Tests without an event loop use `fault_proxy_in_thread`.
 """
 
 import asyncio
@@ -208,10 +208,12 @@ class Connection:
         """Send an answer, or what becomes of it; whether more may follow."""
         match self.fault:
             case Drip(size, pause_s):
-                for start in range(0, len(data), size):
+                while data and isinstance(self.fault, Drip | HangBefore | HangAfter):
                     await self._unless(HangBefore, HangAfter)
-                    self._writer.write(data[start : start + size])
+                    self._writer.write(data[:size])
+                    data = data[size:]
                     await asyncio.sleep(pause_s)
+                self._writer.write(data)
             case HalfBody():
                 self._writer.write(_half(data))
             case Garbage(content):
