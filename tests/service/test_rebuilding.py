@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.domain.documents import DocumentInput
+from rag_context.domain.documents import Chunk, DocumentInput, Span
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendUnavailableError
 from rag_context.ingest.indexer import Indexer, IndexingPolicy, Outcome
@@ -197,6 +197,22 @@ async def test_a_run_that_broke_off_goes_on_where_it_was(old: Process) -> None:
         old.clock.advance(LEASE_S)
         assert await again.work()
         assert again.done == [1, 2, 3]
+
+
+async def test_a_run_cuts_documents_of_an_earlier_version_again(old: Process) -> None:
+    talk = DocumentInput("[user] My cat is Miso.\n[assistant] Noted.\n", "chat", "s", "talk")
+    receipt = await old.indexer.index(talk)
+    document = await old.store.documents.get(receipt.document_id)
+    assert document is not None
+    span = Span(0, len(document.content), 1, 2)
+    whole = Chunk(receipt.document_id, document.id, 0, document.content, span, occurred_at=document.occurred_at)
+    await old.store.documents.write(document, [whole], None)
+    await old.rebuilding.begin()
+    assert await old.work()
+    assert [chunk.speaker for chunk in await old.store.documents.chunks(document.id)] == ["User", "Assistant"]
+    stored = await old.store.documents.stored(document.id)
+    assert stored is not None
+    assert stored.indexed
 
 
 async def test_a_run_that_no_process_continues_is_given_up(old: Process) -> None:

@@ -74,8 +74,10 @@ def refs(*chunk_ids: str) -> list[ChunkRef]:
     return [ChunkRef(id_, "document", 0, "documentation") for id_ in chunk_ids]
 
 
-def chunks_of(document: Document, *texts: str, times: Sequence[datetime] = ()) -> list[Chunk]:
-    """One chunk per text, or one of the whole content; with `times` each has one of its own."""
+def chunks_of(
+    document: Document, *texts: str, times: Sequence[datetime] = (), speakers: Sequence[str | None] = ()
+) -> list[Chunk]:
+    """One chunk per text, or one of the whole content; with `times` and `speakers` each has its own."""
     made: list[Chunk] = []
     for position, text in enumerate(texts or (document.content,)):
         id_ = str(uuid5(NAMESPACE_URL, f"{document.id}:{position}:{text}"))
@@ -88,6 +90,7 @@ def chunks_of(document: Document, *texts: str, times: Sequence[datetime] = ()) -
                 Span(0, len(text), position + 1, position + 1, "A > B"),
                 document.title,
                 occurred_at=times[position] if times else document.occurred_at,
+                speaker=speakers[position] if speakers else None,
             )
         )
     return made
@@ -106,10 +109,15 @@ def axis(number: int) -> Vector:
 
 
 async def put(
-    store: Stores, document: Document, *texts: str, vector: Vector | None = None, times: Sequence[datetime] = ()
+    store: Stores,
+    document: Document,
+    *texts: str,
+    vector: Vector | None = None,
+    times: Sequence[datetime] = (),
+    speakers: Sequence[str | None] = (),
 ) -> list[str]:
     """Write a document, each chunk with `vector`; returns the chunk ids."""
-    chunks = chunks_of(document, *texts, times=times)
+    chunks = chunks_of(document, *texts, times=times, speakers=speakers)
     vectors = None if vector is None else np.tile(vector, (len(chunks), 1))
     await store.documents.write(document, chunks, vectors)
     return [chunk.id for chunk in chunks]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rag_context.domain.documents import Document, Metadata, Tenant
 from rag_context.domain.search import Filter
 from rag_context.text import bm25, idf_share, inverse_document_frequency, profile_for, terms
-from tests.stores.builders import NOON, Stores, chunks_of, document, ids, minutes, put, refs
+from tests.stores.builders import NOON, Stores, axis, chunks_of, document, ids, minutes, put, refs
 from tests.stores.filters import corpora, filters, passes, remove_examples
 
 EVERYTHING = Filter()
@@ -192,3 +192,13 @@ async def test_every_passage_of_a_conversation_is_matched_by_its_own_time(store:
     assert await found(Filter(until=NOON + minutes(1))) == {first}
     assert await found(Filter(since=NOON + minutes(1), until=NOON + minutes(2))) == {second}
     assert await found(Filter(since=NOON + minutes(3))) == set()
+
+
+async def test_a_match_says_who_said_it(store: Stores) -> None:
+    said = ("User", None, "Zoë\0 B")
+    talk = document("talk", content_type="chat")
+    talked = await put(store, talk, "one fox", "two foxes", "three foxes", vector=axis(0), speakers=said)
+    hits = await store.texts.search("fox", limit=9, where=Filter())
+    assert {hit.chunk.id: hit.chunk.speaker for hit in hits} == dict(zip(talked, said, strict=True))
+    stored = await store.documents.chunks(talk.id)
+    assert stored == chunks_of(talk, "one fox", "two foxes", "three foxes", speakers=said)

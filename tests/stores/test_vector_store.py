@@ -179,3 +179,13 @@ async def test_every_passage_of_a_conversation_is_found_by_its_own_time(store: S
     assert await found(1, 9) == {second, third}
     assert await found(None, 2) == {first, second}
     assert len(await found(2, None)) == 2
+
+
+async def test_a_hit_says_who_said_it(store: Stores) -> None:
+    said = ("User", None, "Zoë\0 B")
+    talk = document("talk", content_type="chat")
+    talked = await put(store, talk, "one", "two", "three", vector=axis(0), speakers=said)
+    hits = await store.vectors.search(axis(0), limit=9, where=Filter())
+    assert {hit.chunk.id: hit.chunk.speaker for hit in hits} == dict(zip(talked, said, strict=True))
+    passages = await store.vectors.passages(talked)
+    assert [passages[id_].chunk.speaker for id_ in talked] == list(said)

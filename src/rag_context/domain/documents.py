@@ -128,7 +128,7 @@ class Chunk:
     `context` is the title and the headings that the text stands under, on one line: it is embedded and matched with
     the text, and not returned. A line above it (the file that code is in) is matched only, so that
     a file with another name has the same vectors. `occurred_at` is the time of its first message, elsewhere that of its
-    document.
+    document. `speaker` is who alone said it, a role or a name; None if several did, or it is no conversation.
     """
 
     id: str
@@ -139,6 +139,7 @@ class Chunk:
     context: str = ""
     _: KW_ONLY
     occurred_at: datetime
+    speaker: str | None = None
 
     @property
     def searchable(self) -> str:

@@ -46,6 +46,7 @@ class ChunkRef:
     position: int
     content_type: str
     thread: str | None = None
+    speaker: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

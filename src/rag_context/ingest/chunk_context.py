@@ -7,18 +7,20 @@ Near-duplicates are found by SimHash (Charikar 2002, "Similarity estimation tech
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 
 import numpy as np
 
 from rag_context.domain import documents
-from rag_context.domain.documents import Chunk, Document, MessageTime, Metadata, chunk_ids
+from rag_context.domain.documents import Chunk, Document, MessageTime, Metadata, Span, chunk_ids
 from rag_context.event_times import stated_message_times, time_at
 from rag_context.ingest.chunking.chunker import split, split_body
-from rag_context.ingest.chunking.prose import body_start, fences, front_matter, sections
+from rag_context.ingest.chunking.prose import body_start, conversation, fences, front_matter, sections
+from rag_context.ingest.chunking.speech import Speech
 from rag_context.ports.models import Tokenizer
+from rag_context.speakers import SPEAKER_FIELDS, role_name
 
 CONTEXT_TOKENS = 32
 """Most tokens of context; a chunk is cut this much shorter than the model's window, so that both fit."""
@@ -50,7 +52,7 @@ def chunks_of(document: Document, tokenizer: Tokenizer, window: int) -> list[Chu
         (first,) = tokenizer.count(texts[:1])
         contexts[0] = with_about(contexts[0], about(document.metadata), tokenizer, room - first)
     ids = chunk_ids(document.id, zip(contexts, texts, strict=True))
-    times = message_times(document)
+    times, speakers = message_times(document), speakers_of(document, spans)
     return [
         Chunk(
             id_,
@@ -60,9 +62,17 @@ def chunks_of(document: Document, tokenizer: Tokenizer, window: int) -> list[Chu
             span,
             context,
             occurred_at=time_at(times, span.start, span.end, document.occurred_at),
+            speaker=speaker,
         )
-        for position, (id_, text, span, context) in enumerate(zip(ids, texts, spans, contexts, strict=True))
+        for position, (id_, text, span, context, speaker) in enumerate(
+            zip(ids, texts, spans, contexts, speakers, strict=True)
+        )
     ]
+
+
+def cut_alike(stored: Iterable[Chunk], chunks: Iterable[Chunk]) -> bool:
+    """Whether a document's stored chunks are these, with the same speakers."""
+    return [(chunk.id, chunk.speaker) for chunk in stored] == [(chunk.id, chunk.speaker) for chunk in chunks]
 
 
 def message_times(document: Document) -> Sequence[MessageTime]:
@@ -70,6 +80,22 @@ def message_times(document: Document) -> Sequence[MessageTime]:
     if document.message_times or document.content_type != documents.CHAT:
         return document.message_times
     return stated_message_times(document.content)
+
+
+def speakers_of(document: Document, spans: Sequence[Span]) -> list[str | None]:
+    """Who alone said each span of a conversation; see `Chunk.speaker`.
+
+    The metadata of a single message may name its speaker; elsewhere the text says who speaks.
+    """
+    if document.content_type != documents.CHAT:
+        return [None] * len(spans)
+    extra = document.metadata.extra
+    stated = next((said for field in SPEAKER_FIELDS if isinstance(said := extra.get(field), str) and said.strip()), "")
+    if stated:
+        return [role_name(_one_line(stated))] * len(spans)
+    text = document.content
+    speech = Speech(text, conversation(text, fences(text)).turns)
+    return [speech.speaker(span.start, span.end) for span in spans]
 
 
 def context_of(title: str, heading: str, text: str, tokenizer: Tokenizer, *, file: str = "") -> str:

@@ -16,7 +16,7 @@ from rag_context.domain.times import utc_now
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendError, BackendRejectedError
 from rag_context.event_times import event_time, has_other_time
-from rag_context.ingest.chunk_context import chunks_of, similarity_hash, title_of
+from rag_context.ingest.chunk_context import chunks_of, cut_alike, similarity_hash, title_of
 from rag_context.ingest.redaction import RedactionMode, cleaned
 from rag_context.ingest.reuse import StoredVectors, UnfinishedVectors
 from rag_context.ports.maintenance import VectorRebuilder
@@ -199,7 +199,7 @@ class Indexer:
                 return False
             current = await self._documents.chunks(id_)
             # Another window may cut the text otherwise; then the new chunks replace the stored ones with their vectors.
-            if [chunk.id for chunk in current] == [chunk.id for chunk in chunks]:
+            if cut_alike(current, chunks):
                 done = await trying(lambda: self._writer.attach(id_, document.content_hash, vectors, made_by))
             else:
                 done = await trying(lambda: self._writer.rechunk(document, chunks, vectors, made_by))
@@ -209,7 +209,7 @@ class Indexer:
     async def complete_beside(self, id_: str, embedder: Embedder, rebuilder: VectorRebuilder) -> bool:
         """Add a document's vectors of another model to a rebuild; False where it cannot have any.
 
-        A document that the other model's smaller window splits differently is rechunked for both models.
+        A document that the other model's window, or this version, splits differently is rechunked for both models.
 
         Raises:
             BackendError: an embedder or the store failed.
@@ -224,7 +224,7 @@ class Indexer:
             if vectors is None:
                 return False
             stored = await self._documents.chunks(id_)
-            if [chunk.id for chunk in stored] != [chunk.id for chunk in chunks]:
+            if not cut_alike(stored, chunks):
                 made, _ = await self._vectors(chunks, (id_,), Deadline.after(SLICE_S, self._clock))
                 old = (None, None) if made is None else (made.vectors, made.by)
                 if not await retrying(lambda: self._writer.rechunk(document, chunks, *old)):

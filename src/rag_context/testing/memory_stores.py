@@ -343,7 +343,9 @@ class MemoryTexts:
 
 
 def _ref(entry: _Entry, chunk: Chunk) -> ChunkRef:
-    return ChunkRef(chunk.id, entry.document.id, chunk.position, entry.document.content_type, entry.document.thread)
+    return ChunkRef(
+        chunk.id, entry.document.id, chunk.position, entry.document.content_type, entry.document.thread, chunk.speaker
+    )
 
 
 def _listing(entry: _Entry) -> Listing:

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -30,7 +31,7 @@ from rag_context.domain.documents import (
 from rag_context.domain.vectors import Calibration, EmbeddingModel, Matrix
 from rag_context.errors import InvalidInputError
 from rag_context.event_times import stated_time, time_at
-from rag_context.ingest.chunk_context import message_times
+from rag_context.ingest.chunk_context import message_times, speakers_of
 
 LEAST_NORM, MOST_NORM = 0.9, 1.1
 """Norms of a stored vector that count as 1."""
@@ -95,7 +96,7 @@ def read_moved(line: bytes, dimension: int | None) -> Moved:
         raise InvalidInputError("its id is not one of this package")
     if content_hash(_draft(document)) != document.content_hash:
         raise InvalidInputError("its content is not what was exported")
-    chunks = tuple(_chunk(document, position, chunk) for position, chunk in enumerate(read.chunks))
+    chunks = _chunks(document, read.chunks)
     if [chunk.id for chunk in chunks] != chunk_ids(document.id, [(chunk.context, chunk.text) for chunk in chunks]):
         return Moved(document, (), None)
     if read.vectors is None or dimension is None or not chunks:
@@ -154,11 +155,22 @@ def _chunk_line(chunk: Chunk) -> ExportedChunk:
     )
 
 
-def _chunk(document: Document, position: int, line: ExportedChunk) -> Chunk:
-    span = Span(line.start, line.end, line.start_line, line.end_line, line.heading)
-    text = document.content[span.start : span.end]
-    at = line.occurred_at or time_at(message_times(document), span.start, span.end, document.occurred_at)
-    return Chunk(line.id, document.id, position, text, span, line.context, occurred_at=at)
+def _chunks(document: Document, lines: Sequence[ExportedChunk]) -> tuple[Chunk, ...]:
+    spans = [Span(line.start, line.end, line.start_line, line.end_line, line.heading) for line in lines]
+    times = message_times(document)
+    return tuple(
+        Chunk(
+            line.id,
+            document.id,
+            position,
+            document.content[span.start : span.end],
+            span,
+            line.context,
+            occurred_at=line.occurred_at or time_at(times, span.start, span.end, document.occurred_at),
+            speaker=speaker,
+        )
+        for position, (line, span, speaker) in enumerate(zip(lines, spans, speakers_of(document, spans), strict=True))
+    )
 
 
 def _document(line: ExportedDocument) -> Document:

@@ -12,11 +12,11 @@ from rag_context.files.formats.turns import (
     Message,
     messages_of,
     moment,
-    role_name,
     text_of,
     time_of,
     turn_of,
 )
+from rag_context.speakers import role_name
 
 _SHOWN_CONTENT = ("text", "multimodal_text", "code")
 _CONTENT = {"thoughts": REASONING, "reasoning_recap": REASONING, "user_editable_context": CONTEXT}

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from rag_context.domain.times import microseconds
 from rag_context.files.formats.exchange import CHAT, MAX_CHARS, Extracted, Label, front_matter
 from rag_context.files.formats.json_stream import Fields
+from rag_context.speakers import is_role, role_name
 
 _TEXTS = ("text", "content", "message", "body", "value", "utterance")
 _SPEAKERS = ("speaker", "sender", "author", "from", "role", "user", "username", "user_name", "name")
@@ -22,21 +23,6 @@ _CONVERSATION_FIELDS = ("messages", "conversations", "conversation", "turns", "t
 _DOCUMENT_FIELDS = frozenset({"contentType", "sessionId", "source"})
 """Fields of our own lines of documents, which are not conversations."""
 
-_ROLES = {
-    "user": "User",
-    "human": "User",
-    "prompter": "User",
-    "assistant": "Assistant",
-    "ai": "Assistant",
-    "bot": "Assistant",
-    "gpt": "Assistant",
-    "model": "Assistant",
-    "chatgpt": "Assistant",
-    "system": "System",
-    "developer": "System",
-    "tool": "Tool",
-    "function": "Tool",
-}
 _MILLISECONDS_FROM = 100_000_000_000
 """Seconds up to the year 5138; numbers above are milliseconds."""
 
@@ -76,7 +62,7 @@ def turn_of(item: Fields) -> Message | None:
     at = time_of(said)
     for name in _SPEAKERS:
         speaker = _name_of(said.get(name))
-        if key is not None and speaker and (at is not None or speaker.lower() in _ROLES):
+        if key is not None and speaker and (at is not None or is_role(role_name(speaker))):
             return Message(role_name(speaker), text_of(said[key]), at)
     return None
 
@@ -89,11 +75,6 @@ def messages_of(item: Fields) -> list[Fields] | None:
             found = [turn for turn in inner if isinstance(turn, dict)]
             return found if found and all(turn_of(turn) is not None for turn in found) else None
     return None
-
-
-def role_name(speaker: str) -> str:
-    """A speaker as people read it: `human` and `user` are the same."""
-    return _ROLES.get(speaker.lower(), speaker)
 
 
 def text_of(content: object) -> str:

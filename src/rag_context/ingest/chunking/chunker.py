@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from rag_context.domain import documents
 from rag_context.ingest.chunking import code, prose
+from rag_context.ingest.chunking.speech import Speech
 from rag_context.ingest.chunking.text_blocks import (
     Block,
     Boundary,
@@ -200,7 +201,10 @@ def split(content: str, *, content_type: str, source: str, tokenizer: Tokenizer,
 
 
 def _chat(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
-    """Whole turns; a chunk that begins inside one is headed by its speaker, one without a stamp of time by the last."""
+    """Whole turns, between two roles each by itself.
+
+    A chunk that begins inside a turn is headed by its speaker, one without a stamp of time by the last.
+    """
     fences = prose.fences(ruler.text)
     conversation = prose.conversation(ruler.text, fences)
     blocks = conversation.turns
@@ -213,7 +217,8 @@ def _chat(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
         said = conversation.clocks[place] in ruler.text[start : start + STAMP_CHARS]
         return " ".join([*(() if said else (conversation.clocks[place],)), *speaker])
 
-    pieces = list(Packer(ruler, boundaries, sizes).pieces((0, len(ruler.text))))
+    packer = Packer(ruler, boundaries, sizes)
+    pieces = [piece for said in Speech(ruler.text, blocks).stretches() for piece in packer.pieces(said)]
     return _spans(ruler.text, pieces, [heading(*piece) for piece in pieces])
 
 

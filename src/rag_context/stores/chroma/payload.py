@@ -45,7 +45,8 @@ def ref_of(id_: str, fields: Fields) -> ChunkRef:
     """A chunk as ranking knows it. Raises: BackendDataError."""
     try:
         details = json.loads(fields[DETAILS])
-        return ChunkRef(id_, fields[DOCUMENT_ID], details["position"], fields[CONTENT_TYPE], details["thread"])
+        speaker = details.get("speaker")
+        return ChunkRef(id_, fields[DOCUMENT_ID], details["position"], fields[CONTENT_TYPE], details["thread"], speaker)
     except (KeyError, TypeError, ValueError) as error:
         raise _foreign(id_) from error
 
@@ -63,6 +64,7 @@ def passage_of(id_: str, fields: Fields, text: str) -> Passage:
                 Span(**details["span"]),
                 details["context"],
                 occurred_at=moment(fields[OCCURRED_AT]),
+                speaker=details.get("speaker"),
             ),
             document_id=fields[DOCUMENT_ID],
             title=details["title"],
@@ -108,6 +110,7 @@ def _fields(document: Document, chunk: Chunk) -> Fields:
         "title": document.title,
         INDEXED_AT: microseconds(document.timestamp),
         "thread": document.thread,
+        "speaker": chunk.speaker,
         "agent": metadata.agent,
         "tags": metadata.tags,
         "decisionId": metadata.decision_id,

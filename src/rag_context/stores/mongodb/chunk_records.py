@@ -45,6 +45,7 @@ TERM_FIELDS = {
     "position": 1,
     "contentType": 1,
     "thread": 1,
+    "speaker": 1,
     "terms": 1,
     "counts": 1,
     "length": 1,

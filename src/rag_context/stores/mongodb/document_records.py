@@ -149,7 +149,7 @@ def chunks_of(entry: Entry) -> list[Chunk]:
 
 
 def span_entry(chunk: Chunk) -> Entry:
-    """A chunk's span in its document, its context and its time."""
+    """A chunk's span in its document, its context, its time, and its speaker if it has one."""
     return {
         "start": chunk.span.start,
         "end": chunk.span.end,
@@ -158,6 +158,7 @@ def span_entry(chunk: Chunk) -> Entry:
         "heading": chunk.span.heading,
         "context": chunk.context,
         **time_entry("occurredAt", chunk.occurred_at),
+        **({} if chunk.speaker is None else {"speaker": chunk.speaker}),
     }
 
 
@@ -174,7 +175,8 @@ def chunk_from(document: Entry, position: int, entry: Mapping[str, Any]) -> Chun
     place = _number(entry, "position", position)
     id_ = _chunk_id(document, place, entry)
     at = time_of(entry, "occurredAt") or _occurred_at({**document, **entry})
-    return Chunk(id_, str(document["_id"]), place, text, span, _text(entry, "context"), occurred_at=at)
+    speaker, context = _word(entry, "speaker"), _text(entry, "context")
+    return Chunk(id_, str(document["_id"]), place, text, span, context, occurred_at=at, speaker=speaker)
 
 
 def listing_of(entry: Entry) -> Listing:

@@ -332,7 +332,12 @@ def _plain_words(query: str, wanted: set[str]) -> str:
 def _row(record: Entry, question: _Question) -> _Row:
     held = dict(zip(record["terms"], record["counts"], strict=False))  # `check` finds those that are not as long
     chunk = ChunkRef(
-        record["chunkId"], record["document"], record["position"], record["contentType"], record.get("thread")
+        record["chunkId"],
+        record["document"],
+        record["position"],
+        record["contentType"],
+        record.get("thread"),
+        record.get("speaker"),
     )
     return _Row(chunk, record["length"], [held.get(term, 0.0) for term in question.terms], record["revision"])
 

@@ -32,8 +32,8 @@ T = TypeVar("T")
 MOST = 1_000_000
 """More candidates of one document than there can be."""
 
-_COLUMNS = f"""c.key, c.id AS chunk, c.document, c.position, c.content_type AS kind, c.thread, c.tenant, c.sequence,
-c.start_char, c.end_char, c.start_line, c.end_line, c.heading, c.length, held.counts,
+_COLUMNS = f"""c.key, c.id AS chunk, c.document, c.position, c.content_type AS kind, c.thread, c.speaker,
+c.tenant, c.sequence, c.start_char, c.end_char, c.start_line, c.end_line, c.heading, c.length, held.counts,
 {CHUNK_TIME} AS chunk_occurred_at"""
 
 _BESIDE = """
@@ -93,7 +93,7 @@ fetched AS (
     SELECT {_COLUMNS}, NULL, {{cosine}}, false, false
     FROM others AS o JOIN rag_context.chunks AS c ON c.key = o.key {{vectors}} {{scoring}}
 )
-SELECT f.chunk, f.document, f.position, f.kind, f.thread,
+SELECT f.chunk, f.document, f.position, f.kind, f.thread, f.speaker,
        f.key, f.length, f.counts, f.cosine, f.by_vector, f.by_keyword, {{passing}} AS passing,
        b.key IS NOT NULL AS has_neighbours, b.before, b.after, s.key IS NOT NULL AS is_shown,
        f.start_char, f.end_char, f.start_line, f.end_line, f.heading, f.chunk_occurred_at, p.text, p.context,

@@ -23,6 +23,7 @@ from rag_context.stores.postgres.records import (
     LISTING_COLUMNS,
     PASSAGE_COLUMNS,
     PERIODS,
+    REFERENCE_WIDTH,
     TENANT,
     ChunkTerms,
     Parameters,
@@ -74,11 +75,11 @@ WHERE c.id = ANY ($1)
 
 _BESIDE = """
 LEFT JOIN LATERAL (
-    (SELECT x.id, x.document, x.position, x.content_type, x.thread FROM rag_context.chunks AS x
+    (SELECT x.id, x.document, x.position, x.content_type, x.thread, x.speaker FROM rag_context.chunks AS x
      WHERE c.thread IS NULL AND x.document = c.document AND x.position {sign} c.position
      ORDER BY x.position {order} LIMIT 1)
     UNION ALL
-    (SELECT x.id, x.document, x.position, x.content_type, x.thread FROM rag_context.chunks AS x
+    (SELECT x.id, x.document, x.position, x.content_type, x.thread, x.speaker FROM rag_context.chunks AS x
      WHERE x.tenant = c.tenant AND x.thread = c.thread AND (x.sequence, x.position) {sign} (c.sequence, c.position)
      ORDER BY x.sequence {order}, x.position {order} LIMIT 1)
 ) AS {name} ON true
@@ -139,7 +140,10 @@ class PostgresDocuments:
         found: dict[str, Neighbours] = {}
         for row in await self._database.fetch(_NEIGHBOURS, list(chunk_ids)):
             id_, *beside = row
-            before, after = (reference_from(each) if each[0] is not None else None for each in (beside[:5], beside[5:]))
+            before, after = (
+                reference_from(each) if each[0] is not None else None
+                for each in (beside[:REFERENCE_WIDTH], beside[REFERENCE_WIDTH:])
+            )
             found[id_] = Neighbours(before, after)
         return found
 

@@ -41,7 +41,7 @@ d.agent, d.tags, d.category, d.game, d.decision_id, d.extra"""
 CHUNK_TIME = "coalesce(c.occurred_at, c.timestamp)"
 
 CHUNK_COLUMNS = f"""c.id AS chunk, c.document, c.position, c.start_char, c.end_char, c.start_line, c.end_line,
-c.heading, p.text, p.context, {CHUNK_TIME} AS chunk_occurred_at"""
+c.heading, p.text, p.context, {CHUNK_TIME} AS chunk_occurred_at, c.speaker"""
 
 PASSAGE_COLUMNS = f"{CHUNK_COLUMNS}, {LISTING_COLUMNS}"
 
@@ -49,7 +49,8 @@ TENANT = "SELECT key FROM rag_context.tenants WHERE project = {} AND branch = {}
 
 logger = logging.getLogger(__name__)
 
-REFERENCE_COLUMNS = "c.id, c.document, c.position, c.content_type, c.thread"
+REFERENCE_COLUMNS = "c.id, c.document, c.position, c.content_type, c.thread, c.speaker"
+REFERENCE_WIDTH = 6
 
 
 PERIODS = """
@@ -202,6 +203,7 @@ def chunk_values(
         [stored(tag) for tag in metadata.tags],
         microseconds(document.timestamp),
         microseconds(chunk.occurred_at),
+        stored_or_none(chunk.speaker),
         stored_or_none(document.thread),
         words.length,
         words.keys,
@@ -302,13 +304,24 @@ def chunk_from(row: Row) -> Chunk:
     span = Span(row["start_char"], row["end_char"], row["start_line"], row["end_line"], read_text(row["heading"]))
     text, context = read_text(row["text"]), read_text(row["context"])
     at = moment(row["chunk_occurred_at"])
-    return Chunk(row["chunk"], read_text(row["document"]), row["position"], text, span, context, occurred_at=at)
+    return Chunk(
+        row["chunk"],
+        read_text(row["document"]),
+        row["position"],
+        text,
+        span,
+        context,
+        occurred_at=at,
+        speaker=_text_or_none(row["speaker"]),
+    )
 
 
 def reference_from(row: Sequence[Any]) -> ChunkRef:
     """A chunk as ranking needs it, of a row that begins with `REFERENCE_COLUMNS`."""
-    id_, document, position, content_type, thread = row[:5]
-    return ChunkRef(id_, read_text(document), position, read_text(content_type), _text_or_none(thread))
+    id_, document, position, content_type, thread, speaker = row[:REFERENCE_WIDTH]
+    return ChunkRef(
+        id_, read_text(document), position, read_text(content_type), _text_or_none(thread), _text_or_none(speaker)
+    )
 
 
 def tenant_from(row: Row) -> Tenant:

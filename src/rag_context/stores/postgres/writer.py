@@ -70,6 +70,7 @@ CHUNK_FIELDS = (
     "tags",
     "timestamp",
     "occurred_at",
+    "speaker",
     "thread",
     "length",
     "terms",

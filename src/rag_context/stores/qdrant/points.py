@@ -47,6 +47,7 @@ CONTENT = "content"
 CONTEXT = "context"
 TITLE = "title"
 THREAD = "thread"
+SPEAKER = "speaker"
 AGENT = "agent"
 DECISION_ID = "decisionId"
 EXTRA = "extra"
@@ -56,7 +57,7 @@ END = "end"
 START_LINE = "startLine"
 END_LINE = "endLine"
 
-OF_A_HIT = [DOCUMENT_ID, POSITION, CONTENT_TYPE, THREAD]
+OF_A_HIT = [DOCUMENT_ID, POSITION, CONTENT_TYPE, THREAD, SPEAKER]
 """What ranking needs of a chunk."""
 
 
@@ -194,6 +195,7 @@ def payload_of(document: Document, chunk: Chunk) -> dict[str, Any]:
         CONTEXT: chunk.context or None,
         TITLE: document.title,
         THREAD: document.thread,
+        SPEAKER: chunk.speaker,
         DECISION_ID: metadata.decision_id,
         # As text, so that whatever numbers and keys are in it come back as they were.
         EXTRA: json.dumps(dict(metadata.extra)) if metadata.extra else None,
@@ -220,6 +222,7 @@ def ref_of(chunk_id: str, payload: Payload | None) -> ChunkRef:
             position=stored[POSITION],
             content_type=stored[CONTENT_TYPE],
             thread=stored.get(THREAD),
+            speaker=stored.get(SPEAKER),
         )
     except KeyError as error:
         raise _foreign(chunk_id, error) from error
@@ -262,6 +265,7 @@ def _chunk(chunk_id: str, stored: Payload) -> Chunk:
         ),
         context=stored.get(CONTEXT, ""),
         occurred_at=datetime.fromisoformat(stored.get(OCCURRED_AT) or stored[TIMESTAMP]),
+        speaker=stored.get(SPEAKER),
     )
 
 

@@ -219,9 +219,10 @@ def _put_chunks(key: int, chunks: Sequence[Chunk], terms: Sequence[list[str]], c
     for number, (chunk, words) in enumerate(zip(chunks, terms, strict=True), first):
         span = chunk.span
         place = (span.start, span.end, span.start_line, span.end_line, span.heading)
-        rows.append((number, chunk.id, key, chunk.position, *place, len(words), microseconds(chunk.occurred_at)))
+        said = (microseconds(chunk.occurred_at), chunk.speaker)
+        rows.append((number, chunk.id, key, chunk.position, *place, len(words), *said))
         texts.append((number, chunk.text, chunk.context, packed(words)))
-    connection.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    connection.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
     connection.executemany("INSERT INTO passages (chunk, text, context, terms) VALUES (?, ?, ?, ?)", texts)
     return first
 

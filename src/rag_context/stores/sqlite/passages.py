@@ -19,8 +19,8 @@ Row = Sequence[Any]
 CHUNK_TIME = "ifnull(c.occurred_at, d.occurred_at)"
 METADATA = "d.agent, d.tags, d.category, d.game, d.decision_id, d.extra"
 _CHUNK = 'c.id, d.id, c.position, p.text, c.start, c."end", c.start_line, c.end_line, c.heading, p.context'
-_CHUNK = f"{_CHUNK}, {CHUNK_TIME}"
-_CHUNK_WIDTH = 11
+_CHUNK = f"{_CHUNK}, {CHUNK_TIME}, c.speaker"
+_CHUNK_WIDTH = 12
 _DOCUMENT_WIDTH = 15
 
 _PASSAGES = f"""
@@ -173,9 +173,9 @@ def _passage(row: Row) -> Passage:
 
 
 def _chunk(row: Row) -> Chunk:
-    id_, document, position, text, start, end, start_line, end_line, heading, context, at = row[:_CHUNK_WIDTH]
+    id_, document, position, text, start, end, start_line, end_line, heading, context, at, speaker = row[:_CHUNK_WIDTH]
     span = Span(int(start), int(end), int(start_line), int(end_line), heading)
-    return Chunk(id_, document, int(position), text, span, context, occurred_at=moment(at))
+    return Chunk(id_, document, int(position), text, span, context, occurred_at=moment(at), speaker=speaker)
 
 
 def read_metadata(row: Row) -> Metadata:

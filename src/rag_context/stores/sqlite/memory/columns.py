@@ -50,6 +50,7 @@ class StoredChunk(NamedTuple):
     length: int
     terms: bytes
     occurred_at: int
+    speaker: str | None = None
 
     @property
     def is_readable(self) -> bool:
@@ -306,6 +307,8 @@ class ChunkColumns:
     lengths: NDArray[np.int32] = column(default_factory=lambda: np.empty(0, dtype=np.int32))
     times: NDArray[np.int64] = column(default_factory=lambda: np.empty(0, dtype=np.int64))
     """When it was said or written, in microseconds."""
+    speakers: NDArray[np.int32] = column(default_factory=lambda: np.empty(0, dtype=np.int32))
+    """The numbers of those who said it."""
     live: Mask = column(default_factory=lambda: np.empty(0, dtype=np.bool_))
     embedded: Mask = column(default_factory=lambda: np.empty(0, dtype=np.bool_))
 

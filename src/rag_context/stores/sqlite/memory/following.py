@@ -36,7 +36,8 @@ WHERE d.key IN (SELECT document FROM chunks WHERE key > ?)
 # The document is read only for a chunk of an earlier version, which has no time of its own.
 _CHUNKS = """
 SELECT c.key, c.id, c.document, c.position, c.length, p.terms,
-       ifnull(c.occurred_at, (SELECT d.occurred_at FROM documents AS d WHERE d.key = c.document))
+       ifnull(c.occurred_at, (SELECT d.occurred_at FROM documents AS d WHERE d.key = c.document)),
+       c.speaker
 FROM chunks AS c CROSS JOIN passages AS p ON p.chunk = c.key
 WHERE c.key > ? ORDER BY c.key
 """

@@ -24,6 +24,7 @@ from rag_context.stores.sqlite.database import ReadWriteLock
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.memory.columns import (
     ChunkColumns,
+    Codes,
     DocumentColumns,
     Mask,
     StoredChunk,
@@ -64,6 +65,7 @@ class MemoryIndex:
         self._documents = DocumentColumns()
         self._rows = ChunkColumns()
         self._ids: list[str] = []
+        self._speakers: Codes[str | None] = Codes()
         self._by_id: dict[str, int] = {}
         self._vectors = Vectors()
         self._dimension: int | None = None
@@ -259,6 +261,7 @@ class MemoryIndex:
             int(self._rows.positions[row]),
             documents.content_type(document),
             documents.thread(document),
+            self._speakers.values[self._rows.speakers[row]],
         )
         if len(self._refs) >= REMEMBERED:
             self._refs = {}
@@ -341,6 +344,7 @@ class MemoryIndex:
         numbers.positions[start:end] = [chunk.position for chunk in chunks]
         numbers.lengths[start:end] = [chunk.length for chunk in chunks]
         numbers.times[start:end] = [chunk.occurred_at for chunk in chunks]
+        numbers.speakers[start:end] = [self._speakers.number(chunk.speaker) for chunk in chunks]
         numbers.live[start:end] = True
         self._postings.append(start, [chunk.terms for chunk in chunks])
         self._ids.extend([chunk.id for chunk in chunks])

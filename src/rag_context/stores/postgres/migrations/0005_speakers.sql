@@ -1,0 +1,4 @@
+-- Who alone said a chunk of a conversation. Chunks from an earlier version get it, and conversations of two roles their
+-- cuts at each change of role, when they are embedded again (`rag-context reindex`).
+
+ALTER TABLE rag_context.chunks ADD COLUMN speaker text COLLATE "C";
