@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_context.domain.documents import CHAT, CODE, DOCUMENTATION
-from rag_context.search.ranking import CODE_VECTOR_WEIGHT, VECTOR_WEIGHT, fuse, vector_weight
+from rag_context.search.ranking import CODE_VECTOR_WEIGHT, DEFAULT_WEIGHTS, VECTOR_WEIGHT, fuse
 
 cosines = st.lists(st.floats(-1, 1), min_size=1, max_size=30)
 scores = st.floats(0, 100)
@@ -18,8 +18,14 @@ def test_each_side_is_divided_by_its_best_and_mixed() -> None:
 
 
 def test_code_leans_on_the_vector() -> None:
-    assert vector_weight(CODE) == CODE_VECTOR_WEIGHT > VECTOR_WEIGHT == vector_weight(CHAT) == vector_weight("other")
-    assert vector_weight(DOCUMENTATION) == VECTOR_WEIGHT
+    assert (
+        DEFAULT_WEIGHTS.of(CODE)
+        == CODE_VECTOR_WEIGHT
+        > VECTOR_WEIGHT
+        == DEFAULT_WEIGHTS.of(CHAT)
+        == DEFAULT_WEIGHTS.of("other")
+    )
+    assert DEFAULT_WEIGHTS.of(DOCUMENTATION) == VECTOR_WEIGHT
 
 
 def test_a_negative_cosine_is_no_evidence() -> None:

@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from rag_context.domain.documents import Missing
+from rag_context.domain.rules import Rule
 from rag_context.domain.search import KeywordHit
 from rag_context.errors import BackendError, BackendStartingError, BackendTimeoutError
 from rag_context.ports.reading import CandidateSource
 from rag_context.resilience.breaker import Breaker, BreakerOpenError
 from rag_context.resilience.deadline import Deadline
+from rag_context.search.code_rank import KnownCode
 from rag_context.search.coverage import Coverage, described, matters
 from rag_context.search.query import Answer, Level, Mode, Query, RetrieverReport, RetrieverStatus
 from rag_context.search.reads import RANKING_SHARE, StoreReads, completed
@@ -53,6 +55,7 @@ class SearchChain:
         sources: the ports and what guards them.
         breaker: counts total failures in a row; open, it answers at level 4.
         deadline_s: seconds a search may take.
+        without: rules of ranking that no search uses.
         clock: monotonic seconds.
     """
 
@@ -62,9 +65,12 @@ class SearchChain:
         breaker: Breaker,
         *,
         deadline_s: float,
+        without: tuple[Rule, ...] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._sources = sources = sources.guarded(deadline_s)
+        self._without = without
+        self._code = KnownCode()
         self.breaker = breaker
         self._deadline_s = deadline_s
         self._clock = clock
@@ -75,6 +81,7 @@ class SearchChain:
     async def search(self, query: Query) -> Answer:
         """Answer `query`; never raises a backend's error."""
         deadline = Deadline.after(self._deadline_s, self._clock)
+        query = replace(query, without=self._without)
         try:
             entry = self.breaker.admission() if self.breaker.closed else self.breaker.probe()
             with entry as admission:
@@ -149,7 +156,7 @@ class SearchChain:
         vector = None if vector_results is None else vector_results.vector
         reads = StoreReads(self._sources, query, vector, deadline, has_texts=not retrievers.text_failed)
         with span("ranking"):
-            return await select(query, reads, vector_results, text)
+            return await select(query, reads, vector_results, text, self._code)
 
     async def _from_snapshot(
         self,
@@ -165,7 +172,7 @@ class SearchChain:
         with retrievers.reported("vector", "index_read"), retrievers.deadline.applied():
             selection = await candidates.read(
                 candidate_request(query, vector_results, text),
-                lambda snapshot: completed(select_in(snapshot, query, vector_results, text)),
+                lambda snapshot: completed(select_in(snapshot, query, vector_results, text, self._code)),
             )
             past_span("vector_search", selection.vector_ms, selection.ranking_ms)
             past_span("ranking", selection.ranking_ms)
@@ -194,7 +201,7 @@ class SearchChain:
             with retrievers.reported("vector", "index_read"), retrievers.deadline.applied(), in_time.applied():
                 selection = await candidates.read(
                     replace(candidate_request(query, vector_results, ()), chunk_ids=None),
-                    lambda snapshot: completed(select_hybrid_in(snapshot, query, vector_results)),
+                    lambda snapshot: completed(select_hybrid_in(snapshot, query, vector_results, self._code)),
                 )
                 past_span("ranking", selection.ranking_ms)
         except BackendTimeoutError:
@@ -225,7 +232,7 @@ class SearchChain:
             with deadline.applied(), span("ranking"):
                 selection = await candidates.read(
                     candidate_request(query, None, text),
-                    lambda snapshot: completed(select_in(snapshot, query, None, text)),
+                    lambda snapshot: completed(select_in(snapshot, query, None, text, self._code)),
                 )
         return replace(await self._answer(selection, retrievers, deadline), level=level)
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
+from rag_context.domain.rules import Rule
 from rag_context.domain.search import Filter, Passage
 from rag_context.domain.vectors import Vector
 from rag_context.search.ranking import Ranked
@@ -46,6 +47,7 @@ class Query:
     `per_document` bounds how many passages of one document are returned, so that a large one cannot crowd out the rest.
 
     With a `vector` of its own, nothing is embedded; with a vector and no text, only vector search is possible.
+    `without` leaves rules of ranking out, so that their effect can be measured.
     """
 
     text: str
@@ -55,6 +57,7 @@ class Query:
     min_score: float | None = None
     per_document: int | None = None
     vector: Vector | None = None
+    without: tuple[Rule, ...] = ()
 
     @property
     def has_text(self) -> bool:

@@ -39,6 +39,21 @@ SESSION_TURNS = 3
 
 
 @dataclass(frozen=True, slots=True)
+class VectorWeights:
+    """How much of the fused score of code, and of other kinds of content, is the vector's; 0..1."""
+
+    code: float = CODE_VECTOR_WEIGHT
+    other: float = VECTOR_WEIGHT
+
+    def of(self, content_type: str) -> float:
+        """That of this kind of content."""
+        return self.code if content_type == CODE else self.other
+
+
+DEFAULT_WEIGHTS = VectorWeights()
+
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """A chunk with its exact raw scores; `cosine` is None where it is unknown: no vector, or no vector search."""
 
@@ -86,13 +101,21 @@ def relevance(candidate: Candidate, calibration: Calibration | None) -> float:
     return 1.0 / (1.0 + math.exp(-(calibration.slope * candidate.cosine + calibration.intercept)))
 
 
-def fused_scores(candidates: Candidates, presumed_best: float = 0.0) -> Floats:
-    """Fused score of each candidate by itself, `(n,)`; `presumed_best` as `smoothed_scores` explains it."""
+def fused_scores(
+    candidates: Candidates, presumed_best: float = 0.0, weights: VectorWeights = DEFAULT_WEIGHTS
+) -> Floats:
+    """Fused score of each candidate by itself, `(n,)`; arguments as `smoothed_scores` explains them."""
     scores = candidates.scores
-    return fuse(np.maximum(scores.cosines, 0.0), scores.bm25, _weights(candidates), presumed_best)
+    return fuse(np.maximum(scores.cosines, 0.0), scores.bm25, _weights(candidates, weights), presumed_best)
 
 
-def smoothed_scores(candidates: Candidates, before: RawScores, after: RawScores, presumed_best: float = 0.0) -> Floats:
+def smoothed_scores(
+    candidates: Candidates,
+    before: RawScores,
+    after: RawScores,
+    presumed_best: float = 0.0,
+    weights: VectorWeights = DEFAULT_WEIGHTS,
+) -> Floats:
     """Fused score of each candidate with its surroundings, `(n,)`.
 
     Both raw scores gain a share of the neighbours' before they are fused; turns of a conversation then gain from
@@ -103,6 +126,7 @@ def smoothed_scores(candidates: Candidates, before: RawScores, after: RawScores,
         before: raw scores of what stands before each candidate; NaN where nothing does, or nothing is known of it.
         after: the same of what stands after it.
         presumed_best: where some cosines are unknown, the least that the best of all is taken to be.
+        weights: share of the vector in the fused scores.
     """
     own_cosines, own_texts = np.maximum(candidates.scores.cosines, 0.0), candidates.scores.bm25
     cosines, texts = own_cosines, own_texts
@@ -111,7 +135,7 @@ def smoothed_scores(candidates: Candidates, before: RawScores, after: RawScores,
         texts = texts + NEIGHBOUR_WEIGHT * _or_own(near.bm25, own_texts)
     # A best candidate has as good neighbours, or none: then it counts as its own.
     best = (1.0 + 2.0 * NEIGHBOUR_WEIGHT) * presumed_best
-    return _with_session_prior(candidates, fuse(cosines, texts, _weights(candidates), best))
+    return _with_session_prior(candidates, fuse(cosines, texts, _weights(candidates, weights), best))
 
 
 def best_first(candidates: Candidates, scores: Floats) -> list[int]:
@@ -154,8 +178,8 @@ def _or_own(of_neighbours: Floats, own: Floats) -> Floats:
     return np.where(np.isnan(of_neighbours), own, of_neighbours)
 
 
-def _weights(candidates: Candidates) -> Floats:
-    return np.array([vector_weight(chunk.content_type) for chunk in candidates.chunks], dtype=np.float64)
+def _weights(candidates: Candidates, weights: VectorWeights) -> Floats:
+    return np.array([weights.of(chunk.content_type) for chunk in candidates.chunks], dtype=np.float64)
 
 
 def _with_session_prior(candidates: Candidates, scores: Floats) -> Floats:
@@ -169,11 +193,6 @@ def _with_session_prior(candidates: Candidates, scores: Floats) -> Floats:
     return scores + SESSION_WEIGHT * np.array(
         [prior.get(chunk.thread or "", 0.0) for chunk in candidates.chunks], dtype=np.float64
     )
-
-
-def vector_weight(content_type: str) -> float:
-    """How much of the fused score of this kind of content is the vector's, 0..1."""
-    return CODE_VECTOR_WEIGHT if content_type == CODE else VECTOR_WEIGHT
 
 
 def fuse(cosines: Floats, text_scores: Floats, weights: Floats, presumed_best: float = 0.0) -> Floats:

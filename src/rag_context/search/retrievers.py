@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from rag_context.domain.rules import Rule
 from rag_context.domain.search import Filter, KeywordHit, VectorHit
 from rag_context.domain.vectors import Calibration, Vector
 from rag_context.errors import BackendError, BackendRejectedError, BackendStartingError, BackendTimeoutError
@@ -16,7 +17,9 @@ from rag_context.ports.reading import CandidateSource, DocumentStore, KeywordInd
 from rag_context.resilience.breaker import BreakerOpenError
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
-from rag_context.search.query import Answer, Query, RetrieverReport, RetrieverStatus
+from rag_context.search import rules
+from rag_context.search.code_rank import symbol_of
+from rag_context.search.query import Answer, Mode, Query, RetrieverReport, RetrieverStatus
 from rag_context.search.ranking import spread
 from rag_context.tracing import span
 
@@ -43,7 +46,13 @@ T = TypeVar("T")
 
 def pool_size(query: Query) -> int:
     """How many candidates each retriever returns."""
-    return max(POOL_FLOOR, POOL_PER_RESULT * query.limit)
+    least = rules.SYMBOL_POOL if asks_for_symbol(query) else POOL_FLOOR
+    return max(least, POOL_PER_RESULT * query.limit)
+
+
+def asks_for_symbol(query: Query) -> bool:
+    """Whether the question is a name as code has them, which many files use and one defines."""
+    return query.mode is Mode.HYBRID and Rule.CODE not in query.without and symbol_of(query.text) is not None
 
 
 def pool_per_document(query: Query) -> int | None:

@@ -11,17 +11,20 @@ from itertools import islice
 
 import numpy as np
 
-from rag_context.domain.documents import CHAT
+from rag_context.domain.documents import CHAT, CODE
+from rag_context.domain.rules import Rule
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, RawScores, VectorHit
 from rag_context.domain.vectors import Calibration
 from rag_context.errors import BackendError
 from rag_context.ports.reading import CandidateRequest, Shortlist, Snapshot
-from rag_context.search.query import Query, Result
+from rag_context.search import rules
+from rag_context.search.code_rank import KnownCode, ranked_code
+from rag_context.search.query import Mode, Query, Result
 from rag_context.search.ranking import (
-    CODE_VECTOR_WEIGHT,
-    VECTOR_WEIGHT,
+    DEFAULT_WEIGHTS,
     Candidates,
     Ranked,
+    VectorWeights,
     answerable,
     best_first,
     fused_scores,
@@ -32,7 +35,7 @@ from rag_context.search.ranking import (
     spread,
 )
 from rag_context.search.reads import Reads, SnapshotReads
-from rag_context.search.retrievers import VectorResults, pool_per_document, pool_size
+from rag_context.search.retrievers import VectorResults, asks_for_symbol, pool_per_document, pool_size
 
 SHORTLIST_FLOOR = 20
 SHORTLIST_PER_RESULT = 3
@@ -76,7 +79,8 @@ async def gather(
         alone = replace(found.scores, bm25=np.zeros(len(found)), shares=np.zeros(len(found)))
         return Gathered(replace(found, scores=alone), {}, nothing, nothing, vector_ranks, text_ranks)
     union = Candidates(found.chunks, await reads.scores(found))
-    first = fused_scores(union, presumed_best(vector_results.calibration if vector_results else None))
+    best = presumed_best(vector_results.calibration if vector_results else None)
+    first = fused_scores(union, best, weights_for(query))
     spread_out = spread(best_first(union, first), lambda row: union.chunks[row].document_id, pool_per_document(query))
     shortlist = union.take(list(islice(spread_out, _shortlist_size(query))))
     neighbours = await reads.neighbours([chunk.id for chunk in shortlist.chunks])
@@ -135,7 +139,11 @@ class Selection:
 
 
 async def select(
-    query: Query, reads: Reads, vector_results: VectorResults | None, text: Sequence[KeywordHit] | None
+    query: Query,
+    reads: Reads,
+    vector_results: VectorResults | None,
+    text: Sequence[KeywordHit] | None,
+    known: KnownCode,
 ) -> Selection:
     """Score, rank, and read the best.
 
@@ -144,22 +152,29 @@ async def select(
         reads: reads scores, neighbours and passages.
         vector_results: the vector search's hits; None where it is not part of this answer.
         text: the keyword search's hits; None where it is not part of this answer.
+        known: what earlier searches found out about code.
 
     Raises:
         BackendError: no passages could be read.
     """
     calibration = vector_results.calibration if vector_results is not None else None
     gathered = await gather(reads, query, vector_results, text)
-    kept = _kept(query, gathered, calibration)
+    code = await _code(query, reads, gathered.candidates, known)
+    kept = _kept(query, gathered, calibration, known)
     ids = dict.fromkeys([ranked.candidate.chunk.id for ranked in kept])
     ids.update((ref.id, None) for ranked in kept for ref in _messages_around(ranked.candidate.chunk, gathered) if ref)
-    passages = await reads.passages(list(ids))
+    further = [id_ for id_ in ids if id_ not in code]
+    passages = {**code, **(await reads.passages(further) if further or not code else {})}
     unanswerable = calibration is not None and not answerable(gathered.candidates, calibration)
     return Selection(_results(kept, _by_then(passages, query.where), gathered), gathered, unanswerable)
 
 
 async def select_in(
-    snapshot: Snapshot, query: Query, vector_results: VectorResults | None, text: Sequence[KeywordHit] | None
+    snapshot: Snapshot,
+    query: Query,
+    vector_results: VectorResults | None,
+    text: Sequence[KeywordHit] | None,
+    known: KnownCode,
 ) -> Selection:
     """As `select`, in one snapshot, with the vector search itself. It never waits, so that `completed` can run it."""
     started = time.perf_counter()
@@ -167,26 +182,29 @@ async def select_in(
     if vector_results is not None:
         vector_results = replace(vector_results, hits=await reads.vector_hits(vector_results.vector))
     ranked_from = time.perf_counter()
-    selection = await select(query, reads, vector_results, text)
+    selection = await select(query, reads, vector_results, text, known)
     ranking_ms = (time.perf_counter() - ranked_from) * 1000.0
     return replace(selection, vector_ms=(ranked_from - started) * 1000.0, ranking_ms=ranking_ms)
 
 
-async def select_hybrid_in(snapshot: Snapshot, query: Query, vector_results: VectorResults) -> Selection:
+async def select_hybrid_in(
+    snapshot: Snapshot, query: Query, vector_results: VectorResults, known: KnownCode
+) -> Selection:
     """As `select_in`, with the keyword search itself too."""
     text = await SnapshotReads(snapshot, query, None).keyword_hits()
-    return await select_in(snapshot, query, vector_results, text)
+    return await select_in(snapshot, query, vector_results, text, known)
 
 
 def candidate_request(
     query: Query, vector_results: VectorResults | None, text: Sequence[KeywordHit] | None
 ) -> CandidateRequest:
     """What `select_in` is going to read; arguments as there."""
+    weights = weights_for(query)
     shortlist = Shortlist(
         _shortlist_size(query),
         pool_per_document(query),
-        VECTOR_WEIGHT,
-        CODE_VECTOR_WEIGHT,
+        weights.other,
+        weights.code,
         presumed_best(vector_results.calibration if vector_results is not None else None),
     )
     return CandidateRequest(
@@ -200,14 +218,36 @@ def candidate_request(
 
 
 def _shortlist_size(query: Query) -> int:
-    return max(SHORTLIST_FLOOR, SHORTLIST_PER_RESULT * query.limit)
+    least = rules.SYMBOL_SHORTLIST if asks_for_symbol(query) else SHORTLIST_FLOOR
+    return max(least, SHORTLIST_PER_RESULT * query.limit)
 
 
-def _kept(query: Query, gathered: Gathered, calibration: Calibration | None) -> list[Ranked]:
+def weights_for(query: Query) -> VectorWeights:
+    """How much of the fused scores is the vector's."""
+    return VectorWeights(code=rules.SYMBOL_VECTOR_WEIGHT) if asks_for_symbol(query) else DEFAULT_WEIGHTS
+
+
+async def _code(query: Query, reads: Reads, candidates: Candidates, known: KnownCode) -> Mapping[str, Passage]:
+    """Make the candidates that are code known, where a rule ranks them; returns the passages that were read for it."""
+    if not _ranks_code(query):
+        return {}
+    lacking = known.lacking(chunk.id for chunk in candidates.chunks if chunk.content_type == CODE)
+    read = await reads.passages(lacking) if lacking else {}
+    known.add(read)
+    return read
+
+
+def _ranks_code(query: Query) -> bool:
+    return query.mode is Mode.HYBRID and Rule.CODE not in query.without
+
+
+def _kept(query: Query, gathered: Gathered, calibration: Calibration | None, known: KnownCode) -> list[Ranked]:
     """The best `limit` candidates that pass: `min_score` if the query has one, else the model's threshold."""
     best = presumed_best(calibration)
     candidates = gathered.candidates
-    fused = smoothed_scores(candidates, gathered.before, gathered.after, best)
+    fused = smoothed_scores(candidates, gathered.before, gathered.after, best, weights_for(query))
+    if _ranks_code(query):
+        fused = ranked_code(query.text, fused, known.facts(candidates))
     ranked = (
         Ranked(candidate, float(fused[row]), relevance(candidate, calibration))
         for row in best_first(candidates, fused)

@@ -17,6 +17,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from rag_context.domain.rules import Rule
 from rag_context.settings.values import (
     Bytes,
     Expected,
@@ -223,6 +224,9 @@ class SearchSettings(Section):
     deadline_ms: int = Field(default=450, ge=10, description="Deadline of a search from the moment it is admitted.")
     min_score: float | None = Field(
         default=None, ge=0, le=1, description="Minimum score of a returned passage; default: the model's threshold."
+    )
+    without: Annotated[tuple[Rule, ...], Expected(f"a list with names out of: {', '.join(Rule)}")] = Field(
+        default=(), description="Rules of ranking that are left out, to measure what they do."
     )
     cache_size: int = Field(default=1000, ge=0, description="Results cached in memory; 0 caches none.")
     cache_ttl_s: float = Field(default=300.0, ge=0, description="How long a result is cached.")

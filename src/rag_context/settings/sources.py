@@ -36,6 +36,7 @@ LISTS = frozenset(
         "server.allowed_hosts",
         "server.test_addresses",
         "server.api_keys",
+        "search.without",
         "vocabulary.content_types",
         "vocabulary.categories",
     }

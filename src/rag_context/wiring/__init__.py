@@ -204,7 +204,9 @@ def _dependencies(
         embedder=bound,
         metrics=stores.metrics,
         registry=stores.registry,
-        chain=SearchChain(backends, breaker, deadline_s=settings.search.deadline_ms / 1000.0),
+        chain=SearchChain(
+            backends, breaker, deadline_s=settings.search.deadline_ms / 1000.0, without=settings.search.without
+        ),
         cache=ResultCache(settings.search.cache_size, settings.search.cache_ttl_s, time.monotonic, shared),
         indexer=indexer,
         telemetry=Telemetry(

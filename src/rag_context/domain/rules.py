@@ -1,0 +1,10 @@
+"""The rules of ranking that look at the question. Apart from their constants, so that settings can name them."""
+
+from enum import StrEnum
+
+
+class Rule(StrEnum):
+    """A rule of ranking that may be left out, to measure what it does (docs/quality.md)."""
+
+    CODE = "code"
+    """By what a passage of code defines, by its path and by its file; `search.code_rank`."""

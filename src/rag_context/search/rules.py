@@ -1,0 +1,36 @@
+"""Constants of the rules of ranking that look at the question (`domain.rules.Rule`), in one place.
+
+Each rule is a pure function in a module of its own, and holds on the open sets (docs/quality.md).
+"""
+
+MAX_SYMBOL_CHARS = 120
+"""Longest question that may be one name."""
+
+SYMBOL_VECTOR_WEIGHT = 0.3
+"""Share of the vector in the fused score of code where the question is a name: its letters matter, not its meaning."""
+
+SYMBOL_POOL = 100
+SYMBOL_SHORTLIST = 100
+"""Candidates of each retriever, and how many of them are ranked with their texts, where the question is a name: many
+files use it, one defines it."""
+
+DEFINITION_WEIGHT = 1.0
+OWN_FILE_DEFINITION_WEIGHT = 1.5
+"""What a passage gains that defines the name, more where the file has that name; in best fused scores."""
+
+PATH_WEIGHT = 0.5
+"""What a passage gains whose file and folder hold all words of the question; in best fused scores."""
+
+MIN_PATH_WORD_CHARS = 3
+
+MINOR_FILE_FACTOR = 0.5
+"""For tests, examples, older versions and the like; again for files that only gather what others define."""
+
+COHERENCE_WEIGHT = 0.2
+"""What the best passage of the file with the best passages in sum gains; in best fused scores."""
+
+REPEAT_FACTOR = 0.7
+"""For each passage of a file, once for every better one of the same file."""
+
+KNOWN_CODE = 20_000
+"""Passages of code whose definitions and paths are kept in memory, each of some hundred bytes."""

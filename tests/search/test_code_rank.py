@@ -1,0 +1,169 @@
+"""Ranking of code by definitions, paths and files."""
+
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from rag_context.domain.documents import CHAT, CODE, Chunk, Metadata, Span
+from rag_context.domain.search import ChunkRef, Passage
+from rag_context.search.code_rank import (
+    KnownCode,
+    PathWords,
+    by_file,
+    defined,
+    path_factor,
+    question_words,
+    ranked_code,
+    symbol_of,
+)
+from rag_context.search.ranking import Candidate
+from tests.search.columns import columns
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def passage(path: str, text: str) -> Passage:
+    chunk = Chunk(path, path, 0, text, Span(0, len(text), 1, 1), occurred_at=AT)
+    return Passage(chunk, path, path, CODE, "files", path, AT, Metadata())
+
+
+def order(question: str, fused: dict[str, float], texts: dict[str, str], kind: str = CODE) -> list[str]:
+    """Paths by rank: `fused` of each before, `texts` of those that have one."""
+    known = KnownCode()
+    known.add({path: passage(path, text) for path, text in texts.items()})
+    candidates = columns([Candidate(ChunkRef(path, path, 0, kind), 0.5, 1.0, 0.5) for path in fused])
+    scores = ranked_code(question, np.array(list(fused.values())), known.facts(candidates))
+    return [path for _, path in sorted(zip(-scores, fused, strict=True))]
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["PlanStore", "save_plan", "_gap", "Plan.save", "queue::push", "node->next", "`NewQueue()`", "MAX_SIZE?"],
+)
+def test_a_name_is_recognised(question: str) -> None:
+    assert symbol_of(question) == question.strip("`?").removesuffix("()")
+
+
+@pytest.mark.parametrize("question", ["queue", "Where is PlanStore?", "save the plan", "2026-05-01", "", "e-mail"])
+def test_words_are_no_name(question: str) -> None:
+    assert symbol_of(question) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class Plan:",
+        "async def Plan(day):",
+        "export interface Plan<T> {",
+        "export const Plan = (day) => day;",
+        "func (s *Store) Plan(day string) error {",
+        "type Plan struct {",
+        "pub(crate) fn Plan<'a>(day: &'a str) -> bool {",
+        "    public static BigDecimal Plan(int tonnage, long minutes) {",
+        "  async Plan(day: string): Promise<void> {",
+        "static struct entry *\nPlan(const char *day)\n{",
+        "#define Plan(day) ((day) + 1)",
+        "void Store::Plan(int day) {",
+        "public record Plan(String text) {}",
+    ],
+)
+def test_a_definition_is_recognised(text: str) -> None:
+    assert "Plan" in defined(f"// first line\n{text}\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "return Plan(day);",
+        "x = Plan(day)",
+        "if (Plan(day)) {",
+        "await Plan(() => {",
+        "import Plan",
+        "class PlanStore {",
+        "store.Plan(day);",
+        "new Plan(day) {",
+        "test('Plan(', () => {",
+        "class Report(Plan):",
+    ],
+)
+def test_a_use_is_no_definition(text: str) -> None:
+    assert "Plan" not in defined(f"// first line\n{text}\n")
+
+
+def test_the_file_that_defines_a_name_stands_above_those_that_use_it() -> None:
+    texts = {"a/report.py": "Plan(1)\nPlan(2)", "a/plan.py": "class Plan:", "a/other.py": "class Plan:\n  x = 1"}
+    assert order("Plan", {"a/report.py": 0.9, "a/other.py": 0.5, "a/plan.py": 0.5}, texts) == [
+        "a/plan.py",
+        "a/other.py",
+        "a/report.py",
+    ]
+
+
+def test_a_definition_in_a_test_or_an_older_version_stands_below() -> None:
+    texts = dict.fromkeys(["tests/plan.py", "compat/v1/plan.py", "src/plan.py"], "class Plan:")
+    assert (
+        order("Plan", {"tests/plan.py": 0.9, "compat/v1/plan.py": 0.8, "src/plan.py": 0.6}, texts)[0] == "src/plan.py"
+    )
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["tests/a.py", "src/test/java/A.java", "pkg/a_test.go", "a.spec.ts", "src/ATest.java", "test_a.py", "Legacy/a.c"],
+)
+def test_files_that_stand_back(path: str) -> None:
+    assert path_factor(path) == 0.5
+    assert path_factor(path, named=True) == 1.0
+
+
+@pytest.mark.parametrize("path", ["src/attest.py", "contest/a.py", "src/latest.go", "src/Contest.java", "inspect/a.py"])
+def test_files_with_similar_names_do_not(path: str) -> None:
+    assert path_factor(path) == 1.0
+
+
+@pytest.mark.parametrize("path", ["src/__init__.py", "a/package-info.java", "a/doc.go"])
+def test_files_that_gather_others_stand_back(path: str) -> None:
+    assert path_factor(path) == path_factor(path, named=True) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("question", "path", "share"),
+    [
+        ("tax rules", "billing/TaxRules.java", 1.0),
+        ("the configuration of the gateway", "gateway/config/load.go", 0.5),
+        ("taxes", "a/tax.py", 1.0),
+        ("is it on", "a/on.py", 0.0),
+        ("storage of plans", "planner/storage.py", 0.5),
+    ],
+)
+def test_words_of_the_question_in_the_path(question: str, path: str, share: float) -> None:
+    assert PathWords.of(path).share(question_words(question)) == pytest.approx(share)
+
+
+def test_a_file_with_the_words_of_the_question_in_its_path_rises() -> None:
+    texts = {"a/other.py": "x", "billing/TaxRules.java": "y"}
+    assert order("tax rules", {"a/other.py": 0.9, "billing/TaxRules.java": 0.6}, texts)[0] == "billing/TaxRules.java"
+
+
+def test_tests_stand_back_unless_they_are_named() -> None:
+    fused, texts = {"tests/plan.py": 0.9, "src/plan.py": 0.8}, {"tests/plan.py": "x", "src/plan.py": "y"}
+    assert order("how is it saved", fused, texts)[0] == "src/plan.py"
+    assert order("how do the tests save it", fused, texts)[0] == "tests/plan.py"
+
+
+def test_the_best_passage_of_a_file_gains_by_the_others_and_these_lose() -> None:
+    scores = by_file([1.0, 0.9, 0.8], ["a", "b", "b"], 1.0)
+    assert scores == pytest.approx([1.0 + 0.2 * 1.0 / 1.7, 0.9 + 0.2, 0.8 * 0.7])
+
+
+def test_other_kinds_of_content_keep_their_place() -> None:
+    """The best code keeps its score, and what is no code every score."""
+    known = KnownCode()
+    known.add({"x.py": passage("a/x.py", "Plan()"), "plan.py": passage("a/plan.py", "class Plan:")})
+    refs = [ChunkRef("x.py", "x", 0, CODE), ChunkRef("plan.py", "plan", 0, CODE), ChunkRef("said", "said", 0, CHAT)]
+    candidates = columns([Candidate(ref, 0.5, 1.0, 0.5) for ref in refs])
+    scores = ranked_code("Plan", np.array([0.8, 0.4, 0.9]), known.facts(candidates))
+    assert scores[1] == pytest.approx(0.8)
+    assert scores[0] < 0.8
+    assert scores[2] == 0.9
+    assert order("Plan", {"b": 0.9, "a": 0.8}, {"a": "class Plan:"}, kind=CHAT) == ["b", "a"]
