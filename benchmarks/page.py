@@ -12,8 +12,8 @@ _HEAD = """# Speed and memory
 
 <!-- Written by `make bench`; run it again rather than editing. -->
 
-```
-make bench
+```console
+$ make bench
 ```
 
 takes some ten minutes, measures a real server and its bare components in one run, and writes this page. The ratios are

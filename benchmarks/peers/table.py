@@ -150,15 +150,15 @@ _HEADER = """\
 
 _INTRODUCTION = """## Beside other software
 
-```
-python -m benchmarks.peers [--sizes N ... | --full | --quick]
+```console
+$ python -m benchmarks.peers
 ```
 
-measures rag-context and other software side by side, and writes this section. The sizes are 1 000 and 10 000 texts;
-`--full` adds 100 000, which takes hours, and `--quick` measures 300 and writes nothing. Each peer runs in its own
-environment, which the command makes from the package registry with the versions of `benchmarks/peers/locks/` and keeps
-in the user's cache directory (`--cache` names another). A peer that cannot be installed or started stays in the table,
-with the reason, and the command ends with status 1.
+measures rag-context and other software side by side, and writes this section. The sizes are 1 000 and 10 000 texts,
+unless `--sizes` names others; `--full` adds 100 000, which takes hours, and `--quick` measures 300 and writes nothing.
+Each peer runs in its own environment, which the command makes from the package registry with the versions of
+`benchmarks/peers/locks/` and keeps in the user's cache directory (`--cache` names another). A peer that cannot be
+installed or started stays in the table, with the reason, and the command ends with status 1.
 
 - All have the same model, the bundled all-MiniLM-L6-v2, and embed the same texts, of two sentences each: one chunk of
   rag-context. LangChain, LlamaIndex and Chroma's client get it through their interface for custom embeddings, and run

@@ -15,15 +15,17 @@ PAGES = sorted([*HERE.glob("*.md"), *(HERE / "docs").rglob("*.md")])
 ROOT = loaded()
 BLOCK = re.compile(r"^```(?:console|bash|sh)?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 CALL = re.compile(r"(?:^|[$|] |\bssh \w+ )(?:[A-Z_]+=\S+ )*rag-context ([a-z-].*)")
+INLINE = re.compile(r"`((?:[A-Z_]+=\S+ )*rag-context [^`]*)`")
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 EXAMPLE = "problems/pool.md"
 """A link within a document that a page shows."""
 
 
 def calls(page: Path) -> list[list[str]]:
-    """The words behind `rag-context` in the blocks that people copy."""
+    """The words behind `rag-context` in the blocks that people copy, and in sentences."""
     text = page.read_text(encoding="utf-8")
-    lines = (line for block in BLOCK.findall(text) for line in block.replace("\\\n", " ").splitlines())
+    lines = [line for block in BLOCK.findall(text) for line in block.replace("\\\n", " ").splitlines()]
+    lines += [" ".join(found.split()) for found in INLINE.findall(re.sub(r"^```.*?^```$", "", text, flags=re.S | re.M))]
     return [shlex.split(found[1], comments=True) for line in lines if (found := CALL.search(line))]
 
 
@@ -41,8 +43,8 @@ def leaf(words: list[str]) -> Any:
 def test_what_is_to_be_typed_exists(page: Path) -> None:
     for words in calls(page):
         command = leaf(words)
-        known = {name for param in command.params for name in param.opts}
-        assert command is not ROOT, words
+        known = {"--help", *(name for param in command.params for name in param.opts)}
+        assert command is not ROOT or words[0].startswith("--"), words
         assert {word for word in words if word.startswith("--")} <= known, words
 
 

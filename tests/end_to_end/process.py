@@ -108,7 +108,7 @@ def served(data_dir: Path, *arguments: str, **extra: str) -> Iterator[Served]:
         assert process.poll() is None, f"the server ended with {process.returncode}"
         url = _announced(data_dir, process.pid)
         assert url is not None
-        wait_until(lambda: _alive(url))
+        wait_until(lambda: is_alive(url))
         yield Served(process, url)
     finally:
         if process.poll() is None:
@@ -125,7 +125,8 @@ def _announced(data_dir: Path, pid: int) -> str | None:
     return str(found["url"]) if found["pid"] == pid else None
 
 
-def _alive(url: str) -> bool:
+def is_alive(url: str) -> bool:
+    """Whether a server answers at the address."""
     try:
         return httpx2.get(url + "/live", timeout=5.0).status_code == 200
     except httpx2.TransportError:

@@ -38,8 +38,8 @@ conversations.
 - `variants`: words written together, apart or with a hyphen (`backup`, `back up`). `project`: documents with front
   matter, also measured through `rag_query`.
 
-```
-rag-context eval --open
+```console
+$ rag-context eval --open
 ```
 
 - **recall@{FIRST}**: mean share of the evidence (messages, files, pages) that is among the first {FIRST} items.

@@ -284,7 +284,7 @@ def page(found: Outcomes, path: Path) -> str:
         shown = path.name if path.is_absolute() else path.as_posix()
         names = " ".join(f"DATA/{outcome.dataset}" for outcome in found.judged)
         parts += [
-            f"```\nrag-context eval {names} --markdown {shown}\n```\n",
+            f"```console\n$ rag-context eval {names} --markdown {shown}\n```\n",
             f"![Means by collection and mode]({path.with_suffix('.svg').name})\n",
             "\n".join(as_markdown(found.judged)),
             "",
