@@ -72,6 +72,7 @@ class Use:
         kind: of server and model, such as "embedding".
         path: of the requests, below the version.
         result: what a valid reply has, in the plural or uncountable.
+        version: the part of the path that an address without a version lacks; empty where the API has none.
     """
 
     component: str
@@ -79,6 +80,7 @@ class Use:
     kind: str
     path: str
     result: str
+    version: str = "v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +252,9 @@ def _base(url: str, use: Use) -> httpx2.URL:
     if parsed.scheme not in {"http", "https"} or not parsed.host:
         raise ConfigurationError(f"{use.section}.url must be an http:// or https:// address")
     path = parsed.path.rstrip("/").removesuffix(f"/{use.path}")
-    return parsed.copy_with(path=f"{path if _VERSIONED.search(path) else f'{path}/v1'}/")
+    if use.version and not _VERSIONED.search(path):
+        path = f"{path}/{use.version}"
+    return parsed.copy_with(path=f"{path}/")
 
 
 def _authorization(api_key: str | None, use: Use) -> dict[str, str]:

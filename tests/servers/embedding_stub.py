@@ -77,6 +77,9 @@ class EmbeddingStub:
     always: Behaviour | None = None
     """What every request for vectors meets once the script is done; None: vectors."""
 
+    reranking: Behaviour | None = None
+    """What requests to rerank meet."""
+
     requests: list[ReceivedRequest] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by every request for vectors."""
@@ -160,6 +163,8 @@ class EmbeddingStub:
     def _behaviour(self, request: ReceivedRequest) -> Behaviour:
         if request.path.endswith("/models"):
             return self.models
+        if self.reranking is not None and request.path.endswith("/rerank"):
+            return self.reranking
         if not request.path.endswith("/v1/embeddings"):
             return reply({"error": f"Unexpected endpoint or method. ({request.method} {request.path})"})
         if self.script:

@@ -59,7 +59,9 @@ class ModelTokenizer:
         """The number of tokens of each text, as many as `offsets` has, without making their spans."""
         # The same pieces as `offsets` cuts: without white space at their edges, others would have other tokens.
         pieces = [(number, text[start:end]) for number, text in enumerate(texts) for start, end in _pieces(text)]
-        encodings = self._tokenizer.encode_batch_fast([_valid(piece) for _, piece in pieces], add_special_tokens=False)
+        encodings = self._tokenizer.encode_batch_fast(
+            [without_surrogates(piece) for _, piece in pieces], add_special_tokens=False
+        )
         counts = [0] * len(texts)
         for (number, _), encoding in zip(pieces, encodings, strict=True):
             counts[number] += len(encoding)
@@ -75,11 +77,12 @@ class ModelTokenizer:
 
     def _encoding(self, text: str) -> Encoding:
         # `encode` holds the GIL, which stalls the event loop for 0.7 s on a megabyte of text; a batch of one does not.
-        (encoding,) = self._tokenizer.encode_batch([_valid(text)], add_special_tokens=False)
+        (encoding,) = self._tokenizer.encode_batch([without_surrogates(text)], add_special_tokens=False)
         return encoding
 
 
-def _valid(text: str) -> str:
+def without_surrogates(text: str) -> str:
+    """A text that tokenizers accept: lone surrogates are legal in Python and in no encoding."""
     return _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -98,8 +101,10 @@ def _pieces(text: str) -> Iterator[tuple[int, int]]:
 BUNDLED = Path(__file__).parent / "minilm"
 """The model that comes with the package; `manifest.json` in it holds its hashes."""
 
-_INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids"})
-_FAILURES: tuple[type[Exception], ...] = (
+INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids"})
+"""What a model of the BERT family reads."""
+
+RUN_FAILURES: tuple[type[Exception], ...] = (
     ort_errors.Fail,
     ort_errors.InvalidArgument,
     ort_errors.InvalidGraph,
@@ -111,6 +116,7 @@ _FAILURES: tuple[type[Exception], ...] = (
     RuntimeError,
     ValueError,
 )
+"""What a run of a model raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +185,7 @@ class OnnxModel:
             )
         try:
             output = self._session.run(self._output, self._feed(ids))
-        except _FAILURES as error:
+        except RUN_FAILURES as error:
             message = f"{self.model.name} cannot embed a text of {len(text)} characters: {error}"
             raise BackendRejectedError(COMPONENT, message) from error
         vector: Vector = output[0][0]
@@ -208,11 +214,11 @@ def load(directory: Path) -> OnnxModel:
     tokenizer = ModelTokenizer(directory / "tokenizer.json")
     try:
         session = onnxruntime.InferenceSession(
-            directory / "model.onnx", _session_options(), providers=["CPUExecutionProvider"]
+            directory / "model.onnx", session_options(), providers=["CPUExecutionProvider"]
         )
-    except _FAILURES as error:
+    except RUN_FAILURES as error:
         raise _broken(directory, f"model.onnx is not a model that onnxruntime can run ({error})") from error
-    unknown = {entry.name for entry in session.get_inputs()} - _INPUTS
+    unknown = {entry.name for entry in session.get_inputs()} - INPUTS
     output = _sentence_output(session)
     if unknown or output is None:
         wrong = f"wants {sorted(unknown)}" if unknown else "has no output of shape (batch, dimension)"
@@ -235,7 +241,7 @@ def load(directory: Path) -> OnnxModel:
     return loaded
 
 
-def _session_options() -> onnxruntime.SessionOptions:
+def session_options() -> onnxruntime.SessionOptions:
     """One thread that sleeps while it waits: parallelism comes from running several texts at once."""
     options = onnxruntime.SessionOptions()
     # Two threads for one text gained nothing, and threads that spin while they wait halved the throughput of a busy

@@ -1,4 +1,4 @@
-"""Ports of models: a tokenizer, an embedder, a chat model."""
+"""Ports of models: a tokenizer, an embedder, a reranker, a chat model."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -39,6 +39,18 @@ class Embedder(Protocol):
 
     async def ping(self) -> str:
         """Embed a probe text without any cache; returns one line for people. Raises: BackendError."""
+        ...
+
+
+class Reranker(Protocol):
+    """Reads a question with each passage."""
+
+    async def scores(self, query: str, passages: Sequence[str]) -> Sequence[float]:
+        """A score of each passage, in their order: higher is better, within one call. Raises: BackendError."""
+        ...
+
+    async def ping(self) -> str:
+        """Score a probe; returns one line for people. Raises: BackendError."""
         ...
 
 

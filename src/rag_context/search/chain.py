@@ -17,6 +17,7 @@ from rag_context.search.code_rank import KnownCode
 from rag_context.search.coverage import Coverage, described, matters
 from rag_context.search.query import Answer, Level, Mode, Query, RetrieverReport, RetrieverStatus
 from rag_context.search.reads import RANKING_SHARE, StoreReads, completed
+from rag_context.search.reranking import Reranking
 from rag_context.search.retrievers import Backends, Retrievers, VectorResults, status_of
 from rag_context.search.selection import Selection, candidate_request, select, select_hybrid_in, select_in
 from rag_context.tracing import past_span, span
@@ -56,6 +57,7 @@ class SearchChain:
         breaker: counts total failures in a row; open, it answers at level 4.
         deadline_s: seconds a search may take.
         without: rules of ranking that no search uses.
+        reranking: puts the best passages in order at the end; None where no reranker is configured.
         clock: monotonic seconds.
     """
 
@@ -66,8 +68,10 @@ class SearchChain:
         *,
         deadline_s: float,
         without: tuple[Rule, ...] = (),
+        reranking: Reranking | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.reranking = reranking
         self._sources = sources = sources.guarded(deadline_s)
         self._without = without
         self._code = KnownCode()
@@ -85,7 +89,7 @@ class SearchChain:
         try:
             entry = self.breaker.admission() if self.breaker.closed else self.breaker.probe()
             with entry as admission:
-                answer = await self._descend(query, deadline)
+                answer = await self._ordered(query, deadline)
                 if answer.level is not Level.EMPTY:
                     admission.succeed()
                 elif query.has_text:  # without text, keyword search was not tried
@@ -95,6 +99,12 @@ class SearchChain:
         if self.breaker.closed:
             return answer
         return replace(answer, breaker_open=True, retry_after_s=self.breaker.retry_after_s)
+
+    async def _ordered(self, query: Query, deadline: Deadline) -> Answer:
+        if self.reranking is None:
+            return await self._descend(query, deadline)
+        answer = await self._descend(self.reranking.widened(query), deadline)
+        return await self.reranking.reranked(query, answer, deadline)
 
     async def _descend(self, query: Query, deadline: Deadline) -> Answer:
         for_retrievers = deadline.sooner((1.0 - RETRIEVERS_SHARE) * self._deadline_s)

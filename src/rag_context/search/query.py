@@ -87,6 +87,8 @@ class Result:
     text_rank: int | None
     before: Passage | None = None
     after: Passage | None = None
+    rerank_score: float | None = None
+    """The reranker's score, which then orders; None where there is none."""
 
 
 @dataclass(frozen=True, slots=True)

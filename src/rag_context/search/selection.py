@@ -280,8 +280,9 @@ def _results(kept: Sequence[Ranked], passages: Mapping[str, Passage], gathered: 
         chunk = ranked.candidate.chunk
         if chunk.id in passages:
             vector_rank, text_rank = gathered.vector_ranks.get(chunk.id), gathered.text_ranks.get(chunk.id)
-            around = [passages.get(ref.id) if ref is not None else None for ref in _messages_around(chunk, gathered)]
-            results.append(Result(passages[chunk.id], ranked, vector_rank, text_rank, *around))
+            near = _messages_around(chunk, gathered)
+            before, after = (passages.get(ref.id) if ref is not None else None for ref in near)
+            results.append(Result(passages[chunk.id], ranked, vector_rank, text_rank, before, after))
     return tuple(results)
 
 

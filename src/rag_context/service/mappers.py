@@ -191,6 +191,8 @@ def _explain(result: Result) -> Explain:
     signals = {"bm25": candidate.bm25, "idfShare": candidate.share}
     if candidate.cosine is not None:
         signals["cosine"] = candidate.cosine
+    if result.rerank_score is not None:
+        signals["rerank"] = result.rerank_score
     return Explain(legs=legs, fused=result.ranked.fused, boosts={}, signals=signals)
 
 

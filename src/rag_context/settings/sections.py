@@ -276,6 +276,24 @@ class ConnectionSettings(Section):
         return dict(self.__pydantic_extra__ or {})
 
 
+class RerankerSettings(Section):
+    """What puts the best passages of a search in order, if anything: a cross-encoder here, or a server."""
+
+    model_dir: UserPath | None = Field(
+        default=None, description="Folder of a cross-encoder: model.onnx and tokenizer.json; without it none is run."
+    )
+    url: HttpUrl | None = Field(
+        default=None, description="Address of a server with a /rerank endpoint, instead of a folder.", repr=False
+    )
+    api: Literal["cohere", "tei"] = Field(
+        default="cohere",
+        description="Form of requests: cohere (also Jina, vLLM, llama.cpp, Infinity) or tei (Hugging Face).",
+    )
+    model: Name | None = Field(default=None, description="Name of the server's model; tei needs none.")
+    api_key: Secret | None = Field(default=None, description="Key for the server.")
+    passages: int = Field(default=20, ge=2, le=100, description="How many of the best passages are reranked.")
+
+
 class ChatSettings(Section):
     """What writes answers from the context that project documents give; without it, contexts are all there is."""
 
@@ -370,6 +388,7 @@ class Settings(Section):
     embedder: EmbedderSettings = Field(default=EmbedderSettings())
     search: SearchSettings = Field(default=SearchSettings())
     admission: AdmissionSettings = Field(default=AdmissionSettings())
+    reranker: RerankerSettings = Field(default=RerankerSettings())
     chat: ChatSettings = Field(default=ChatSettings())
     breaker: BreakerSettings = Field(default=BreakerSettings())
     indexing: IndexingSettings = Field(default=IndexingSettings())

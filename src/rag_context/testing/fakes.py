@@ -129,6 +129,16 @@ class Fault:
     hang: bool = False
 
 
+class FakeReranker:
+    """Implements `ports.Reranker`: a passage's score is the last number in it, or 0."""
+
+    async def scores(self, query: str, passages: Sequence[str]) -> list[float]:
+        return [float(next((word for word in reversed(text.split()) if word.isdigit()), "0")) for text in passages]
+
+    async def ping(self) -> str:
+        return "a fake"
+
+
 class Faulty(Generic[T]):
     """Wraps a port. `port` can be used in place of the target; `fault` may be changed at any time.
 

@@ -26,6 +26,7 @@ from rag_context.resilience.dependency import Dependency
 from rag_context.resilience.shared_cache import SecondLevel
 from rag_context.search.cache import ResultCache
 from rag_context.search.chain import SearchChain
+from rag_context.search.reranking import Reranking
 from rag_context.search.retrievers import Backends
 from rag_context.service.background_maintenance import BackgroundMaintenance, Duties
 from rag_context.service.health import HealthMonitor
@@ -43,6 +44,7 @@ from rag_context.tracing import exported
 from rag_context.transfer.export_import import Conflict, Exporter, Importer
 from rag_context.wiring.collection_providers import open_all_connections, open_collection_service
 from rag_context.wiring.index_embedder import OnMismatch, check_model, former_embedders, open_embedder
+from rag_context.wiring.reranker import open_reranking
 from rag_context.wiring.stores import Stores, open_cache, open_index_auditor, open_stores
 
 __all__ = ["Duties", "OnMismatch", "open_all_connections", "open_audit", "open_export", "open_import", "open_service"]
@@ -138,12 +140,14 @@ async def _opened(
         embedder = await stack.enter_async_context(open_embedder(settings))
         await check_model(stores, embedder, settings, on_mismatch)
         shared = await stack.enter_async_context(_open_shared(settings.stores))
+        reranking = await stack.enter_async_context(open_reranking(settings))
         former = await stack.enter_async_context(former_embedders(settings))
         cached = CachedEmbedder(embedder, shared=shared)
         dependencies = _dependencies(
             stores,
             cached,
             shared,
+            reranking,
             settings,
             former,
             duties,
@@ -177,6 +181,7 @@ def _dependencies(
     stores: Stores,
     embedder: Embedder,
     shared: SecondLevel | None,
+    reranking: Reranking | None,
     settings: Settings,
     open_former: OpenFormer,
     duties: Duties,
@@ -191,13 +196,14 @@ def _dependencies(
         if stores.rebuilder is not None
         else None
     )
+    deadline_s = settings.search.deadline_ms / 1000.0
     breaker = Breaker(
         "search",
         threshold=settings.breaker.threshold,
         cooldown=constant_cooldown(settings.breaker.timeout_ms / 1000.0),
-        event_s=settings.search.deadline_ms / 1000.0,
+        event_s=deadline_s,
     )
-    monitored = _monitored(backends, shared, settings)
+    monitored = _monitored(backends, shared, reranking, settings)
     load = stores.vectors.ping if settings.stores.vectors == "embedded" else None
     return Dependencies(
         backends=backends,
@@ -205,7 +211,7 @@ def _dependencies(
         metrics=stores.metrics,
         registry=stores.registry,
         chain=SearchChain(
-            backends, breaker, deadline_s=settings.search.deadline_ms / 1000.0, without=settings.search.without
+            backends, breaker, deadline_s=deadline_s, without=settings.search.without, reranking=reranking
         ),
         cache=ResultCache(settings.search.cache_size, settings.search.cache_ttl_s, time.monotonic, shared),
         indexer=indexer,
@@ -261,7 +267,7 @@ def _indexer(stores: Stores, backends: Backends, settings: Settings) -> Indexer:
 
 
 def _monitored(
-    backends: Backends, shared: SecondLevel | None, settings: Settings
+    backends: Backends, shared: SecondLevel | None, reranking: Reranking | None, settings: Settings
 ) -> tuple[tuple[str, Dependency], ...]:
     """The dependencies that are probed and reported, each with the description of its role."""
     return (
@@ -269,6 +275,7 @@ def _monitored(
         (f"embedding model ({_embedder_title(settings)})", backends.embedding),
         (f"document store ({TITLES[settings.stores.documents]})", backends.document_store),
         *(((f"cache ({TITLES[settings.stores.cache]})", shared.guard),) if shared is not None else ()),
+        *((("reranker", reranking.dependency),) if reranking is not None else ()),
     )
 
 
@@ -330,7 +337,8 @@ async def open_projects(dependencies: Dependencies, settings: Settings) -> Async
     """
     deadline_s = settings.search.deadline_ms / 1000.0
     backends = dependencies.backends
-    chain = SearchChain(backends, dependencies.chain.breaker, deadline_s=SEARCH_SHARE * deadline_s)
+    memory = dependencies.chain
+    chain = SearchChain(backends, memory.breaker, deadline_s=SEARCH_SHARE * deadline_s, reranking=memory.reranking)
     registry = SqliteProjectRegistry(settings.data_dir)
     projects = Projects(
         dependencies.indexer, backends.documents, registry=registry, max_bytes=settings.indexing.max_file_bytes
