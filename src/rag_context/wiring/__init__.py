@@ -338,7 +338,13 @@ async def open_projects(dependencies: Dependencies, settings: Settings) -> Async
     deadline_s = settings.search.deadline_ms / 1000.0
     backends = dependencies.backends
     memory = dependencies.chain
-    chain = SearchChain(backends, memory.breaker, deadline_s=SEARCH_SHARE * deadline_s, reranking=memory.reranking)
+    chain = SearchChain(
+        backends,
+        memory.breaker,
+        deadline_s=SEARCH_SHARE * deadline_s,
+        without=settings.search.without,
+        reranking=memory.reranking,
+    )
     registry = SqliteProjectRegistry(settings.data_dir)
     projects = Projects(
         dependencies.indexer, backends.documents, registry=registry, max_bytes=settings.indexing.max_file_bytes
