@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from rag_context.domain.documents import Document, Metadata, Tenant
 from rag_context.domain.search import Filter
+from rag_context.domain.times import microseconds
 from rag_context.text import bm25, idf_share, inverse_document_frequency, profile_for, terms
 from tests.stores.builders import NOON, Stores, axis, chunks_of, document, ids, minutes, put, refs
 from tests.stores.filters import corpora, filters, passes, remove_examples
@@ -184,7 +185,10 @@ async def test_every_search_gives_what_scoring_every_chunk_gives(
 async def test_every_passage_of_a_conversation_is_matched_by_its_own_time(store: Stores) -> None:
     times = [NOON, NOON + minutes(1), NOON + minutes(2)]
     talk = document("talk", content_type="chat", timestamp=NOON + minutes(9), occurred_at=NOON)
-    first, second, _ = await put(store, talk, "one fox", "two foxes", "three foxes", times=times)
+    first, second, third = await put(store, talk, "one fox", "two foxes", "three foxes", times=times)
+    hits = await store.texts.search("fox", limit=9, where=Filter())
+    said = {hit.chunk.id: hit.chunk.occurred_us for hit in hits}
+    assert [said[id_] for id_ in (first, second, third)] == [microseconds(at) for at in times]
 
     async def found(where: Filter) -> set[str]:
         return set(ids(await store.texts.search("fox", limit=9, where=where)))

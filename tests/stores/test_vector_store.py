@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rag_context.domain.documents import Document, Metadata, Tenant
 from rag_context.domain.search import Filter
+from rag_context.domain.times import microseconds
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError
 from tests.stores.builders import DIMENSION, NOON, Stores, axis, document, ids, minutes, put, unit_vectors
@@ -175,6 +176,9 @@ async def test_every_passage_of_a_conversation_is_found_by_its_own_time(store: S
         since_at, until_at = (None if at is None else NOON + minutes(at) for at in (since, until))
         return set(ids(await store.vectors.search(axis(0), limit=9, where=Filter(since=since_at, until=until_at))))
 
+    hits = await store.vectors.search(axis(0), limit=9, where=Filter())
+    said = {hit.chunk.id: hit.chunk.occurred_us for hit in hits}
+    assert [said[id_] for id_ in (first, second, third)] == [microseconds(at) for at in times]
     assert await found(0, 1) == {first}
     assert await found(1, 9) == {second, third}
     assert await found(None, 2) == {first, second}

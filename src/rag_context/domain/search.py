@@ -1,7 +1,7 @@
 """What a search passes to the stores and what they return."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import numpy as np
@@ -47,6 +47,8 @@ class ChunkRef:
     content_type: str
     thread: str | None = None
     speaker: str | None = None
+    occurred_us: int | None = field(default=None, compare=False)
+    """When it was said or written, in microseconds since 1970; None where a store does not say so with its hits."""
 
 
 @dataclass(frozen=True, slots=True)

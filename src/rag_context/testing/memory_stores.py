@@ -11,6 +11,7 @@ import numpy as np
 from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
 from rag_context.domain.reports import Bucket, ErrorRecord, Period, Periods, SearchRecord, SearchSummary
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, VectorHit
+from rag_context.domain.times import microseconds
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.errors import BackendRejectedError
 from rag_context.text import bm25, idf_share, inverse_document_frequency, profile_for, terms
@@ -344,7 +345,13 @@ class MemoryTexts:
 
 def _ref(entry: _Entry, chunk: Chunk) -> ChunkRef:
     return ChunkRef(
-        chunk.id, entry.document.id, chunk.position, entry.document.content_type, entry.document.thread, chunk.speaker
+        chunk.id,
+        entry.document.id,
+        chunk.position,
+        entry.document.content_type,
+        entry.document.thread,
+        chunk.speaker,
+        microseconds(chunk.occurred_at),
     )
 
 

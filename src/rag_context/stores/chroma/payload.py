@@ -45,8 +45,15 @@ def ref_of(id_: str, fields: Fields) -> ChunkRef:
     """A chunk as ranking knows it. Raises: BackendDataError."""
     try:
         details = json.loads(fields[DETAILS])
-        speaker = details.get("speaker")
-        return ChunkRef(id_, fields[DOCUMENT_ID], details["position"], fields[CONTENT_TYPE], details["thread"], speaker)
+        return ChunkRef(
+            id_,
+            fields[DOCUMENT_ID],
+            details["position"],
+            fields[CONTENT_TYPE],
+            details["thread"],
+            details.get("speaker"),
+            fields[OCCURRED_AT],
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise _foreign(id_) from error
 

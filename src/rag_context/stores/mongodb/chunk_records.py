@@ -20,6 +20,7 @@ from rag_context.domain.documents import Chunk, Document
 from rag_context.domain.search import ChunkRef, Neighbours, Passage
 from rag_context.stores.mongodb.conditions import Query, key_of, tenant_of
 from rag_context.stores.mongodb.document_records import (
+    TIMES,
     WITHOUT_TEXTS,
     Entry,
     chunk_from,
@@ -46,6 +47,7 @@ TERM_FIELDS = {
     "contentType": 1,
     "thread": 1,
     "speaker": 1,
+    **TIMES,
     "terms": 1,
     "counts": 1,
     "length": 1,

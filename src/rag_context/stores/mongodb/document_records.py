@@ -174,7 +174,7 @@ def chunk_from(document: Entry, position: int, entry: Mapping[str, Any]) -> Chun
     )
     place = _number(entry, "position", position)
     id_ = _chunk_id(document, place, entry)
-    at = time_of(entry, "occurredAt") or _occurred_at({**document, **entry})
+    at = time_of(entry, "occurredAt") or occurred_at({**document, **entry})
     speaker, context = _word(entry, "speaker"), _text(entry, "context")
     return Chunk(id_, str(document["_id"]), place, text, span, context, occurred_at=at, speaker=speaker)
 
@@ -190,7 +190,7 @@ def listing_of(entry: Entry) -> Listing:
         session_id=_text(entry, "sessionId"),
         source=source,
         timestamp=time_of(entry, "timestamp") or EPOCH,
-        occurred_at=_occurred_at(entry),
+        occurred_at=occurred_at(entry),
         metadata=_metadata(metadata if isinstance(metadata, dict) else {}),
         indexed=entry.get("status") != PENDING,
     )
@@ -214,7 +214,7 @@ def passage_of(entry: Entry, chunk: Chunk) -> Passage:
 def stored_of(entry: Entry) -> Stored:
     """The state of a record."""
     is_indexed = entry.get("status") != PENDING
-    return Stored(_text(entry, "contentHash"), is_indexed, tuple(ids_of_chunks(entry)), _occurred_at(entry))
+    return Stored(_text(entry, "contentHash"), is_indexed, tuple(ids_of_chunks(entry)), occurred_at(entry))
 
 
 def ids_of_chunks(entry: Entry) -> list[str]:
@@ -314,7 +314,8 @@ def time_of(entry: Mapping[str, Any], name: str) -> datetime | None:
     return moment(microseconds(at) + _number(entry, f"{name}Micros", 0)) if isinstance(at, datetime) else None
 
 
-def _occurred_at(entry: Mapping[str, Any]) -> datetime:
+def occurred_at(entry: Mapping[str, Any]) -> datetime:
+    """When what a record holds was said or written, else when it was indexed."""
     return time_of(entry, "occurredAt") or time_of(entry, "timestamp") or EPOCH
 
 

@@ -17,6 +17,7 @@ from pymongo.errors import OperationFailure
 
 from rag_context.domain.documents import Tenant
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit
+from rag_context.domain.times import microseconds
 from rag_context.stores.mongodb.chunk_records import (
     LOOKS,
     OTHER_LAYOUT,
@@ -27,7 +28,7 @@ from rag_context.stores.mongodb.chunk_records import (
     with_chunks,
 )
 from rag_context.stores.mongodb.conditions import condition
-from rag_context.stores.mongodb.document_records import Entry, chunks_of, reference
+from rag_context.stores.mongodb.document_records import Entry, chunks_of, occurred_at, reference
 from rag_context.stores.mongodb.indexes import Indexes
 from rag_context.stores.mongodb.mongo import INDEX_NOT_FOUND, TIME_EXPIRED, Mongo, is_code, log_failure
 from rag_context.stores.mongodb.state import IndexState
@@ -338,6 +339,7 @@ def _row(record: Entry, question: _Question) -> _Row:
         record["contentType"],
         record.get("thread"),
         record.get("speaker"),
+        microseconds(occurred_at(record)),
     )
     return _Row(chunk, record["length"], [held.get(term, 0.0) for term in question.terms], record["revision"])
 
@@ -348,7 +350,8 @@ def _rows_of_other(entry: Entry, question: _Question) -> Iterator[_Row]:
         words = chunk_terms(chunk)
         held = dict(zip(words.terms, words.counts, strict=True))
         counts = [float(held.get(term, 0)) for term in question.terms]
-        yield _Row(reference(entry, chunk.id, chunk.position), words.length, counts)
+        found = replace(reference(entry, chunk.id, chunk.position), occurred_us=microseconds(chunk.occurred_at))
+        yield _Row(found, words.length, counts)
 
 
 def _hits(question: _Question, rows: Sequence[_Row]) -> list[KeywordHit]:

@@ -93,10 +93,10 @@ fetched AS (
     SELECT {_COLUMNS}, NULL, {{cosine}}, false, false
     FROM others AS o JOIN rag_context.chunks AS c ON c.key = o.key {{vectors}} {{scoring}}
 )
-SELECT f.chunk, f.document, f.position, f.kind, f.thread, f.speaker,
+SELECT f.chunk, f.document, f.position, f.kind, f.thread, f.speaker, f.chunk_occurred_at,
        f.key, f.length, f.counts, f.cosine, f.by_vector, f.by_keyword, {{passing}} AS passing,
        b.key IS NOT NULL AS has_neighbours, b.before, b.after, s.key IS NOT NULL AS is_shown,
-       f.start_char, f.end_char, f.start_line, f.end_line, f.heading, f.chunk_occurred_at, p.text, p.context,
+       f.start_char, f.end_char, f.start_line, f.end_line, f.heading, p.text, p.context,
        {LISTING_COLUMNS}
 FROM fetched AS f LEFT JOIN beside AS b ON b.key = f.key LEFT JOIN shown AS s ON s.key = f.key
 LEFT JOIN rag_context.passages AS p ON p.chunk = s.key

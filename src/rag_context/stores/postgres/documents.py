@@ -75,11 +75,13 @@ WHERE c.id = ANY ($1)
 
 _BESIDE = """
 LEFT JOIN LATERAL (
-    (SELECT x.id, x.document, x.position, x.content_type, x.thread, x.speaker FROM rag_context.chunks AS x
+    (SELECT x.id, x.document, x.position, x.content_type, x.thread, x.speaker, coalesce(x.occurred_at, x.timestamp)
+     FROM rag_context.chunks AS x
      WHERE c.thread IS NULL AND x.document = c.document AND x.position {sign} c.position
      ORDER BY x.position {order} LIMIT 1)
     UNION ALL
-    (SELECT x.id, x.document, x.position, x.content_type, x.thread, x.speaker FROM rag_context.chunks AS x
+    (SELECT x.id, x.document, x.position, x.content_type, x.thread, x.speaker, coalesce(x.occurred_at, x.timestamp)
+     FROM rag_context.chunks AS x
      WHERE x.tenant = c.tenant AND x.thread = c.thread AND (x.sequence, x.position) {sign} (c.sequence, c.position)
      ORDER BY x.sequence {order}, x.position {order} LIMIT 1)
 ) AS {name} ON true

@@ -49,8 +49,8 @@ TENANT = "SELECT key FROM rag_context.tenants WHERE project = {} AND branch = {}
 
 logger = logging.getLogger(__name__)
 
-REFERENCE_COLUMNS = "c.id, c.document, c.position, c.content_type, c.thread, c.speaker"
-REFERENCE_WIDTH = 6
+REFERENCE_COLUMNS = f"c.id, c.document, c.position, c.content_type, c.thread, c.speaker, {CHUNK_TIME}"
+REFERENCE_WIDTH = 7
 
 
 PERIODS = """
@@ -318,9 +318,9 @@ def chunk_from(row: Row) -> Chunk:
 
 def reference_from(row: Sequence[Any]) -> ChunkRef:
     """A chunk as ranking needs it, of a row that begins with `REFERENCE_COLUMNS`."""
-    id_, document, position, content_type, thread, speaker = row[:REFERENCE_WIDTH]
+    id_, document, position, content_type, thread, speaker, at = row[:REFERENCE_WIDTH]
     return ChunkRef(
-        id_, read_text(document), position, read_text(content_type), _text_or_none(thread), _text_or_none(speaker)
+        id_, read_text(document), position, read_text(content_type), _text_or_none(thread), _text_or_none(speaker), at
     )
 
 

@@ -19,7 +19,7 @@ from qdrant_client import models
 
 from rag_context.domain.documents import Chunk, Document, Metadata, Span
 from rag_context.domain.search import ChunkRef, Filter, Passage
-from rag_context.domain.times import aware
+from rag_context.domain.times import aware, microseconds
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError
 from rag_context.stores.qdrant.connection import COMPONENT
@@ -57,7 +57,7 @@ END = "end"
 START_LINE = "startLine"
 END_LINE = "endLine"
 
-OF_A_HIT = [DOCUMENT_ID, POSITION, CONTENT_TYPE, THREAD, SPEAKER]
+OF_A_HIT = [DOCUMENT_ID, POSITION, CONTENT_TYPE, THREAD, SPEAKER, OCCURRED_AT, TIMESTAMP]
 """What ranking needs of a chunk."""
 
 
@@ -223,8 +223,9 @@ def ref_of(chunk_id: str, payload: Payload | None) -> ChunkRef:
             content_type=stored[CONTENT_TYPE],
             thread=stored.get(THREAD),
             speaker=stored.get(SPEAKER),
+            occurred_us=microseconds(_occurred_at(stored)),
         )
-    except KeyError as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise _foreign(chunk_id, error) from error
 
 
@@ -264,9 +265,13 @@ def _chunk(chunk_id: str, stored: Payload) -> Chunk:
             stored.get(HEADING, ""),
         ),
         context=stored.get(CONTEXT, ""),
-        occurred_at=datetime.fromisoformat(stored.get(OCCURRED_AT) or stored[TIMESTAMP]),
+        occurred_at=_occurred_at(stored),
         speaker=stored.get(SPEAKER),
     )
+
+
+def _occurred_at(stored: Payload) -> datetime:
+    return datetime.fromisoformat(stored.get(OCCURRED_AT) or stored[TIMESTAMP])
 
 
 def _metadata(stored: Payload) -> Metadata:

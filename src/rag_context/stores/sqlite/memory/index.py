@@ -262,6 +262,7 @@ class MemoryIndex:
             documents.content_type(document),
             documents.thread(document),
             self._speakers.values[self._rows.speakers[row]],
+            int(self._rows.times[row]),
         )
         if len(self._refs) >= REMEMBERED:
             self._refs = {}
