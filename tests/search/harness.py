@@ -54,6 +54,7 @@ class ChainHarness:
         kind: str = DOCUMENTATION,
         tenant: Tenant | None = None,
         thread: str | None = None,
+        speaker: str | None = None,
         pending: bool = False,
         copies: int = 1,
     ) -> None:
@@ -73,6 +74,7 @@ class ChainHarness:
             thread=thread if kind == CHAT else None,
         )
         at = document.occurred_at
-        chunks = [Chunk(f"{name}-{i}", name, i, text, Span(0, len(text), 1, 1), occurred_at=at) for i in range(copies)]
+        span = Span(0, len(text), 1, 1)
+        chunks = [Chunk(f"{name}-{i}", name, i, text, span, occurred_at=at, speaker=speaker) for i in range(copies)]
         vectors = None if pending else await self.fake.embed_documents([text] * copies)
         await self.store.write(document, chunks, vectors)

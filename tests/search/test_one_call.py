@@ -32,7 +32,11 @@ from tests.servers.postgres_fixtures import database, server, template
 from tests.stores.builders import axis, chunks_of, document
 
 WORDS = "valve pump reactor pressure bar opens closes nine seven retry timeout".split()  # noqa: SIM905
-QUERIES = ("valve opens at nine bar", "retry timeout", "pump", "nothing that is there", "the")
+SPEAKERS = ("User", "Assistant", "Mara Berg", None)
+QUERIES = (
+    "valve opens at nine bar", "retry timeout", "pump", "nothing that is there", "the", "my valve opens at nine bar",
+    "What did mara say of the valve?", "Mara and the pressure",
+)  # fmt: skip
 
 
 __all__ = ["database", "server", "template"]
@@ -69,7 +73,8 @@ async def fill(store: Store) -> None:
             thread=f"talk {number % 5}" if kind == "chat" else None,
         )
         vectors = None if number % 11 == 0 else await embedder.embed_documents(texts)
-        await store.documents.write(each, chunks_of(each, *texts), vectors)
+        speakers = [SPEAKERS[(number + place) % 4] if kind == "chat" else None for place in range(len(texts))]
+        await store.documents.write(each, chunks_of(each, *texts, speakers=speakers), vectors)
 
 
 def keyword_candidates(store: Store) -> CandidateSource:
@@ -167,8 +172,9 @@ async def test_a_hybrid_search_is_one_statement(store: Store, monkeypatch: pytes
     monkeypatch.setattr(Database, "_run", counted)
     one, several = chain(store, one_call=True), chain(store, one_call=False)
     is_counted.set(True)
+    asked = "my valve opens at nine bar"
     for mode, most in ((Mode.HYBRID, 1), (Mode.VECTOR, 1), (Mode.TEXT, 2)):
-        query = Query("valve opens at nine bar", min_score=0.0, mode=mode)
+        query = Query(asked, min_score=0.0, mode=mode)
         await one.search(query)
         sent.clear()
         answer = await one.search(query)

@@ -8,3 +8,6 @@ class Rule(StrEnum):
 
     CODE = "code"
     """By what a passage of code defines, by its path and by its file; `search.code_rank`."""
+
+    SPEAKER = "speaker"
+    """By whom the question is about; `search.speaker`."""

@@ -140,7 +140,7 @@ def _json_default(value: object) -> str:
     return value.tobytes().hex() if isinstance(value, np.ndarray) else str(value)
 
 
-FORMAT = 3
+FORMAT = 4
 """Changes with what is written, so that no release reads what another one wrote in another format."""
 
 

@@ -87,11 +87,15 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A candidate in its place: `fused` orders, `score` is the calibrated relevance 0..1."""
+    """A candidate in its place: `fused` orders, `score` is the calibrated relevance 0..1.
+
+    `fused` includes `boost`, the factor of a passage said by whom the question is about.
+    """
 
     candidate: Candidate
     fused: float
     score: float
+    boost: float = 1.0
 
 
 def relevance(candidate: Candidate, calibration: Calibration | None) -> float:

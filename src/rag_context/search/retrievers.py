@@ -21,6 +21,7 @@ from rag_context.search import rules
 from rag_context.search.code_rank import symbol_of
 from rag_context.search.query import Answer, Mode, Query, RetrieverReport, RetrieverStatus
 from rag_context.search.ranking import spread
+from rag_context.search.speaker import may_name_speaker
 from rag_context.tracing import span
 
 POOL_FLOOR = 40
@@ -45,7 +46,7 @@ T = TypeVar("T")
 
 
 def pool_size(query: Query) -> int:
-    """How many candidates each retriever returns."""
+    """How many candidates of each retriever are ranked."""
     least = rules.SYMBOL_POOL if asks_for_symbol(query) else POOL_FLOOR
     return max(least, POOL_PER_RESULT * query.limit)
 
@@ -53,6 +54,17 @@ def pool_size(query: Query) -> int:
 def asks_for_symbol(query: Query) -> bool:
     """Whether the question is a name as code has them, which many files use and one defines."""
     return query.mode is Mode.HYBRID and Rule.CODE not in query.without and symbol_of(query.text) is not None
+
+
+def hits_wanted(query: Query) -> int:
+    """How many candidates each retriever returns: more than are ranked, where speakers may change their order."""
+    by_speaker = prefers_speakers(query) and query.per_document is None and may_name_speaker(query.text)
+    return max(pool_size(query), rules.SPEAKER_POOL) if by_speaker else pool_size(query)
+
+
+def prefers_speakers(query: Query) -> bool:
+    """Whether passages may count more because of who said them."""
+    return query.mode is Mode.HYBRID and Rule.SPEAKER not in query.without
 
 
 def pool_per_document(query: Query) -> int | None:
@@ -252,7 +264,7 @@ async def spread_hits(search: Callable[[int, Filter], Awaitable[Sequence[Hit]]],
         search: searches a store for so many hits.
         query: says how many results there will be, and how many of one document.
     """
-    pool = pool_size(query)
+    pool = hits_wanted(query)
     hits: list[Hit] = list(await search(pool, query.where))
     found = len(hits)
     most = pool_per_document(query)

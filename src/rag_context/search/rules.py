@@ -34,3 +34,13 @@ REPEAT_FACTOR = 0.7
 
 KNOWN_CODE = 20_000
 """Passages of code whose definitions and paths are kept in memory, each of some hundred bytes."""
+
+USER_FACTOR = 1.5
+NAMED_FACTOR = 1.25
+"""How much more a passage counts that the speaker alone said whom the question is about."""
+
+SPEAKER_POOL = 100
+"""Candidates of each retriever where a question may be about a speaker: what others said stands above much of it.
+
+With twice as many every answer to the open sets is the same.
+"""

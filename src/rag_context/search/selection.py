@@ -35,7 +35,15 @@ from rag_context.search.ranking import (
     spread,
 )
 from rag_context.search.reads import Reads, SnapshotReads
-from rag_context.search.retrievers import VectorResults, asks_for_symbol, pool_per_document, pool_size
+from rag_context.search.retrievers import (
+    VectorResults,
+    asks_for_symbol,
+    hits_wanted,
+    pool_per_document,
+    pool_size,
+    prefers_speakers,
+)
+from rag_context.search.speaker import NO_BOOSTS, Boosts, boosts_for, presumed
 
 SHORTLIST_FLOOR = 20
 SHORTLIST_PER_RESULT = 3
@@ -51,6 +59,7 @@ class Gathered:
     before: RawScores
     after: RawScores
     """Scores of the neighbours, row by row."""
+    boosts: Boosts
     vector_ranks: Mapping[str, int]
     text_ranks: Mapping[str, int]
     failure: BackendError | None = None
@@ -71,16 +80,20 @@ async def gather(
         vector_results: the vector search's hits; None where it is not part of this answer.
         text: the keyword search's hits; None where it is not part of this answer.
     """
-    hits = vector_results.hits if vector_results is not None else ()
+    boosts = _boosts(query, vector_results, text)
+    size = pool_size(query) if query.per_document is None else None
+    hits = boosts.best(vector_results.hits, lambda hit: hit.cosine, size) if vector_results is not None else ()
+    text = boosts.best(text, lambda hit: hit.bm25, size) if text is not None else None
     vector_ranks, text_ranks = _ranks(hits), _ranks(text or ())
     found = _found(hits, text or ())
     if text is None:
         nothing = RawScores.unknown(len(found))
         alone = replace(found.scores, bm25=np.zeros(len(found)), shares=np.zeros(len(found)))
-        return Gathered(replace(found, scores=alone), {}, nothing, nothing, vector_ranks, text_ranks)
+        return Gathered(replace(found, scores=alone), {}, nothing, nothing, boosts, vector_ranks, text_ranks)
     union = Candidates(found.chunks, await reads.scores(found))
     best = presumed_best(vector_results.calibration if vector_results else None)
     first = fused_scores(union, best, weights_for(query))
+    first *= boosts.of(union.chunks)
     spread_out = spread(best_first(union, first), lambda row: union.chunks[row].document_id, pool_per_document(query))
     shortlist = union.take(list(islice(spread_out, _shortlist_size(query))))
     neighbours = await reads.neighbours([chunk.id for chunk in shortlist.chunks])
@@ -90,13 +103,20 @@ async def gather(
     beyond_scores = await reads.scores(Candidates(beyond, RawScores.unknown(len(beyond))))
     if reads.failure is not None:  # some candidates would gain from neighbours that are known, others not
         nothing = RawScores.unknown(len(shortlist))
-        return Gathered(shortlist, {}, nothing, nothing, vector_ranks, text_ranks, reads.failure)
+        return Gathered(shortlist, {}, nothing, nothing, boosts, vector_ranks, text_ranks, reads.failure)
     known.update((ref.id, row) for row, ref in enumerate(beyond, len(union)))
     scores = _joined(union.scores, beyond_scores, RawScores.unknown(1))  # the last row is that of a missing neighbour
     sides = [neighbours.get(chunk.id, Neighbours()) for chunk in shortlist.chunks]
     before = scores.take([-1 if near.before is None else known[near.before.id] for near in sides])
     after = scores.take([-1 if near.after is None else known[near.after.id] for near in sides])
-    return Gathered(shortlist, neighbours, before, after, vector_ranks, text_ranks)
+    return Gathered(shortlist, neighbours, before, after, boosts, vector_ranks, text_ranks)
+
+
+def _boosts(query: Query, vector_results: VectorResults | None, text: Sequence[KeywordHit] | None) -> Boosts:
+    """By whom the question is about; an order of one retriever alone stays as it is."""
+    if not prefers_speakers(query) or vector_results is None or text is None:
+        return NO_BOOSTS
+    return boosts_for(query.text, (hit.chunk for hits in (vector_results.hits, text) for hit in hits))
 
 
 def _found(hits: Sequence[VectorHit], texts: Sequence[KeywordHit]) -> Candidates:
@@ -206,11 +226,12 @@ def candidate_request(
         weights.other,
         weights.code,
         presumed_best(vector_results.calibration if vector_results is not None else None),
+        *(presumed(query.text) if prefers_speakers(query) else ((), 1.0)),
     )
     return CandidateRequest(
         query.text if text is not None else None,
         vector_results.vector if vector_results is not None else None,
-        pool_size(query),
+        hits_wanted(query),
         shortlist,
         query.where,
         [hit.chunk.id for hit in text or ()],
@@ -245,11 +266,12 @@ def _kept(query: Query, gathered: Gathered, calibration: Calibration | None, kno
     """The best `limit` candidates that pass: `min_score` if the query has one, else the model's threshold."""
     best = presumed_best(calibration)
     candidates = gathered.candidates
-    fused = smoothed_scores(candidates, gathered.before, gathered.after, best, weights_for(query))
+    boosts = gathered.boosts.of(candidates.chunks)
+    fused = smoothed_scores(candidates, gathered.before, gathered.after, best, weights_for(query)) * boosts
     if _ranks_code(query):
         fused = ranked_code(query.text, fused, known.facts(candidates))
     ranked = (
-        Ranked(candidate, float(fused[row]), relevance(candidate, calibration))
+        Ranked(candidate, float(fused[row]), relevance(candidate, calibration), float(boosts[row]))
         for row in best_first(candidates, fused)
         for candidate in [candidates[row]]
     )

@@ -193,7 +193,9 @@ def _explain(result: Result) -> Explain:
         signals["cosine"] = candidate.cosine
     if result.rerank_score is not None:
         signals["rerank"] = result.rerank_score
-    return Explain(legs=legs, fused=result.ranked.fused, boosts={}, signals=signals)
+    fused, factor = result.ranked.fused, result.ranked.boost
+    boosts = {} if factor == 1.0 else {"speaker": fused - fused / factor}
+    return Explain(legs=legs, fused=fused, boosts=boosts, signals=signals)
 
 
 def search_record(

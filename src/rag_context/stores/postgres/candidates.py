@@ -23,6 +23,7 @@ from rag_context.stores.postgres.records import (
     condition,
     passages_from,
     reference_from,
+    stored,
 )
 from rag_context.stores.postgres.state import Snapshot as IndexSnapshot
 from rag_context.stores.postgres.vectors import PostgresVectors
@@ -63,11 +64,13 @@ best AS (
 ),
 fused AS (
     SELECT c.*, CASE WHEN by_cosine IS NULL OR best.cosine <= 0.0 THEN by_score WHEN best.score <= 0.0 THEN by_cosine
-                     ELSE weight * by_cosine + (1.0 - weight) * by_score END AS fused
+                     ELSE weight * by_cosine + (1.0 - weight) * by_score END * said AS fused
     FROM candidates AS c CROSS JOIN best CROSS JOIN LATERAL (
         SELECT greatest(c.cosine, 0.0) / nullif(best.cosine, 0.0) + 0.0 * c.cosine AS by_cosine,
                coalesce(c.score / nullif(best.score, 0.0), 0.0) AS by_score,
-               CASE WHEN kind = '{CODE}' THEN {{code_weight}}::float8 ELSE {{weight}}::float8 END AS weight
+               CASE WHEN kind = '{CODE}' THEN {{code_weight}}::float8 ELSE {{weight}}::float8 END AS weight,
+               CASE WHEN lower(split_part(c.speaker, ' ', 1)) = ANY ({{speakers}}::text[])
+                    THEN {{boost}}::float8 ELSE 1.0 END AS said
     ) AS each
 ),
 shortlist AS MATERIALIZED (
@@ -211,6 +214,8 @@ class PostgresCandidates:
                 presumed_best=parameters.add(shortlist.presumed_best),
                 weight=parameters.add(shortlist.vector_weight),
                 code_weight=parameters.add(shortlist.code_vector_weight),
+                speakers=parameters.add([stored(name) for name in shortlist.speakers]),
+                boost=parameters.add(shortlist.boost),
                 per_document=parameters.add(max(shortlist.per_document or MOST, named)),
                 size=parameters.add(max(shortlist.size, named)),
             )
