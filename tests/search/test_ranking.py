@@ -14,6 +14,7 @@ from rag_context.search.ranking import (
     fused_scores,
     passes,
     relevance,
+    threshold_for,
 )
 from tests.search.columns import columns, smoothed
 
@@ -127,7 +128,27 @@ def test_no_threshold_of_cosines_applies_to_a_passage_without_one() -> None:
 
 
 def test_a_query_is_answerable_by_vector_search_or_by_rare_terms() -> None:
-    assert answerable(columns([candidate("a", 0.41)]), MINILM)
-    assert answerable(columns([candidate("a", 0.1, share=0.7)]), MINILM)
-    assert not answerable(columns([candidate("a", 0.39, share=0.4), candidate("b", None)]), MINILM)
-    assert not answerable(columns([]), MINILM)
+    assert answerable(columns([candidate("a", 0.45)]), MINILM, few=False)
+    assert answerable(columns([candidate("a", 0.1, share=0.7)]), MINILM, few=False)
+    assert answerable(columns([candidate("a", 0.38, share=0.4)]), MINILM, few=False)
+    assert not answerable(columns([candidate("a", 0.43), candidate("b", None)]), MINILM, few=False)
+    assert not answerable(columns([]), MINILM, few=False)
+
+
+def test_code_and_few_passages_need_less_to_be_an_answer() -> None:
+    assert answerable(columns([candidate("a", 0.26, kind=CODE)]), MINILM, few=False)
+    assert not answerable(columns([candidate("a", 0.24, kind=CODE), candidate("b", 0.4)]), MINILM, few=False)
+    assert answerable(columns([candidate("a", 0.23)]), MINILM, few=True)
+    assert not answerable(columns([candidate("a", 0.22)]), MINILM, few=True)
+
+
+def test_another_model_is_judged_on_its_own_scale() -> None:
+    e5 = Calibration(slope=50.2, intercept=-41.2, answerable_cosine=0.837)
+    assert answerable(columns([candidate("a", 0.848)]), e5, few=False)
+    assert not answerable(columns([candidate("a", 0.845)]), e5, few=False)
+
+
+def test_the_threshold_is_lower_for_code_and_among_few_passages() -> None:
+    assert threshold_for(candidate("a", 0.2), 0.3, few=False) == 0.3
+    assert threshold_for(candidate("a", 0.2), 0.3, few=True) == pytest.approx(0.1)
+    assert threshold_for(candidate("a", 0.2, kind=CODE), 0.3, few=False) == pytest.approx(0.1)

@@ -11,3 +11,6 @@ class Rule(StrEnum):
 
     SPEAKER = "speaker"
     """By whom the question is about; `search.speaker`."""
+
+    NO_ANSWER = "no-answer"
+    """What is labelled `noAnswer`, and the default threshold, by the kind and number of passages; `search.ranking`."""

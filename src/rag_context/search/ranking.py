@@ -15,6 +15,7 @@ import numpy as np
 from rag_context.domain.documents import CODE
 from rag_context.domain.search import ChunkRef, Floats, RawScores
 from rag_context.domain.vectors import Calibration
+from rag_context.search import rules
 
 T = TypeVar("T")
 
@@ -166,11 +167,37 @@ def spread(ranked: Iterable[T], document_of: Callable[[T], str], per_document: i
             yield each
 
 
-def answerable(candidates: Candidates, calibration: Calibration) -> bool:
-    """Whether something here probably answers the query; a label, never a filter."""
+def answerable(candidates: Candidates, calibration: Calibration, *, few: bool) -> bool:
+    """Whether something here probably answers the query; a label, never a filter.
+
+    Args:
+        candidates: the best of what was found.
+        calibration: of the model.
+        few: whether the query may find but few passages, of which the best stands less high by chance.
+    """
+    scores, slope = candidates.scores, calibration.slope
+    least = np.full(len(candidates), rules.LIKELY_FEW_LOG_ODDS if few else rules.LIKELY_LOG_ODDS)
+    if not few:
+        least[_is_code(candidates)] = rules.LIKELY_CODE_LOG_ODDS
+    above = slope * (scores.cosines - calibration.answerable_cosine) + rules.SHARE_LOG_ODDS * scores.shares
+    likely = (above >= least) | (scores.shares >= RARE_TERMS_SHARE)
+    return bool(likely.any())
+
+
+def plainly_answerable(candidates: Candidates, calibration: Calibration) -> bool:
+    """As `answerable`, by the model's cosine alone."""
     scores = candidates.scores
     likely = (scores.cosines >= calibration.answerable_cosine) | (scores.shares >= RARE_TERMS_SHARE)
     return bool(likely.any())
+
+
+def _is_code(candidates: Candidates) -> list[bool]:
+    return [chunk.content_type == CODE for chunk in candidates.chunks]
+
+
+def threshold_for(candidate: Candidate, threshold: float, *, few: bool) -> float:
+    """The least score, 0..1, of a passage that is returned; `threshold` is the model's, `few` as in `answerable`."""
+    return threshold * rules.LOW_THRESHOLD if few or candidate.chunk.content_type == CODE else threshold
 
 
 def presumed_best(calibration: Calibration | None) -> float:

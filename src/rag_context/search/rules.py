@@ -44,3 +44,18 @@ SPEAKER_POOL = 100
 
 With twice as many every answer to the open sets is the same.
 """
+
+FEW_PASSAGES = 40
+"""Of fewer, the best stands less high by chance."""
+
+LIKELY_LOG_ODDS = 0.5
+LIKELY_CODE_LOG_ODDS = -1.8
+LIKELY_FEW_LOG_ODDS = -2.1
+"""How far above the model's answerable cosine, in log-odds, the best passage of an answer is: of prose, of code, and
+among few passages."""
+
+SHARE_LOG_ODDS = 2.4
+"""What a passage gains there that holds all of the question's idf mass."""
+
+LOW_THRESHOLD = 1.0 / 3.0
+"""Share of the model's threshold that holds for code and among few passages: answers have lower cosines there."""

@@ -29,10 +29,12 @@ from rag_context.search.ranking import (
     best_first,
     fused_scores,
     passes,
+    plainly_answerable,
     presumed_best,
     relevance,
     smoothed_scores,
     spread,
+    threshold_for,
 )
 from rag_context.search.reads import Reads, SnapshotReads
 from rag_context.search.retrievers import (
@@ -180,12 +182,13 @@ async def select(
     calibration = vector_results.calibration if vector_results is not None else None
     gathered = await gather(reads, query, vector_results, text)
     code = await _code(query, reads, gathered.candidates, known)
-    kept = _kept(query, gathered, calibration, known)
+    few = vector_results is not None and len(vector_results.hits) < rules.FEW_PASSAGES
+    kept = _kept(query, gathered, calibration, known, few=few)
     ids = dict.fromkeys([ranked.candidate.chunk.id for ranked in kept])
     ids.update((ref.id, None) for ranked in kept for ref in _messages_around(ranked.candidate.chunk, gathered) if ref)
     further = [id_ for id_ in ids if id_ not in code]
     passages = {**code, **(await reads.passages(further) if further or not code else {})}
-    unanswerable = calibration is not None and not answerable(gathered.candidates, calibration)
+    unanswerable = calibration is not None and not _is_answerable(query, gathered.candidates, calibration, few=few)
     return Selection(_results(kept, _by_then(passages, query.where), gathered), gathered, unanswerable)
 
 
@@ -262,7 +265,15 @@ def _ranks_code(query: Query) -> bool:
     return query.mode is Mode.HYBRID and Rule.CODE not in query.without
 
 
-def _kept(query: Query, gathered: Gathered, calibration: Calibration | None, known: KnownCode) -> list[Ranked]:
+def _is_answerable(query: Query, candidates: Candidates, calibration: Calibration, *, few: bool) -> bool:
+    if Rule.NO_ANSWER in query.without:
+        return plainly_answerable(candidates, calibration)
+    return answerable(candidates, calibration, few=few)
+
+
+def _kept(
+    query: Query, gathered: Gathered, calibration: Calibration | None, known: KnownCode, *, few: bool
+) -> list[Ranked]:
     """The best `limit` candidates that pass: `min_score` if the query has one, else the model's threshold."""
     best = presumed_best(calibration)
     candidates = gathered.candidates
@@ -280,7 +291,13 @@ def _kept(query: Query, gathered: Gathered, calibration: Calibration | None, kno
         passing = (each for each in ranked if each.score >= least)
     else:
         threshold = calibration.threshold if calibration is not None else 0.0
-        passing = (each for each in ranked if passes(each.candidate, each.score, threshold))
+        by_kind = Rule.NO_ANSWER not in query.without
+        passing = (
+            each
+            for each in ranked
+            for least in [threshold_for(each.candidate, threshold, few=few) if by_kind else threshold]
+            if passes(each.candidate, each.score, least)
+        )
     return list(islice(spread(passing, _document_of, query.per_document), query.limit))
 
 

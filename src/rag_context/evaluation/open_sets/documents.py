@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 from random import Random
 
 from rag_context.domain.documents import CODE
+from rag_context.evaluation.open_sets.conversations import OTHER_MEMORY
 from rag_context.evaluation.open_sets.rows import OpenSet, read_data, read_text
 
 LANGUAGES = ("en", "de", "ru", "zh")
@@ -63,6 +64,8 @@ def repository() -> OpenSet:
     for category, rows in read_data("code_questions.toml").items():
         for text, path in rows:
             found.ask(text, category, [path])
+    for text in _questions_on_the_manual():
+        found.ask(text, OTHER_MEMORY, [])
     return found
 
 
@@ -79,6 +82,8 @@ def manual() -> OpenSet:
             found.ask(question, language, [id_], project=language)
         for question, number in data["forms"][language]:
             found.ask(question, f"{language}, other forms", [f"{language}-{number:02}"], project=language)
+    for text, _ in read_data("project_questions.toml")["what"]:
+        found.ask(text, OTHER_MEMORY, [], project="en")
     return found
 
 
@@ -89,7 +94,13 @@ def project() -> OpenSet:
         found.corpus.append({"_id": path, "text": text, "path": path})
     for text, name in read_data("project_questions.toml")["what"]:
         found.ask(text, "document", [f"docs/{name}.md"])
+    for text in _questions_on_the_manual():
+        found.ask(text, OTHER_MEMORY, [])
     return found
+
+
+def _questions_on_the_manual() -> list[str]:
+    return [section["en"][1] for section in read_data("manual.toml")["section"]]
 
 
 def _files(name: str) -> Iterator[tuple[str, str]]:
