@@ -3,8 +3,8 @@
 Words are runs of letters, digits and underscores. An identifier (`camelCase`, `snake_case`) yields its parts
 and itself, and so does a code (`ERR-4107`, `v1.2`: letters and digits joined by hyphens or points), or a passage
 with half of it would do as well as one with all. Stop words, question words included, are removed, the rest is
-stemmed (Snowball English; other languages pass through it almost unchanged). Scripts written without spaces
-become character bigrams.
+stemmed (Snowball: Cyrillic words as Russian, all others as English, which changes other languages hardly). Scripts
+written without spaces become character bigrams.
 
 BM25 is the one keyword score, pure, over the counts of any store: Robertson and Zaragoza, "The Probabilistic Relevance
 Framework: BM25 and Beyond" (2009), with the idf that cannot be negative (Lucene's).
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from rag_context.domain.documents import CHAT
 
-ANALYSER_VERSION = 1
+ANALYSER_VERSION = 2
 """Increased whenever `terms` changes its result for any text, so that old stored terms are recognised."""
 
 MAX_TERM_CHARS = 128
@@ -50,7 +50,9 @@ _WORD = re.compile(rf"[\w{_MARKS}]+")
 _SPACELESS_RUN = re.compile(rf"([{_SPACELESS}]+)")
 _PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z0-9]+|[^\W_A-Za-z0-9]+")
 _JOINED = re.compile(r"(?<![\w.-])[A-Za-z0-9]+(?:[-.][A-Za-z0-9]+)+(?![\w-])")
-_DIACRITICS = re.compile("[\u0300-\u036f]+")
+_DIACRITICS = re.compile("(?:(?<![\u0418\u0438])\u0306|[\u0300-\u0305\u0307-\u036f])+")
+"""Not the breve of the Cyrillic short i: it is a letter of its own, in most endings of adjectives."""
+_CYRILLIC = re.compile("[\u0400-\u04ff]")
 
 _local = threading.local()
 
@@ -64,8 +66,20 @@ def terms(text: str) -> list[str]:
         else:
             _add_foreign(word, words)
     words.extend(code.lower().replace("-", "_").replace(".", "_") for code in _JOINED.findall(text) if _is_code(code))
-    stems: list[str] = _stemmer().stemWords([word[:MAX_TERM_CHARS] for word in words if word not in STOP_WORDS])
+    kept = [word[:MAX_TERM_CHARS] for word in words if word not in STOP_WORDS]
+    stems: list[str] = _stemmer("english").stemWords(kept)
+    if _CYRILLIC.search(text):
+        russian: list[str] = _stemmer("russian").stemWords(kept)
+        stems = [russian[at] if _CYRILLIC.match(word) else stems[at] for at, word in enumerate(kept)]
     return stems
+
+
+def is_spaceless(text: str) -> bool:
+    """Whether most letters are of scripts written without spaces between words."""
+    if text.isascii():
+        return False
+    spaceless = sum(map(len, _SPACELESS_RUN.findall(text)))
+    return spaceless > sum(map(str.isalpha, text)) / 2
 
 
 def _is_code(joined: str) -> bool:
@@ -104,11 +118,12 @@ def _fold(text: str) -> str:
     return unicodedata.normalize("NFC", _DIACRITICS.sub("", unicodedata.normalize("NFKD", text)))
 
 
-def _stemmer() -> Stemmer.Stemmer:
+def _stemmer(language: str) -> Stemmer.Stemmer:
     """One per thread: a Snowball stemmer keeps state while it works."""
-    stemmer = getattr(_local, "stemmer", None)
+    stemmer = getattr(_local, language, None)
     if stemmer is None:
-        stemmer = _local.stemmer = Stemmer.Stemmer("english")
+        stemmer = Stemmer.Stemmer(language)
+        setattr(_local, language, stemmer)
     return stemmer
 
 

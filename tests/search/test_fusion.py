@@ -6,7 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_context.domain.documents import CHAT, CODE, DOCUMENTATION
-from rag_context.search.ranking import CODE_VECTOR_WEIGHT, DEFAULT_WEIGHTS, VECTOR_WEIGHT, fuse
+from rag_context.domain.rules import Rule
+from rag_context.search.query import Query
+from rag_context.search.ranking import CODE_VECTOR_WEIGHT, DEFAULT_WEIGHTS, VECTOR_WEIGHT, VectorWeights, fuse
+from rag_context.search.selection import weights_for
 
 cosines = st.lists(st.floats(-1, 1), min_size=1, max_size=30)
 scores = st.floats(0, 100)
@@ -26,6 +29,13 @@ def test_code_leans_on_the_vector() -> None:
         == DEFAULT_WEIGHTS.of("other")
     )
     assert DEFAULT_WEIGHTS.of(DOCUMENTATION) == VECTOR_WEIGHT
+
+
+def test_the_weight_of_the_vector_follows_the_question() -> None:
+    assert weights_for(Query("how is it saved")) == DEFAULT_WEIGHTS
+    assert weights_for(Query("割草机的电池多久充满?")) == VectorWeights(code=0.3, other=0.3)
+    assert weights_for(Query("PlanStore.save")) == VectorWeights(code=0.3, other=VECTOR_WEIGHT)
+    assert weights_for(Query("割草机的电池", without=(Rule.SCRIPT,))) == DEFAULT_WEIGHTS
 
 
 def test_a_negative_cosine_is_no_evidence() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.text import MAX_TERM_CHARS, terms
+from rag_context.text import MAX_TERM_CHARS, is_spaceless, terms
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,29 @@ def test_words_become_terms(text: str, expected: list[str]) -> None:
 def test_accents_and_case_do_not_matter() -> None:
     assert terms("Café ÜBER ｆｕｌｌ") == terms("cafe uber full")
     assert terms("ΑΒΓ") == terms("αβγ")
+
+
+def test_forms_of_a_russian_word_are_one_term() -> None:
+    assert len(set(terms("красивый красивого красивая красивыми"))) == 1
+    assert terms("Ёлки ёлок") == terms("елки елок")
+    assert terms("ножи the knives") == ["нож", "knive"]
+    assert terms("новый новая") == ["нов", "нов"]  # the short i is no i with an accent
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("割草机的电池多久充满?", True),
+        ("モデルの大きさ", True),
+        ("한국어는 무엇", True),
+        ("who said 你好", False),
+        ("Как заменить ножи?", False),
+        ("2026-05-01", False),
+        ("", False),
+    ],
+)
+def test_questions_in_scripts_without_spaces_are_recognised(text: str, expected: bool) -> None:
+    assert is_spaceless(text) is expected
 
 
 def test_scripts_without_spaces_become_bigrams() -> None:

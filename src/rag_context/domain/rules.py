@@ -14,3 +14,6 @@ class Rule(StrEnum):
 
     NO_ANSWER = "no-answer"
     """What is labelled `noAnswer`, and the default threshold, by the kind and number of passages; `search.ranking`."""
+
+    SCRIPT = "script"
+    """By the script of the question; `search.selection.weights_for`."""

@@ -59,3 +59,7 @@ SHARE_LOG_ODDS = 2.4
 
 LOW_THRESHOLD = 1.0 / 3.0
 """Share of the model's threshold that holds for code and among few passages: answers have lower cosines there."""
+
+SPACELESS_VECTOR_WEIGHT = 0.3
+"""Share of the vector in the fused scores where the question is in a script without spaces, as Chinese: the bundled
+model knows English best, and pairs of such characters say more than words."""

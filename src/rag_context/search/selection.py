@@ -46,6 +46,7 @@ from rag_context.search.retrievers import (
     prefers_speakers,
 )
 from rag_context.search.speaker import NO_BOOSTS, Boosts, boosts_for, presumed
+from rag_context.text import is_spaceless
 
 SHORTLIST_FLOOR = 20
 SHORTLIST_PER_RESULT = 3
@@ -248,6 +249,8 @@ def _shortlist_size(query: Query) -> int:
 
 def weights_for(query: Query) -> VectorWeights:
     """How much of the fused scores is the vector's."""
+    if Rule.SCRIPT not in query.without and is_spaceless(query.text):
+        return VectorWeights(rules.SPACELESS_VECTOR_WEIGHT, rules.SPACELESS_VECTOR_WEIGHT)
     return VectorWeights(code=rules.SYMBOL_VECTOR_WEIGHT) if asks_for_symbol(query) else DEFAULT_WEIGHTS
 
 
