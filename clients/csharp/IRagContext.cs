@@ -107,6 +107,8 @@ namespace RagContext
         [DataMember(Name = "sessionId")] public string SessionId { get; set; }
         [DataMember(Name = "timestamp")] private string timestamp = null;
         [DataMember(Name = "occurredAt")] private string occurredAt = null;
+        /// <summary>A later passage that says nearly the same and gives another value; null without one.</summary>
+        [DataMember(Name = "newerVersion")] public RagNewerVersion NewerVersion { get; set; }
 
         /// <summary>When the content was indexed, in UTC.</summary>
         public DateTime Timestamp { get { return Utc(timestamp); } }
@@ -120,6 +122,14 @@ namespace RagContext
                 ? default(DateTime)
                 : DateTime.Parse(text, CultureInfo.InvariantCulture, DateTimeStyles.AdjustToUniversal);
         }
+    }
+
+    /// <summary>The passage of a later statement.</summary>
+    [DataContract]
+    public class RagNewerVersion
+    {
+        [DataMember(Name = "documentId")] public string DocumentId { get; set; }
+        [DataMember(Name = "chunkId")] public string ChunkId { get; set; }
     }
 
     /// <summary>What the writer said about a passage's document.</summary>

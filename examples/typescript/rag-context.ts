@@ -35,6 +35,8 @@ export interface SearchResult {
   sessionId?: string;
   startLine?: number;
   endLine?: number;
+  /** A later passage that says nearly the same and gives another value. */
+  newerVersion?: { documentId: string; chunkId: string; occurredAt: string };
 }
 
 export interface SearchAnswer {

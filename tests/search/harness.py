@@ -55,6 +55,7 @@ class ChainHarness:
         tenant: Tenant | None = None,
         thread: str | None = None,
         speaker: str | None = None,
+        day: int = 1,
         pending: bool = False,
         copies: int = 1,
     ) -> None:
@@ -69,7 +70,7 @@ class ChainHarness:
             content=text,
             content_hash=name,
             timestamp=datetime(2026, 1, 1, tzinfo=UTC),
-            occurred_at=datetime(2026, 1, 1, tzinfo=UTC),
+            occurred_at=datetime(2026, 1, day, tzinfo=UTC),
             metadata=Metadata(),
             thread=thread if kind == CHAT else None,
         )

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from rag_context.api.search import NewerVersion
 from rag_context.domain.documents import CHAT, DOCUMENTATION, DocumentInput, Origin
 from rag_context.domain.search import ChunkRef
 from rag_context.resilience.breaker import Breaker, constant_cooldown
@@ -124,3 +125,29 @@ def test_a_document_is_no_conversation() -> None:
     one, other = chunk("a", "d", DOCUMENTATION), replace(chunk("b", "d", DOCUMENTATION), cosine=0.9)
     alone = smoothed([one, replace(other, chunk=replace(other.chunk, document_id="e"))])
     assert list(smoothed([one, other])) == list(alone)
+
+
+async def test_the_later_of_two_statements_stands_first_and_the_older_carries_its_place(
+    harness: ServiceHarness,
+) -> None:
+    """H-4: marked over HTTP, for models, and from the cache."""
+    old, new = (
+        "[user] My dentist appointment is on Tuesday, 3 pm, Main Street.",
+        "[user] My dentist appointment: Friday.",
+    )
+    for text, at in ((old, "2026-03-01T12:00:00Z"), (new, "2026-03-05T12:00:00Z")):
+        await harness.index(text, contentType="chat", sessionId="talk", occurredAt=at)
+    asked = "When is my dentist appointment on Main Street?"
+    first, second = (found := await harness.search(asked)).results
+    assert [first.content, second.content] == [new, old]
+    assert (first.newer_version, second.newer_version) == (
+        None,
+        NewerVersion(document_id=first.document_id or "", chunk_id=first.chunk_id or "", occurred_at=first.occurred_at),
+    )
+    assert f"a later statement gives another value: documentId {first.document_id}" in readable(found)
+    again = await harness.search(asked)
+    assert (again.cached, again.results) == (True, found.results)
+    answer = await harness.service.rank(Query(asked))
+    assert decoded(encoded(answer)) == answer
+    past = await harness.search("When was my dentist appointment on Main Street?")
+    assert [each.newer_version for each in past.results] == [None, None]

@@ -123,6 +123,14 @@ class Surroundings(WireResponse):
     after: str | None = None
 
 
+class NewerVersion(WireResponse):
+    """The passage of a later statement."""
+
+    document_id: str
+    chunk_id: str
+    occurred_at: OccurredAt
+
+
 class SearchResult(WireResponse):
     """One passage."""
 
@@ -142,6 +150,9 @@ class SearchResult(WireResponse):
     end_line: Annotated[int | None, Field(ge=1)] = None
     context: Annotated[
         Surroundings | None, Field(description="For chats: the neighbouring turns, to show the passage among")
+    ] = None
+    newer_version: Annotated[
+        NewerVersion | None, Field(description="A later passage that says nearly the same and gives another value")
     ] = None
     explain: Explain | None = None
 

@@ -129,6 +129,8 @@ def _result_line(number: int, result: SearchResult, cwd: Path) -> Text:
     if result.content_type:
         line.append(f"  {result.content_type}", "dim")
     line.append(f"  {result.occurred_at.astimezone():%Y-%m-%d}", "dim")
+    if result.newer_version is not None:
+        line.append(f"  another value since {result.newer_version.occurred_at.astimezone():%Y-%m-%d}", "yellow")
     return line
 
 

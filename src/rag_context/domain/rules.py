@@ -17,3 +17,6 @@ class Rule(StrEnum):
 
     SCRIPT = "script"
     """By the script of the question; `search.selection.weights_for`."""
+
+    NEWER = "newer"
+    """Later statements above earlier ones with another value; `search.newer`."""

@@ -23,6 +23,7 @@ def metadata_of(answer: SearchResponse, result: SearchResult) -> dict[str, Json]
         "heading": result.heading,
         "start_line": result.start_line,
         "end_line": result.end_line,
+        "newer_version": None if result.newer_version is None else result.newer_version.document_id,
         "fallback_level": answer.fallback_level,
         "warning": answer.warning,
     }

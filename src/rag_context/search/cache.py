@@ -140,7 +140,7 @@ def _json_default(value: object) -> str:
     return value.tobytes().hex() if isinstance(value, np.ndarray) else str(value)
 
 
-FORMAT = 4
+FORMAT = 5
 """Changes with what is written, so that no release reads what another one wrote in another format."""
 
 
@@ -169,7 +169,7 @@ def _answer(said: dict[str, Any]) -> Answer:
 def _result(said: dict[str, Any]) -> Result:
     ranked = said["ranked"]
     candidate = Candidate(**{**ranked["candidate"], "chunk": ChunkRef(**ranked["candidate"]["chunk"])})
-    around = {side: _passage(said[side]) if said[side] is not None else None for side in ("before", "after")}
+    around = {side: _passage(said[side]) if said[side] is not None else None for side in ("before", "after", "newer")}
     passage = _passage(said["passage"])
     return Result(**{**said, **around, "passage": passage, "ranked": Ranked(**{**ranked, "candidate": candidate})})
 

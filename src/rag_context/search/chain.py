@@ -15,6 +15,7 @@ from rag_context.resilience.breaker import Breaker, BreakerOpenError
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.code_rank import KnownCode
 from rag_context.search.coverage import Coverage, described, matters
+from rag_context.search.newer import asks_for_value, contenders, newer_first
 from rag_context.search.query import Answer, Level, Mode, Query, RetrieverReport, RetrieverStatus
 from rag_context.search.reads import RANKING_SHARE, StoreReads, completed
 from rag_context.search.reranking import Reranking
@@ -102,9 +103,28 @@ class SearchChain:
 
     async def _ordered(self, query: Query, deadline: Deadline) -> Answer:
         if self.reranking is None:
-            return await self._descend(query, deadline)
-        answer = await self._descend(self.reranking.widened(query), deadline)
-        return await self.reranking.reranked(query, answer, deadline)
+            answer = await self._descend(query, deadline)
+        else:
+            answer = await self._descend(self.reranking.widened(query), deadline)
+            answer = await self.reranking.reranked(query, answer, deadline)
+        return await self._newer_first(query, answer, deadline)
+
+    async def _newer_first(self, query: Query, answer: Answer, deadline: Deadline) -> Answer:
+        """With later statements above those that they replace; as it was where that is not known in time."""
+        applies = query.mode is Mode.HYBRID and Rule.NEWER not in query.without and answer.level is Level.PRIMARY
+        if not applies or not asks_for_value(query.text):
+            return answer
+        anchor, found = contenders(query.text, answer.results)
+        if not found:
+            return answer
+        ids = [answer.results[row].passage.chunk.id for row in (anchor, *found)]
+        try:
+            with deadline.applied():
+                vectors = await self._sources.vectors.vectors(ids)
+        except BackendError as error:
+            logger.info("search: newer statements could not be found: %s", error)
+            return answer
+        return replace(answer, results=newer_first(answer.results, anchor, found, vectors))
 
     async def _descend(self, query: Query, deadline: Deadline) -> Answer:
         for_retrievers = deadline.sooner((1.0 - RETRIEVERS_SHARE) * self._deadline_s)

@@ -89,6 +89,8 @@ class Result:
     after: Passage | None = None
     rerank_score: float | None = None
     """The reranker's score, which then orders; None where there is none."""
+    newer: Passage | None = None
+    """The latest of the passages above it that say nearly the same with another value."""
 
 
 @dataclass(frozen=True, slots=True)

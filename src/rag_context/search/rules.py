@@ -63,3 +63,16 @@ LOW_THRESHOLD = 1.0 / 3.0
 SPACELESS_VECTOR_WEIGHT = 0.3
 """Share of the vector in the fused scores where the question is in a script without spaces, as Chinese: the bundled
 model knows English best, and pairs of such characters say more than words."""
+
+NEWER_AMONG = 20
+NEWER_KEPT = 3
+"""Of so many best passages one may be outdated, and so many others may be newer."""
+
+NEWER_COSINE = 0.4
+NEWER_SHARE = 0.2
+NEWER_SCORE = 0.6
+"""How near a newer passage is to the older one, in what share of the question's terms both agree, and the newer one's
+least share of the older one's fused score."""
+
+CHANGE_FACTOR = 1.2
+"""How much more a newer passage counts that speaks of a change."""

@@ -17,6 +17,7 @@ from rag_context.api.search import (
     Explain,
     LegReport,
     LegScore,
+    NewerVersion,
     SearchRequest,
     SearchResponse,
     SearchResult,
@@ -172,6 +173,7 @@ def _result(result: Result, *, explain: bool) -> SearchResult:
         start_line=span.start_line,
         end_line=span.end_line,
         context=_surroundings(result),
+        newer_version=_newer_version(result),
         explain=_explain(result) if explain else None,
     )
 
@@ -179,6 +181,13 @@ def _result(result: Result, *, explain: bool) -> SearchResult:
 def _surroundings(result: Result) -> Surroundings | None:
     before, after = (passage.chunk.text if passage is not None else None for passage in (result.before, result.after))
     return Surroundings(before=before, after=after) if before or after else None
+
+
+def _newer_version(result: Result) -> NewerVersion | None:
+    newer = result.newer
+    if newer is None:
+        return None
+    return NewerVersion(document_id=newer.document_id, chunk_id=newer.chunk.id, occurred_at=newer.occurred_at)
 
 
 def _explain(result: Result) -> Explain:

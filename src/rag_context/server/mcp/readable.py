@@ -91,6 +91,8 @@ def _headline(number: int, result: SearchResult) -> str:
         parts.append(title)
     if result.document_id:
         parts.append(f"documentId {result.document_id}")
+    if result.newer_version is not None:
+        parts.append(f"a later statement gives another value: documentId {result.newer_version.document_id}")
     return " · ".join(part for part in parts if part)
 
 

@@ -93,7 +93,7 @@ function card(result, at, fields) {
     result.context?.before && h("pre", { class: "text dim passage" }, trimmed(result.context.before)),
     h("pre", { class: result.contentType === "code" ? "code passage" : "text passage" }, trimmed(result.content)),
     result.context?.after && h("pre", { class: "text dim passage" }, trimmed(result.context.after)),
-    h("div", { class: "tags" }, tag(result.contentType ?? "document", "accent"), result.sessionId && tag(`session ${result.sessionId}`), meta.agent && tag(`agent ${meta.agent}`), meta.category && tag(meta.category), (meta.tags ?? []).map(each => tag(`#${visible(each)}`))),
+    h("div", { class: "tags" }, result.newerVersion && h("a", { href: link("documents", named, result.newerVersion.documentId) }, "Another value since ", when(result.newerVersion.occurredAt)), tag(result.contentType ?? "document", "accent"), result.sessionId && tag(`session ${result.sessionId}`), meta.agent && tag(`agent ${meta.agent}`), meta.category && tag(meta.category), (meta.tags ?? []).map(each => tag(`#${visible(each)}`))),
     result.explain && explanation(result));
 }
 
