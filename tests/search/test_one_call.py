@@ -25,6 +25,7 @@ from rag_context.stores.postgres import PostgresStore, open_postgres
 from rag_context.stores.postgres.candidates import PostgresCandidates
 from rag_context.stores.postgres.connection import Database
 from rag_context.stores.postgres.keywords import PostgresTexts
+from rag_context.stores.postgres.pool import Plan
 from rag_context.stores.sqlite import SqliteStore, open_database
 from rag_context.testing import FakeEmbedder
 from tests.servers.postgres import execute
@@ -166,8 +167,8 @@ async def test_a_hybrid_search_is_one_statement(store: Store, monkeypatch: pytes
     is_counted: ContextVar[bool] = ContextVar("is_counted", default=False)
     run = Database._run
 
-    async def counted(self: Database, work: Callable[[Any], Awaitable[Any]]) -> Any:
-        return await run(self, (lambda connection: work(Noted(connection, sent))) if is_counted.get() else work)
+    async def counted(self: Database, work: Callable[[Any], Awaitable[Any]], plan: Plan) -> Any:
+        return await run(self, (lambda connection: work(Noted(connection, sent))) if is_counted.get() else work, plan)
 
     monkeypatch.setattr(Database, "_run", counted)
     one, several = chain(store, one_call=True), chain(store, one_call=False)

@@ -1,6 +1,7 @@
 """What is PostgreSQL's own: opening it, several servers on one database, failures, and search by index."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 
 from rag_context.domain.documents import Counts, Metadata, Tenant
-from rag_context.domain.search import Filter
+from rag_context.domain.search import Filter, VectorHit
 from rag_context.domain.times import microseconds
+from rag_context.domain.vectors import Vector
 from rag_context.errors import (
     BackendError,
     BackendRejectedError,
@@ -19,9 +21,11 @@ from rag_context.errors import (
     BackendUnavailableError,
     ForeignIndexError,
 )
+from rag_context.ports.reading import CandidateRequest, Shortlist
 from rag_context.stores.postgres import PostgresStore, open_postgres
 from rag_context.stores.postgres.connection import Database, migrations
 from rag_context.stores.postgres.faults import backend_error
+from rag_context.stores.postgres.pool import Plan
 from rag_context.stores.postgres.records import signed
 from rag_context.stores.postgres.vectors import PostgresVectors
 from rag_context.text import term_key, terms
@@ -140,6 +144,8 @@ async def test_without_prepared_statements_everything_is_the_same(database: str)
         assert ids(await store.texts.search("wolf", limit=5, where=EVERYTHING)) == [chunk]
         assert ids(await store.vectors.search(axis(0), limit=5, where=EVERYTHING)) == [chunk]
         assert await store.documents.get(document("a", "wolf").id) == document("a", "wolf")
+        assert [hit.chunk.id for hit in await nearest(store, axis(0), EVERYTHING)] == [chunk]
+        assert await store.database.fetchrow("SHOW plan_cache_mode") == ("auto",), "another client would get it"
 
 
 @pytest.mark.parametrize(
@@ -378,6 +384,37 @@ async def test_every_filter_is_applied_inside_a_search_by_index(database: str) -
             assert shared / 200 >= 0.99
         few = await store.vectors.search(vectors[7], limit=5, where=Filter(source="nowhere"))
         assert few == []
+
+
+async def test_a_search_is_planned_once_unless_it_has_a_filter(database: str) -> None:
+    """Both kinds in turn, on one connection. The first of each learns that the index over the vectors is to be used."""
+    async with open_postgres(database, exact_rows=10) as store:
+        written = document("a", metadata=Metadata(tags=("red",)))
+        vectors = unit_vectors(30)
+        await store.documents.write(written, chunks_of(written, *(f"wolf {each}" for each in range(30))), vectors)
+        assert await store.vectors.build_index(0)
+        for vector in vectors[:4]:
+            for where in (EVERYTHING, Filter(tags=("red",))):
+                assert len(await nearest(store, vector, where)) == 5
+        plans = await store.database.read(
+            lambda connection: connection.fetch(
+                """SELECT statement LIKE '%few AS%', statement LIKE '%tags @>%', generic_plans, custom_plans
+                   FROM pg_prepared_statements WHERE statement LIKE 'WITH /*%' ORDER BY 1, 2"""
+            ),
+            Plan.EITHER,
+        )
+    assert [tuple(each) for each in plans] == [
+        (False, False, 3, 0),
+        (False, True, 0, 3),
+        (True, False, 0, 1),
+        (True, True, 0, 1),
+    ]
+
+
+async def nearest(store: PostgresStore, vector: Vector, where: Filter) -> Sequence[VectorHit]:
+    """As a hybrid search finds them, by its one statement."""
+    request = CandidateRequest("wolf", vector, 5, Shortlist(5, None, 0.5, 0.8, 0.0), where, None)
+    return await store.candidates.read(request, lambda snapshot: snapshot.vector_hits(vector, 5, where))
 
 
 async def test_an_index_is_built_once_the_vectors_are_many_and_stay(database: str) -> None:

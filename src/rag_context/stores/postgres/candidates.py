@@ -16,6 +16,7 @@ from rag_context.domain.vectors import Vector
 from rag_context.ports.reading import CandidateRequest, Snapshot
 from rag_context.stores.postgres.connection import Database, Row
 from rag_context.stores.postgres.keywords import PostgresTexts, Question
+from rag_context.stores.postgres.pool import Plan
 from rag_context.stores.postgres.records import (
     CHUNK_TIME,
     LISTING_COLUMNS,
@@ -103,7 +104,9 @@ SELECT f.chunk, f.document, f.position, f.kind, f.thread, f.speaker, f.chunk_occ
        {LISTING_COLUMNS}
 FROM fetched AS f LEFT JOIN beside AS b ON b.key = f.key LEFT JOIN shown AS s ON s.key = f.key
 LEFT JOIN rag_context.passages AS p ON p.chunk = s.key
-LEFT JOIN rag_context.documents AS d ON d.id = f.document AND s.key IS NOT NULL
+LEFT JOIN LATERAL (
+    SELECT * FROM rag_context.documents AS x WHERE x.id = f.document AND s.key IS NOT NULL OFFSET 0
+) AS d ON true
 """  # noqa: S608  (column lists of our own)
 
 
@@ -171,7 +174,10 @@ class PostgresCandidates:
     async def _fetch(self, fetched: "_Fetched", request: _Request) -> None:
         async def rows_of(seen: IndexSnapshot) -> Sequence[Row]:
             statement, values = self._statement(seen, fetched, request)
-            return await self._database.fetch(statement, *values)
+            searched = [each[1] for each in (request.by_vector, request.by_keyword) if each is not None]
+            plans = {self._vectors.plan(seen, where) for where in searched}
+            plan = Plan.ONCE if plans <= {Plan.ONCE} else Plan.EACH_TIME
+            return await self._database.fetch(statement, *values, plan=plan)
 
         vector = fetched.requested.vector
         rows = await self._vectors.in_use(rows_of, 0 if vector is None else len(vector))
@@ -201,7 +207,7 @@ class PostgresCandidates:
         if request.by_keyword is not None and fetched.question.is_known:
             limit, where = request.by_keyword
             passes = condition(where, parameters, "c")
-            tables.append(self._texts.tables(fetched.question, scoring, parameters, parameters.add(limit), passes))
+            tables.append(self._texts.tables(fetched.question, scoring, parameters, str(int(limit)), passes))
             found.append("SELECT key, false, true FROM found_by_terms")
         shortlist, named = fetched.requested.shortlist, len(request.chunk_ids)
         tables.append(
@@ -220,7 +226,8 @@ class PostgresCandidates:
                 size=parameters.add(max(shortlist.size, named)),
             )
         )
-        return f"WITH {', '.join(tables)}", parameters.values
+        # Another statement once the index is twice as large: the plan of an empty one would be kept.
+        return f"WITH /* 2^{seen.chunks.bit_length()} chunks */ {', '.join(tables)}", parameters.values
 
 
 class _Fetched:

@@ -18,7 +18,7 @@ from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError, BackendRejectedError, ForeignIndexError
 from rag_context.event_times import STARTED, stated_message_times, stated_time, time_at
 from rag_context.stores.postgres.faults import COMPONENT, incomplete, is_no_room, is_read_only, translated
-from rag_context.stores.postgres.pool import CONNECT_S, IDLE_S, Connections, Connector
+from rag_context.stores.postgres.pool import CONNECT_S, IDLE_S, Connections, Connector, Plan
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ _MIGRATIONS = 0x7261675F_00000001
 _SETTINGS = {
     "application_name": "rag-context",
     "jit": "off",  # compiles for longer than these statements run
-    "plan_cache_mode": "force_custom_plan",  # what a filter lets through decides on the plan
+    "plan_cache_mode": Plan.EACH_TIME.value,
     "idle_in_transaction_session_timeout": "60s",  # a process that was stopped keeps its locks no longer
 }
 
@@ -92,23 +92,23 @@ class Database:
         """Whether a connection is one session of the server for as long as it is open: not behind PgBouncer."""
         return self._statement_cache_size > 0
 
-    async def fetch(self, statement: str, *values: object) -> list[Row]:
+    async def fetch(self, statement: str, *values: object, plan: Plan = Plan.EACH_TIME) -> list[Row]:
         """The rows of a query. Raises: BackendError."""
-        return await self.read(lambda connection: connection.fetch(statement, *values))
+        return await self.read(lambda connection: connection.fetch(statement, *values), plan)
 
     async def fetchrow(self, statement: str, *values: object) -> Row | None:
         """The first row of a query that reads few. Raises: BackendError."""
-        return await self.read(lambda connection: connection.fetchrow(statement, *values, timeout=ANSWER_S))
+        return await self.read(lambda each: each.fetchrow(statement, *values, timeout=ANSWER_S), Plan.EITHER)
 
-    async def read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def read(self, work: Callable[[Connection], Awaitable[T]], plan: Plan = Plan.EACH_TIME) -> T:
         """Run `work`, each of its statements by itself.
 
         Raises:
             BackendError: the server failed.
         """
-        return await self._detached(self._run(work))
+        return await self._detached(self._run(work, plan))
 
-    async def write(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def write(self, work: Callable[[Connection], Awaitable[T]], plan: Plan = Plan.EACH_TIME) -> T:
         """Run `work` in one transaction; what it wrote is durable when this returns.
 
         Raises:
@@ -134,7 +134,7 @@ class Database:
                 await transaction.commit()
             return result
 
-        return await self._detached(self._run(transacted))
+        return await self._detached(self._run(transacted, plan))
 
     async def outside(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Run `work`, which may take hours, on a connection of its own without a transaction. Raises: BackendError."""
@@ -188,11 +188,13 @@ class Database:
         if not task.cancelled():
             task.exception()  # read, so that asyncio does not log what a cancelled caller did not wait for
 
-    async def _run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _run(self, work: Callable[[Connection], Awaitable[T]], plan: Plan) -> T:
         with translated(self.place):
             pool = await self._opened()
             connection = await pool.acquire()
             try:
+                if self.has_sessions:
+                    await pool.plan(connection, plan)
                 return await work(connection)
             except asyncpg.PostgresError as error:
                 self.lacks_room = self.lacks_room or is_no_room(error)
@@ -280,7 +282,7 @@ SELECT n.nspname FROM pg_extension AS e JOIN pg_namespace AS n ON n.oid = e.extn
 
 
 async def _nothing_to_reset(_connection: Connection) -> None:
-    """No statement of ours changes a session, so that a round trip for each use of a connection is saved."""
+    """Nothing but `Plan` is changed of a session, so that a round trip for each use of a connection is saved."""
 
 
 def _vector_bytes(vector: Vector) -> bytes:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from rag_context.domain.documents import CHAT
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit
 from rag_context.stores.postgres.connection import Database, Row
+from rag_context.stores.postgres.pool import Plan
 from rag_context.stores.postgres.records import REFERENCE_COLUMNS, Parameters, condition, reference_from, signed
 from rag_context.stores.postgres.state import IndexState, Snapshot
 from rag_context.text import (
@@ -202,7 +203,7 @@ class PostgresTexts:
             question: the query's terms, of which some are known.
             scoring: as `question.scoring` returned it.
             parameters: of the statement.
-            limit: the place of how many are found.
+            limit: how many are found, or the place of that.
             passing: which `chunks AS c` may be found.
         """
         tables: list[str] = []
@@ -248,7 +249,7 @@ class PostgresTexts:
                 known[key] = frequency
         missing = [key for key in keys if key not in known]
         if missing:
-            rows = await self._database.fetch(_FREQUENCIES, missing)
+            rows = await self._database.fetch(_FREQUENCIES, missing, plan=Plan.EITHER)
             for key, (frequency,) in zip(missing, rows, strict=True):
                 known[key] = frequency
                 self._frequencies[seen.name, key] = (frequency, seen.turnover)

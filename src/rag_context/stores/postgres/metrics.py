@@ -9,6 +9,7 @@ from typing import Any
 from rag_context.domain.reports import BIN_GROWTH, QUERY_CHARS, SMALLEST_MS, ErrorRecord, SearchRecord, SearchSummary
 from rag_context.domain.times import microseconds
 from rag_context.stores.postgres.connection import Connection, Database
+from rag_context.stores.postgres.pool import Plan
 from rag_context.stores.postgres.records import read_text, stored, stored_or_none
 from rag_context.stores.postgres.writer import SCHEMA
 from rag_context.stores.summaries import COUNTED, EXACT_RECORDS, Slices, Sums, middle, summary
@@ -84,7 +85,7 @@ class PostgresMetrics:
                     await connection.copy_records_to_table(table, schema_name=SCHEMA, columns=columns, records=rows)
 
         if searches or errors:
-            await self._database.write(appended)
+            await self._database.write(appended, Plan.EITHER)
 
     async def summarise(self, since: datetime, until: datetime, buckets: int) -> SearchSummary:
         """Sum up the searches of `since <= t < until`; the timeline has `buckets` slices, empty ones too.

@@ -1,6 +1,7 @@
 """Opening connections: the primary among several hosts, and an open one where the server accepts no more."""
 
 import asyncio
+from enum import Enum
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -16,6 +17,19 @@ LOOK_S = 0.01
 
 _ANY_PRIMARY = {"target_session_attrs": "primary"}
 """Of several hosts, the one that is not a standby, unless the address says otherwise."""
+
+
+class Plan(Enum):
+    """When the server plans a prepared statement."""
+
+    EACH_TIME = "force_custom_plan"
+    """For its values: what a filter lets through decides on the plan."""
+
+    ONCE = "force_generic_plan"
+    """For each connection, and again when a table was analysed: planning a search takes as long as a part of it."""
+
+    EITHER = "either"
+    """As the connection was used last: the statement has one plan only."""
 
 
 class Connector:
@@ -67,6 +81,8 @@ class Connections:
         self._pool = pool
         self._size = size
         self._in_need = asyncio.Lock()
+        self._plans: dict[int, Plan] = {}
+        """By process of the server, where it was changed. A number may come again: that costs time, but no answer."""
 
     async def acquire(self) -> Any:
         """A connection; where the server accepts no more, the next one of ours that is free.
@@ -86,6 +102,15 @@ class Connections:
                 if connection is not None:
                     return connection
                 await asyncio.sleep(LOOK_S)
+
+    async def plan(self, connection: Any, plan: Plan) -> None:
+        """Have the next statements of a connection planned so; a round trip where the last ones were not."""
+        process = connection.get_server_pid()
+        if plan is Plan.EITHER or plan is self._plans.get(process, Plan.EACH_TIME):
+            return
+        self._plans[process] = Plan.EITHER  # given up before the answer, it is not known
+        await connection.execute(f"SET plan_cache_mode = {plan.value}", timeout=CONNECT_S)
+        self._plans[process] = plan
 
     async def release(self, connection: Any, timeout_s: float) -> None:
         """Give a connection back; it is closed where its statement was given up and does not end in time."""

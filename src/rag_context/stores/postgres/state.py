@@ -14,6 +14,7 @@ from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendDataError, BackendError
 from rag_context.stores.postgres.connection import Connection, Database
 from rag_context.stores.postgres.faults import COMPONENT
+from rag_context.stores.postgres.pool import Plan
 
 T = TypeVar("T")
 
@@ -229,7 +230,7 @@ class IndexState:
         return await self._read()
 
     async def _read(self) -> Snapshot:
-        seen = await self._database.read(read_snapshot)
+        seen = await self._database.read(read_snapshot, Plan.EITHER)
         known = self._snapshot
         if known is None or (known.name, known.version) != (seen.name, seen.version):
             # A server that was set back has a smaller version than before; it is another state all the same.

@@ -14,6 +14,7 @@ from rag_context.stores.postgres import trials
 from rag_context.stores.postgres.connection import Connection, Database, Row
 from rag_context.stores.postgres.documents import PostgresDocuments
 from rag_context.stores.postgres.faults import is_missing_table, is_other_dimension
+from rag_context.stores.postgres.pool import Plan
 from rag_context.stores.postgres.records import REFERENCE_COLUMNS, Parameters, condition, reference_from
 from rag_context.stores.postgres.state import IndexState, Snapshot, model_of
 from rag_context.stores.postgres.writer import dimension_of
@@ -161,7 +162,7 @@ class PostgresVectors:
             place: that of the vector among them.
             passing: `where` as a condition on `chunks AS c`.
         """
-        vectors, most = f"rag_context.vectors_{seen.generation}", parameters.add(limit)
+        vectors, most = f"rag_context.vectors_{seen.generation}", str(int(limit))  # a plan depends on it
         dimension = self._indexed.get(seen.generation)
         one_by_one = f"""SELECT c.key, c.id, -(v.embedding <#> {place}) AS cosine
                          FROM {{chunks}} AS c JOIN {vectors} AS v ON v.chunk = c.key WHERE {{condition}}
@@ -195,6 +196,11 @@ class PostgresVectors:
         found = f"""SELECT *, {counted} AS passing FROM ({nearest}) AS nearest
                     ORDER BY cosine DESC, id LIMIT {most}"""  # noqa: S608
         return ", ".join([*tables, f"found_by_vector AS MATERIALIZED ({found})"])
+
+    def plan(self, seen: Snapshot, where: Filter) -> Plan:
+        """How a statement with these `tables` is planned: once where no value of it decides on the plan."""
+        is_open = where == Filter(where.tenant) and (seen.generation not in self._indexed or where in self._broad)
+        return Plan.ONCE if is_open else Plan.EACH_TIME
 
     def note_passing(self, where: Filter, passing: int | None) -> None:
         """Remember a filter that lets more chunks through than are compared one by one.
