@@ -100,6 +100,15 @@ def test_the_file_that_defines_a_name_stands_above_those_that_use_it() -> None:
     ]
 
 
+def test_the_candidates_that_define_a_name_are_known() -> None:
+    known = KnownCode()
+    known.add({"a": passage("a.py", "Plan(1)"), "b": passage("b.py", "class Plan:"), "c": passage("c.py", "plan")})
+    candidates = columns([Candidate(ChunkRef(id_, id_, 0, CODE), 0.5, 1.0, 0.5) for id_ in "abcd"])
+    assert known.lacking("abcd") == ["d"]
+    assert known.defining("store.Plan", candidates) == [1]
+    assert known.defining("the plan", candidates) == []
+
+
 def test_a_definition_in_a_test_or_an_older_version_stands_below() -> None:
     texts = dict.fromkeys(["tests/plan.py", "compat/v1/plan.py", "src/plan.py"], "class Plan:")
     assert (

@@ -97,12 +97,23 @@ class KnownCode:
             if chunk.content_type == CODE and chunk.id in known
         }
 
+    def defining(self, question: str, candidates: Candidates) -> list[int]:
+        """Rows of the candidates that define the name that a question consists of."""
+        name = name_in(question)
+        return [row for row, facts in self.facts(candidates).items() if name in facts.names]
+
 
 @lru_cache(maxsize=1024)
 def symbol_of(question: str) -> str | None:
     """The name that a question consists of: qualified, with a capital, or with an underscore; else None."""
     name = _DECORATION.sub("", question.strip())
     return name if len(name) <= rules.MAX_SYMBOL_CHARS and _SYMBOL.fullmatch(name) else None
+
+
+def name_in(question: str) -> str:
+    """The last part of the name that a question consists of; "" where it is none."""
+    symbol = symbol_of(question)
+    return _QUALIFIER.split(symbol)[-1] if symbol is not None else ""
 
 
 def ranked_code(question: str, fused: Floats, facts: Mapping[int, CodeFacts]) -> Floats:
@@ -119,8 +130,7 @@ def ranked_code(question: str, fused: Floats, facts: Mapping[int, CodeFacts]) ->
     best = float(fused[rows].max()) if rows else 0.0
     if best <= 0.0:
         return fused
-    symbol, words = symbol_of(question), question_words(question)
-    name = _QUALIFIER.split(symbol)[-1] if symbol is not None else ""
+    name, words = name_in(question), question_words(question)
     named = _MINOR_WORD.search(question) is not None
     scores = [
         (score + best * _gain(name, words, each)) * (each.named_factor if named else each.factor)

@@ -10,9 +10,9 @@ SYMBOL_VECTOR_WEIGHT = 0.3
 """Share of the vector in the fused score of code where the question is a name: its letters matter, not its meaning."""
 
 SYMBOL_POOL = 100
-SYMBOL_SHORTLIST = 100
-"""Candidates of each retriever, and how many of them are ranked with their texts, where the question is a name: many
-files use it, one defines it."""
+MOST_DEFINITIONS = 40
+"""Candidates of each retriever where the question is a name, and how many of them are ranked because they define it:
+many files use it, one defines it."""
 
 DEFINITION_WEIGHT = 1.0
 OWN_FILE_DEFINITION_WEIGHT = 1.5

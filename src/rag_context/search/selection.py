@@ -70,7 +70,11 @@ class Gathered:
 
 
 async def gather(
-    reads: Reads, query: Query, vector_results: VectorResults | None, text: Sequence[KeywordHit] | None
+    reads: Reads,
+    query: Query,
+    vector_results: VectorResults | None,
+    text: Sequence[KeywordHit] | None,
+    code: KnownCode,
 ) -> Gathered:
     """Give every candidate of either retriever both exact scores, and score the neighbours of the best.
 
@@ -82,6 +86,7 @@ async def gather(
         query: the query.
         vector_results: the vector search's hits; None where it is not part of this answer.
         text: the keyword search's hits; None where it is not part of this answer.
+        code: what earlier searches found out about code.
     """
     boosts = _boosts(query, vector_results, text)
     size = pool_size(query) if query.per_document is None else None
@@ -99,6 +104,7 @@ async def gather(
     first *= boosts.of(union.chunks)
     spread_out = spread(best_first(union, first), lambda row: union.chunks[row].document_id, pool_per_document(query))
     shortlist = union.take(list(islice(spread_out, _shortlist_size(query))))
+    shortlist = await _with_definitions(query, reads, union, shortlist, code)
     neighbours = await reads.neighbours([chunk.id for chunk in shortlist.chunks])
     known = {chunk.id: row for row, chunk in enumerate(union.chunks)}
     around = {ref.id: ref for near in neighbours.values() for ref in (near.before, near.after) if ref is not None}
@@ -181,7 +187,7 @@ async def select(
         BackendError: no passages could be read.
     """
     calibration = vector_results.calibration if vector_results is not None else None
-    gathered = await gather(reads, query, vector_results, text)
+    gathered = await gather(reads, query, vector_results, text, known)
     code = await _code(query, reads, gathered.candidates, known)
     few = vector_results is not None and len(vector_results.hits) < rules.FEW_PASSAGES
     kept = _kept(query, gathered, calibration, known, few=few)
@@ -243,8 +249,7 @@ def candidate_request(
 
 
 def _shortlist_size(query: Query) -> int:
-    least = rules.SYMBOL_SHORTLIST if asks_for_symbol(query) else SHORTLIST_FLOOR
-    return max(least, SHORTLIST_PER_RESULT * query.limit)
+    return max(SHORTLIST_FLOOR, SHORTLIST_PER_RESULT * query.limit)
 
 
 def weights_for(query: Query) -> VectorWeights:
@@ -252,6 +257,18 @@ def weights_for(query: Query) -> VectorWeights:
     if Rule.SCRIPT not in query.without and is_spaceless(query.text):
         return VectorWeights(rules.SPACELESS_VECTOR_WEIGHT, rules.SPACELESS_VECTOR_WEIGHT)
     return VectorWeights(code=rules.SYMBOL_VECTOR_WEIGHT) if asks_for_symbol(query) else DEFAULT_WEIGHTS
+
+
+async def _with_definitions(
+    query: Query, reads: Reads, union: Candidates, shortlist: Candidates, known: KnownCode
+) -> Candidates:
+    """The shortlist, and every candidate that defines the name that the query is."""
+    if not asks_for_symbol(query):
+        return shortlist
+    await _code(query, reads, union, known)
+    rows = {chunk.id: row for row, chunk in enumerate(union.chunks)}
+    listed = [rows[chunk.id] for chunk in shortlist.chunks]
+    return union.take(list(dict.fromkeys([*listed, *known.defining(query.text, union)[: rules.MOST_DEFINITIONS]])))
 
 
 async def _code(query: Query, reads: Reads, candidates: Candidates, known: KnownCode) -> Mapping[str, Passage]:
