@@ -94,7 +94,7 @@ function card(result, at, fields) {
     h("pre", { class: result.contentType === "code" ? "code passage" : "text passage" }, trimmed(result.content)),
     result.context?.after && h("pre", { class: "text dim passage" }, trimmed(result.context.after)),
     h("div", { class: "tags" }, result.newerVersion && h("a", { href: link("documents", named, result.newerVersion.documentId) }, "Another value since ", when(result.newerVersion.occurredAt)), tag(result.contentType ?? "document", "accent"), result.sessionId && tag(`session ${result.sessionId}`), meta.agent && tag(`agent ${meta.agent}`), meta.category && tag(meta.category), (meta.tags ?? []).map(each => tag(`#${visible(each)}`))),
-    result.explain && explanation(result));
+    result.explain && explanation(result, at));
 }
 
 // Without empty lines around it; the indentation of its first line stays.
@@ -104,7 +104,7 @@ const SIGNALS = { cosine: "Cosine", bm25: "BM25", idfShare: "Share of the query'
 const IN_LEGS = { cosine: "vector", bm25: "text" };
 
 // Ranks and raw scores, and how they became a place and a relevance.
-function explanation({ explain, score }) {
+function explanation({ explain, score }, at) {
   const rows = [
     ...Object.entries(explain.legs).map(([name, leg]) => [name === "vector" ? "Vector search" : name === "text" ? "Keyword search" : titled(name), `rank ${leg.rank}`, leg.score, name === "vector" ? "cosine" : "BM25"]),
     ...["vector", "text"].filter(name => !(name in explain.legs)).map(name => [name === "vector" ? "Vector search" : "Keyword search", "not among its best", null, ""]),
@@ -113,7 +113,7 @@ function explanation({ explain, score }) {
     ...Object.entries(explain.signals).filter(([name]) => !(IN_LEGS[name] in explain.legs)).map(([name, value]) => [SIGNALS[name] ?? titled(name), "raw value", value, ""]),
     ["Relevance", "calibrated, 0 to 1", score, ""],
   ];
-  return h("details", { class: "explain" }, h("summary", {}, "Why this result"), scrolling("Explanation", table("Explanation", [
+  return h("details", { class: "explain" }, h("summary", {}, "Why this result"), scrolling(`Explanation ${at + 1}`, table("Explanation", [
     { name: "Step", of: row => row[0], head: true },
     { name: "Place", of: row => row[1] },
     { name: "Value", of: row => (row[2] === null ? "" : `${row[2].toFixed(4)} ${row[3]}`), num: true },
