@@ -94,3 +94,39 @@ def test_the_command_line_asks_as_of_a_time(memory: tuple[Served, Path]) -> None
     printed = command("search", "project database", "--as-of", "2026-02-01", data_dir=directory).stdout
     assert "january" in printed, printed
     assert "february" not in printed, printed
+
+
+def test_what_was_decided_last_week_comes_first(memory: tuple[Served, Path]) -> None:
+    started, _ = memory
+    question = "What did we decide about the project database last week?"
+    answer = started.search(question, asOf=ASKED, contentType="decision", explain=True)
+    assert answer["interpreted"] == {
+        "timeRange": {"since": "2026-03-09T00:00:00Z", "until": "2026-03-16T00:00:00Z"},
+        "phrase": "last week",
+    }
+    assert sources(answer)[0] == "last week"
+    assert set(sources(answer)) == set(DECISIONS) - {"later"}, "what is from another time is still found"
+    assert answer["results"][0]["explain"]["boosts"]["time"] > 0
+    bare = started.search("What did we decide about the project database?", asOf=ASKED, contentType="decision")
+    assert "interpreted" not in bare
+    assert sources(bare)[0] != "last week", "the time decides"
+
+
+def test_a_month_without_a_year_is_that_of_any_year(memory: tuple[Served, Path]) -> None:
+    started, directory = memory
+    answer = started.search("Which project database did we decide on in February?", asOf="2026-12-24T00:00:00Z")
+    assert sources(answer)[0] == "february"
+    assert answer["interpreted"]["everyYear"] is True
+    question = ("search", "Which project database did we decide on in February 2026?")
+    printed = command(*question, data_dir=directory).stdout
+    assert '"in February 2026" is read as 2026-02-01 to 2026-02-28; what is from near then comes first.' in printed
+
+
+def test_a_relative_time_is_that_of_the_moment_of_asking(memory: tuple[Served, Path]) -> None:
+    started, _ = memory
+    question = "What did we decide about the project database yesterday?"
+    first: dict[str, set[tuple[str, str]]] = {}
+    for day in ("2026-02-13", "2026-03-18", "2026-03-18", "2026-02-13"):
+        answer = started.search(question, asOf=f"{day}T10:00:00Z", contentType="decision")
+        first.setdefault(day, set()).add((sources(answer)[0], answer["interpreted"]["timeRange"]["since"][:10]))
+    assert first == {"2026-02-13": {("february", "2026-02-12")}, "2026-03-18": {("this week", "2026-03-17")}}

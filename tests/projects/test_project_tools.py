@@ -81,6 +81,27 @@ async def test_activation_says_what_is_active_and_what_there_is(harness: HttpHar
     assert any(warning.startswith("tools/driver.md: front matter") for warning in reply["warnings"]) is False
 
 
+async def test_a_time_in_the_question_is_said_and_as_of_one_nothing_later_is_found(
+    harness: HttpHarness, shop: Path
+) -> None:
+    write(
+        shop.parent.parent / "docs/problems/old.md",
+        "---\ndate: 2024-05-06\n---\n# Old\n\nDatabase connections leaked.\n",
+    )
+    await harness.call("activate_project", config_path=str(shop))
+    for tool in ("semantic_search", "rag_query"):
+        reply = await harness.call(tool, query=f"{ASK} in May 2024", min_relevance_score=0)
+        assert reply["interpreted"] == {
+            "time_range": {"since": "2024-05-01T00:00:00Z", "until": "2024-06-01T00:00:00Z"},
+            "phrase": "in May 2024",
+            "every_year": None,
+        }
+        assert "problems/old.md" in {each["path"] for each in reply.get("results", reply.get("sources"))}
+        then = await harness.call(tool, query=ASK, min_relevance_score=0, as_of="2024-12-31T00:00:00Z")
+        assert [each["path"] for each in then.get("results", then.get("sources"))] == ["problems/old.md"]
+        assert "interpreted" not in then
+
+
 async def test_a_question_is_answered_with_a_context_and_where_it_is_from(harness: HttpHarness, shop: Path) -> None:
     await harness.call("activate_project", config_path=str(shop))
     reply = await harness.call("rag_query", query=ASK, max_sources=1)

@@ -252,7 +252,7 @@ async def test_what_was_written_later_is_hidden_and_replaces_nothing(base: Retri
     await base.add("linked.md", "Notes.", date="2026-03-04")
     seen: dict[datetime | None, dict[str, tuple[str, ...]]] = {}
     for until in (None, datetime(2026, 3, 1, tzinfo=UTC)):
-        options = RetrievalOptions(min_relevance_score=0.0, max_results=20, until=until)
+        options = RetrievalOptions(min_relevance_score=0.0, max_results=20, as_of=until)
         context = await base.service.assemble_context(ASK, options)
         assert not context.label.warnings
         seen[until] = {document.path: document.superseded_by for document in context.all_sources}

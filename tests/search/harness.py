@@ -58,8 +58,10 @@ class ChainHarness:
         day: int = 1,
         pending: bool = False,
         copies: int = 1,
+        at: datetime | None = None,
     ) -> None:
         """Store one document, whose every chunk holds the text; `pending` without its vectors."""
+        said = at or datetime(2026, 1, day, tzinfo=UTC)
         document = Document(
             id=name,
             tenant=tenant or Tenant(),
@@ -70,12 +72,11 @@ class ChainHarness:
             content=text,
             content_hash=name,
             timestamp=datetime(2026, 1, 1, tzinfo=UTC),
-            occurred_at=datetime(2026, 1, day, tzinfo=UTC),
+            occurred_at=said,
             metadata=Metadata(),
             thread=thread if kind == CHAT else None,
         )
-        at = document.occurred_at
         span = Span(0, len(text), 1, 1)
-        chunks = [Chunk(f"{name}-{i}", name, i, text, span, occurred_at=at, speaker=speaker) for i in range(copies)]
+        chunks = [Chunk(f"{name}-{i}", name, i, text, span, occurred_at=said, speaker=speaker) for i in range(copies)]
         vectors = None if pending else await self.fake.embed_documents([text] * copies)
         await self.store.write(document, chunks, vectors)

@@ -20,6 +20,7 @@ from rag_context.resilience.shared_cache import SecondLevel
 from rag_context.search.cache import ResultCache, decoded, encoded
 from rag_context.search.query import Answer, Level, Mode, Query, Result, RetrieverReport, RetrieverStatus
 from rag_context.search.ranking import Candidate, Ranked
+from rag_context.search.windows import Window
 from rag_context.stores.redis import open_redis
 from rag_context.testing import Fault, Faulty, FrozenClock, MemoryCache
 from tests.search.harness import ChainHarness
@@ -96,6 +97,7 @@ async def test_what_was_fetched_once_is_remembered_in_memory(processes: Processe
         Query("q", where=Filter(Tenant("p", "main", "aa"))),
         Query("q", where=Filter(tags=("a",))),
         Query("q", where=Filter(since=NOON)),
+        Query("q", windows=(Window("yesterday", NOON),)),
     ],
     ids=repr,
 )

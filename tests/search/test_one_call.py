@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,7 @@ async def fill(store: Store) -> None:
             source=f"{number % 7}.md",
             metadata=Metadata(tags=("red",) if number % 4 else ()),
             thread=f"talk {number % 5}" if kind == "chat" else None,
+            occurred_at=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=2 * number),
         )
         vectors = None if number % 11 == 0 else await embedder.embed_documents(texts)
         speakers = [SPEAKERS[(number + place) % 4] if kind == "chat" else None for place in range(len(texts))]
@@ -117,6 +119,18 @@ async def test_both_ways_give_the_same_answers(store: Store, mode: Mode, where: 
             Query(text, limit=20, where=where, mode=mode, min_score=0.0, per_document=1),
         ):
             assert without_times(await whole.search(query)) == without_times(await several.search(query))
+
+
+async def test_both_ways_rank_by_a_time_alike(store: Store) -> None:
+    whole, several = chain(store, one_call=True), chain(store, one_call=False)
+    asked = datetime(2026, 5, 13, tzinfo=UTC)
+    for text in ("pump last week", "which valve opens in February", "retry timeout since 10 April 2026"):
+        for query in (Query(text), Query(text, limit=20, min_score=0.0, per_document=1)):
+            dated = query.with_windows(asked)
+            answer = without_times(await whole.search(dated))
+            assert answer == without_times(await several.search(dated))
+            assert answer.results[0].ranked.by_time > 0.0
+            assert set(answer.legs) == {"embedding", "vector", "text"}
 
 
 async def test_a_vector_that_the_caller_brings_needs_no_text(store: Store) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 from pydantic.json_schema import WithJsonSchema
 
+from rag_context.api.interpreted import PlainInterpreted
 from rag_context.api.projects import (
     Handle,
     Level,
@@ -179,6 +180,10 @@ class LabelledResponse(ProjectResponse):
     circuit_breaker_open: bool
     warnings: Annotated[list[str], Field(description="Why the answer is degraded")]
     legs: dict[str, Leg]
+    interpreted: Annotated[
+        PlainInterpreted | None,
+        Field(exclude_if=lambda value: value is None, description="The time that the question names, if it names one"),
+    ] = None
     latency_ms: Milliseconds
     request_id: str
 

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from rag_context.api.index import ReturnedMetadata
+from rag_context.api.interpreted import Interpreted
 from rag_context.api.wire import (
     PRESENT_PATTERN,
     AllTags,
@@ -183,6 +184,9 @@ class SearchResponse(WireResponse):
     no_answer: Annotated[bool | None, Field(description="True if probably nothing in the index answers the query")] = (
         None
     )
+    interpreted: Annotated[
+        Interpreted | None, Field(description="The time that the question names, if it names one")
+    ] = None
     omitted: Annotated[
         Count | None, Field(description="Passages left out because of maxTokens; absent without maxTokens")
     ] = None

@@ -246,7 +246,10 @@ Until = Annotated[
 ]
 AsOf = Annotated[
     Instant | None,
-    Field(description="As if asked at this moment: what was said or written later is hidden (RFC 3339 with offset)"),
+    Field(
+        description="As if asked at this moment: what was said or written later is hidden, and `yesterday` counts from "
+        "it (RFC 3339 with offset)"
+    ),
 ]
 IndexedAt = Annotated[UtcTime, Field(description="When the content was indexed")]
 OccurredAt = Annotated[UtcTime, Field(description="When it was said or written")]

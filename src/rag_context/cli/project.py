@@ -15,6 +15,7 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
+from rag_context.api.interpreted import sentence
 from rag_context.api.operations import Operation, Request, Response
 from rag_context.api.operations import projects as operations
 from rag_context.api.project_queries import LabelledResponse, RagQueryResponse, SemanticSearchResponse
@@ -337,6 +338,8 @@ def _print_label(response: LabelledResponse, screen: Screen) -> None:
         screen.warning(f"level {response.fallback_level} ({_LEVELS[response.fallback_level]})")
     for warning in response.warnings:
         screen.warning(warning)
+    if response.interpreted is not None:
+        screen.note(Text(safe(sentence(response.interpreted)), style="dim"))
 
 
 def _whose(response: ProjectResponse) -> str:

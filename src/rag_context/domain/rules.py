@@ -20,3 +20,6 @@ class Rule(StrEnum):
 
     NEWER = "newer"
     """Later statements above earlier ones with another value; `search.newer`."""
+
+    TIME = "time"
+    """By nearness to a time that the question names; `search.windows`."""

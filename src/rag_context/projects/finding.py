@@ -7,12 +7,14 @@ that it does not admit irrelevant documents, and before ranking, so that it chan
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TypeAlias
 
 import numpy as np
 
 from rag_context.domain.documents import Listing, Tenant
 from rag_context.domain.search import Filter, Passage
+from rag_context.domain.times import end_of
 from rag_context.domain.vectors import Vector
 from rag_context.errors import InvalidInputError
 from rag_context.projects.document_lists import DocumentList
@@ -89,7 +91,7 @@ class Found:
     answer: Answer
 
 
-def query_for(question: str | Vector, options: RetrievalOptions, tenant: Tenant) -> Query | None:
+def query_for(question: str | Vector, options: RetrievalOptions, tenant: Tenant, now: datetime) -> Query | None:
     """The query of a search; None if the options exclude every document.
 
     Raises:
@@ -99,7 +101,7 @@ def query_for(question: str | Vector, options: RetrievalOptions, tenant: Tenant)
     if isinstance(question, str):
         if not question.strip():
             raise InvalidInputError("Query cannot be empty")
-        query = Query(question)
+        query = Query(question).with_windows(options.as_of or now)
     else:
         query = Query("", mode=Mode.VECTOR, vector=_direction(question))
     if where is None:
@@ -163,7 +165,7 @@ def _visible(options: RetrievalOptions, tenant: Tenant) -> Filter | None:
         return None
     if len(levels) < len(PromotionLevel):
         groups.append(tuple(map(promotion_tag, levels)))
-    return Filter(tenant, any_tags=tuple(groups), until=options.until)
+    return Filter(tenant, any_tags=tuple(groups), until=end_of(None, options.as_of))
 
 
 def lets_through(options: RetrievalOptions, level: PromotionLevel) -> bool:

@@ -21,6 +21,7 @@ from typing import ClassVar
 from rag_context.domain.documents import Json
 from rag_context.errors import FieldError, RagContextError
 from rag_context.search.query import Level, RetrieverReport
+from rag_context.search.windows import Window
 
 DEFAULT_DOC_TYPE = "document"
 """The type of a document without `doc_type` in its front matter and outside the declared folders."""
@@ -91,8 +92,8 @@ class RetrievalOptions:
 
     `min_relevance_score` is a strict minimum; None: the model's threshold, except for documents with rare terms of the
     question. `boosts` None: no boosts. `doc_types` and `promotion_levels` are filters, () means all; `max_tokens`
-    bounds an assembled context, None: no bound. `until` excludes documents that were written then or later, also as
-    critical or linked ones, and as ones that replace others.
+    bounds an assembled context, None: no bound. `as_of` excludes documents that were written later, also as critical or
+    linked ones, and as ones that replace others.
     """
 
     min_relevance_score: float | None = None
@@ -107,7 +108,7 @@ class RetrievalOptions:
     include_superseded: bool = False
     follow_related_docs: bool = False
     max_tokens: int | None = DEFAULT_MAX_TOKENS
-    until: datetime.datetime | None = None
+    as_of: datetime.datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +192,8 @@ class Label:
     legs: Mapping[str, RetrieverReport] = field(default_factory=dict)
     breaker_open: bool = False
     warnings: tuple[str, ...] = ()
+    windows: tuple[Window, ...] = ()
+    """The times that the question names."""
 
 
 _ORDINARY = Label()

@@ -8,9 +8,11 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 
 from rag_context.domain.documents import Tenant
+from rag_context.domain.times import end_of, utc_now
 from rag_context.domain.vectors import EmbeddingModel, Vector
 from rag_context.errors import BackendError, InvalidInputError
 from rag_context.ports.reading import DocumentStore
@@ -62,6 +64,7 @@ class RetrievalDependencies:
     model: Callable[[], EmbeddingModel]
     deadline_s: float
     clock: Callable[[], float] = time.monotonic
+    now: Callable[[], datetime] = utc_now
 
 
 class Run:
@@ -191,7 +194,8 @@ class Run:
     def label(self, answer: Answer) -> Label:
         """How the results were obtained."""
         warnings = [answer.warning] if answer.warning is not None else []
-        return Label(answer.level, answer.legs, answer.breaker_open, (*warnings, *self._warnings))
+        windows = self._query.windows if self._query is not None else ()
+        return Label(answer.level, answer.legs, answer.breaker_open, (*warnings, *self._warnings), windows)
 
     async def _targets(self, deadline: Deadline, document: ProjectDocument) -> Sequence[ProjectDocument]:
         targets = list(self._lookup.related(document)) if self._options.follow_related_docs else []
@@ -356,7 +360,7 @@ class RetrievalService:
 
     async def _begin(self, question: str | Vector, options: RetrievalOptions) -> Run:
         deadline = Deadline.after(self._dependencies.deadline_s, self._dependencies.clock)
-        query = query_for(question, options, self._tenant)
+        query = query_for(question, options, self._tenant, self._dependencies.now())
         if query is not None and query.vector is not None:
             self._check_dimension(query.vector)
         warnings: list[str] = []
@@ -372,8 +376,9 @@ class RetrievalService:
         dependencies = self._dependencies
         try:
             with deadline.sooner(deadline.remaining_s / 2.0).applied():
-                if options.until is not None:
-                    return await dependencies.document_lists.before(self._tenant, options.until)
+                until = end_of(None, options.as_of)
+                if until is not None:
+                    return await dependencies.document_lists.before(self._tenant, until)
                 return await dependencies.document_lists.of(self._tenant)
         except BackendError as error:
             warnings.append(LIST_UNREADABLE.format(error))

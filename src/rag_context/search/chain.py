@@ -86,7 +86,7 @@ class SearchChain:
     async def search(self, query: Query) -> Answer:
         """Answer `query`; never raises a backend's error."""
         deadline = Deadline.after(self._deadline_s, self._clock)
-        query = replace(query, without=self._without)
+        query = replace(query, without=self._without, windows=() if Rule.TIME in self._without else query.windows)
         try:
             entry = self.breaker.admission() if self.breaker.closed else self.breaker.probe()
             with entry as admission:
@@ -112,7 +112,8 @@ class SearchChain:
     async def _newer_first(self, query: Query, answer: Answer, deadline: Deadline) -> Answer:
         """With later statements above those that they replace; as it was where that is not known in time."""
         applies = query.mode is Mode.HYBRID and Rule.NEWER not in query.without and answer.level is Level.PRIMARY
-        if not applies or not asks_for_value(query.text):
+        # A question that names a time is about what was said then, whatever was said later.
+        if not applies or query.windows or not asks_for_value(query.text):
             return answer
         anchor, found = contenders(query.text, answer.results)
         if not found:

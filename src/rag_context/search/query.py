@@ -1,13 +1,16 @@
 """What goes into the chain and what comes out of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import IntEnum, StrEnum
 
 from rag_context.domain.rules import Rule
 from rag_context.domain.search import Filter, Passage
 from rag_context.domain.vectors import Vector
+from rag_context.search.question_times import windows
 from rag_context.search.ranking import Ranked
+from rag_context.search.windows import Window
 
 
 class Mode(StrEnum):
@@ -48,6 +51,7 @@ class Query:
 
     With a `vector` of its own, nothing is embedded; with a vector and no text, only vector search is possible.
     `without` leaves rules of ranking out, so that their effect can be measured.
+    `windows` are the times that the text names; what was said near them comes first.
     """
 
     text: str
@@ -57,7 +61,15 @@ class Query:
     min_score: float | None = None
     per_document: int | None = None
     vector: Vector | None = None
+    windows: tuple[Window, ...] = ()
     without: tuple[Rule, ...] = ()
+
+    def with_windows(self, now: datetime) -> "Query":
+        """The query with the times that it names, counted from `now`; one retriever alone keeps its own order."""
+        if self.mode is not Mode.HYBRID:
+            return self
+        found = windows(self.text, now)
+        return replace(self, windows=found) if found else self
 
     @property
     def has_text(self) -> bool:

@@ -90,13 +90,15 @@ class Candidates:
 class Ranked:
     """A candidate in its place: `fused` orders, `score` is the calibrated relevance 0..1.
 
-    `fused` includes `boost`, the factor of a passage said by whom the question is about.
+    `fused` includes `boost`, the factor of a passage said by whom the question is about, and `by_time`, what it gained
+    by its nearness to a time that the query names.
     """
 
     candidate: Candidate
     fused: float
     score: float
     boost: float = 1.0
+    by_time: float = 0.0
 
 
 def relevance(candidate: Candidate, calibration: Calibration | None) -> float:

@@ -22,6 +22,7 @@ from rag_context.search.code_rank import symbol_of
 from rag_context.search.query import Answer, Mode, Query, RetrieverReport, RetrieverStatus
 from rag_context.search.ranking import spread
 from rag_context.search.speaker import may_name_speaker
+from rag_context.search.windows import near_filters
 from rag_context.tracing import span
 
 POOL_FLOOR = 40
@@ -256,6 +257,22 @@ class Retrievers:
 
 
 async def spread_hits(search: Callable[[int, Filter], Awaitable[Sequence[Hit]]], query: Query) -> Sequence[Hit]:
+    """The hits of a store for a query; where it names a time, the best from near that time too.
+
+    Args:
+        search: searches a store for so many hits.
+        query: says how many results there will be, and how many of one document.
+    """
+    hits = await _spread_hits(search, query)
+    for where in near_filters(query.windows, query.where):
+        try:
+            hits = _united(hits, await search(rules.JOINING, where))
+        except BackendError:  # the hits so far stay
+            break
+    return hits
+
+
+async def _spread_hits(search: Callable[[int, Filter], Awaitable[Sequence[Hit]]], query: Query) -> Sequence[Hit]:
     """The hits of a store; where a few documents fill the pool, the hits of other documents too.
 
     Raw scores of two searches compare, so the union is what one search with a limit per document would return.

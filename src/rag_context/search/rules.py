@@ -76,3 +76,24 @@ least share of the older one's fused score."""
 
 CHANGE_FACTOR = 1.2
 """How much more a newer passage counts that speaks of a change."""
+
+TIME_WEIGHT = 0.5
+"""What a passage within the time that a question names gains, as a share of the best score."""
+
+OUTSIDE = 0.8
+"""What a passage right outside of the time gains, as a share of that."""
+
+HALF_LIFE_DAYS = 7.0
+"""A passage so many days outside of the time gains half as much as one right outside."""
+
+NEAR = 0.5 * OUTSIDE
+"""Passages of this nearness or more become candidates by themselves."""
+
+JOINING = 20
+"""How many of them: the best of each retriever, and of both."""
+
+THRESHOLD_SHARE = 0.3
+"""How much of the default threshold applies within the time: "what did we do on 7 May" says little else."""
+
+YEARS_BACK = 4
+"""Of a time without a year, candidates are found in the last such period and in so many years before it."""

@@ -5,7 +5,7 @@ Every candidate gets both exact scores, and so do the neighbours of the best; th
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -46,6 +46,7 @@ from rag_context.search.retrievers import (
     prefers_speakers,
 )
 from rag_context.search.speaker import NO_BOOSTS, Boosts, boosts_for, presumed
+from rag_context.search.windows import nearnesses, threshold_share, time_boosts
 from rag_context.text import is_spaceless
 
 SHORTLIST_FLOOR = 20
@@ -89,7 +90,8 @@ async def gather(
         code: what earlier searches found out about code.
     """
     boosts = _boosts(query, vector_results, text)
-    size = pool_size(query) if query.per_document is None else None
+    # What is near a time that the query names is beyond the pool.
+    size = pool_size(query) if query.per_document is None and not query.windows else None
     hits = boosts.best(vector_results.hits, lambda hit: hit.cosine, size) if vector_results is not None else ()
     text = boosts.best(text, lambda hit: hit.bm25, size) if text is not None else None
     vector_ranks, text_ranks = _ranks(hits), _ranks(text or ())
@@ -102,8 +104,7 @@ async def gather(
     best = presumed_best(vector_results.calibration if vector_results else None)
     first = fused_scores(union, best, weights_for(query))
     first *= boosts.of(union.chunks)
-    spread_out = spread(best_first(union, first), lambda row: union.chunks[row].document_id, pool_per_document(query))
-    shortlist = union.take(list(islice(spread_out, _shortlist_size(query))))
+    shortlist = union.take(_shortlisted(query, union, best_first(union, first)))
     shortlist = await _with_definitions(query, reads, union, shortlist, code)
     neighbours = await reads.neighbours([chunk.id for chunk in shortlist.chunks])
     known = {chunk.id: row for row, chunk in enumerate(union.chunks)}
@@ -126,6 +127,19 @@ def _boosts(query: Query, vector_results: VectorResults | None, text: Sequence[K
     if not prefers_speakers(query) or vector_results is None or text is None:
         return NO_BOOSTS
     return boosts_for(query.text, (hit.chunk for hits in (vector_results.hits, text) for hit in hits))
+
+
+def _shortlisted(query: Query, union: Candidates, ordered: Sequence[int]) -> list[int]:
+    """The first of the rows, best first, and those near a time that the query names; not too many of one document."""
+
+    def spread_out(rows: Iterable[int]) -> Iterator[int]:
+        return spread(rows, lambda row: union.chunks[row].document_id, pool_per_document(query))
+
+    rows = list(islice(spread_out(ordered), _shortlist_size(query)))
+    if query.windows:
+        near = nearnesses(query.windows, union.chunks) >= rules.NEAR
+        rows = list(dict.fromkeys([*rows, *islice(spread_out(row for row in ordered if near[row]), rules.JOINING)]))
+    return rows
 
 
 def _found(hits: Sequence[VectorHit], texts: Sequence[KeywordHit]) -> Candidates:
@@ -301,8 +315,10 @@ def _kept(
     fused = smoothed_scores(candidates, gathered.before, gathered.after, best, weights_for(query)) * boosts
     if _ranks_code(query):
         fused = ranked_code(query.text, fused, known.facts(candidates))
+    by_time = time_boosts(query.windows, candidates.chunks, fused)
+    fused = fused + by_time
     ranked = (
-        Ranked(candidate, float(fused[row]), relevance(candidate, calibration), float(boosts[row]))
+        Ranked(candidate, float(fused[row]), relevance(candidate, calibration), float(boosts[row]), float(by_time[row]))
         for row in best_first(candidates, fused)
         for candidate in [candidates[row]]
     )
@@ -316,7 +332,8 @@ def _kept(
             each
             for each in ranked
             for least in [threshold_for(each.candidate, threshold, few=few) if by_kind else threshold]
-            if passes(each.candidate, each.score, least)
+            for of_time in [threshold * threshold_share(query.windows, each.candidate.chunk)]
+            if passes(each.candidate, each.score, min(least, of_time))
         )
     return list(islice(spread(passing, _document_of, query.per_document), query.limit))
 

@@ -12,6 +12,7 @@ from rag_context.api.index import (
     MessageTimeFields,
     metadata_json,
 )
+from rag_context.api.interpreted import Interpreted, TimeRange
 from rag_context.api.maintenance import StatsBucket, StatsResponse, TimeSpan
 from rag_context.api.search import (
     Explain,
@@ -33,6 +34,7 @@ from rag_context.ingest.indexer import Outcome, Receipt
 from rag_context.ports.models import Tokenizer
 from rag_context.projects.tenants import Tenants
 from rag_context.search.query import Answer, Mode, Query, Result, RetrieverReport, RetrieverStatus
+from rag_context.search.windows import Window, merged
 
 UNKNOWN_AGENT = "unknown"
 
@@ -44,10 +46,11 @@ _BULK_STATUS: dict[Outcome, Literal["indexed", "unchanged", "replaced", "deferre
 }
 
 
-def query_of(request: SearchRequest, default_min_score: float | None) -> Query:
-    """The query of a search request."""
+def query_of(request: SearchRequest, default_min_score: float | None, now: datetime) -> Query:
+    """The query of a search request, whose relative times count from its `asOf`, else from now."""
     min_score = default_min_score if request.min_score is None else request.min_score
-    return Query(request.query, request.limit, filter_of(request), Mode(request.mode), min_score)
+    query = Query(request.query, request.limit, filter_of(request), Mode(request.mode), min_score)
+    return query.with_windows(request.as_of or now)
 
 
 def filter_of(request: SearchRequest | ListRequest) -> Filter:
@@ -104,9 +107,15 @@ def _message_times(times: Sequence[MessageTimeFields]) -> tuple[MessageTime, ...
 
 
 def search_response(
-    answer: Answer, *, request_id: str, latency_ms: float, explain: bool, breaker_open: bool
+    answer: Answer,
+    windows: Sequence[Window],
+    *,
+    request_id: str,
+    latency_ms: float,
+    explain: bool,
+    breaker_open: bool,
 ) -> SearchResponse:
-    """The response to a search; it has the same fields at every level."""
+    """The response to a search, whose question names these times; it has the same fields at every level."""
     return SearchResponse(
         results=[_result(result, explain=explain) for result in answer.results],
         latency=round(latency_ms, 3),
@@ -119,7 +128,16 @@ def search_response(
         warning=answer.warning,
         cached=answer.cached or None,
         no_answer=answer.unanswerable or None,
+        interpreted=_interpreted(windows),
     )
+
+
+def _interpreted(windows: Sequence[Window]) -> Interpreted | None:
+    window = merged(windows)
+    if window is None:
+        return None
+    time_range = TimeRange(since=window.since, until=window.until)
+    return Interpreted(time_range=time_range, phrase=window.phrase, every_year=window.yearly or None)
 
 
 def within_token_budget(response: SearchResponse, max_tokens: int, tokenizer: Tokenizer) -> SearchResponse:
@@ -202,9 +220,10 @@ def _explain(result: Result) -> Explain:
         signals["cosine"] = candidate.cosine
     if result.rerank_score is not None:
         signals["rerank"] = result.rerank_score
-    fused, factor = result.ranked.fused, result.ranked.boost
-    boosts = {} if factor == 1.0 else {"speaker": fused - fused / factor}
-    return Explain(legs=legs, fused=fused, boosts=boosts, signals=signals)
+    ranked = result.ranked
+    by_speaker = (ranked.fused - ranked.by_time) * (1.0 - 1.0 / ranked.boost)
+    boosts = {name: gain for name, gain in (("speaker", by_speaker), ("time", ranked.by_time)) if gain}
+    return Explain(legs=legs, fused=ranked.fused, boosts=boosts, signals=signals)
 
 
 def search_record(

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeAlias
 
+from rag_context.api.interpreted import PlainInterpreted, PlainTimeRange
 from rag_context.api.project_queries import (
     Leg,
     LinkedDoc,
@@ -21,7 +22,7 @@ from rag_context.api.project_queries import (
 )
 from rag_context.domain.documents import Tenant
 from rag_context.domain.reports import QUERY_CHARS, SearchRecord
-from rag_context.domain.times import end_of, utc_now
+from rag_context.domain.times import utc_now
 from rag_context.errors import BackendError, FieldError
 from rag_context.ports.models import ChatModel
 from rag_context.projects.callers import CallerId
@@ -38,6 +39,7 @@ from rag_context.projects.records import (
 )
 from rag_context.projects.retrieval import RetrievalDependencies, RetrievalService
 from rag_context.resilience.admission import Admissions
+from rag_context.search.windows import Window, merged
 from rag_context.service.project_requests import ProjectResolver, ResolvedProject, external, level_name, tenant_fields
 
 AGENT = "project tools"
@@ -97,7 +99,7 @@ class ProjectQuestions:
                 max_link_depth=request.link_depth,
                 max_tokens=request.max_tokens,
                 include_superseded=request.include_superseded or None,
-                until=end_of(None, request.as_of),
+                as_of=request.as_of,
             ),
         )
         behind = self._resolver.behind(project.tenant)
@@ -118,7 +120,7 @@ class ProjectQuestions:
                 min_relevance_score=request.min_relevance_score,
                 promotion_levels=tuple(PromotionLevel.of(level) for level in request.promotion_levels or ()) or None,
                 include_superseded=request.include_superseded or None,
-                until=end_of(None, request.as_of),
+                as_of=request.as_of,
             ),
         )
         behind = self._resolver.behind(project.tenant)
@@ -135,7 +137,7 @@ class ProjectQuestions:
             **_given(
                 max_results=request.limit,
                 min_relevance_score=request.min_relevance_score,
-                until=end_of(None, request.as_of),
+                as_of=request.as_of,
             ),
         )
         behind = self._resolver.behind(activation.tenant)
@@ -155,7 +157,7 @@ class ProjectQuestions:
                 min_relevance_score=request.min_relevance_score,
                 max_link_depth=request.link_depth,
                 max_tokens=request.max_tokens,
-                until=end_of(None, request.as_of),
+                as_of=request.as_of,
                 include_critical=CriticalInclusion.NEVER,
                 min_promotion_level=PromotionLevel.STANDARD,  # external documents cannot be promoted
             ),
@@ -278,9 +280,18 @@ def _labelled(label: Label, request_id: str, latency_ms: float, behind: Sequence
             name: Leg(status=leg.status.value, latency_ms=round(leg.latency_ms, 3), detail=leg.detail)
             for name, leg in label.legs.items()
         },
+        "interpreted": _interpreted(label.windows),
         "latency_ms": round(latency_ms, 3),
         "request_id": request_id,
     }
+
+
+def _interpreted(windows: Sequence[Window]) -> PlainInterpreted | None:
+    window = merged(windows)
+    if window is None:
+        return None
+    time_range = PlainTimeRange(since=window.since, until=window.until)
+    return PlainInterpreted(time_range=time_range, phrase=window.phrase, every_year=window.yearly or None)
 
 
 def _quoted(document: RetrievedDocument) -> dict[str, Any]:

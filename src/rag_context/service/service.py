@@ -170,16 +170,19 @@ class Service:
 
     async def _search(self, request: SearchRequest, request_id: str) -> SearchOutcome:
         started = self._clock()
+        query = None
         try:
             request = await self._tenants.resolved(request)
         except BackendError as error:  # the list of projects cannot be read, and no earlier copy of it is cached
             answer = Answer((), Level.EMPTY, {}, 0, warning=WARNINGS[Level.EMPTY], error=str(error))
         else:
-            answer = await self._answer(query_of(request, self._min_score))
+            query = query_of(request, self._min_score, self._now())
+            answer = await self._answer(query)
         latency_ms = (self._clock() - started) * 1000.0
         self._recorder.search(request, answer, request_id, latency_ms)
         response = search_response(
             answer,
+            () if query is None else query.windows,
             request_id=request_id,
             latency_ms=latency_ms,
             explain=request.explain,
@@ -250,12 +253,12 @@ class Service:
         return response
 
     async def rank(self, query: Query) -> Answer:
-        """Answer a query of the domain, for measurements: with any limit, without the result cache and statistics.
+        """Answer a query of the domain now: with any limit, without the result cache and statistics.
 
         It runs the same chain as `search`, under the same deadline.
         """
         async with self._dependencies.admissions.searches.admitted_in_turn():
-            return await self._dependencies.chain.search(query)
+            return await self._dependencies.chain.search(query.with_windows(self._now()))
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
         """Embed texts as passages, after queries that wait: `(n, dim) float32`. Raises: BackendError."""

@@ -32,7 +32,8 @@ SEARCH = Operation(
     description=(
         "Search earlier chats, decisions, code and documentation for the passages that answer a question. Call "
         "it before you rely on memory: something may have been decided, tried or written before. Ask in plain "
-        "words or with exact names and error codes. A filter excludes documents: use one only if you mean it. "
+        'words or with exact names and error codes. Name the time if you know it ("last week", "in March"): what '
+        "is from then comes first. A filter excludes documents: use one only if you mean it. "
         "maxTokens limits the answer; rag_context_get returns the whole document of a passage."
     ),
     request=SearchRequest,

@@ -52,6 +52,13 @@ async function run(results, declared, fields, context) {
   }
 }
 
+// The days of a time in the question, in UTC; its end is the moment after the last of them.
+function period({ timeRange: { since, until }, everyYear }) {
+  const first = since?.slice(0, 10), last = until && new Date(new Date(until) - 1).toISOString().slice(0, 10);
+  const days = !first ? `until ${last}` : !last ? `since ${first}` : first === last ? first : `${first} to ${last}`;
+  return everyYear ? `${days}, and the same of other years` : days;
+}
+
 // How the answer was obtained.
 function label(answer) {
   const [name, means] = LEVELS[answer.fallbackLevel];
@@ -61,6 +68,7 @@ function label(answer) {
       tag(name, answer.fallbackLevel === 1 ? "good" : "warn"), h("span", {}, answer.fallbackLevel === 1 ? `the best level: ${means}` : means),
       h("span", { class: "dim" }, `${counted(answer.results.length, "result")} from ${counted(answer.totalIndexed, "document")} in ${ms(answer.latency)}`),
       answer.cached && tag("from the cache"), answer.noAnswer && tag("probably no answer here", "warn"), answer.omitted > 0 && tag(`${answer.omitted} left out for length`)),
+    answer.interpreted && h("p", { class: "dim" }, `"${answer.interpreted.phrase}" is read as ${period(answer.interpreted)}; what is from near then comes first.`),
     answer.warning && note("warn", h("p", {}, answer.warning)),
     answer.circuitBreakerOpen && note("bad", h("p", {}, "The circuit breaker is open. The overview shows which component failed; a probe is let through by itself.")),
     legs.length > 0 && h("details", {}, h("summary", {}, "What each retriever did"), scrolling("Retrievers", table("Retrievers", [
