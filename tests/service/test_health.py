@@ -68,7 +68,7 @@ async def test_documents_that_are_being_embedded_are_a_healthy_state(harness: Se
     health = await harness.service.health()
     assert (health.indexing, health.pending_documents, health.healthy) == (True, 1, True)
     vectors = next(component for component in health.components if component.name == "vectors")
-    assert "1 chunks still lack their vector" in (vectors.detail or "")
+    assert "1 chunk without a vector so far" in (vectors.detail or "")
 
 
 async def test_documents_that_wait_without_progress_are_not_healthy(harness: ServiceHarness) -> None:
@@ -91,7 +91,7 @@ async def test_a_document_that_cannot_be_embedded_is_not_healthy(harness: Servic
     await harness.maintenance.sweep(lambda _done: None)
     health = await harness.service.health()
     assert not health.healthy
-    assert "1 documents cannot be embedded: no such vector" in str(health.components)
+    assert "1 document cannot be embedded: no such vector" in str(health.components)
     harness.writer.fault = None
     await harness.maintenance.sweep(lambda _done: None)
     assert (await harness.service.health()).healthy

@@ -372,7 +372,7 @@ async def test_what_was_written_is_there_after_reopening(opener: Open, name: str
         chunk_ids = await put(vectors, document("a"), vector=axis(0))
     async with opener(name) as vectors:
         assert ids(await vectors.search(axis(0), limit=5, where=EVERYTHING)) == chunk_ids
-        assert "1 vectors of dimension 16" in await vectors.ping()
+        assert "1 vector of dimension 16" in await vectors.ping()
 
 
 async def test_a_name_that_chroma_does_not_accept_cannot_work(opener: Open) -> None:

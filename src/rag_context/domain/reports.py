@@ -26,6 +26,11 @@ SMALLEST_MS = 0.001
 """Shorter latencies are in the first bin, and count as 0."""
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 document`, `2 documents`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 @dataclass(frozen=True, slots=True)
 class Period:
     """The first and the last moment of something."""

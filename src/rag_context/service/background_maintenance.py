@@ -7,6 +7,7 @@ from contextlib import suppress
 from enum import Enum
 from typing import TypeVar
 
+from rag_context.domain.reports import counted
 from rag_context.errors import BackendError, BackendStartingError, BackendUnavailableError
 from rag_context.ingest.indexer import Indexer
 from rag_context.ingest.reconciliation import Divergence, Reconciler
@@ -303,5 +304,5 @@ class BackgroundMaintenance:
             for result in results:
                 if isinstance(result, BaseException):
                     raise result
-        self.problem = f"{len(failures)} documents cannot be embedded: {failures[0]}" if failures else None
+        self.problem = f"{counted(len(failures), 'document')} cannot be embedded: {failures[0]}" if failures else None
         return done

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from rag_context._version import __version__
 from rag_context.api.maintenance import ComponentHealth, HealthResponse, ModelName
 from rag_context.domain.documents import Counts, Status
+from rag_context.domain.reports import counted
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendError, BackendStartingError
 from rag_context.resilience.breaker import BreakerOpenError, BreakerState
@@ -263,7 +264,7 @@ def _detail(finding: Finding, counts: Counts | None, vector_problem: str | None)
     sentences = [finding.write_error, finding.detail]
     if finding.name == "vectors" and counts is not None:
         missing = missing_vectors(counts)
-        sentences += [f"{missing} chunks still lack their vector" if missing else None, vector_problem]
+        sentences += [f"{counted(missing, 'chunk')} without a vector so far" if missing else None, vector_problem]
     return "; ".join(each.rstrip(".") for each in sentences if each)
 
 

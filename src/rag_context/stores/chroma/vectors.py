@@ -8,6 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from rag_context.domain.documents import Chunk, Document, StoredVectors
+from rag_context.domain.reports import counted
 from rag_context.domain.search import Filter, Passage, VectorHit
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError, ConfigurationError
@@ -150,7 +151,8 @@ class ChromaVectors:
         axis = np.zeros(opened.dimension, dtype=np.float32)
         axis[0] = 1.0
         await self._read(lambda collection: self._api.nearest(collection, axis, 1, None))
-        return f"{count} vectors of dimension {opened.dimension} in collection {self._name!r}, {self._api.place}"
+        what = f"{counted(count, 'vector')} of dimension {opened.dimension}"
+        return f"{what} in collection {self._name!r}, {self._api.place}"
 
     async def prepare(self, model: EmbeddingModel) -> None:
         """Make the collection where it is missing.

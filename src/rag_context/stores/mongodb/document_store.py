@@ -11,7 +11,7 @@ from pymongo.errors import DuplicateKeyError
 from pymongo.write_concern import WriteConcern
 
 from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
-from rag_context.domain.reports import Period, Periods
+from rag_context.domain.reports import Period, Periods, counted
 from rag_context.domain.search import Filter, Neighbours, Passage
 from rag_context.errors import BackendError, BackendRejectedError
 from rag_context.stores.mongodb.chunk_records import chunk_of, read_chunks, read_neighbours, read_passages, read_similar
@@ -262,7 +262,7 @@ class MongoDocuments(MongoRegistry):
     async def ping(self) -> str:
         """Read the state from the server; returns one line for people."""
         totals = (await self._state.look()).totals
-        line = f"{totals.documents} documents in {totals.chunks} chunks, {totals.pending} pending"
+        line = f"{counted(totals.documents, 'document')} in {counted(totals.chunks, 'chunk')}, {totals.pending} pending"
         return f"{line}; {self._indexes.missing}" if self._indexes.missing else line
 
     async def put(self, document: Document, chunks: Sequence[Chunk]) -> None:

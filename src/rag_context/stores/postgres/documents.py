@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import datetime
 
 from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
-from rag_context.domain.reports import Periods
+from rag_context.domain.reports import Periods, counted
 from rag_context.domain.search import Filter, Neighbours, Passage
 from rag_context.domain.times import microseconds, moment
 from rag_context.domain.vectors import EmbeddingModel, Matrix
@@ -293,7 +293,7 @@ class PostgresDocuments:
         """Read some of every table that searches read, and the state; returns one line for people."""
         await trials.read(self._database, trials.FIRST_ROWS)
         seen = await self._state.look()
-        return f"{seen.documents} documents in {seen.chunks} chunks, {seen.pending} pending"
+        return f"{counted(seen.documents, 'document')} in {counted(seen.chunks, 'chunk')}, {seen.pending} pending"
 
     async def try_write(self) -> None:
         """Write something that changes nothing of the index. Raises: BackendError (why a write would fail)."""

@@ -7,6 +7,7 @@ from typing import TypeVar
 import asyncpg
 from cachetools import TTLCache
 
+from rag_context.domain.reports import counted
 from rag_context.domain.search import Filter, Passage, VectorHit
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError, BackendError
@@ -261,10 +262,10 @@ class PostgresVectors:
         await self._state.look()
         seen = await self.in_use(read)
         if seen.generation in self._indexed:
-            return f"{seen.vectors} vectors, by index"
+            return f"{counted(seen.vectors, 'vector')}, by index"
         share = await self.built_share(seen.generation) if seen.vectors > self.indexed_from else None
         how = "compared one by one" if share is None else f"compared one by one until the index is built ({share:.0%})"
-        return f"{seen.vectors} vectors, {how}"
+        return f"{counted(seen.vectors, 'vector')}, {how}"
 
     async def built_share(self, generation: int) -> float | None:
         """The share of a generation's vectors that are in the index that is being built, 0..1; None if none is.

@@ -12,6 +12,7 @@ from qdrant_client import models
 from qdrant_client.common.version_check import is_compatible
 
 from rag_context.domain.documents import Chunk, Document, StoredVectors
+from rag_context.domain.reports import counted
 from rag_context.domain.search import Filter, Passage, VectorHit
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError
@@ -293,7 +294,7 @@ class QdrantVectors:
     async def _look(self) -> str:
         info = await self._collection.look()
         await self._collection.make_indexes(info)
-        line = f"{info.points_count or 0} vectors in collection {self._name!r} ({info.status.value})"
+        line = f"{counted(info.points_count or 0, 'vector')} in collection {self._name!r} ({info.status.value})"
         warning = await self._version_warning()
         return f"{line}; {warning}" if warning else line
 

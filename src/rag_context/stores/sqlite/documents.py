@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial
 
 from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
-from rag_context.domain.reports import Period, Periods
+from rag_context.domain.reports import Period, Periods, counted
 from rag_context.domain.search import Filter, Neighbours, Passage
 from rag_context.domain.times import microseconds, moment
 from rag_context.domain.vectors import EmbeddingModel, Matrix
@@ -172,7 +172,7 @@ class SqliteDocuments:
         """Read the file; returns one line for people."""
         await self._database.round()
         counts = await self.counts()
-        return f"{counts.documents} documents in {counts.chunks} chunks, {counts.pending} pending"
+        return f"{counted(counts.documents, 'document')} in {counted(counts.chunks, 'chunk')}, {counts.pending} pending"
 
     async def try_write(self) -> None:
         """Write something that changes nothing of the index. Raises: BackendError (why a write would fail)."""

@@ -10,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 from cachetools import LRUCache
 
+from rag_context.domain.reports import counted
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, RawScores, VectorHit
 from rag_context.domain.vectors import Vector
 from rag_context.ports.reading import CandidateRequest, Snapshot
@@ -99,7 +100,7 @@ class SqliteVectors:
         """
         await self._memory.loaded()
         return await self._memory.read(
-            lambda index, _connection: f"{index.vectors} vectors of dimension {index.dimension or '?'} in memory",
+            lambda index, _: f"{counted(index.vectors, 'vector')} of dimension {index.dimension or '?'} in memory",
             needs_vectors=True,
         )
 
