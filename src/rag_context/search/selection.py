@@ -302,7 +302,8 @@ def _ranks_code(query: Query) -> bool:
 def _is_answerable(query: Query, candidates: Candidates, calibration: Calibration, *, few: bool) -> bool:
     if Rule.NO_ANSWER in query.without:
         return plainly_answerable(candidates, calibration)
-    return answerable(candidates, calibration, few=few)
+    # A date in a question tells little of its subject: what answers it has a lower cosine.
+    return answerable(candidates, calibration, few=few or bool(query.windows))
 
 
 def _kept(
