@@ -110,6 +110,16 @@ async def test_the_order_is_that_of_the_smoothed_scores_with_the_factor() -> Non
         assert await answered(harness, "my valve pressure", mode) == await answered(harness, "valve pressure", mode)
 
 
+async def test_documents_stand_to_what_the_user_said_as_without_the_rule() -> None:
+    harness = ChainHarness()
+    await harness.add("manual", "The valve holds pressure, valve by valve.")
+    await harness.add("mine", "Our valve lost pressure on the way to the old harbour.", kind=CHAT, speaker="User")
+    await harness.add("advice", "The valve holds pressure if the valve is shut.", kind=CHAT, speaker="Assistant")
+    plain, asked = await answered(harness, "valve pressure"), await answered(harness, "my valve pressure")
+    assert [name for name in asked if name != "advice"] == [name for name in plain if name != "advice"]
+    assert list(asked)[-1] == "advice" != list(plain)[-1]
+
+
 async def test_what_the_user_said_is_found_behind_many_repetitions() -> None:
     harness = ChainHarness()
     for number in range(60):

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from rag_context.domain.documents import CHAT
 from rag_context.domain.search import ChunkRef, Floats, KeywordHit, VectorHit
 from rag_context.search.rules import NAMED_FACTOR, USER_FACTOR
 from rag_context.speakers import USER, is_role
@@ -34,26 +35,32 @@ _WORD = re.compile(r"[^\W\d_][\w-]*")
 
 @dataclass(frozen=True, slots=True)
 class Boosts:
-    """How much more the chunks of one speaker count; without a speaker nothing changes."""
+    """How much more the chunks of one speaker count than what others said; without a speaker nothing changes.
+
+    What is no conversation counts as much as that speaker's chunks: "how do I" is a question to a manual too.
+    """
 
     speaker: str | None = None
     factor: float = 1.0
 
     def of(self, chunks: Iterable[ChunkRef]) -> Floats:
         """`(n,)`, the factor of each chunk."""
-        said = self.speaker
-        return np.array([self.factor if said is not None and c.speaker == said else 1.0 for c in chunks])
+        return np.array([self.factor if self._favours(chunk) else 1.0 for chunk in chunks])
 
     def best(self, hits: Sequence[Hit], score: Callable[[Hit], float], size: int | None) -> Sequence[Hit]:
         """The best `size` of a retriever's hits, which come best first; None: all."""
-        said, factor = self.speaker, self.factor
-        if said is None:
+        if self.speaker is None:
             return hits[:size]
         # A stable sort of two ascending runs: little more than merging them.
-        mine = [hit for hit in hits if hit.chunk.speaker == said][:size]
-        others = [hit for hit in hits if hit.chunk.speaker != said][:size]
-        scored = [(score(hit) * factor, hit) for hit in mine] + [(score(hit), hit) for hit in others]
+        favoured = [hit for hit in hits if self._favours(hit.chunk)][:size]
+        others = [hit for hit in hits if not self._favours(hit.chunk)][:size]
+        scored = [(score(hit) * self.factor, hit) for hit in favoured] + [(score(hit), hit) for hit in others]
         return [hit for _, hit in sorted(scored, key=itemgetter(0), reverse=True)[:size]]
+
+    def _favours(self, chunk: ChunkRef) -> bool:
+        if self.speaker is None:
+            return False
+        return chunk.speaker == self.speaker or (chunk.speaker is None and chunk.content_type != CHAT)
 
 
 NO_BOOSTS = Boosts()

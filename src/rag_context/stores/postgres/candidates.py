@@ -71,6 +71,7 @@ fused AS (
                coalesce(c.score / nullif(best.score, 0.0), 0.0) AS by_score,
                CASE WHEN kind = '{CODE}' THEN {{code_weight}}::float8 ELSE {{weight}}::float8 END AS weight,
                CASE WHEN lower(split_part(c.speaker, ' ', 1)) = ANY ({{speakers}}::text[])
+                         OR c.speaker IS NULL AND kind <> '{CHAT}'
                     THEN {{boost}}::float8 ELSE 1.0 END AS said
     ) AS each
 ),
