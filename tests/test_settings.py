@@ -10,6 +10,7 @@ from rag_context.errors import ConfigurationError
 from rag_context.settings import (
     KEYS,
     ApiKey,
+    Key,
     Loaded,
     Settings,
     check_available,
@@ -110,6 +111,12 @@ class TestOrder:
         assert load(tmp_path, config_file=Path("etc/c.toml")).settings.data_dir == tmp_path / "etc" / "index"
         assert load(tmp_path, flags={"data_dir": Path("d")}).settings.data_dir == tmp_path / "d"
 
+    @pytest.mark.parametrize("key", [key for key in KEYS.values() if key.is_path], ids=lambda key: key.name)
+    def test_every_path_is_relative_to_where_it_is_stated(self, tmp_path: Path, key: Key) -> None:
+        settings = load(tmp_path, environ={key.variables[0]: "some/place"}).settings
+
+        assert shown(settings)[key.name] == str(tmp_path / "some/place")
+
 
 class TestNames:
     """M-4: the short names, and one long name for every key."""
@@ -160,6 +167,7 @@ class TestNames:
         environ = {
             "RAG_CONTEXT_SERVER__ALLOWED_HOSTS": "a.example, b.example",
             "RAG_CONTEXT_VOCABULARY__CATEGORIES": '["x"]',
+            "RAG_CONTEXT_INDEXING__INCLUDE": "dist/*,*.min.js",
             "RAG_CONTEXT_SERVER__API_KEYS": keys,
         }
 
@@ -167,6 +175,7 @@ class TestNames:
 
         assert settings.server.allowed_hosts == ("a.example", "b.example")
         assert settings.vocabulary.categories == ("x",)
+        assert settings.indexing.include == ("dist/*", "*.min.js")
         assert settings.server.api_keys == (ApiKey(name="ci", hash=HASH, access="read"),)
 
     def test_sizes_may_have_a_unit(self, tmp_path: Path) -> None:

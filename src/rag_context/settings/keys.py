@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -89,6 +90,16 @@ class Key:
     def secret(self) -> bool:
         """Whether messages must not repeat the value."""
         return not self.field.repr or SecretStr in _leaves(self.field.annotation)
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it has several values."""
+        return get_origin(self.field.annotation) is tuple
+
+    @property
+    def is_path(self) -> bool:
+        """Whether it names a file or folder; a relative one is relative to the file that states it."""
+        return Path in _leaves(self.field.annotation)
 
     @property
     def default(self) -> object:

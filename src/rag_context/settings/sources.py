@@ -31,17 +31,6 @@ FLAGS: Mapping[str, str] = {
     "embedder.workers": "--workers",
     "log.level": "--log-level",
 }
-LISTS = frozenset(
-    {
-        "server.allowed_hosts",
-        "server.test_addresses",
-        "server.api_keys",
-        "search.without",
-        "vocabulary.content_types",
-        "vocabulary.categories",
-    }
-)
-PATHS = frozenset({"data_dir", "embedder.model_dir"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +156,7 @@ def _parsed(key: str, text: str, source: str, problems: list[str]) -> object:
         except ValueError:
             problems.append(f"{key} ({source}) must be a JSON object.")
             return {}
-    if key not in LISTS:
+    if not KEYS[key].is_list:
         return text
     if not text.startswith("["):
         return text if key == "server.api_keys" else [item.strip() for item in text.split(",") if item.strip()]
@@ -187,7 +176,7 @@ def _flag_layer(flags: Mapping[str, object], cwd: Path) -> _Layer:
 
 
 def _located(key: str, value: object, folder: Path) -> object:
-    if key in PATHS and isinstance(value, str | Path) and str(value):
+    if KEYS[key].is_path and isinstance(value, str | Path) and str(value):
         return folder / Path(value).expanduser()
     return value
 
