@@ -370,6 +370,24 @@ async def test_it_goes_on_for_those_who_still_wait() -> None:
     assert work.given_up == 0
 
 
+async def test_work_that_has_just_ended_is_not_shared() -> None:
+    flights: SingleFlight[int] = SingleFlight()
+    work = Work()
+
+    async def late() -> int:
+        await work.gate.wait()  # wakes right after the work, before anything hears of its end
+        return await flights.join("a", work)
+
+    first = asyncio.create_task(flights.join("a", work))
+    while not work.begun:
+        await asyncio.sleep(0)
+    second = asyncio.create_task(late())
+    await asyncio.sleep(0)
+    work.gate.set()
+    await asyncio.gather(first, second)
+    assert work.begun == 2
+
+
 async def test_it_is_given_up_with_the_last_who_waited() -> None:
     flights, work = SingleFlight[int](), Work()
     tasks = await joined(flights, work, 2)

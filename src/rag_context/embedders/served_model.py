@@ -146,7 +146,7 @@ class SingleFlight(Generic[T]):
     async def join(self, key: Hashable, work: Callable[[], Coroutine[None, None, T]]) -> T:
         """The result of the work under way for `key`, started if there is none. Raises what the work raises."""
         flight = self._flights.get(key)
-        if flight is None:
+        if flight is None or flight.task.done():  # done, and not yet landed: its work began before this caller came
             flight = self._flights[key] = _Flight(asyncio.create_task(work()))
             flight.task.add_done_callback(lambda task: self._land(key, task))
         flight.passengers += 1
