@@ -13,6 +13,7 @@ from rag_context.search.ranking import (
     best_first,
     fused_scores,
     passes,
+    plainly_answerable,
     relevance,
     threshold_for,
 )
@@ -133,6 +134,12 @@ def test_a_query_is_answerable_by_vector_search_or_by_rare_terms() -> None:
     assert answerable(columns([candidate("a", 0.38, share=0.4)]), MINILM, few=False)
     assert not answerable(columns([candidate("a", 0.43), candidate("b", None)]), MINILM, few=False)
     assert not answerable(columns([]), MINILM, few=False)
+
+
+def test_without_its_rule_the_label_goes_by_the_models_cosine_alone() -> None:
+    assert plainly_answerable(columns([candidate("a", 0.41)]), MINILM)
+    assert plainly_answerable(columns([candidate("a", 0.1, share=0.7)]), MINILM)
+    assert not plainly_answerable(columns([candidate("a", 0.39, share=0.4), candidate("b", None)]), MINILM)
 
 
 def test_code_and_few_passages_need_less_to_be_an_answer() -> None:
