@@ -23,6 +23,7 @@ from benchmarks import (
     million,
     postgres,
     projects,
+    ranking_rules,
     searching,
     start_up,
     statistics,
@@ -86,6 +87,10 @@ STAGES: dict[str, tuple[str, Callable[[Run], list[Figure]]]] = {
     "large": (
         "pages with and without three documents of 1 MiB",
         lambda run: projects.beside_large(run.scratch / "beside", run.of(projects.PAGES)),
+    ),
+    "rules": (
+        "the rules of ranking, in turn with none",
+        lambda run: ranking_rules.measure(run.scratch / "rules", run.of(TEN_THOUSAND)),
     ),
     "hundred-thousand": (
         "100 000 chunks",

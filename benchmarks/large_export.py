@@ -50,7 +50,7 @@ def write_export(
     """
     documents, writer = chunks // per_document, Writer(seed=5)
     with path.open("wb") as file:
-        file.write(_header(load(BUNDLED).model, documents))
+        file.write(header(load(BUNDLED).model, documents))
         for number in range(documents):
             document, cut = _document(number, [writer.passage() for _ in range(per_document)])
             file.write(exported(Moved(document, cut, vectors_of(number))).to_json())
@@ -93,7 +93,8 @@ def clustered(seed: int = 7) -> Callable[[int], Matrix]:
     return vectors_of
 
 
-def _header(model: EmbeddingModel, documents: int) -> bytes:
+def header(model: EmbeddingModel, documents: int) -> bytes:
+    """The first line of an export."""
     return ExportHeader(exported_at=NOW, model=model_line(model), project=None, documents=documents).to_json()
 
 

@@ -63,6 +63,9 @@ _TAIL = """
   chunks with those of the embedded store, which is exact. Processor time is that of this process for a whole search of
   each store in turn, with query vectors that are there already, less what both do without searches. Over HTTP two
   servers embed and search in turn. [PostgreSQL](postgresql.md#what-a-search-costs) says where the time goes.
+- **rules of ranking**: processor time of a search in this process with all rules of [Quality](quality.md#rules-of-ranking),
+  in turn with none; half of the chunks are messages of a user and an assistant, half are code. A third search before
+  both reads what the first with a question has to read.
 - **statistics**: 1 000 000 searches over thirty days.
 
 [Profiles](profiles.md) shows where the time of a search and of a bulk index goes.
@@ -88,6 +91,9 @@ _TAIL = """
 - **The page over 100 000 documents** was measured while other programs kept both processors busy (a load of 12 on two
   cores). `python -m benchmarks page --quick`, over 10 000 documents at a load of 8, met each target: 377 ms to open,
   and at most 71 ms for a step.
+- **The rules of ranking** cost more than 1 ms where a question names a time, because both retrievers search its days
+  again, and where it is a name, because a hundred candidates of each retriever are ranked and the definitions in code
+  that was never seen before are found in its text. What was found is kept in memory.
 - **Statistics of thirty days** are at their target, on either side of it from run to run.
 
 `benchmarks/corpus.py` generates the text, the same on every run.

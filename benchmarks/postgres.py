@@ -18,21 +18,16 @@ from benchmarks.corpus import Writer
 from benchmarks.figures import Figure
 from benchmarks.large_export import clustered, imported
 from benchmarks.processes import Cost, cost_of, serving, until_ready
-from benchmarks.searching import UNCACHED, median
+from benchmarks.searching import UNCACHED, chain_over, median
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Vector
 from rag_context.embedders.onnx_model import BUNDLED, load
 from rag_context.errors import BackendStartingError
-from rag_context.resilience.breaker import Breaker, constant_cooldown
-from rag_context.resilience.dependency import Dependency
-from rag_context.search.chain import SearchChain
 from rag_context.search.query import Level, Query
-from rag_context.search.retrievers import Backends
 from rag_context.stores.postgres import PostgresStore, open_postgres
 from rag_context.stores.postgres.connection import Connection
 from rag_context.stores.postgres.vectors import INDEXED_FROM
 from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_database
-from rag_context.testing import FakeEmbedder
 
 CHUNKS = 10_000
 LARGE = 100_000
@@ -96,7 +91,7 @@ async def _in_process(data_dir: Path, url: str, where: str) -> list[Figure]:
     """Processor time of a whole search without the embedding, in this process, in turn with the embedded store."""
     async with open_database(data_dir / FILE_NAME) as embedded, open_postgres(url) as postgres:
         await _ready(embedded, postgres)
-        chains = {"embedded": _chain(embedded), "PostgreSQL": _chain(postgres)}
+        chains = {"embedded": chain_over(embedded), "PostgreSQL": chain_over(postgres)}
         costs: dict[str, list[Cost]] = {name: [] for name in chains}
         idle_share = await _idle_share()
         for text, vector in _questions(23):
@@ -135,22 +130,6 @@ def _over_http(embedded_dir: Path, data_dir: Path, url: str, where: str) -> list
         Figure(f"{name} / embedded", other.ms / one.ms, "x", 2.5, note="p50"),
         Figure(f"{name}, p50", other.ms, "ms", note=f"embedded: {one.ms:.1f} ms"),
     ]
-
-
-def _chain(store: SqliteStore | PostgresStore) -> SearchChain:
-    """As the service has it; queries bring their own vectors."""
-    embedder = FakeEmbedder()
-    sources = Backends(
-        embedder=embedder,
-        vectors=store.vectors,
-        texts=store.texts,
-        documents=store.documents,
-        embedding=Dependency("embedder", embedder.ping),
-        vector_store=Dependency("vectors", store.vectors.ping),
-        document_store=Dependency("documents", store.documents.ping),
-        candidates=store.candidates,
-    )
-    return SearchChain(sources, Breaker("search", threshold=5, cooldown=constant_cooldown(60.0)), deadline_s=30.0)
 
 
 def _questions(seed: int) -> Sequence[tuple[str, Vector]]:

@@ -14,7 +14,15 @@ from benchmarks.corpus import Writer
 from benchmarks.figures import Figure
 from benchmarks.large_export import clustered, imported
 from benchmarks.processes import Cost, Server, ask, cost_of, serving, until_ready
+from rag_context.domain.rules import Rule
 from rag_context.embedders.onnx_model import BUNDLED
+from rag_context.resilience.breaker import Breaker, constant_cooldown
+from rag_context.resilience.dependency import Dependency
+from rag_context.search.chain import SearchChain
+from rag_context.search.retrievers import Backends
+from rag_context.stores.postgres import PostgresStore
+from rag_context.stores.sqlite import SqliteStore
+from rag_context.testing import FakeEmbedder
 
 UNCACHED = {"RAG_CACHE_SIZE": "0"}
 QUESTIONS = 400
@@ -71,6 +79,23 @@ def in_turn(data_dir: Path, questions: int = QUESTIONS) -> Turns:
             by_vector.append(cost_of(server, connection, {"query": writer.question(), "mode": "vector"}))
             bare.append(at_the_baseline(question))
         return Turns(over_http[WARM_UP:], by_vector[WARM_UP:], bare[WARM_UP:], server.resident_mb)
+
+
+def chain_over(store: SqliteStore | PostgresStore, without: tuple[Rule, ...] = ()) -> SearchChain:
+    """A chain in this process, as the service has it, with a deadline that is never reached; queries bring vectors."""
+    embedder = FakeEmbedder()
+    sources = Backends(
+        embedder=embedder,
+        vectors=store.vectors,
+        texts=store.texts,
+        documents=store.documents,
+        embedding=Dependency("embedder", embedder.ping),
+        vector_store=Dependency("vectors", store.vectors.ping),
+        document_store=Dependency("documents", store.documents.ping),
+        candidates=store.candidates,
+    )
+    breaker = Breaker("search", threshold=5, cooldown=constant_cooldown(60.0))
+    return SearchChain(sources, breaker, deadline_s=30.0, without=without)
 
 
 def against_baseline(data_dir: Path) -> list[Figure]:

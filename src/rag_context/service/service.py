@@ -10,13 +10,7 @@ from datetime import datetime
 import numpy as np
 
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
-from rag_context.api.maintenance import (
-    HealthResponse,
-    ReindexRequest,
-    ReindexResponse,
-    StatsRequest,
-    StatsResponse,
-)
+from rag_context.api.maintenance import HealthResponse, ReindexRequest, ReindexResponse, StatsRequest, StatsResponse
 from rag_context.api.search import SearchOutcome, SearchRequest
 from rag_context.api.stored_documents import (
     DeleteRequest,

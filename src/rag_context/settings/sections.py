@@ -236,10 +236,7 @@ class AdmissionSettings(Section):
     """How much is worked on at once; the rest waits its turn, and deadlines begin when it comes."""
 
     searches: int = Field(
-        default=0,
-        ge=0,
-        le=1024,
-        description="Searches at once; 0 adapts the number so that searches meet their deadline.",
+        default=0, ge=0, le=1024, description="Searches at once; 0 adapts the number so that they meet their deadline."
     )
     writes: int = Field(
         default=0,

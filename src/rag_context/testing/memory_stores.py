@@ -317,12 +317,8 @@ class MemoryTexts:
         if not found:
             return []
         index = [Counter(terms(chunk.searchable)) for _, chunk, _ in self.store.everything()]
-        idf = np.array(
-            [
-                inverse_document_frequency(len(index), sum(term in chunk_terms for chunk_terms in index))
-                for term in query_terms
-            ]
-        )
+        holders = [sum(term in chunk_terms for chunk_terms in index) for term in query_terms]
+        idf = np.array([inverse_document_frequency(len(index), count) for count in holders])
         counters = [Counter(terms(chunk.searchable)) for _, chunk, _ in found]
         counts = np.array([[float(each[term]) for term in query_terms] for each in counters]).reshape(
             len(found), len(query_terms)
@@ -344,15 +340,9 @@ class MemoryTexts:
 
 
 def _ref(entry: _Entry, chunk: Chunk) -> ChunkRef:
-    return ChunkRef(
-        chunk.id,
-        entry.document.id,
-        chunk.position,
-        entry.document.content_type,
-        entry.document.thread,
-        chunk.speaker,
-        microseconds(chunk.occurred_at),
-    )
+    document, at = entry.document, microseconds(chunk.occurred_at)
+    kind, thread = document.content_type, document.thread
+    return ChunkRef(chunk.id, document.id, chunk.position, kind, thread, chunk.speaker, at)
 
 
 def _listing(entry: _Entry) -> Listing:
