@@ -63,9 +63,9 @@ _TAIL = """
   chunks with those of the embedded store, which is exact. Processor time is that of this process for a whole search of
   each store in turn, with query vectors that are there already, less what both do without searches. Over HTTP two
   servers embed and search in turn. [PostgreSQL](postgresql.md#what-a-search-costs) says where the time goes.
-- **rules of ranking**: processor time of a search in this process with all rules of [Quality](quality.md#rules-of-ranking),
-  in turn with none; half of the chunks are messages of a user and an assistant, half are code. A third search before
-  both reads what the first with a question has to read.
+- **rules of ranking**: processor time of a search in this process with all rules of
+  [Quality](quality.md#rules-of-ranking), in turn with none; half of the chunks are messages of a user and an assistant,
+  half are code. A third search before both reads what the first with a question has to read.
 - **statistics**: 1 000 000 searches over thirty days.
 
 [Profiles](profiles.md) shows where the time of a search and of a bulk index goes.
