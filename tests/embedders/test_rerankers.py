@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from rag_context.embedders.onnx_model import BUNDLED, ModelTokenizer
-from rag_context.embedders.rerankers import CrossEncoder, RerankServer
+from rag_context.embedders.rerankers import PROBE, CrossEncoder, RerankServer
 from rag_context.errors import (
     BackendDataError,
     BackendError,
@@ -78,22 +78,27 @@ def write_cross_encoder(folder: Path, *, classes: int = 1, window: int | None = 
     return folder
 
 
+async def loaded(encoder: CrossEncoder) -> None:
+    """Wait until the model is loaded, or has failed to load."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            try:
+                await encoder.scores(*PROBE)
+            except BackendStartingError:
+                await asyncio.sleep(0.005)
+            except BackendError:
+                return
+            else:
+                return
+
+
 @asynccontextmanager
 async def cross_encoder(folder: Path) -> AsyncIterator[CrossEncoder]:
     """The model of a folder, once its loading has ended."""
     encoder = CrossEncoder(folder, workers=2)
     await encoder.start()
     try:
-        async with asyncio.timeout(TIMEOUT_S):
-            while True:
-                try:
-                    await encoder.ping()
-                except BackendStartingError:
-                    await asyncio.sleep(0.005)
-                except BackendError:
-                    break
-                else:
-                    break
+        await loaded(encoder)
         yield encoder
     finally:
         await encoder.close()
@@ -133,6 +138,11 @@ async def test_a_folder_without_a_usable_model_says_what_to_put_there(tmp_path: 
     async with cross_encoder(folder) as encoder:
         with pytest.raises(BackendUnavailableError, match=r"cannot rerank: .*; put the model\.onnx"):
             await encoder.scores("a", ["b"])
+        write_cross_encoder(folder)
+        with pytest.raises(BackendStartingError):
+            await encoder.ping()
+        await loaded(encoder)
+        assert await encoder.scores("Which gate?", PASSAGES) == [1.0, 0.0, 1.0]
 
 
 async def test_a_caller_that_gives_up_leaves_the_queue_empty(tmp_path: Path) -> None:

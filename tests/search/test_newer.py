@@ -11,9 +11,9 @@ from rag_context.domain.rules import Rule
 from rag_context.domain.search import ChunkRef, Passage
 from rag_context.errors import BackendUnavailableError
 from rag_context.ports.reading import VectorStore
-from rag_context.search.chain import SearchChain
+from rag_context.search.chain import INEXACT, SearchChain
 from rag_context.search.newer import asks_for_value, contenders, newer_first, values_in
-from rag_context.search.query import Mode, Query, Result
+from rag_context.search.query import Mode, Query, Result, RetrieverStatus
 from rag_context.search.ranking import Candidate, Ranked
 from rag_context.testing import Fault, Faulty
 from tests.search.harness import ChainHarness
@@ -136,3 +136,5 @@ async def test_a_search_returns_the_later_statement_first_and_needs_its_vectors(
     vectors.fault = Fault(BackendUnavailableError("vectors", "gone"))
     broken = SearchChain(replace(harness.sources, vectors=vectors.port), harness.breaker, deadline_s=5.0)
     assert await found(broken) == plain
+    answer = await broken.search(query)
+    assert (answer.warning, answer.legs["ranking"].status) == (INEXACT, RetrieverStatus.FAILED)

@@ -77,17 +77,22 @@ class CrossEncoder:
         )
 
     async def ping(self) -> str:
-        """Score a probe. Raises as `scores` does."""
+        """Score a probe; where the model could not be loaded, try again first. Raises as `scores` does."""
+        if self._loading is not None and self._loading.done() and self._loading.exception() is not None:
+            await self.start()
         await self.scores(*PROBE)
         return f"cross-encoder in {self._directory}"
 
     def _load(self) -> tuple[onnxruntime.InferenceSession, Tokenizer]:
         try:
             tokenizer = Tokenizer.from_file(str(self._directory / "tokenizer.json"))
+        except Exception as error:  # the library raises nothing narrower
+            raise self._unusable(str(error)) from error
+        try:
             session = onnxruntime.InferenceSession(
                 self._directory / "model.onnx", session_options(), providers=["CPUExecutionProvider"]
             )
-        except Exception as error:  # tokenizers raises nothing narrower
+        except RUN_FAILURES as error:
             raise self._unusable(str(error)) from error
         unknown = {entry.name for entry in session.get_inputs()} - INPUTS
         if unknown:

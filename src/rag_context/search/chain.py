@@ -123,8 +123,9 @@ class SearchChain:
             with deadline.applied():
                 vectors = await self._sources.vectors.vectors(ids)
         except BackendError as error:
-            logger.info("search: newer statements could not be found: %s", error)
-            return answer
+            logger.warning("search: newer statements could not be found: %s", error)
+            report = RetrieverReport(status_of(error), 0.0, str(error))
+            return replace(answer, legs={**answer.legs, "ranking": report}, warning=answer.warning or INEXACT)
         return replace(answer, results=newer_first(answer.results, anchor, found, vectors))
 
     async def _descend(self, query: Query, deadline: Deadline) -> Answer:
