@@ -1,6 +1,6 @@
 """`python -m rag_context` is the command `rag-context`."""
 
-from rag_context.cli.command_line import main
+from rag_context.cli import main
 
 if __name__ == "__main__":
     main()

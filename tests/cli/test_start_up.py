@@ -24,6 +24,17 @@ except SystemExit:
 print("LOADED", *(name for name in sys.modules if name in {names!r}))
 """
 
+COLLECTED = """
+import gc, sys
+from rag_context.cli import main
+sys.argv = ["rag-context", "search", "--help"]
+try:
+    main()
+except SystemExit:
+    pass
+print("COLLECTED", gc.isenabled(), gc.get_freeze_count() > 10_000)
+"""
+
 
 def modules_of(words: list[str], *names: str) -> list[str]:
     """Which of these modules a command has loaded at its end."""
@@ -48,9 +59,17 @@ def test_a_command_loads_no_other_commands() -> None:
         "rag_context.cli.serve",
         "rag_context.cli.maintenance_commands",
         "rag_context.wiring",
+        "rag_context.files.sending",
+        "pathspec",
     )
 
     assert modules_of(["search", "--help"], *commands, "numpy") == ["rag_context.cli.memory_commands"]
+
+
+def test_garbage_is_collected_once_a_command_is_loaded_and_what_was_loaded_is_set_aside() -> None:
+    done = subprocess.run([sys.executable, "-c", COLLECTED], capture_output=True, text=True, check=True)
+
+    assert done.stdout.endswith("COLLECTED True True\n")
 
 
 @pytest.mark.parametrize("name", LOADED)

@@ -12,7 +12,7 @@ from rag_context.files.file_jobs import ReadingSettings
 from rag_context.files.file_reading import Labels
 from rag_context.files.folder_sync import FolderSync, Gone
 from rag_context.files.formats.converter import Converter
-from rag_context.files.sending import OnReceipt
+from rag_context.files.target import OnReceipt
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ingest.reuse import StoredVectors
 from rag_context.ports.maintenance import FileManifest

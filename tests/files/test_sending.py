@@ -7,7 +7,8 @@ import pytest
 
 from rag_context.api.index import BulkLine, BulkReceipt
 from rag_context.errors import BackendUnavailableError
-from rag_context.files.sending import BATCH, BATCH_CHARS, CONCURRENCY, Job, OnReceipt, batched, in_thread, send
+from rag_context.files.sending import BATCH, BATCH_CHARS, CONCURRENCY, Job, batched, in_thread, send
+from rag_context.files.target import OnReceipt
 
 
 class Gate:

@@ -97,6 +97,7 @@ class WireRequest(BaseModel):
         frozen=True,
         hide_input_in_errors=True,
         protected_namespaces=(),
+        defer_build=True,
     )
 
     sentences: ClassVar[Mapping[str, Sentences]] = {}
@@ -143,6 +144,7 @@ class WireResponse(BaseModel):
         allow_inf_nan=False,
         hide_input_in_errors=True,
         protected_namespaces=(),
+        defer_build=True,
     )
 
     text_only: ClassVar[frozenset[str]] = frozenset()

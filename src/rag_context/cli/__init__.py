@@ -1,5 +1,7 @@
 """The command line: the same memory by hand, with or without a running server."""
 
+import gc
+import os
 import sys
 
 from rag_context._version import __version__
@@ -18,6 +20,9 @@ def main() -> None:
         if sys.argv[1:] == ["--version"]:
             sys.stdout.write(f"rag-context {__version__}\n")
             return
+        gc.disable()  # until the command is loaded: what that makes is not garbage
+        # Else pydantic reads the metadata of every installed package, in search of plug-ins.
+        os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
         from rag_context.cli.command_line import main as run  # noqa: PLC0415
 
         run()

@@ -163,7 +163,11 @@ class LazyCommand(TyperCommand):
 
     def make_context(self, *args: Any, **options: Any) -> Any:
         """The command's own context: with it, it takes the place of this one."""
-        return self.load().make_context(*args, **options)
+        command = self.load()
+        if not gc.isenabled():
+            gc.freeze()  # no collection visits what was loaded
+            gc.enable()
+        return command.make_context(*args, **options)
 
 
 def _built(name: str, what: Any) -> Any:

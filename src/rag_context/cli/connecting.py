@@ -48,7 +48,7 @@ from rag_context.errors import (
     NotFoundError,
     RagContextError,
 )
-from rag_context.files.sending import OnReceipt, Target, listed_below
+from rag_context.files.target import OnReceipt, Target, listed_below
 from rag_context.settings import Loaded
 from rag_context.settings.places import place_of
 

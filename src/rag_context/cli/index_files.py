@@ -39,7 +39,8 @@ from rag_context.files.file_reading import Labels, Rejected, printable
 from rag_context.files.folder_sync import FolderSync, Gone
 from rag_context.files.formats.converter import Converter
 from rag_context.files.generated import RULES, Generated
-from rag_context.files.sending import CONCURRENCY, Job, Target, batched, in_thread, read_documents, send
+from rag_context.files.sending import CONCURRENCY, Job, batched, in_thread, read_documents, send
+from rag_context.files.target import Target
 from rag_context.files.walk import find_files, roots
 from rag_context.settings import Loaded, Settings
 from rag_context.stores.file_manifest import open_file_manifest

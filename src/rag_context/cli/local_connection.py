@@ -11,7 +11,8 @@ from rag_context.api.operations import Operation, Request, Response, memory
 from rag_context.api.stored_documents import DeleteRequest
 from rag_context.api.wire import VersionsRequest
 from rag_context.errors import BackendError
-from rag_context.files.sending import OnReceipt, listed_below, may_replace
+from rag_context.files.sending import may_replace
+from rag_context.files.target import OnReceipt, listed_below
 from rag_context.logs import configure_logging
 from rag_context.server.tools import Answer, Call, WorkByName, memory_work
 from rag_context.service.project_service import ProjectService

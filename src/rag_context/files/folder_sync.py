@@ -26,7 +26,8 @@ from rag_context.domain.documents import (
 from rag_context.files.file_jobs import FileJobs, ReadingSettings, Todo
 from rag_context.files.file_reading import Found, Rejected, stamp_of
 from rag_context.files.formats.converter import Converter
-from rag_context.files.sending import CONCURRENCY, Job, Target, in_thread, send
+from rag_context.files.sending import CONCURRENCY, Job, in_thread, send
+from rag_context.files.target import Target
 from rag_context.files.walk import Root, find_changed, outermost, walk
 from rag_context.ports.maintenance import FileManifest
 

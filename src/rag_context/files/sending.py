@@ -7,17 +7,17 @@ memory stays constant. A source may be a stream of any length, in a file or a pi
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from rag_context.api.index import BulkLine, BulkReceipt
 from rag_context.api.reading import read_fields
-from rag_context.api.stored_documents import MAX_LISTED, ListRequest, ListResponse
 from rag_context.domain.documents import CHAT
 from rag_context.errors import InvalidInputError
 from rag_context.files.file_reading import FILES_SESSION, Labels, Rejected
+from rag_context.files.target import Target
 
 BATCH = 100
 """Documents in one batch."""
@@ -28,47 +28,10 @@ BATCH_CHARS = 1 << 20
 CONCURRENCY = 5
 """Batches that are sent at once."""
 
-OnReceipt = Callable[[int, BulkReceipt], None]
-"""Called with the receipt of a line, by its position in the batch."""
-
 LINE_BYTES = 16 * 1024 * 1024
 """Longest line; a longer one is skipped, not kept."""
 
 _SKIPPED_AT_ONCE = 1 << 16
-
-
-class Target(Protocol):
-    """An index that documents are sent to. All methods raise `RagContextError` only."""
-
-    async def bulk(self, lines: Sequence[BulkLine], on_receipt: OnReceipt) -> None:
-        """Index documents; `on_receipt` is called for each one as soon as it is stored or rejected."""
-        ...
-
-    async def missing(self, versions: Mapping[str, str]) -> Collection[str]:
-        """Those of the documents that are not stored with the given content hash."""
-        ...
-
-    async def remove(self, document_id: str) -> None:
-        """Delete a document, if it exists."""
-        ...
-
-    def sources(self, prefix: str) -> AsyncIterator[tuple[str, str]]:
-        """Source and id of every document whose source begins like this."""
-        ...
-
-
-async def listed_below(
-    prefix: str, listing: Callable[[ListRequest], Awaitable[ListResponse]]
-) -> AsyncIterator[tuple[str, str]]:
-    """Source and id of every document whose source begins like this, read page by page."""
-    request = ListRequest(source=f"{prefix}*", limit=MAX_LISTED)
-    while True:
-        page = await listing(request)
-        for each in page.documents:
-            yield each.source, each.document_id
-        if page.next_cursor is None:
-            return
-        request = request.model_copy(update={"cursor": page.next_cursor})
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,10 +199,10 @@ def _select_backends(given: _Layer, problems: list[str]) -> None:
 
 def _validate(given: _Layer, problems: list[str]) -> Settings | None:
     top: dict[str, object] = {}
-    sections: dict[str, dict[str, object]] = {}
+    sections: dict[str, dict[str, object]] = {name: {} for name in SECTIONS}
     for key, item in given.items():
         section, _, name = key.rpartition(".")
-        (sections.setdefault(section, {}) if section else top)[name] = item.value
+        (sections[section] if section else top)[name] = item.value
     try:
         return Settings.model_validate({**top, **sections})
     except ValidationError as error:

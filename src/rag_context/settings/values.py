@@ -73,7 +73,13 @@ Bytes = Annotated[ByteSize, Expected("a size in bytes above 0, or one like 2MiB"
 class Section(BaseModel):
     """Common rules: frozen, no unknown keys, and `true` is not the number 1."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=False)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        validate_default=False,
+        defer_build=True,
+    )
 
     @field_validator("*", mode="before")
     @classmethod
