@@ -17,9 +17,9 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 from rag_context.domain.vectors import Matrix, Vector
-from rag_context.stores.sqlite.blocks import BLOCK_ROWS, Blocks, best
-from rag_context.stores.sqlite.memory import vectors as quantised
-from rag_context.stores.sqlite.memory.vectors import Vectors
+from rag_context.stores.sqlite.engine import vectors as quantised
+from rag_context.stores.sqlite.engine.blocks import BLOCK_ROWS, Blocks, best
+from rag_context.stores.sqlite.engine.vectors import Vectors
 
 DIMENSION = 384
 CLUSTERS = 1000
@@ -42,7 +42,8 @@ def compare(rows: int) -> None:
     """Print what each way costs for so many rows."""
     matrix, queries = clustered(rows, seed=2), clustered(QUERIES, seed=3)
     exact, both = Blocks(), Vectors()
-    exact.append(matrix)
+    exact.reserve(rows, DIMENSION)
+    exact.put(np.arange(rows), matrix)
     quantised.QUANTISED_FROM = 1
     both.reserve(rows, DIMENSION)
     for start in range(0, rows, BLOCK_ROWS):
@@ -74,7 +75,7 @@ def _recall(limit: int, exact: Blocks, both: Vectors, queries: Matrix) -> None:
         cosines, rows = both.nearest(query, limit, None, exact.take)
         known = dict(zip(rows.tolist(), cosines.tolist(), strict=True))
         found += sum(known.get(row) == float(scores[row]) for row in expected.tolist()) == len(expected)
-        scored.append(len(both._contenders(query, limit, None, exact.take)))  # noqa: SLF001
+        scored.append(len(both._contenders(query, limit, np.arange(len(scores)), exact.take)))  # noqa: SLF001
     print(
         f"    recall 1.000 in {found} of {len(queries)} queries; {statistics.mean(scored):.0f} rows scored in float32"
     )

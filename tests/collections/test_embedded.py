@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rag_context.domain.clauses import EVERYTHING, Clause, Comparison, Operator
 from rag_context.domain.documents import Json, Status
-from rag_context.domain.vectors import Matrix
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import (
     BackendDataError,
     BackendTimeoutError,
@@ -26,14 +26,15 @@ from rag_context.errors import (
 )
 from rag_context.ports.provider import Collection, Entry, Provider
 from rag_context.stores.sqlite import FILE_NAME, begin_empty, open_database
-from rag_context.stores.sqlite.blocks import BLOCK_ROWS
 from rag_context.stores.sqlite.collections import SqliteCollections, open_collections
 from rag_context.stores.sqlite.collections.changes import REMEMBERED_DELETIONS
 from rag_context.stores.sqlite.collections.columns import FieldColumn
 from rag_context.stores.sqlite.collections.loaded import AT_ONCE, IDLE_S, LoadedCollection, LoadedCollections
+from rag_context.stores.sqlite.engine.blocks import BLOCK_ROWS
 from rag_context.testing.fakes import FrozenClock
 from rag_context.where import matches, parse
 from tests.collections.strategies import clauses, metadata
+from tests.stores.test_quantised_vectors import DIMENSION, small_blocks
 
 NAME = "notes"
 ROOT = Path(__file__).parents[2]
@@ -173,6 +174,34 @@ async def test_whatever_came_and_went_two_of_them_agree_with_a_dictionary(
                 for where in wheres:
                     expected = sorted(id_ for id_, values in model.items() if matches(where, values))
                     assert await found(provider, where) == expected
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    seed=st.integers(0, 2**32),
+    steps=st.lists(st.sampled_from(["put", "put", "delete"]), max_size=12),
+    in_memory=st.sampled_from([1000, 30, 0]),
+)
+async def test_the_nearest_are_those_of_multiplying_every_vector(
+    collections: SqliteCollections, seed: int, steps: list[str], in_memory: int
+) -> None:
+    await collections.empty(NAME)
+    rng, model = np.random.default_rng(seed), dict[str, Vector]()
+    with small_blocks(in_memory):
+        for step in ["put", *steps]:
+            some = [f"{number:03d}" for number in rng.choice(200, 25, replace=False).tolist()]
+            if step == "put":
+                rows = rng.standard_normal((len(some), DIMENSION), dtype=np.float32)
+                await collections.upsert(NAME, [Entry(id_, id_, {"last": id_[-1]}) for id_ in some], rows)
+                model.update(zip(some, rows, strict=True))
+            else:
+                await collections.delete_many(NAME, some, EVERYTHING)
+                model = {id_: row for id_, row in model.items() if id_ not in some}
+            query = rng.standard_normal(DIMENSION, dtype=np.float32)
+            for where, last in ((EVERYTHING, ""), (parse({"last": "3"}), "3")):
+                scored = [(-float(np.vecdot(row, query)), id_) for id_, row in model.items() if id_.endswith(last)]
+                hits = await collections.search(NAME, query, limit=7, where=where)
+                assert [(-hit.cosine, hit.entry.id) for hit in hits] == sorted(scored)[:7]
 
 
 async def test_rows_of_many_blocks_come_and_go(collections: SqliteCollections) -> None:

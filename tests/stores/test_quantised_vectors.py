@@ -7,17 +7,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Matrix, Vector
-from rag_context.stores.sqlite import blocks
+from rag_context.stores.sqlite.engine import blocks
+from rag_context.stores.sqlite.engine import vectors as module
+from rag_context.stores.sqlite.engine.blocks import Rows
+from rag_context.stores.sqlite.engine.vectors import Vectors
 from rag_context.stores.sqlite.memory import index as memory_index
-from rag_context.stores.sqlite.memory import vectors as module
-from rag_context.stores.sqlite.memory.columns import StoredChunk
+from rag_context.stores.sqlite.memory.columns import StoredChunk, StoredVector
 from rag_context.stores.sqlite.memory.index import Change, MemoryIndex
-from rag_context.stores.sqlite.memory.vectors import StoredVector, Vectors
 from tests.stores.test_memory_index import OWNER
 
 DIMENSION = 24
@@ -125,6 +126,7 @@ KINDS = st.sampled_from(["any", "any", "zero", "axis", "copy", "close", "long", 
 STEPS = st.lists(st.tuples(st.sampled_from(["add", "add", "add", "change", "delete", "clear"]), KINDS), max_size=25)
 
 
+@settings(deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     steps=STEPS,
@@ -149,6 +151,57 @@ def test_after_any_changes_it_finds_what_multiplying_every_vector_finds(
                 assert cosines == dict(expected)
 
 
+@settings(deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    steps=st.lists(st.one_of(st.integers(1, 20), st.just("remove")), max_size=40),
+    in_memory=st.sampled_from([1000, 30, 0]),
+)
+def test_rows_that_come_and_go_one_by_one_are_those_of_a_list(
+    seed: int, steps: list[int | str], in_memory: int
+) -> None:
+    with small_blocks(in_memory):
+        rng, vectors, rows = np.random.default_rng(seed), Vectors(), list[Vector]()
+
+        def read(places: Rows) -> Matrix:
+            return np.stack([rows[place] for place in places])
+
+        for step in steps:
+            if isinstance(step, int):
+                new = rng.standard_normal((step, DIMENSION), dtype=np.float32) * np.float32(
+                    rng.choice([0.01, 1.0, 9.0])
+                )
+                vectors.append(new)
+                rows += list(new)
+            elif rows:
+                place = int(rng.integers(len(rows)))
+                vectors.move_last_to(place)
+                rows[place] = rows[-1]
+                rows.pop()
+            query = rng.standard_normal(DIMENSION, dtype=np.float32)
+            scores = np.vecdot(np.array(rows, dtype=np.float32).reshape(-1, DIMENSION), query)
+            for among in (None, rng.random(len(rows)) < 0.9, rng.random(len(rows)) < 0.2):
+                counted = np.flatnonzero(np.ones(len(rows), dtype=np.bool_) if among is None else among)
+                expected = counted[np.argsort(-scores[counted])][:5]
+                cosines, found = vectors.nearest(query, 5, among, read)
+                assert sorted(found) == sorted(expected)
+                assert (cosines == scores[found]).all()
+
+
+def test_a_row_that_moves_takes_the_bound_of_its_error_with_it() -> None:
+    with small_blocks():
+        rng, vectors = np.random.default_rng(4), Vectors()
+        vectors.append(rng.standard_normal((16, DIMENSION), dtype=np.float32) * np.float32(1e-3))
+        likes = np.float32(9) * (unit_rows(1, DIMENSION, 5) + np.float32(1e-3) * unit_rows(64, DIMENSION, 6))
+        vectors.append(likes)
+        rows = np.concatenate((likes[:-17:-1], likes[:-16]))
+        for place in range(16):
+            vectors.move_last_to(place)
+        for query in unit_rows(20, DIMENSION, 7):
+            scores = np.vecdot(rows, query)
+            assert set(vectors.nearest(query, 3, None, nothing)[1]) == set(np.argsort(-scores)[:3])
+
+
 def nothing(_rows: object) -> Matrix:
     raise AssertionError("the vectors are in memory")
 
@@ -166,7 +219,7 @@ def test_few_rows_of_many_are_scored_in_float32(limit: int) -> None:
     vectors.reserve(count, 384)
     vectors.put(np.arange(count), rows)
     for query in unit_rows(5, 384, 2):
-        contenders = vectors._contenders(query, limit, None, nothing)
+        contenders = vectors._contenders(query, limit, np.arange(count), nothing)
         scores = np.vecdot(rows, query)
         assert set(np.argsort(-scores)[:limit]) <= set(contenders)
         assert len(contenders) < 10 * limit

@@ -6,14 +6,11 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rag_context.domain.clauses import Operator, Scalar
 from rag_context.domain.documents import Json
-from rag_context.stores.sqlite.blocks import Rows
+from rag_context.stores.sqlite.engine.blocks import Mask, Rows
 from rag_context.where import compares
-
-Mask = NDArray[np.bool_]
 
 _MISSING = 0
 _SPARE_VALUES = 1024

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rag_context.ports.provider import KeywordScore
-from rag_context.stores.sqlite.memory.terms import Postings, QueryTerms, Statistics, packed, score
+from rag_context.stores.sqlite.engine.terms import Postings, QueryTerms, Statistics, packed, score
 from rag_context.text import terms
 
 AT_ONCE = 256

@@ -9,16 +9,14 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-import numpy as np
-
 from rag_context.domain.clauses import Path
 from rag_context.domain.documents import Json
 from rag_context.errors import BackendDataError
-from rag_context.stores.sqlite.blocks import Blocks
 from rag_context.stores.sqlite.collections.columns import FieldColumn
 from rag_context.stores.sqlite.collections.keywords import KeywordIndex
 from rag_context.stores.sqlite.collections.view import CollectionView, IdOrder
 from rag_context.stores.sqlite.database import ReadWriteLock
+from rag_context.stores.sqlite.engine.vectors import Vectors, matrix_of
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.where import value_at
 
@@ -95,8 +93,8 @@ class LoadedCollection:
         self._ids: list[str] = []
         self._seqs: list[int] = []
         self._rows: dict[str, int] = {}
-        self._vectors = Blocks()
-        self._vector_bytes: int | None = None
+        self._vectors = Vectors()
+        self._dimension: int | None = None
         self._columns: dict[Path, FieldColumn] = {}
         self._order = IdOrder()
 
@@ -106,6 +104,10 @@ class LoadedCollection:
             with self._lock.writing():
                 self._clear()
         self._begun = version
+        if not self._last_entry:
+            (entries,) = connection.execute("SELECT entries FROM collections WHERE key = ?", (self._key,)).fetchone()
+            with self._lock.writing():
+                self._vectors = Vectors(entries)
         newest: int = connection.execute(_NEWEST_DELETION).fetchone()[0]
         since = newest if self._last_deletion is None else self._last_deletion
         gone = [
@@ -125,9 +127,9 @@ class LoadedCollection:
 
     def _read(self, connection: sqlite3.Connection) -> list[_Stored]:
         new = [_Stored(*row) for row in connection.execute(_NEW, (self._key, self._last_entry, AT_ONCE))]
-        if new and self._vector_bytes is None:
-            self._vector_bytes = len(new[0].vector)
-        if any(len(row.vector) != self._vector_bytes for row in new):
+        if new and self._dimension is None:
+            self._dimension = len(new[0].vector) // 4
+        if any(len(row.vector) != 4 * (self._dimension or 0) for row in new):
             raise BackendDataError(COMPONENT, "The vectors of a collection differ in length; copy it into a new one.")
         return new
 
@@ -145,7 +147,7 @@ class LoadedCollection:
 
     def _append(self, new: Sequence[_Stored], metadata: Sequence[Mapping[str, Json]]) -> None:
         start = len(self._ids)
-        self._vectors.append(np.frombuffer(b"".join([row.vector for row in new]), dtype="<f4").reshape(len(new), -1))
+        self._vectors.append(matrix_of([row.vector for row in new], self._dimension or 0))
         self._ids.extend([row.id for row in new])
         self._seqs.extend([row.seq for row in new])
         self._rows.update(zip([row.id for row in new], range(start, start + len(new)), strict=True))

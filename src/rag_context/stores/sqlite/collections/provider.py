@@ -132,7 +132,7 @@ class SqliteCollections:
 
         def hits(row: CollectionRow, view: CollectionView, connection: sqlite3.Connection) -> list[EntryHit]:
             check_dimension(name, row.dimension, len(vector))
-            nearest = view.nearest(vector, where, limit)
+            nearest = view.nearest(vector, where, limit, partial(reading.read_matrix, connection))
             entries = reading.read_entries([scored.seq for scored in nearest], connection)
             return [EntryHit(entry, scored.cosine) for entry, scored in zip(entries, nearest, strict=True)]
 

@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from rag_context.domain.times import moment
-from rag_context.domain.vectors import Vector
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import NotFoundError
 from rag_context.ports.provider import Collection, Entry, EntryPage
+from rag_context.stores.sqlite.engine.vectors import matrix_of
 
 _COLLECTIONS = (
     "SELECT name, metadata, embedding_provider, embedding_model, dimension, created, entries FROM collections"
@@ -38,6 +39,8 @@ FROM json_each(?) AS asked
 CROSS JOIN entries AS e ON e.collection = ? AND e.id = asked.value
 CROSS JOIN entry_texts AS t ON t.entry = e.seq
 """
+
+_BY_ENTRY = "SELECT v.vector FROM json_each(?) AS asked CROSS JOIN entry_vectors AS v ON v.entry = asked.value"
 
 _VECTOR = """
 SELECT v.vector FROM entries AS e CROSS JOIN entry_vectors AS v ON v.entry = e.seq
@@ -127,6 +130,12 @@ def read_vectors(name: str, ids: Sequence[str], connection: sqlite3.Connection) 
         if row is not None:
             found[id_] = np.frombuffer(row[0], dtype="<f4").astype(np.float32, copy=False)
     return found
+
+
+def read_matrix(connection: sqlite3.Connection, seqs: Sequence[int]) -> Matrix:
+    """`(n, dim) float32`, the vectors of the entries of these numbers, which must exist; at least one."""
+    stored = [vector for (vector,) in connection.execute(_BY_ENTRY, (json.dumps(seqs),))]
+    return matrix_of(stored, len(stored[0]) // 4)
 
 
 def count_collections(connection: sqlite3.Connection) -> tuple[int, int]:

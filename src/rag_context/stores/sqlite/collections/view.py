@@ -22,8 +22,9 @@ from rag_context.domain.clauses import (
 )
 from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Vector
-from rag_context.stores.sqlite.blocks import Blocks, Rows, best
-from rag_context.stores.sqlite.collections.columns import FieldColumn, Mask
+from rag_context.stores.sqlite.collections.columns import FieldColumn
+from rag_context.stores.sqlite.engine.blocks import Mask, Rows, in_order
+from rag_context.stores.sqlite.engine.vectors import ReadVectors, Vectors
 
 FEW = 0.125
 """Up to this share of the entries, sorting those that match costs less than ordering all of them."""
@@ -63,7 +64,7 @@ class CollectionView:
 
     ids: Sequence[str]
     seqs: Sequence[int]
-    vectors: Blocks
+    vectors: Vectors
     columns: Mapping[Path, FieldColumn]
     order: IdOrder
 
@@ -76,16 +77,17 @@ class CollectionView:
         """The ids of the entries that `where` lets through, in order."""
         return sorted([self.ids[row] for row in np.flatnonzero(self.mask(where)).tolist()])
 
-    def nearest(self, vector: Vector, where: Clause, limit: int) -> list[ScoredEntry]:
-        """The entries of highest cosine to `vector` (`(dim,) float32`), equal ones by id."""
-        rows = None if where == EVERYTHING else np.flatnonzero(self.mask(where))
-        if limit < 1 or not self.ids or (rows is not None and not len(rows)):
+    def nearest(self, vector: Vector, where: Clause, limit: int, read: ReadVectors) -> list[ScoredEntry]:
+        """The entries of highest cosine to `vector` (`(dim,) float32`), equal ones by id.
+
+        `read` is for vectors that are not in memory.
+        """
+        if limit < 1:
             return []
-        scores = self.vectors.scores(np.ascontiguousarray(vector, dtype=np.float32), rows)
-        highest = best(scores, limit)
-        found = highest if rows is None else rows[highest]
-        named = zip((-scores[highest]).tolist(), [self.ids[row] for row in found], found.tolist(), strict=True)
-        return [ScoredEntry(self.seqs[row], -negative) for negative, _, row in sorted(named)[:limit]]
+        among = None if where == EVERYTHING else self.mask(where)
+        query = np.ascontiguousarray(vector, dtype=np.float32)
+        scores, rows = self.vectors.nearest(query, limit, among, lambda rows: read([self.seqs[row] for row in rows]))
+        return [ScoredEntry(self.seqs[row], cosine) for cosine, row in in_order(scores, rows, self.ids, limit)]
 
     def values(self, path: Path) -> list[Json]:
         """The distinct values of a field."""

@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 
 from rag_context.domain.search import Filter
 from rag_context.domain.times import microseconds
-from rag_context.stores.sqlite.blocks import Rows
+from rag_context.stores.sqlite.engine.blocks import Mask, Rows
 from rag_context.stores.sqlite.passages import tenant_values
 
 logger = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=Hashable)
-Mask = NDArray[np.bool_]
 
 
 class StoredDocument(NamedTuple):
@@ -56,6 +55,14 @@ class StoredChunk(NamedTuple):
     def is_readable(self) -> bool:
         """Whether the numbers are numbers; a damaged chunk is left out, and found by `rag-context check`."""
         return type(self.position) is int and type(self.length) is int and type(self.occurred_at) is int
+
+
+class StoredVector(NamedTuple):
+    """A vector as it is read from the file; `chunk` is the key of its chunk, `seq` the vector's own."""
+
+    chunk: int
+    vector: bytes
+    seq: int
 
 
 class Codes(Generic[K]):

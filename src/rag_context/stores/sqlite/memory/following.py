@@ -14,15 +14,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError, BackendStartingError
 from rag_context.stores.sqlite.database import Database
+from rag_context.stores.sqlite.engine.vectors import matrix_of
 from rag_context.stores.sqlite.faults import COMPONENT, is_undecodable
-from rag_context.stores.sqlite.memory.columns import StoredChunk, StoredDocument
+from rag_context.stores.sqlite.memory.columns import StoredChunk, StoredDocument, StoredVector
 from rag_context.stores.sqlite.memory.index import Change, MemoryIndex
-from rag_context.stores.sqlite.memory.vectors import StoredVector
 from rag_context.stores.sqlite.passages import lenient
 
 # CROSS JOIN makes SQLite read the left table first. Its planner has no statistics here, and might choose otherwise.
@@ -260,7 +258,7 @@ class Memory:
 
 
 def stored_vectors(connection: sqlite3.Connection, seqs: Sequence[int]) -> Matrix:
-    """`(n, dim) float32`, the vectors with these `seq`.
+    """`(n, dim) float32`, the vectors with these `seq`; at least one.
 
     Raises:
         OldSnapshotError: not all of them are there.
@@ -268,7 +266,7 @@ def stored_vectors(connection: sqlite3.Connection, seqs: Sequence[int]) -> Matri
     rows = connection.execute(_STORED, (json.dumps(seqs),)).fetchall()
     if len(rows) < len(seqs):
         raise OldSnapshotError
-    return np.frombuffer(b"".join([row[0] for row in rows]), dtype="<f4").reshape(len(rows), -1)
+    return matrix_of([vector for (vector,) in rows], len(rows[0][0]) // 4)
 
 
 def _tolerantly(read: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection) -> T:

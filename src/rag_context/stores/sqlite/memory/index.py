@@ -13,26 +13,25 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rag_context.domain.documents import CHAT
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, RawScores, VectorHit
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError
-from rag_context.stores.sqlite.blocks import Rows, best
 from rag_context.stores.sqlite.database import ReadWriteLock
+from rag_context.stores.sqlite.engine.blocks import Mask, Rows, best, in_order
+from rag_context.stores.sqlite.engine.terms import KeywordScores, Postings, QueryTerms, Statistics, score
+from rag_context.stores.sqlite.engine.vectors import ReadVectors, Vectors, matrix_of
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.memory.columns import (
     ChunkColumns,
     Codes,
     DocumentColumns,
-    Mask,
     StoredChunk,
     StoredDocument,
+    StoredVector,
     turns_around,
 )
-from rag_context.stores.sqlite.memory.terms import KeywordScores, Postings, QueryTerms, Statistics, score
-from rag_context.stores.sqlite.memory.vectors import ReadVectors, StoredVector, Vectors
 
 _STATES = itertools.count()
 
@@ -147,7 +146,7 @@ class MemoryIndex:
         query = self._checked(vector)
         mask = self._matching(where, self._rows.embedded)
         scores, rows = self._vectors.nearest(query, limit, mask, partial(self._stored, read))
-        return [VectorHit(self._ref(row), cosine) for cosine, row in self._in_order(scores, rows, limit)]
+        return [VectorHit(self._ref(row), cosine) for cosine, row in in_order(scores, rows, self._ids, limit)]
 
     def cosines(self, vector: Vector, ids: Sequence[str], read: ReadVectors) -> dict[str, float]:
         """Cosines of chunks to `vector` (`(dim,) float32`); those without a vector are left out.
@@ -176,7 +175,7 @@ class MemoryIndex:
         highest = best(found, limit)
         return [
             KeywordHit(self._ref(row), bm25, float(scores.shares[row]))
-            for bm25, row in self._in_order(found[highest], rows[highest], limit)
+            for bm25, row in in_order(found[highest], rows[highest], self._ids, limit)
         ]
 
     def keyword_scores_of(self, scores: KeywordScores, ids: Sequence[str]) -> dict[str, KeywordHit]:
@@ -243,11 +242,6 @@ class MemoryIndex:
             & (numbers.positions[near] == numbers.positions[rows] + step)
         )
         return np.where(follows, near, -1)
-
-    def _in_order(self, scores: NDArray[np.floating], rows: Rows, limit: int) -> list[tuple[float, int]]:
-        """Score and row of the best `limit`, best first, equal ones by chunk id."""
-        named = zip((-scores).tolist(), [self._ids[row] for row in rows], rows.tolist(), strict=True)
-        return [(-negative, row) for negative, _, row in sorted(named)[:limit]]
 
     def _ref(self, row: int) -> ChunkRef:
         """The chunk of a row. Making one takes longer than scoring it, and a row keeps its chunk until rows move."""
@@ -362,11 +356,10 @@ class MemoryIndex:
         dimension = len(vectors[0].vector) // 4 if self._dimension is None else self._dimension
         self._misfits.update(each.chunk for each in vectors if len(each.vector) != 4 * dimension)
         vectors = [each for each in vectors if len(each.vector) == 4 * dimension]
-        matrix = np.frombuffer(b"".join([each.vector for each in vectors]), dtype="<f4").reshape(-1, dimension)
         places = np.array([rows[each.chunk] for each in vectors], dtype=np.intp)
         self._dimension = dimension
         self._vectors.reserve(len(self._ids), dimension)
-        self._vectors.put(places, matrix)
+        self._vectors.put(places, matrix_of([each.vector for each in vectors], dimension))
         self._rows.seqs[places] = [each.seq for each in vectors]
         self._embedded += len(np.unique(places[~self._rows.embedded[places]]))
         self._rows.embedded[places] = True

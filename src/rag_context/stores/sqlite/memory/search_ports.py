@@ -15,9 +15,9 @@ from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, 
 from rag_context.domain.vectors import Vector
 from rag_context.ports.reading import CandidateRequest, Snapshot
 from rag_context.stores.sqlite.database import Database
+from rag_context.stores.sqlite.engine.terms import KeywordScores, QueryTerms
 from rag_context.stores.sqlite.memory.following import Memory, stored_vectors
 from rag_context.stores.sqlite.memory.index import MemoryIndex
-from rag_context.stores.sqlite.memory.terms import KeywordScores, QueryTerms
 from rag_context.stores.sqlite.passages import read_passages
 
 SCORED = 8

@@ -12,7 +12,7 @@ With 384 dimensions the last two terms are some .013 together, so that few more 
 are very many rows, these few are read from the file.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,8 +20,7 @@ from numkong import cdist
 from numpy.typing import NDArray
 
 from rag_context.domain.vectors import Matrix, Vector
-from rag_context.stores.sqlite.blocks import BLOCK_ROWS, Blocks, Rows, best
-from rag_context.stores.sqlite.memory.columns import Mask
+from rag_context.stores.sqlite.engine.blocks import BLOCK_ROWS, FEW, Blocks, Mask, Rows, best, by_block, runs
 
 QUANTISED_FROM = 20_000
 """Rows from which on there are integers: below, a scan in float32 takes less than a millisecond."""
@@ -41,18 +40,15 @@ LEAST, MOST = 1e-9, 1e9
 """Between these the greatest number of a vector must be, else it is zero or damaged."""
 
 ReadVectors = Callable[[Sequence[int]], Matrix]
-"""`(n, dim) float32`, the vectors with these `seq`."""
+"""`(n, dim) float32`, the stored vectors with these sequence numbers."""
 
 ReadRows = Callable[[Rows], Matrix]
 """`(len(rows), dim) float32`, the stored vectors of rows, which ascend."""
 
 
-class StoredVector(NamedTuple):
-    """A vector as it is read from the file; `chunk` is the key of its chunk, `seq` the vector's own."""
-
-    chunk: int
-    vector: bytes
-    seq: int
+def matrix_of(stored: Sequence[bytes], dimension: int) -> Matrix:
+    """`(n, dimension) float32`, vectors as the file has them."""
+    return np.frombuffer(b"".join(stored), dtype="<f4").reshape(-1, dimension)
 
 
 class _Rounded(NamedTuple):
@@ -96,33 +92,48 @@ class _Block:
         self.codes[rows], self.scales[rows] = rounded.codes, rounded.scales
         self.norm, self.error = max(self.norm, rounded.norm), max(self.error, rounded.error)
 
-    def bounds(self, query: _Rounded, among: Mask, out: Vector) -> None:
-        """Write the bounds of the first `len(among)` rows, minus infinity for those that do not count."""
+    def copy_row(self, row: int, other: "_Block", other_row: int) -> None:
+        self.codes[row], self.scales[row] = other.codes[other_row], other.scales[other_row]
+        self.norm, self.error = max(self.norm, other.norm), max(self.error, other.error)
+
+    def bounds(self, query: _Rounded, rows: Rows, out: Vector) -> None:
+        """Write the bounds of `rows`, which ascend and of which there is at least one."""
         slack = (self.norm + self.error) * query.error + self.error * query.norm
         # Sums of `dim` products in float32, here and in the exact cosine, are off by less than this.
         slack += 2.0 * self.codes.shape[1] * float(np.finfo(np.float32).eps) * (self.norm + self.error) * query.norm
-        if not among.any():
-            out[:] = -np.inf
-        elif not np.isfinite(slack):
-            out[:] = np.where(among, np.inf, -np.inf)
+        if not np.isfinite(slack):
+            out[:] = np.inf
+            return
+        last = int(rows[-1]) + 1
+        if len(rows) <= FEW * last:
+            cdist(query.codes, self.codes.take(rows, axis=0), "dot", out=out[np.newaxis])
+            out *= self.scales[rows]
         else:
-            cdist(query.codes, self.codes[: len(among)], "dot", out=out[np.newaxis])
-            out *= self.scales[: len(among)] * query.scales[0]
-            out += np.float32(slack)
-            out[~among] = -np.inf
+            products = out if len(rows) == last else np.empty(last, dtype=np.float32)
+            cdist(query.codes, self.codes[:last], "dot", out=products[np.newaxis])
+            products *= self.scales[:last]
+            if products is not out:
+                products.take(rows, out=out)
+        out *= query.scales[0]
+        out += np.float32(slack)
 
 
 class Vectors:
-    """A growing `(n, dim)` matrix, searched by cosine. Its owner prevents reads while it changes."""
+    """A growing and shrinking `(n, dim)` matrix, searched by cosine. Its owner prevents reads while it changes.
 
-    def __init__(self) -> None:
+    Args:
+        expected: how many rows will be appended, so that too many are never held in float32.
+    """
+
+    def __init__(self, expected: int = 0) -> None:
+        self._expected = expected
         self._exact: Blocks | None = Blocks()
         self._rounded: list[_Block] = []
         self._size = 0
 
     def reserve(self, rows: int, dimension: int) -> None:
         """Grow to so many rows; new ones are zero."""
-        is_large = 4 * rows * dimension > IN_MEMORY_BYTES
+        is_large = 4 * max(rows, self._expected) * dimension > IN_MEMORY_BYTES
         if rows >= QUANTISED_FROM or is_large or self._rounded:
             self._reserve_rounded(rows, dimension)
         self._size = max(self._size, rows)
@@ -137,6 +148,26 @@ class Vectors:
             self._exact.put(rows, vectors)
         if self._rounded:
             self._round(rows, vectors)
+
+    def append(self, vectors: Matrix) -> None:
+        """Add rows."""
+        start, end = self._size, self._size + len(vectors)
+        self.reserve(end, vectors.shape[1])
+        self.put(np.arange(start, end), vectors)
+
+    def move_last_to(self, row: int) -> None:
+        """Remove `row` by moving the last row into its place."""
+        self._size -= 1
+        if not self._size:  # the next rows are held as those of a new matrix are
+            self._exact, self._rounded, self._expected = Blocks(), [], 0
+            return
+        if self._exact is not None:
+            self._exact.move_last_to(row)
+        if self._rounded:
+            place = self._size % BLOCK_ROWS
+            self._rounded[row // BLOCK_ROWS].copy_row(row % BLOCK_ROWS, self._rounded[-1], place)
+            if not place:
+                self._rounded.pop()
 
     def only(self, rows: Rows) -> "Vectors":
         """A copy with `rows` (ascending) alone."""
@@ -157,13 +188,11 @@ class Vectors:
             among: `(n,)`, the rows that count; None: all.
             read: the vectors of rows, if they are not in memory.
         """
-        count = self._size if among is None else int(np.count_nonzero(among))
-        if count == 0:
-            return np.empty(0, dtype=np.float32), np.empty(0, dtype=np.intp)
-        if self._rounded and count > max(NARROW, limit):
-            rows = self._contenders(query, limit, among, read)
-        else:
-            rows = np.arange(self._size) if among is None else np.flatnonzero(among)
+        rows = np.arange(self._size) if among is None else np.flatnonzero(among)
+        if not len(rows):
+            return np.empty(0, dtype=np.float32), rows
+        if self._rounded and len(rows) > max(NARROW, limit):
+            rows = self._contenders(query, limit, rows, read)
         all_or_some = None if len(rows) == self._size else rows
         scores = self.scores_of(query, rows, read) if self._exact is None else self._exact.scores(query, all_or_some)
         highest = best(scores, limit)
@@ -179,16 +208,14 @@ class Vectors:
             np.vecdot(read(rows[part]), query, out=scores[part])
         return scores
 
-    def _contenders(self, query: Vector, limit: int, among: Mask | None, read: ReadRows) -> Rows:
-        """All rows that can be among the best `limit`; more than `limit` count."""
-        among = np.ones(self._size, dtype=np.bool_) if among is None else among[: self._size]
-        rounded, bounds = _rounded(query[np.newaxis]), np.empty(self._size, dtype=np.float32)
-        for number, block in enumerate(self._rounded):
-            part = slice(number * BLOCK_ROWS, (number + 1) * BLOCK_ROWS)
-            block.bounds(rounded, among[part], bounds[part])
-        promising = best(bounds, limit)[:limit]
+    def _contenders(self, query: Vector, limit: int, rows: Rows, read: ReadRows) -> Rows:
+        """Those of `rows`, more than `limit`, that can be among their best `limit`."""
+        rounded, bounds = _rounded(query[np.newaxis]), np.empty(len(rows), dtype=np.float32)
+        for number, start, end in runs(rows, len(self._rounded)):
+            self._rounded[number].bounds(rounded, rows[start:end] - number * BLOCK_ROWS, bounds[start:end])
+        promising = rows[best(bounds, limit)[:limit]]
         least = self.scores_of(query, promising, read).min()
-        return np.flatnonzero(bounds >= least if np.isfinite(least) else among)
+        return rows[bounds >= least] if np.isfinite(least) else rows
 
     def _reserve_rounded(self, rows: int, dimension: int) -> None:
         """The first time, round what is there."""
@@ -201,22 +228,14 @@ class Vectors:
                 self._round(earlier, self._exact.take(earlier))
 
     def _round(self, rows: Rows, vectors: Matrix) -> None:
-        for number, of_block, places in _by_block(rows):
+        for number, of_block, places in by_block(rows):
             self._rounded[number].put(places, vectors[of_block])
 
     def _rounded_only(self, rows: Rows) -> _Block:
         """A block of these rows."""
         copy = _Block(self._rounded[0].codes.shape[1])
-        for number, of_block, places in _by_block(rows):
+        for number, of_block, places in by_block(rows):
             block, new_places = self._rounded[number], np.flatnonzero(of_block)
             copy.codes[new_places], copy.scales[new_places] = block.codes[places], block.scales[places]
             copy.norm, copy.error = max(copy.norm, block.norm), max(copy.error, block.error)
         return copy
-
-
-def _by_block(rows: Rows) -> Iterator[tuple[int, Mask, Rows]]:
-    """The number of each block that has some of `rows`, which of them, and their places in it."""
-    numbers = rows // BLOCK_ROWS
-    for number in np.unique(numbers).tolist():
-        of_block = numbers == number
-        yield number, of_block, rows[of_block] - number * BLOCK_ROWS

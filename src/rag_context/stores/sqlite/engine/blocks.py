@@ -4,6 +4,7 @@ Rows stand in blocks, so that the matrix grows without being copied; the last ro
 goes, so that it shrinks too. The owner of the rows must prevent reads while they change.
 """
 
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from rag_context.domain.vectors import Matrix, Vector
 
 Rows = NDArray[np.intp]
+Mask = NDArray[np.bool_]
 
 BLOCK_ROWS = 8192
 
@@ -26,14 +28,6 @@ class Blocks:
         self._blocks: list[Matrix] = []
         self._size = 0
 
-    def __len__(self) -> int:
-        return self._size
-
-    def append(self, vectors: Matrix) -> None:
-        """Add rows of the same length."""
-        for taken in range(0, len(vectors), BLOCK_ROWS):
-            self._copy_in(vectors[taken : taken + BLOCK_ROWS])
-
     def reserve(self, rows: int, dimension: int) -> None:
         """Grow to so many rows; new ones are zero."""
         while len(self._blocks) * BLOCK_ROWS < rows:
@@ -42,32 +36,29 @@ class Blocks:
 
     def put(self, rows: Rows, vectors: Matrix) -> None:
         """Set rows that are there."""
-        numbers = rows // BLOCK_ROWS
-        for number in np.unique(numbers).tolist():
-            of_block = numbers == number
-            self._blocks[number][rows[of_block] - number * BLOCK_ROWS] = vectors[of_block]
+        for number, of_block, places in by_block(rows):
+            self._blocks[number][places] = vectors[of_block]
 
     def only(self, rows: Rows) -> "Blocks":
         """A copy with `rows` (ascending) alone."""
         copy = Blocks()
         for start in range(0, len(rows), BLOCK_ROWS):
-            copy.append(self.take(rows[start : start + BLOCK_ROWS]))
+            taken = self.take(rows[start : start + BLOCK_ROWS])
+            copy.reserve(start + len(taken), taken.shape[1])
+            copy.put(np.arange(start, start + len(taken)), taken)
         return copy
 
     def take(self, rows: Rows) -> Matrix:
         """`(len(rows), dim)`, a copy of `rows`."""
-        numbers = rows // BLOCK_ROWS
         taken = np.empty((len(rows), self._blocks[0].shape[1]), dtype=np.float32)
-        for number in np.unique(numbers).tolist():
-            of_block = numbers == number
-            taken[of_block] = self._blocks[number][rows[of_block] - number * BLOCK_ROWS]
+        for number, of_block, places in by_block(rows):
+            taken[of_block] = self._blocks[number][places]
         return taken
 
     def move_last_to(self, row: int) -> None:
         """Remove `row` by moving the last row into its place."""
         last = self._size - 1
-        if row != last:
-            self._blocks[row // BLOCK_ROWS][row % BLOCK_ROWS] = self._blocks[last // BLOCK_ROWS][last % BLOCK_ROWS]
+        self._blocks[row // BLOCK_ROWS][row % BLOCK_ROWS] = self._blocks[last // BLOCK_ROWS][last % BLOCK_ROWS]
         if last % BLOCK_ROWS == 0:
             self._blocks.pop()
         self._size = last
@@ -90,22 +81,26 @@ class Blocks:
     def scores_of(self, query: Vector, rows: Rows) -> Vector:
         """`(len(rows),)` cosines of `rows`, which ascend."""
         scores = np.empty(len(rows), dtype=np.float32)
-        cuts = np.searchsorted(rows, np.arange(len(self._blocks) + 1) * BLOCK_ROWS).tolist()
-        for number, (start, end) in enumerate(pairwise(cuts)):
-            if start < end:
-                vectors = self._blocks[number].take(rows[start:end] - number * BLOCK_ROWS, axis=0)
-                np.vecdot(vectors, query, out=scores[start:end])
+        for number, start, end in runs(rows, len(self._blocks)):
+            vectors = self._blocks[number].take(rows[start:end] - number * BLOCK_ROWS, axis=0)
+            np.vecdot(vectors, query, out=scores[start:end])
         return scores
 
-    def _copy_in(self, vectors: Matrix) -> None:
-        """At most one block's worth, which may begin in one block and end in the next."""
-        while len(vectors):
-            block, offset = divmod(self._size, BLOCK_ROWS)
-            if block == len(self._blocks):
-                self._blocks.append(np.empty((BLOCK_ROWS, vectors.shape[1]), dtype=np.float32))
-            fits = min(len(vectors), BLOCK_ROWS - offset)
-            self._blocks[block][offset : offset + fits] = vectors[:fits]
-            self._size, vectors = self._size + fits, vectors[fits:]
+
+def by_block(rows: Rows) -> Iterator[tuple[int, Mask, Rows]]:
+    """The number of each block that has some of `rows`, which of them, and their places in it."""
+    numbers = rows // BLOCK_ROWS
+    for number in np.unique(numbers).tolist():
+        of_block = numbers == number
+        yield number, of_block, rows[of_block] - number * BLOCK_ROWS
+
+
+def runs(rows: Rows, blocks: int) -> Iterator[tuple[int, int, int]]:
+    """For each of so many blocks that has some of `rows`, which ascend: its number, and where they start and end."""
+    cuts = np.searchsorted(rows, np.arange(blocks + 1) * BLOCK_ROWS).tolist()
+    for number, (start, end) in enumerate(pairwise(cuts)):
+        if start < end:
+            yield number, start, end
 
 
 def best(scores: NDArray[np.floating], limit: int) -> Rows:
@@ -114,3 +109,9 @@ def best(scores: NDArray[np.floating], limit: int) -> Rows:
     if surplus <= 0:
         return np.arange(len(scores))
     return np.flatnonzero(scores >= np.partition(scores, surplus)[surplus])
+
+
+def in_order(scores: NDArray[np.floating], rows: Rows, ids: Sequence[str], limit: int) -> list[tuple[float, int]]:
+    """Score and row of the best `limit`, best first, equal ones by id; `ids` are those of all rows there are."""
+    named = zip((-scores).tolist(), [ids[row] for row in rows], rows.tolist(), strict=True)
+    return [(-negative, row) for negative, _, row in sorted(named)[:limit]]
