@@ -165,8 +165,9 @@ class CandidateSource(Protocol):
     """A store that has vectors, terms and documents of an index in one place, and reads them in one call."""
 
     @property
-    def finds_keywords(self) -> bool:
-        """Whether keyword search is better a part of the call than a call of its own beside the embedding."""
+    def is_remote(self) -> bool:
+        """Whether a server reads all of it before `work` runs: its parts have no times of their own, and are called one
+        by one where it is late."""
         ...
 
     async def prepare(self, query: str) -> None:

@@ -172,6 +172,7 @@ class _Guarded:
 
         async def guarded(*args: Any, **kwargs: Any) -> Any:
             with child_span(f"{self._component}.{name}"):
-                return await self._call(lambda: found(*args, **kwargs))
+                return await self._call(lambda: getattr(self._port, name)(*args, **kwargs))
 
+        setattr(self, name, guarded)  # made once: this method is only called for what is not there
         return guarded

@@ -20,7 +20,7 @@ from rag_context.search.query import Answer, Level, Mode, Query, RetrieverReport
 from rag_context.search.reads import RANKING_SHARE, StoreReads, completed
 from rag_context.search.reranking import Reranking
 from rag_context.search.retrievers import Backends, Retrievers, VectorResults, status_of
-from rag_context.search.selection import Selection, candidate_request, select, select_hybrid_in, select_in
+from rag_context.search.selection import Selection, candidate_request, select, select_in
 from rag_context.tracing import past_span, span
 
 logger = logging.getLogger(__name__)
@@ -156,23 +156,23 @@ class SearchChain:
         candidates = self._sources.candidates
         vector = retrievers.start_vector() if candidates is None else retrievers.start_embedding()
         is_hybrid = query.has_text and query.mode is not Mode.VECTOR
-        keywords = retrievers.start_text() if is_hybrid and not _finds_keywords(candidates) else None
+        keywords = retrievers.start_text() if is_hybrid and candidates is None else None
         with _for_ranking(deadline).applied():
             missing = await self._coverage.missing(query.where)
         if not is_hybrid and query.has_text and matters(missing):
             is_hybrid = True  # vector search cannot find passages without a vector
-            keywords = None if _finds_keywords(candidates) else retrievers.start_text()
+            keywords = retrievers.start_text() if candidates is None else None
         if candidates is None:
             vector_results = await vector
             text, warning = await _hits_or_warning(keywords)
             selection = await self._from_stores(query, vector_results, text, retrievers, deadline)
             self._sources.require_same_model(vector_results)
-        else:
-            if is_hybrid and keywords is None:
-                whole = self._from_one_call(query, vector, retrievers, candidates, deadline)
-            else:
-                whole = self._from_snapshot(query, vector, keywords, retrievers, candidates)
+        elif is_hybrid and candidates.is_remote:
+            whole = self._from_one_call_or_its_parts(query, vector, retrievers, candidates, deadline)
             selection, warning = await retrievers.start_whole(whole)
+        else:
+            in_one_call = self._from_one_call(query, vector, retrievers, candidates, finds_text=is_hybrid)
+            selection, warning = await retrievers.start_whole(in_one_call), None
         answer = await self._answer(selection, retrievers, deadline)
         answer = answer if warning is None else replace(answer, warning=warning)
         return _labelled(answer, missing)
@@ -190,29 +190,36 @@ class SearchChain:
         with span("ranking"):
             return await select(query, reads, vector_results, text, self._code)
 
-    async def _from_snapshot(
+    async def _from_one_call(
         self,
         query: Query,
         vector: "asyncio.Task[VectorResults]",
-        keywords: "asyncio.Task[Sequence[KeywordHit]] | None",
         retrievers: Retrievers,
         candidates: CandidateSource,
-    ) -> tuple[Selection, str | None]:
-        """Everything after the embedding in one call."""
+        *,
+        finds_text: bool,
+    ) -> Selection:
+        """Everything after the embedding in one call; with `finds_text` the keyword search too."""
         vector_results = await vector
-        text, warning = await _hits_or_warning(keywords)
         with retrievers.reported("vector", "index_read"), retrievers.deadline.applied():
             selection = await candidates.read(
-                candidate_request(query, vector_results, text),
-                lambda snapshot: completed(select_in(snapshot, query, vector_results, text, self._code)),
+                candidate_request(query, vector_results, None, finds_text=finds_text),
+                lambda snapshot: completed(
+                    select_in(snapshot, query, vector_results, None, self._code, finds_text=finds_text)
+                ),
             )
-            past_span("vector_search", selection.vector_ms, selection.ranking_ms)
+            if not candidates.is_remote:
+                past_span("vector_search", selection.vector_ms, selection.text_ms + selection.ranking_ms)
+                past_span("keyword_search", selection.text_ms, selection.ranking_ms)
             past_span("ranking", selection.ranking_ms)
-        retrievers.note_latency("vector", selection.vector_ms)
+        if finds_text:
+            retrievers.reports["text"] = retrievers.reports["vector"]
+        if not candidates.is_remote:
+            retrievers.note_latencies(vector=selection.vector_ms, text=selection.text_ms)
         self._sources.require_same_model(vector_results)
-        return selection, warning
+        return selection
 
-    async def _from_one_call(
+    async def _from_one_call_or_its_parts(
         self,
         query: Query,
         vector: "asyncio.Task[VectorResults]",
@@ -220,30 +227,22 @@ class SearchChain:
         candidates: CandidateSource,
         deadline: Deadline,
     ) -> tuple[Selection, str | None]:
-        """Everything after the embedding in one call, the keyword search too.
+        """As `_from_one_call`; where a server is late with it, the retrievers search by themselves.
 
-        A call that does it all is as slow as its slowest part: if it is late, the retrievers search by themselves, so
-        that one of them can still be answered without the other.
+        A call that does it all is as slow as its slowest part: so one of the two can still be answered without the
+        other.
         """
         try:
             with retrievers.deadline.applied(), self._for_one_call().applied():
                 await candidates.prepare(query.text)
-            vector_results = await vector
-            in_time = self._for_one_call()
-            with retrievers.reported("vector", "index_read"), retrievers.deadline.applied(), in_time.applied():
-                selection = await candidates.read(
-                    replace(candidate_request(query, vector_results, ()), chunk_ids=None),
-                    lambda snapshot: completed(select_hybrid_in(snapshot, query, vector_results, self._code)),
-                )
-                past_span("ranking", selection.ranking_ms)
+            await vector
+            with self._for_one_call().applied():
+                return await self._from_one_call(query, vector, retrievers, candidates, finds_text=True), None
         except BackendTimeoutError:
             keywords = retrievers.start_text()
             vector_results = await retrievers.search_vectors()
             text, warning = await _hits_or_warning(keywords)
             return await self._from_stores(query, vector_results, text, retrievers, deadline), warning
-        retrievers.reports["text"] = retrievers.reports["vector"]
-        self._sources.require_same_model(vector_results)
-        return selection, None
 
     def _for_one_call(self) -> Deadline:
         return Deadline.after(ONE_CALL_SHARE * self._deadline_s, self._clock)
@@ -317,10 +316,6 @@ async def _hits_or_warning(
         return await keywords, None
     except BackendError:
         return None, TEXT_MISSING
-
-
-def _finds_keywords(candidates: CandidateSource | None) -> bool:
-    return candidates is not None and candidates.finds_keywords
 
 
 def _for_ranking(deadline: Deadline) -> Deadline:

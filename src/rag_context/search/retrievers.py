@@ -202,9 +202,10 @@ class Retrievers:
         """Prepare the answer of level 2 while the vector search still runs."""
         self.fallback = asyncio.create_task(answer)
 
-    def note_latency(self, part: str, latency_ms: float) -> None:
-        """Report that a part took so long within a call of several."""
-        self.reports[part] = replace(self.reports[part], latency_ms=latency_ms)
+    def note_latencies(self, **latencies_ms: float) -> None:
+        """Report how long the parts of one call took, each by its name; the call was without those not reported."""
+        for part in self.reports.keys() & latencies_ms.keys():
+            self.reports[part] = replace(self.reports[part], latency_ms=latencies_ms[part])
 
     @property
     def text_failed(self) -> bool:

@@ -176,7 +176,8 @@ class Selection:
     gathered: Gathered
     unanswerable: bool
     vector_ms: float = 0.0
-    """How long the vector search took, where it was part of the call."""
+    text_ms: float = 0.0
+    """How long the vector search and the keyword search took, where they were part of the call."""
     ranking_ms: float = 0.0
     """How long the rest of that call took: scoring, ranking, and reading passages."""
 
@@ -219,28 +220,32 @@ async def select_in(
     vector_results: VectorResults | None,
     text: Sequence[KeywordHit] | None,
     known: KnownCode,
+    *,
+    finds_text: bool = False,
 ) -> Selection:
-    """As `select`, in one snapshot, with the vector search itself. It never waits, so that `completed` can run it."""
+    """As `select`, in one snapshot, with the vector search itself; with `finds_text` the keyword search too.
+
+    It never waits, so that `completed` can run it.
+    """
     started = time.perf_counter()
     reads = SnapshotReads(snapshot, query, None if vector_results is None else vector_results.vector)
     if vector_results is not None:
         vector_results = replace(vector_results, hits=await reads.vector_hits(vector_results.vector))
+    text_from = time.perf_counter()
+    if finds_text:
+        text = await reads.keyword_hits()
     ranked_from = time.perf_counter()
     selection = await select(query, reads, vector_results, text, known)
-    ranking_ms = (time.perf_counter() - ranked_from) * 1000.0
-    return replace(selection, vector_ms=(ranked_from - started) * 1000.0, ranking_ms=ranking_ms)
-
-
-async def select_hybrid_in(
-    snapshot: Snapshot, query: Query, vector_results: VectorResults, known: KnownCode
-) -> Selection:
-    """As `select_in`, with the keyword search itself too."""
-    text = await SnapshotReads(snapshot, query, None).keyword_hits()
-    return await select_in(snapshot, query, vector_results, text, known)
+    return replace(
+        selection,
+        vector_ms=(text_from - started) * 1000.0,
+        text_ms=(ranked_from - text_from) * 1000.0,
+        ranking_ms=(time.perf_counter() - ranked_from) * 1000.0,
+    )
 
 
 def candidate_request(
-    query: Query, vector_results: VectorResults | None, text: Sequence[KeywordHit] | None
+    query: Query, vector_results: VectorResults | None, text: Sequence[KeywordHit] | None, *, finds_text: bool = False
 ) -> CandidateRequest:
     """What `select_in` is going to read; arguments as there."""
     weights = weights_for(query)
@@ -253,12 +258,12 @@ def candidate_request(
         *(presumed(query.text) if prefers_speakers(query) else ((), 1.0)),
     )
     return CandidateRequest(
-        query.text if text is not None else None,
+        query.text if finds_text or text is not None else None,
         vector_results.vector if vector_results is not None else None,
         hits_wanted(query),
         shortlist,
         query.where,
-        [hit.chunk.id for hit in text or ()],
+        None if finds_text else [hit.chunk.id for hit in text or ()],
     )
 
 

@@ -143,8 +143,8 @@ class PostgresCandidates:
         self._texts = texts
 
     @property
-    def finds_keywords(self) -> bool:
-        """Keyword search is a part of the one statement."""
+    def is_remote(self) -> bool:
+        """One statement reads all of it."""
         return True
 
     async def prepare(self, query: str) -> None:

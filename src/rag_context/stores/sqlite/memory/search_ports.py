@@ -183,8 +183,8 @@ class SqliteCandidates:
         self._needs_vectors = needs_vectors
 
     @property
-    def finds_keywords(self) -> bool:
-        """Keywords are searched for in another thread while the query is embedded."""
+    def is_remote(self) -> bool:
+        """Everything is in memory or in the file."""
         return False
 
     async def prepare(self, query: str) -> None:
