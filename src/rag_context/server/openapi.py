@@ -11,7 +11,7 @@ from rag_context.api.maintenance import BareHealth
 from rag_context.api.operations import Access, Toolset
 from rag_context.api.search import SearchFailure
 from rag_context.api.wire import Schema, VersionsRequest, VersionsResponse, json_schema
-from rag_context.server.openapi_collections import (
+from rag_context.server.openapi_routes import (
     ID_HEADER,
     READING,
     WRITING,
@@ -20,9 +20,9 @@ from rag_context.server.openapi_collections import (
     collection_schemas,
     json_answer,
     operation_of,
+    operation_paths,
     ref,
 )
-from rag_context.server.openapi_operation import operation_paths
 from rag_context.server.options import ServerOptions
 from rag_context.server.tools import Registry, Tool
 
