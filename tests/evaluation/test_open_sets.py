@@ -112,13 +112,14 @@ def test_a_standing_instruction_is_said_before_its_request_and_by_the_user(sets:
         assert said[id_].startswith("[user] ")
 
 
-def test_the_repository_has_four_languages_and_three_kinds_of_questions(sets: dict[str, EvidenceSet]) -> None:
+def test_the_repository_has_four_languages_and_four_kinds_of_questions(sets: dict[str, EvidenceSet]) -> None:
     """B-1: code by symbol, by purpose and by file."""
     repository = sets["repository"]
     assert {item.path.rpartition(".")[2] for item in repository.items} == {"py", "ts", "go", "java"}
     assert {item.content_type for item in repository.items} == {"code"}
     assert {question.category for question in repository.questions if question.evidence} == {
         "symbol",
+        "symbol in a sentence",
         "purpose",
         "file",
     }

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rag_context.domain.documents import Tenant
+from rag_context.domain.rules import Rule
 from rag_context.domain.search import Filter
 from rag_context.errors import (
     BackendDataError,
@@ -135,7 +136,8 @@ async def test_a_vector_store_that_dies_between_finding_and_ranking_leaves_what_
     monkeypatch.setattr("rag_context.search.retrievers.POOL_PER_RESULT", 0)
     scores: Faulty[VectorStore] = Faulty(harness.sources.vectors, "score")
     scores.fault = fault
-    chain = SearchChain(replace(harness.sources, vectors=scores.port), harness.breaker, deadline_s=0.4)
+    sources = replace(harness.sources, vectors=scores.port)
+    chain = SearchChain(sources, harness.breaker, deadline_s=0.4, without=(Rule.CODE,))
     query = Query("jackpot", vector=await harness.fake.embed_query(TEXTS["browser"]), min_score=0.0)
     answer = await chain.search(query)
     assert (answer.level, answer.warning) == (Level.PRIMARY, INEXACT)

@@ -1,6 +1,8 @@
 """Ranking of code by definitions, paths and files."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -12,10 +14,11 @@ from rag_context.search.code_rank import (
     PathWords,
     by_file,
     defined,
-    path_factor,
+    is_minor,
+    is_symbol,
     question_words,
     ranked_code,
-    symbol_of,
+    symbols_in,
 )
 from rag_context.search.ranking import Candidate
 from tests.search.columns import columns
@@ -23,15 +26,21 @@ from tests.search.columns import columns
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def passage(path: str, text: str) -> Passage:
-    chunk = Chunk(path, path, 0, text, Span(0, len(text), 1, 1), occurred_at=AT)
+def passage(path: str, text: str, heading: str = "") -> Passage:
+    chunk = Chunk(path, path, 0, text, Span(0, len(text), 1, 1, heading), occurred_at=AT)
     return Passage(chunk, path, path, CODE, "files", path, AT, Metadata())
 
 
-def order(question: str, fused: dict[str, float], texts: dict[str, str], kind: str = CODE) -> list[str]:
-    """Paths by rank: `fused` of each before, `texts` of those that have one."""
+def order(
+    question: str,
+    fused: dict[str, float],
+    texts: dict[str, str],
+    kind: str = CODE,
+    headings: Mapping[str, str] = MappingProxyType({}),
+) -> list[str]:
+    """Paths by rank: `fused` of each before, `texts` of those that have one, and what they are part of."""
     known = KnownCode()
-    known.add({path: passage(path, text) for path, text in texts.items()})
+    known.add({path: passage(path, text, headings.get(path, "")) for path, text in texts.items()})
     candidates = columns([Candidate(ChunkRef(path, path, 0, kind), 0.5, 1.0, 0.5) for path in fused])
     scores = ranked_code(question, np.array(list(fused.values())), known.facts(candidates))
     return [path for _, path in sorted(zip(-scores, fused, strict=True))]
@@ -39,15 +48,35 @@ def order(question: str, fused: dict[str, float], texts: dict[str, str], kind: s
 
 @pytest.mark.parametrize(
     "question",
-    ["PlanStore", "save_plan", "_gap", "Plan.save", "queue::push", "node->next", "`NewQueue()`", "MAX_SIZE?"],
+    ["PlanStore", "save_plan", "_gap", "Plan.save", "queue::push", "node->next", "`NewQueue()`", "MAX_SIZE?", "queue"],
 )
 def test_a_name_is_recognised(question: str) -> None:
-    assert symbol_of(question) == question.strip("`?").removesuffix("()")
+    assert is_symbol(question)
+    assert [symbol.text for symbol in symbols_in(question)] == [question.strip("`?").removesuffix("()")]
 
 
-@pytest.mark.parametrize("question", ["queue", "Where is PlanStore?", "save the plan", "2026-05-01", "", "e-mail"])
+@pytest.mark.parametrize(
+    "question", ["Condition of the plan", "save the plan", "2026-05-01", "", "e-mail", "the US", "a class that saves"]
+)
 def test_words_are_no_name(question: str) -> None:
-    assert symbol_of(question) is None
+    assert not is_symbol(question)
+    assert symbols_in(question) == ()
+
+
+@pytest.mark.parametrize(
+    ("question", "names"),
+    [
+        ("Where is PlanStore defined?", ["PlanStore"]),
+        ("what does wait_for return", ["wait_for"]),
+        ("signature of json.loads", ["json.loads"]),
+        ("How does `heappush` work, and heappop()?", ["heappush", "heappop"]),
+        ("class Condition", ["Condition"]),
+        ("Why does HTTPServer call node->next and Queue::push?", ["HTTPServer", "node->next", "Queue::push"]),
+    ],
+)
+def test_names_among_words_are_recognised(question: str, names: list[str]) -> None:
+    assert not is_symbol(question)
+    assert [symbol.text for symbol in symbols_in(question)] == names
 
 
 @pytest.mark.parametrize(
@@ -121,18 +150,41 @@ def test_a_definition_in_a_test_or_an_older_version_stands_below() -> None:
     ["tests/a.py", "src/test/java/A.java", "pkg/a_test.go", "a.spec.ts", "src/ATest.java", "test_a.py", "Legacy/a.c"],
 )
 def test_files_that_stand_back(path: str) -> None:
-    assert path_factor(path) == 0.5
-    assert path_factor(path, named=True) == 1.0
+    assert is_minor(path)
+    assert (
+        order("how is it saved", {path: 0.9, "src/plan.py": 0.8}, {path: "x", "src/plan.py": "y"})[0] == "src/plan.py"
+    )
 
 
 @pytest.mark.parametrize("path", ["src/attest.py", "contest/a.py", "src/latest.go", "src/Contest.java", "inspect/a.py"])
 def test_files_with_similar_names_do_not(path: str) -> None:
-    assert path_factor(path) == 1.0
+    assert not is_minor(path)
 
 
 @pytest.mark.parametrize("path", ["src/__init__.py", "a/package-info.java", "a/doc.go"])
-def test_files_that_gather_others_stand_back(path: str) -> None:
-    assert path_factor(path) == path_factor(path, named=True) == 0.5
+def test_files_that_gather_others_stand_back_unless_they_define_what_is_asked_for(path: str) -> None:
+    fused = {path: 0.9, "src/plan.py": 0.8}
+    assert order("how is it saved", fused, {path: "x", "src/plan.py": "y"})[0] == "src/plan.py"
+    assert order("find_plan", fused, {path: "def find_plan(day):", "src/plan.py": "def find_plan(day):"})[0] == path
+
+
+def test_the_definition_of_a_qualified_name_is_that_of_its_class_module_or_folder() -> None:
+    texts = {"a/glob.py": "def glob(path):", "a/pathlib.py": "def glob(self, pattern):"}
+    fused, headings = {"a/glob.py": 0.9, "a/pathlib.py": 0.6}, {"a/pathlib.py": "Path.glob", "a/glob.py": "glob"}
+    assert order("Path.glob", fused, texts, headings=headings)[0] == "a/pathlib.py"
+    assert order("glob.glob", fused, texts, headings=headings)[0] == "a/glob.py"
+    fused, texts = (
+        {"plist.py": 0.9, "json/__init__.py": 0.6},
+        dict.fromkeys(["plist.py", "json/__init__.py"], "def loads():"),
+    )
+    assert order("json.loads", fused, texts)[0] == "json/__init__.py"
+
+
+def test_what_a_name_in_a_sentence_stands_for_rises() -> None:
+    texts = {"a/use.py": "plan(1)", "b/plans.py": "x = 1", "c/store.py": "class PlanStore:"}
+    fused, headings = {"a/use.py": 0.9, "b/plans.py": 0.6, "c/store.py": 0.5}, {"b/plans.py": "PlanStore.save"}
+    assert order("What does PlanStore do?", fused, texts, headings=headings)[-1] == "a/use.py"
+    assert order("What happens?", fused, texts, headings=headings)[0] == "a/use.py"
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,8 @@ conversations.
   date distinguishes them. `standing`: an instruction given once, and a request to which it applies.
 - `repository`: 45 files in Python, TypeScript, Go and Java, and 270 in folders of tests, specs, examples, benchmarks
   and older versions, which use their names or define them again. Questions by purpose share no word with the file that
-  answers; questions by symbol or by file share theirs with ten others.
+  answers; questions by symbol or by file share theirs with ten others. The same symbols stand in sentences too
+  ("What does withRetry do?").
 - `manual`: the same manual in four languages, with questions in other words, or in other forms of its words.
 - `variants`: words written together, apart or with a hyphen (`backup`, `back up`). `project`: documents with front
   matter, also measured through `rag_query`.

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,7 +21,18 @@ from rag_context.text import STOP_WORDS
 _SYMBOL = re.compile(
     r"""[A-Za-z_$][\w$]*(?:(?:::|->|\.|\#)[A-Za-z_$~][\w$]*)+  # qualified
     |_[\w$]*
-    |\w*[A-Z_][\w$]*""",
+    |\w*[A-Z_][\w$]*
+    |[a-z][a-z\d$]{2,}  # any one word may be the name of a function""",
+    re.VERBOSE,
+)
+_NAME_IN_SENTENCE = re.compile(
+    r"""(?<![\w$/.:-])(?:
+        (?P<name>[A-Za-z_$][\w$]*(?:(?:::|->|\.|\#)[A-Za-z_$~][\w$]*)+  # qualified
+        |\w*_\w+
+        |[A-Za-z\d]*(?:[a-z\d][A-Z]|[A-Z]{2}[a-z])[\w$]*
+        |[A-Za-z][\w$]*(?=\(\))
+        |(?<=`)[A-Za-z][\w$]*(?=`))
+    |(?:class|def|function|func|fn|method|interface|struct|enum)[ ](?P<declared>[A-Za-z][\w$]{2,}))""",
     re.VERBOSE,
 )
 _DECORATION = re.compile(r"^[`'\"]+|(?:\(\))?[`'\"?]*$")
@@ -58,18 +70,60 @@ class CodeFacts:
 
     path: str
     words: "PathWords"
-    factor: float
-    """What its score is multiplied by, for its path."""
-    named_factor: float
-    """The same where the question names tests, examples or the like."""
+    is_minor: bool
+    """Whether it is a test, an example, an older version or the like."""
+    is_gathering: bool
+    """Whether such a file mostly names what others define."""
     names: frozenset[str]
+    heading: str
+    """The definition that it is part of, as `Class.method`; "" where it is part of none, or of several."""
+    places: frozenset[str]
+    """What may stand before a name in its qualified form: file, folder and scopes, in small letters."""
 
     @classmethod
     def of(cls, passage: Passage) -> "CodeFacts":
         """Those of a passage."""
         path = passage.source.replace("\\", "/")
-        factors = path_factor(path), path_factor(path, named=True)
-        return cls(path, PathWords.of(path), *factors, defined(passage.chunk.text))
+        names, heading = defined(passage.chunk.text), passage.chunk.span.heading
+        places = {_stem(path), _folder(path), *names, *_QUALIFIER.split(heading)[:-1]}
+        return cls(
+            path,
+            PathWords.of(path),
+            is_minor(path),
+            _GATHERING_FILE.search(path) is not None,
+            names,
+            heading,
+            frozenset(place.lower() for place in places),
+        )
+
+    def factor(self, *, names_minor: bool, defines: bool) -> float:
+        """What its score is multiplied by: for its kind of file, unless the question names just that kind."""
+        stands_back = (self.is_minor and not names_minor, self.is_gathering and not defines)
+        return float(rules.MINOR_FILE_FACTOR ** sum(stands_back))
+
+    def contains(self, name: str) -> bool:
+        """Whether the passage defines a name, or is part of what the name stands for."""
+        return name in self.names or name in _QUALIFIER.split(self.heading)
+
+    def is_own(self, symbol: "Symbol") -> bool:
+        """Whether the definition is that of this name, and not of another one with the same last part."""
+        if self.heading == symbol.text:
+            return True
+        return symbol.qualifier in self.places if symbol.qualifier else _stem(self.path).lower() == symbol.name.lower()
+
+
+class Symbol(NamedTuple):
+    """A name as code has it: as it is written, its last part, and the part before that, in small letters."""
+
+    text: str
+    name: str
+    qualifier: str
+
+    @classmethod
+    def of(cls, text: str) -> "Symbol":
+        """Of a name that may be qualified."""
+        *qualifiers, name = _QUALIFIER.split(text)
+        return cls(text, name, qualifiers[-1].lower() if qualifiers else "")
 
 
 class KnownCode:
@@ -98,22 +152,29 @@ class KnownCode:
         }
 
     def defining(self, question: str, candidates: Candidates) -> list[int]:
-        """Rows of the candidates that define the name that a question consists of."""
-        name = name_in(question)
-        return [row for row, facts in self.facts(candidates).items() if name in facts.names]
+        """Rows of the candidates that define a name that the question is, or has."""
+        names = {symbol.name for symbol in symbols_in(question)}
+        return [row for row, facts in self.facts(candidates).items() if not names.isdisjoint(facts.names)]
+
+
+def is_symbol(question: str) -> bool:
+    """Whether a question is nothing but a name: one word, or one with its qualifiers."""
+    return [symbol.text for symbol in symbols_in(question)] == [_bare(question)]
 
 
 @lru_cache(maxsize=1024)
-def symbol_of(question: str) -> str | None:
-    """The name that a question consists of: qualified, with a capital, or with an underscore; else None."""
-    name = _DECORATION.sub("", question.strip())
-    return name if len(name) <= rules.MAX_SYMBOL_CHARS and _SYMBOL.fullmatch(name) else None
+def symbols_in(question: str) -> tuple[Symbol, ...]:
+    """The name that a question is; else those that it has and that cannot be words of a language."""
+    bare = _bare(question)
+    if len(bare) <= rules.MAX_SYMBOL_CHARS and _SYMBOL.fullmatch(bare):
+        return (Symbol.of(bare),)
+    found = (match["name"] or match["declared"] for match in _NAME_IN_SENTENCE.finditer(question))
+    names = dict.fromkeys(name for name in found if name not in STOP_WORDS and len(name) <= rules.MAX_SYMBOL_CHARS)
+    return tuple(map(Symbol.of, list(names)[: rules.MOST_SYMBOLS]))
 
 
-def name_in(question: str) -> str:
-    """The last part of the name that a question consists of; "" where it is none."""
-    symbol = symbol_of(question)
-    return _QUALIFIER.split(symbol)[-1] if symbol is not None else ""
+def _bare(question: str) -> str:
+    return _DECORATION.sub("", question.strip())
 
 
 def ranked_code(question: str, fused: Floats, facts: Mapping[int, CodeFacts]) -> Floats:
@@ -130,23 +191,34 @@ def ranked_code(question: str, fused: Floats, facts: Mapping[int, CodeFacts]) ->
     best = float(fused[rows].max()) if rows else 0.0
     if best <= 0.0:
         return fused
-    name, words = name_in(question), question_words(question)
-    named = _MINOR_WORD.search(question) is not None
-    scores = [
-        (score + best * _gain(name, words, each)) * (each.named_factor if named else each.factor)
-        for score, each in zip(fused[rows].tolist(), facts.values(), strict=True)
-    ]
+    names_minor = _MINOR_WORD.search(question) is not None
+    asked = _Asked(symbols_in(question), is_symbol(question), question_words(question))
+    scores = []
+    for score, each in zip(fused[rows].tolist(), facts.values(), strict=True):
+        defines, gain = asked.gain(each)
+        scores.append((score + best * gain) * each.factor(names_minor=names_minor, defines=defines))
     scores = by_file(scores, [each.path for each in facts.values()], best)
     ranked = fused.copy()
     ranked[rows] = np.array(scores) * (best / max(scores))
     return ranked
 
 
-def _gain(name: str, words: Mapping[str, frozenset[str]], facts: CodeFacts) -> float:
-    if name in facts.names:
-        own = _stem(facts.path).lower() == name.lower()
-        return rules.OWN_FILE_DEFINITION_WEIGHT if own else rules.DEFINITION_WEIGHT
-    return rules.PATH_WEIGHT * facts.words.share(words)
+class _Asked(NamedTuple):
+    """What a question says of code: the names in it, whether it is nothing but one, and its words."""
+
+    symbols: tuple[Symbol, ...]
+    is_symbol: bool
+    words: Mapping[str, frozenset[str]]
+
+    def gain(self, facts: CodeFacts) -> tuple[bool, float]:
+        """Whether a passage has the definition of a name, and what it gains, in best fused scores."""
+        has = facts.names.__contains__ if self.is_symbol else facts.contains
+        held = [symbol for symbol in self.symbols if has(symbol.name)]
+        if not held:
+            return False, rules.PATH_WEIGHT * facts.words.share(self.words)
+        is_own = any(facts.is_own(symbol) for symbol in held)
+        weight = rules.OWN_DEFINITION_WEIGHT if is_own else rules.DEFINITION_WEIGHT
+        return True, weight if self.is_symbol else rules.NAMED_SHARE * weight
 
 
 def defined(text: str) -> frozenset[str]:
@@ -197,8 +269,7 @@ class PathWords:
     @classmethod
     def of(cls, path: str) -> "PathWords":
         """Those of a path."""
-        folder = path.rpartition("/")[0].rpartition("/")[2]
-        words = frozenset(_words(f"{folder} {_stem(path)}"))
+        words = frozenset(_words(f"{_folder(path)} {_stem(path)}"))
         return cls(words, frozenset().union(*map(_beginnings, words)))
 
     def share(self, question: Mapping[str, frozenset[str]]) -> float:
@@ -219,14 +290,9 @@ def _beginnings(word: str) -> frozenset[str]:
     return frozenset(word[:end] for end in range(rules.MIN_PATH_WORD_CHARS, len(word) + 1))
 
 
-def path_factor(path: str, *, named: bool = False) -> float:
-    """What the score of a file of this path is multiplied by; `named`: tests, examples and the like count."""
-    factor = 1.0
-    if not named and (_MINOR_FOLDER.search(path) or _MINOR_FILE.search(path)):
-        factor *= rules.MINOR_FILE_FACTOR
-    if _GATHERING_FILE.search(path):
-        factor *= rules.MINOR_FILE_FACTOR
-    return factor
+def is_minor(path: str) -> bool:
+    """Whether a file of this path is a test, an example, an older version or the like."""
+    return _MINOR_FOLDER.search(path) is not None or _MINOR_FILE.search(path) is not None
 
 
 def by_file(scores: Sequence[float], files: Sequence[str], best: float) -> list[float]:
@@ -252,3 +318,7 @@ def by_file(scores: Sequence[float], files: Sequence[str], best: float) -> list[
 
 def _stem(path: str) -> str:
     return path.rpartition("/")[2].partition(".")[0]
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0].rpartition("/")[2]

@@ -18,7 +18,7 @@ from rag_context.resilience.breaker import BreakerOpenError
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.search import rules
-from rag_context.search.code_rank import symbol_of
+from rag_context.search.code_rank import is_symbol, symbols_in
 from rag_context.search.query import Answer, Mode, Query, RetrieverReport, RetrieverStatus
 from rag_context.search.ranking import spread
 from rag_context.search.speaker import may_name_speaker
@@ -48,13 +48,23 @@ T = TypeVar("T")
 
 def pool_size(query: Query) -> int:
     """How many candidates of each retriever are ranked."""
-    least = rules.SYMBOL_POOL if asks_for_symbol(query) else POOL_FLOOR
+    least = rules.SYMBOL_POOL if has_symbols(query) else POOL_FLOOR
     return max(least, POOL_PER_RESULT * query.limit)
 
 
+def ranks_code(query: Query) -> bool:
+    """Whether code is ranked by what it defines."""
+    return query.mode is Mode.HYBRID and Rule.CODE not in query.without
+
+
+def has_symbols(query: Query) -> bool:
+    """Whether the question is or has a name as code has them, which many files use and one defines."""
+    return ranks_code(query) and bool(symbols_in(query.text))
+
+
 def asks_for_symbol(query: Query) -> bool:
-    """Whether the question is a name as code has them, which many files use and one defines."""
-    return query.mode is Mode.HYBRID and Rule.CODE not in query.without and symbol_of(query.text) is not None
+    """Whether the question is such a name."""
+    return ranks_code(query) and is_symbol(query.text)
 
 
 def hits_wanted(query: Query) -> int:

@@ -11,12 +11,18 @@ SYMBOL_VECTOR_WEIGHT = 0.3
 
 SYMBOL_POOL = 100
 MOST_DEFINITIONS = 40
-"""Candidates of each retriever where the question is a name, and how many of them are ranked because they define it:
+"""Candidates of each retriever where the question is or has a name, and how many are ranked because they define it:
 many files use it, one defines it."""
 
 DEFINITION_WEIGHT = 1.0
-OWN_FILE_DEFINITION_WEIGHT = 1.5
-"""What a passage gains that defines the name, more where the file has that name; in best fused scores."""
+OWN_DEFINITION_WEIGHT = 1.5
+"""What a passage gains that defines the name, more where file, folder or class are those of the name; in best fused
+scores."""
+
+NAMED_SHARE = 0.5
+MOST_SYMBOLS = 4
+"""Share of that where the question has a name among other words, for all of what the name stands for; and how many
+names count."""
 
 PATH_WEIGHT = 0.5
 """What a passage gains whose file and folder hold all words of the question; in best fused scores."""

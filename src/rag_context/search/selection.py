@@ -19,7 +19,7 @@ from rag_context.errors import BackendError
 from rag_context.ports.reading import CandidateRequest, Shortlist, Snapshot
 from rag_context.search import rules
 from rag_context.search.code_rank import KnownCode, ranked_code
-from rag_context.search.query import Mode, Query, Result
+from rag_context.search.query import Query, Result
 from rag_context.search.ranking import (
     DEFAULT_WEIGHTS,
     Candidates,
@@ -40,10 +40,12 @@ from rag_context.search.reads import Reads, SnapshotReads
 from rag_context.search.retrievers import (
     VectorResults,
     asks_for_symbol,
+    has_symbols,
     hits_wanted,
     pool_per_document,
     pool_size,
     prefers_speakers,
+    ranks_code,
 )
 from rag_context.search.speaker import NO_BOOSTS, Boosts, boosts_for, presumed
 from rag_context.search.windows import nearnesses, threshold_share, time_boosts
@@ -281,8 +283,8 @@ def weights_for(query: Query) -> VectorWeights:
 async def _with_definitions(
     query: Query, reads: Reads, union: Candidates, shortlist: Candidates, known: KnownCode
 ) -> Candidates:
-    """The shortlist, and every candidate that defines the name that the query is."""
-    if not asks_for_symbol(query):
+    """The shortlist, and every candidate that defines a name that the query is or has."""
+    if not has_symbols(query):
         return shortlist
     await _code(query, reads, union, known)
     rows = {chunk.id: row for row, chunk in enumerate(union.chunks)}
@@ -292,16 +294,12 @@ async def _with_definitions(
 
 async def _code(query: Query, reads: Reads, candidates: Candidates, known: KnownCode) -> Mapping[str, Passage]:
     """Make the candidates that are code known, where a rule ranks them; returns the passages that were read for it."""
-    if not _ranks_code(query):
+    if not ranks_code(query):
         return {}
     lacking = known.lacking(chunk.id for chunk in candidates.chunks if chunk.content_type == CODE)
     read = await reads.passages(lacking) if lacking else {}
     known.add(read)
     return read
-
-
-def _ranks_code(query: Query) -> bool:
-    return query.mode is Mode.HYBRID and Rule.CODE not in query.without
 
 
 def _is_answerable(query: Query, candidates: Candidates, calibration: Calibration, *, few: bool) -> bool:
@@ -319,7 +317,7 @@ def _kept(
     candidates = gathered.candidates
     boosts = gathered.boosts.of(candidates.chunks)
     fused = smoothed_scores(candidates, gathered.before, gathered.after, best, weights_for(query)) * boosts
-    if _ranks_code(query):
+    if ranks_code(query):
         fused = ranked_code(query.text, fused, known.facts(candidates))
     by_time = time_boosts(query.windows, candidates.chunks, fused)
     fused = fused + by_time

@@ -19,6 +19,8 @@ DEFINING = ("compat/v1", "compat/v2", "legacy/2014", "legacy/2017")
 
 CASES = "empty late early double foreign damaged short long second first full nightly".split()  # noqa: SIM905
 
+ABOUT_A_NAME = ("Where is {} defined?", "What does {} do?", "Which arguments does {} take?", "How does {} work?")
+
 CALLS = {
     "py": "def {verb}_{case}_{stem}():\n    assert {name}({number}, {other}) is not None\n",
     "ts": '{verb}("{case} {stem}", () => expect({name}({number}, {other})).toBeDefined());\n',
@@ -49,7 +51,8 @@ def variants() -> OpenSet:
 
 
 def repository() -> OpenSet:
-    """A repository in Python, TypeScript, Go and Java, with questions by symbol, by purpose and by file.
+    """A repository in Python, TypeScript, Go and Java, with questions by symbol, alone and in a sentence, by purpose
+    and by file.
 
     Ten more files use the names of each file that answers a question, or define them again in an older version.
     """
@@ -64,6 +67,9 @@ def repository() -> OpenSet:
     for category, rows in read_data("code_questions.toml").items():
         for text, path in rows:
             found.ask(text, category, [path])
+    symbols = [(symbol, path) for path, known in names.items() for symbol in known]
+    for number, (symbol, path) in enumerate(symbols):
+        found.ask(ABOUT_A_NAME[number % len(ABOUT_A_NAME)].format(symbol), "symbol in a sentence", [path])
     for text in _questions_on_the_manual():
         found.ask(text, OTHER_MEMORY, [])
     return found
