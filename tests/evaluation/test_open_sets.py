@@ -12,6 +12,7 @@ import pytest
 from rag_context.errors import InvalidInputError
 from rag_context.evaluation.evidence_sets import EvidenceSet, load_set
 from rag_context.evaluation.open_sets import write_open_sets
+from rag_context.search.question_times import windows
 from rag_context.text import terms
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,6 +103,21 @@ def test_a_dated_question_is_answered_by_events_of_its_time(sets: dict[str, Evid
             assert moment is not None
             assert moment.strftime("%B") in question.text or moment.date().isoformat() in question.text
             assert str(moment.year) in question.text
+
+
+def test_dated_questions_that_nothing_answers_name_days_of_the_memory(sets: dict[str, EvidenceSet]) -> None:
+    """B-1: unanswerable questions, with a date."""
+    asked = [question for question in sets["roles"].questions if question.category.endswith("with a date")]
+    times = [item.occurred_at for item in sets["roles"].items if item.occurred_at is not None]
+    assert len(asked) == 48
+    for question in asked:
+        assert question.evidence == ()
+        for window in windows(question.text, max(times)):
+            assert window.since is not None
+            assert window.until is not None
+            assert window.until > min(times)
+            assert window.since <= max(times)
+        assert windows(question.text, max(times))
 
 
 def test_a_standing_instruction_is_said_before_its_request_and_by_the_user(sets: dict[str, EvidenceSet]) -> None:

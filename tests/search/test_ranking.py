@@ -149,6 +149,18 @@ def test_code_and_few_passages_need_less_to_be_an_answer() -> None:
     assert not answerable(columns([candidate("a", 0.22)]), MINILM, few=True)
 
 
+def test_a_question_with_a_date_needs_less_to_have_an_answer() -> None:
+    assert answerable(columns([candidate("a", 0.30)]), MINILM, few=False, dated=True)
+    assert not answerable(columns([candidate("a", 0.29)]), MINILM, few=False, dated=True)
+    assert answerable(columns([candidate("a", 0.26, kind=CODE)]), MINILM, few=False, dated=True)
+    assert answerable(columns([candidate("a", 0.24)]), MINILM, few=True, dated=True)
+
+
+def test_half_of_the_rare_terms_are_not_yet_an_answer() -> None:
+    assert not answerable(columns([candidate("a", 0.1, share=0.59)]), MINILM, few=False)
+    assert answerable(columns([candidate("a", 0.1, share=0.6)]), MINILM, few=False)
+
+
 def test_another_model_is_judged_on_its_own_scale() -> None:
     e5 = Calibration(slope=50.2, intercept=-41.2, answerable_cosine=0.837)
     assert answerable(columns([candidate("a", 0.848)]), e5, few=False)

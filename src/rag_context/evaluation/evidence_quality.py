@@ -72,7 +72,7 @@ async def evaluate_evidence(service: Service, dataset: EvidenceSet, on_progress:
         InvalidInputError: an item cannot be indexed.
         BackendError: a component failed, so that the measurement would be incomplete.
     """
-    names = await _index(service, dataset.items, on_progress)
+    names = await index_items(service, dataset.items, on_progress)
     sessions = {item.id: item.session for item in dataset.items}
     measured = []
     for done, question in enumerate(dataset.questions, 1):
@@ -94,7 +94,7 @@ def project_dataset(dataset: EvidenceSet) -> Dataset:
     return Dataset(dataset.name, texts, questions, by_spans=False)
 
 
-async def _index(service: Service, items: Sequence[Item], on_progress: OnProgress) -> dict[str, str]:
+async def index_items(service: Service, items: Sequence[Item], on_progress: OnProgress) -> dict[str, str]:
     """Index everything, the messages of a session one after the other; returns each item's id by its document id."""
     by_session: dict[tuple[str | None, str], list[Item]] = {}
     for item in items:

@@ -50,8 +50,9 @@ $ rag-context eval --open
 - **Correction first**: questions whose correction is among the first {FIRST} items and above what it corrects.
   **Both in {FIRST_SIDES}**: both are among the first {FIRST_SIDES} items of a hybrid search.
 - **Labelled noAnswer**: should be all of the questions that nothing answers, and none of the others. The label removes
-  nothing. `other memory`: the subject does not occur. `near topic`: the subject occurs, the answer does not.
-  `other person`: only the other person gave an answer. Scores cannot distinguish the last two from an answer.
+  nothing. `other memory`: the subject does not occur; `with a date`: nor does any event, though something was said on
+  that day. `near topic`: the subject occurs, the answer does not. `other person`: only the other person gave an answer.
+  Scores cannot distinguish the last two from an answer.
 - **Answers by limit**: hybrid, without `minScore`, as an agent receives them: share of the evidence returned, questions
   with some of it, mean number of tokens of the passages, and pieces of evidence in 1 000 of these tokens.
 """

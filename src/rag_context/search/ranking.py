@@ -169,20 +169,22 @@ def spread(ranked: Iterable[T], document_of: Callable[[T], str], per_document: i
             yield each
 
 
-def answerable(candidates: Candidates, calibration: Calibration, *, few: bool) -> bool:
+def answerable(candidates: Candidates, calibration: Calibration, *, few: bool, dated: bool = False) -> bool:
     """Whether something here probably answers the query; a label, never a filter.
 
     Args:
         candidates: the best of what was found.
         calibration: of the model.
         few: whether the query may find but few passages, of which the best stands less high by chance.
+        dated: whether the query names a time.
     """
     scores, slope = candidates.scores, calibration.slope
-    least = np.full(len(candidates), rules.LIKELY_FEW_LOG_ODDS if few else rules.LIKELY_LOG_ODDS)
-    if not few:
-        least[_is_code(candidates)] = rules.LIKELY_CODE_LOG_ODDS
+    least = np.full(len(candidates), rules.LIKELY_LOG_ODDS)
+    least[_is_code(candidates)] = rules.LIKELY_CODE_LOG_ODDS
+    if few or dated:
+        np.minimum(least, rules.LIKELY_FEW_LOG_ODDS if few else rules.LIKELY_DATED_LOG_ODDS, out=least)
     above = slope * (scores.cosines - calibration.answerable_cosine) + rules.SHARE_LOG_ODDS * scores.shares
-    likely = (above >= least) | (scores.shares >= RARE_TERMS_SHARE)
+    likely = (above >= least) | (scores.shares >= rules.LIKELY_SHARE)
     return bool(likely.any())
 
 

@@ -57,11 +57,15 @@ FEW_PASSAGES = 40
 LIKELY_LOG_ODDS = 0.5
 LIKELY_CODE_LOG_ODDS = -1.8
 LIKELY_FEW_LOG_ODDS = -2.1
-"""How far above the model's answerable cosine, in log-odds, the best passage of an answer is: of prose, of code, and
-among few passages."""
+LIKELY_DATED_LOG_ODDS = -1.3
+"""How far above the model's answerable cosine, in log-odds, the best passage of an answer is: of prose, of code, among
+few passages, and where the question names a time, which tells little of its subject."""
 
 SHARE_LOG_ODDS = 2.4
 """What a passage gains there that holds all of the question's idf mass."""
+
+LIKELY_SHARE = 0.6
+"""A passage that holds this share of the question's idf mass probably answers it, whatever its cosine."""
 
 LOW_THRESHOLD = 1.0 / 3.0
 """Share of the model's threshold that holds for code and among few passages: answers have lower cosines there."""

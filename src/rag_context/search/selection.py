@@ -305,8 +305,7 @@ async def _code(query: Query, reads: Reads, candidates: Candidates, known: Known
 def _is_answerable(query: Query, candidates: Candidates, calibration: Calibration, *, few: bool) -> bool:
     if Rule.NO_ANSWER in query.without:
         return plainly_answerable(candidates, calibration)
-    # A date in a question tells little of its subject: what answers it has a lower cosine.
-    return answerable(candidates, calibration, few=few or bool(query.windows))
+    return answerable(candidates, calibration, few=few, dated=bool(query.windows))
 
 
 def _kept(

@@ -6,13 +6,17 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
-from rag_context.evaluation.open_sets.rows import ASSISTANT, USER, Memory, Message, OpenSet, read_data
+from rag_context.evaluation.open_sets.rows import ASSISTANT, FIRST, USER, Memory, Message, OpenSet, read_data
 
 OTHER_MEMORY = "unanswerable: other memory"
+OTHER_MEMORY_DATED = "unanswerable: other memory, with a date"
 NEAR_TOPIC = "unanswerable: near topic"
 OTHER_PERSON = "unanswerable: other person"
 
 ROLE_MEMORIES = 3
+DATED_QUESTIONS = 16
+"""In each of these memories, for events that another memory holds."""
+
 PAIRS = (("Mara", "Jonas"), ("Priya", "Tom"), ("Elif", "Hugo"))
 QUIET_SESSIONS = 3
 """Conversations on each topic that hold no evidence."""
@@ -100,6 +104,7 @@ def roles() -> OpenSet:
             memory.ask(f"What have I told you about my {topic.name} so far?", "several", told)
         for fact in (fact for topic in unknown for fact in topic.facts):
             memory.ask(rng.choice(fact.ask), OTHER_MEMORY, [])
+        _ask_for_events(memory, Random(f"events {number}"))
     return found
 
 
@@ -232,6 +237,15 @@ def _role_sessions(memory: Memory, topic: Topic, missing: set[str], rng: Random)
     memory.session(_with_assistant(topic, said[1:], rng, recommend=rng.choice(topic.recommend["values"])))
     for _ in range(QUIET_SESSIONS):
         memory.session(_with_assistant(topic, [], rng))
+
+
+def _ask_for_events(memory: Memory, rng: Random) -> None:
+    """Questions for events on days that the memory covers, none of which it holds."""
+    for _ in range(DATED_QUESTIONS):
+        at = FIRST + timedelta(days=rng.randrange((memory.at - FIRST).days))
+        phrase = rng.choice([phrase for _, phrase, _ in _phrases(at, [at])])
+        kind = rng.choice(read_data("events.toml")["kind"])
+        memory.ask(rng.choice(kind["ask"]).format(on=phrase), OTHER_MEMORY_DATED, [])
 
 
 def _with_assistant(

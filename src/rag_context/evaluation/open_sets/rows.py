@@ -20,6 +20,10 @@ Row = dict[str, Any]
 USER = "user"
 ASSISTANT = "assistant"
 
+FIRST = datetime(2025, 3, 8, 18, 0, tzinfo=UTC)
+APART = timedelta(days=5)
+"""When the first conversation of a memory takes place, and how long after each the next one does."""
+
 
 @dataclass(frozen=True, slots=True)
 class OpenSet:
@@ -66,7 +70,7 @@ class Memory:
 
     target: OpenSet
     project: str
-    at: datetime = datetime(2025, 3, 3, 18, 0, tzinfo=UTC)
+    at: datetime = FIRST - APART
     ids: dict[str, str] = field(default_factory=dict)
     """Id of each message that has a key."""
     sessions: int = 0
@@ -74,7 +78,7 @@ class Memory:
     def session(self, messages: Sequence[Message], at: datetime | None = None) -> None:
         """Add a conversation, by default five days after the one before."""
         self.sessions += 1
-        self.at = at or self.at + timedelta(days=5)
+        self.at = at or self.at + APART
         for number, message in enumerate(messages, 1):
             id_ = f"{self.project}-{self.sessions:02}-{number:02}"
             if message.key:
