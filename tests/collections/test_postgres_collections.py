@@ -16,6 +16,7 @@ from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.ports.provider import Collection, Entry
 from rag_context.settings import Settings, StoreSettings
+from rag_context.stores.postgres import keywords
 from rag_context.stores.postgres.collection_records import escaped, unescaped
 from rag_context.stores.postgres.collections import PostgresCollections, open_postgres_collections
 from rag_context.where import matches
@@ -228,6 +229,19 @@ def test_its_addresses_are_all_that_it_connects_to(tmp_path: Path) -> None:
     assert addresses("postgresql://a@b@[::1]/memory") == ["[::1]:5432"]
     assert addresses("postgresql:///memory?host=elsewhere") == [":5432"]
     assert kind.connection_schema()["properties"]["url"]["writeOnly"]
+
+
+async def test_a_query_of_more_terms_than_columns_is_scored_as_any_other(
+    collections: PostgresCollections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["wolf", "sheep", "owl", "hare", "fox", "stoat", "pike"]
+    entries = [Entry(f"{number}", " ".join(words[number : number + 3]), {}) for number in range(len(words))]
+    await collections.upsert(NAME, entries, vectors(len(entries)))
+    expected = await collections.keyword_scores(NAME, " ".join(words), EVERYTHING, limit=5)
+    for most in (1, 3, 7):
+        monkeypatch.setattr(keywords, "MOST_COLUMNS", most)
+        assert await collections.keyword_scores(NAME, " ".join(words), EVERYTHING, limit=5) == expected
+    assert len(expected) == 5
 
 
 async def test_collections_are_where_the_documents_are(tmp_path: Path, collections_database: str) -> None:

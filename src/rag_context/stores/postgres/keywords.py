@@ -5,7 +5,7 @@ others can be among the best. The database returns the best of a round by the sa
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +47,9 @@ TOLERATED_DRIFT = 100
 MOST_PER_TERM = PROSE.k1 + 1.0
 """A term adds at most so many times its weight to a score: the limit of BM25's saturation."""
 
+MOST_COLUMNS = 500
+"""Of a table; PostgreSQL allows 1 664 and nests sums no deeper than some thousands."""
+
 Floats = NDArray[np.float64]
 
 _FREQUENCIES = """
@@ -54,15 +57,19 @@ SELECT (SELECT count(*) FROM rag_context.chunks AS c WHERE c.terms @> ARRAY[aske
 FROM unnest($1::bigint[]) WITH ORDINALITY AS asked (term, number) ORDER BY number
 """
 
-_PROFILE = f"""
+CHUNK_PROFILE = f"""
 CASE WHEN c.content_type = '{CHAT}' THEN {CONVERSATION.k1}::float8 ELSE {PROSE.k1}::float8 END AS k1,
 CASE WHEN c.content_type = '{CHAT}' THEN {CONVERSATION.b}::float8 ELSE {PROSE.b}::float8 END AS b
 """
 
 
+ENTRY_PROFILE = f"{PROSE.k1}::float8 AS k1, {PROSE.b}::float8 AS b"
+"""The parameters of BM25 for `entries`; all of them are prose."""
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The distinct terms of a query, and what the index knows of each. Arrays are `(t,)`."""
+    """The distinct terms of a query, and what the index, or a collection, knows of each. Arrays are `(t,)`."""
 
     keys: Sequence[int]
     frequencies: Sequence[int]
@@ -70,34 +77,48 @@ class Question:
     weights: Floats
     average_length: float
 
+    @classmethod
+    def of(
+        cls, counted: Mapping[str, int], frequencies: Sequence[int], texts: int, average_length: float
+    ) -> "Question":
+        """The question for the terms of a query, of which so many of all `texts` hold each."""
+        idf = np.array([inverse_document_frequency(texts, min(frequency, texts)) for frequency in frequencies])
+        weights = idf * np.array(list(counted.values()), dtype=np.float64)
+        return cls(keys_of(counted), frequencies, idf, weights, average_length)
+
     @property
     def is_known(self) -> bool:
         """Whether some chunk holds a term."""
         return any(self.frequencies)
 
-    def scoring(self, parameters: Parameters) -> str:
+    def scoring(self, parameters: Parameters, row: str = "c", profile: str = CHUNK_PROFILE) -> str:
         """What joins `held` to `chunks AS c`: `counts`, how often a chunk has each term, and `score`, its BM25.
 
         One expression for each term: counting over a list of terms would cost several times as much for each chunk.
+        `row` and `profile` are others for `entries AS e`.
         """
         average = parameters.add(max(self.average_length, 1.0))
         keys = [f"{parameters.add(key)}::bigint" for key in self.keys]
         weights = [f"{parameters.add(weight)}::float8" for weight in self.weights.tolist()]
-        # The terms are sorted: this is a binary search.
-        places = "".join(f", width_bucket({key}, c.terms) AS p{term}" for term, key in enumerate(keys))
-        counts = "".join(
-            f", CASE WHEN c.terms[p{term}] = {key} THEN c.counts[p{term}] ELSE 0::smallint END AS n{term}"
-            for term, key in enumerate(keys)
-        )
+        norm = f"k1 * (1 - b + b * {row}.length / {average}::float8) AS norm"
+        joins, sums = "", []
+        for start in range(0, max(len(keys), 1), MOST_COLUMNS):
+            group = range(len(keys))[start : start + MOST_COLUMNS]
+            # The terms are sorted: this is a binary search.
+            places = [f"width_bucket({keys[term]}, {row}.terms) AS p{term}" for term in group]
+            counts = [
+                f"CASE WHEN {row}.terms[p{n}] = {keys[n]} THEN {row}.counts[p{n}] ELSE 0::smallint END AS n{n}"
+                for n in group
+            ]
+            places, counts = (places, counts) if start else ([profile, *places], [norm, *counts])
+            joins += f"""
+                CROSS JOIN LATERAL (SELECT {", ".join(places)} OFFSET 0) AS places_{start}
+                CROSS JOIN LATERAL (SELECT {", ".join(counts)} OFFSET 0) AS each_{start}"""
+            sums += [" + ".join(f"n{term} * (k1 + 1) / (n{term} + norm) * {weights[term]}" for term in group)]
         names = ", ".join(f"n{term}" for term in range(len(keys)))
-        score = " + ".join(f"n{term} * (k1 + 1) / (n{term} + norm) * {weight}" for term, weight in enumerate(weights))
-        return f"""
-            CROSS JOIN LATERAL (SELECT {_PROFILE} {places} OFFSET 0) AS place
-            CROSS JOIN LATERAL (
-                SELECT k1 * (1 - b + b * c.length / {average}::float8) AS norm {counts} OFFSET 0
-            ) AS each
-            CROSS JOIN LATERAL (SELECT ARRAY[{names}]::smallint[] AS counts, {score or "0.0::float8"} AS score) AS held
-        """
+        score = " + ".join(f"({each or '0.0::float8'})" for each in sums)
+        return f"""{joins}
+            CROSS JOIN LATERAL (SELECT ARRAY[{names}]::smallint[] AS counts, {score} AS score) AS held"""
 
     def rounds(self, first_round: int) -> Iterator[tuple[list[int], float]]:
         """The terms of each round, and the most that a chunk with none of the terms so far can score."""
@@ -142,6 +163,11 @@ class Question:
             self.average_length,
         )
         return scores, idf_share(counts, self.idf)
+
+
+def keys_of(words: Iterable[str]) -> list[int]:
+    """The keys of terms as rows have them."""
+    return [signed(term_key(word)) for word in words]
 
 
 class PostgresTexts:
@@ -231,12 +257,9 @@ class PostgresTexts:
         remembered = self._questions.get((query, seen.name, seen.version))
         if remembered is not None:
             return remembered
-        keys = [signed(term_key(term)) for term in counted]
-        frequencies = await self._frequencies_of(keys, seen)
         chunks = max(seen.chunks, 0)
-        idf = np.array([inverse_document_frequency(chunks, min(frequency, chunks)) for frequency in frequencies])
-        weights = idf * np.array(list(counted.values()), dtype=np.float64)
-        question = Question(keys, frequencies, idf, weights, seen.terms / max(chunks, 1))
+        frequencies = await self._frequencies_of(keys_of(counted), seen)
+        question = Question.of(counted, frequencies, chunks, seen.terms / max(chunks, 1))
         self._questions[query, seen.name, seen.version] = question
         return question
 
