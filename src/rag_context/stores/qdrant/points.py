@@ -9,7 +9,7 @@ blocks of the prefix, and for what is left over one number within the range of a
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -91,6 +91,9 @@ _RADIX = 257
 
 MOST_BLOCKS = 2**53 // _RADIX**BLOCK_BYTES
 """Qdrant compares ranges as 64-bit floats, which are exact below 2**53."""
+
+MOST_TIED = 4096
+"""More points than this are never requested to see which of equally near ones are first."""
 
 Payload: TypeAlias = Mapping[str, Any]
 
@@ -308,6 +311,27 @@ def vector_of(record: models.Record) -> Vector:
     if not isinstance(record.vector, list):
         raise BackendDataError(COMPONENT, f"The point {str(record.id)!r} in Qdrant came without its vector.")
     return np.asarray(record.vector, dtype=np.float32)
+
+
+async def nearest(
+    ask: Callable[[int], Awaitable[list[models.ScoredPoint]]],
+    limit: int,
+    passes: Callable[[models.ScoredPoint], bool] = lambda _: True,
+) -> list[models.ScoredPoint]:
+    """The nearest points that pass, `limit` at least if there are as many, and all that equal the last of these.
+
+    `ask` returns so many of the nearest points. Which of equally near ones are shown must not be the server's whim, so
+    more are requested, up to a limit, until one is farther away.
+    """
+    wanted = limit + 1
+    while True:
+        near = await ask(wanted)
+        found = [point for point in near if passes(point)]
+        is_enough = len(found) >= limit
+        are_tied = is_enough and found[limit - 1].score == near[-1].score
+        if len(near) < wanted or (is_enough and not (are_tied and wanted <= MOST_TIED)):
+            return found
+        wanted *= 4
 
 
 def point_ids(chunk_ids: Sequence[str]) -> list[models.ExtendedPointId]:

@@ -36,14 +36,11 @@ from rag_context.stores.qdrant.collection_records import (
     size_of,
 )
 from rag_context.stores.qdrant.connection import COMPONENT, Connection, NoCollectionError
-from rag_context.stores.qdrant.points import vector_of
+from rag_context.stores.qdrant.points import nearest, vector_of
 from rag_context.stores.tokens import AnyOf, distinct, narrow, present
 from rag_context.where import matches, value_at
 
 logger = logging.getLogger(__name__)
-
-MOST_TIED = 4096
-"""More points than this are never requested to see which of equally near ones are first by id."""
 
 _HEAVY = 250
 """Points per call with their texts or vectors."""
@@ -159,22 +156,15 @@ class CollectionStorage:
         narrowed = narrow(where)
         condition = filter_of(narrowed.condition)
         params = None if narrowed.exact else models.SearchParams(exact=True)
-        wanted = limit + 1
-        while True:
-            near = await self._there(
+
+        def ask(wanted: int) -> Awaitable[list[models.ScoredPoint]]:
+            return self._there(
                 self._connection.nearest(vector, wanted, where=condition, params=params, payload=[ID, METADATA])
             )
-            found = [
-                (id_of(each.payload), each.score)
-                for each in near
-                if narrowed.exact or matches(where, metadata_of(each.payload))
-            ]
-            enough = len(found) >= limit
-            # Which of equally near ones are shown must not be the server's whim, so all of them are read.
-            tied = enough and found[limit - 1][1] == near[-1].score
-            if len(near) < wanted or (enough and not (tied and wanted <= MOST_TIED)):
-                return sorted(found, key=lambda each: (-each[1], each[0]))[:limit]
-            wanted *= 4
+
+        found = await nearest(ask, limit, lambda each: narrowed.exact or matches(where, metadata_of(each.payload)))
+        named = [(id_of(each.payload), each.score) for each in found]
+        return sorted(named, key=lambda each: (-each[1], each[0]))[:limit]
 
     async def _make(self, dimension: int) -> int:
         """Make it with its indexes. Returns its dimension, which what is there already decides."""

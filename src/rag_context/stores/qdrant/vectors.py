@@ -34,6 +34,7 @@ from rag_context.stores.qdrant.points import (
     MOST_BLOCKS,
     OF_A_HIT,
     conditions,
+    nearest,
     of_documents,
     passage_of,
     payload_of,
@@ -48,8 +49,6 @@ TIMEOUT_S = 30.0
 
 _BATCH = 100
 """Points per upsert."""
-
-_MOST_TIED = 4096
 
 _OVERSAMPLING = 2.0
 _APPROXIMATE = models.SearchParams(
@@ -265,13 +264,7 @@ class QdrantVectors:
             return nothing
 
     async def _search(self, vector: Vector, limit: int, where: models.Filter) -> list[VectorHit]:
-        wanted = limit + 1
-        while True:
-            points = await self._query(vector, wanted, where, _APPROXIMATE, OF_A_HIT)
-            tied = len(points) == wanted and points[limit - 1].score == points[-1].score
-            if not tied or wanted > _MOST_TIED:
-                break
-            wanted *= 4  # which of equal ones are shown must not be the server's whim
+        points = await nearest(lambda wanted: self._query(vector, wanted, where, _APPROXIMATE, OF_A_HIT), limit)
         hits = [VectorHit(ref_of(str(point.id), point.payload), point.score) for point in points]
         return sorted(hits, key=lambda hit: (-hit.cosine, hit.chunk.id))[:limit]
 
