@@ -56,6 +56,13 @@ def test_minified_code_and_tables_of_numbers_are_left_out() -> None:
     assert Generated().text(ROOT / "rows.py", NUMBERS) == "data: mostly numbers and signs"
 
 
+def test_keys_and_certificates_are_left_out() -> None:
+    certificate = "-----BEGIN CERTIFICATE-----\n" + "MIIDQTCCAimgAwIBAgITBmyfz5m/jAo54vB4ikPmljZbyjAN\n" * 20
+    assert Generated().text(ROOT / "server.pem", certificate) == "a key or certificate"
+    letter = "-----BEGIN PGP SIGNED MESSAGE-----\n\n" + "The gates close at noon on Friday, as agreed.\n" * 5
+    assert Generated().text(ROOT / "letter.txt", letter) is None
+
+
 def test_text_for_people_is_indexed_however_long_its_lines() -> None:
     assert Generated().text(ROOT / "texts.json", SENTENCES) is None
     assert Generated().text(ROOT / "paragraphs", "One paragraph is one line in this file of notes. " * 400) is None

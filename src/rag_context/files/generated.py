@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
-RULES = "generated-1"
+RULES = "generated-2"
 """Version of the rules: after a change files are read again."""
 
 _VENDORED = "vendor vendors vendored third_party third-party thirdparty Pods Carthage"
@@ -121,6 +121,8 @@ def _shape(text: str, *, is_data: bool) -> str | None:
     head = text[:_HEAD_CHARS].split("\n", _HEAD_LINES)[:_HEAD_LINES]
     if any(_MARK.search(line) for line in head if line.lstrip().startswith(_COMMENT)):
         return "generated, as its first lines state"
+    if text.lstrip().startswith("-----BEGIN ") and not _is_sentences(text):
+        return "a key or certificate"
     in_long_lines = sum(len(line) for line in text.split("\n") if len(line) >= LONG_LINE)
     if in_long_lines > MINIFIED_SHARE * len(text) and not _is_sentences(text):
         return "minified or generated: most of it is in very long lines"

@@ -32,7 +32,8 @@ _NAME_IN_SENTENCE = re.compile(
         |[A-Za-z\d]*(?:[a-z\d][A-Z]|[A-Z]{2}[a-z])[\w$]*
         |[A-Za-z][\w$]*(?=\(\))
         |(?<=`)[A-Za-z][\w$]*(?=`))
-    |(?:class|def|function|func|fn|method|interface|struct|enum)[ ](?P<declared>[A-Za-z][\w$]{2,}))""",
+    |(?:class|def|function|func|fn|method|interface|struct|enum|trait|type|impl|macro|protocol|record)
+        [ ](?P<declared>[A-Za-z][\w$]{2,}))""",
     re.VERBOSE,
 )
 _DECORATION = re.compile(r"^[`'\"]+|(?:\(\))?[`'\"?]*$")
@@ -78,14 +79,14 @@ class CodeFacts:
     heading: str
     """The definition that it is part of, as `Class.method`; "" where it is part of none, or of several."""
     places: frozenset[str]
-    """What may stand before a name in its qualified form: file, folder and scopes, in small letters."""
+    """What may stand before a name in its qualified form: file, folders and scopes, in small letters."""
 
     @classmethod
     def of(cls, passage: Passage) -> "CodeFacts":
         """Those of a passage."""
         path = passage.source.replace("\\", "/")
         names, heading = defined(passage.chunk.text), passage.chunk.span.heading
-        places = {_stem(path), _folder(path), *names, *_QUALIFIER.split(heading)[:-1]}
+        places = {_stem(path), *path.split("/")[:-1], *names, *_QUALIFIER.split(heading)[:-1]}
         return cls(
             path,
             PathWords.of(path),
@@ -101,9 +102,9 @@ class CodeFacts:
         stands_back = (self.is_minor and not names_minor, self.is_gathering and not defines)
         return float(rules.MINOR_FILE_FACTOR ** sum(stands_back))
 
-    def contains(self, name: str) -> bool:
-        """Whether the passage defines a name, or is part of what the name stands for."""
-        return name in self.names or name in _QUALIFIER.split(self.heading)
+    def is_inside(self, name: str) -> bool:
+        """Whether the passage is part of what a name stands for, as a method of a class."""
+        return name in _QUALIFIER.split(self.heading)
 
     def is_own(self, symbol: "Symbol") -> bool:
         """Whether the definition is that of this name, and not of another one with the same last part."""
@@ -211,14 +212,15 @@ class _Asked(NamedTuple):
     words: Mapping[str, frozenset[str]]
 
     def gain(self, facts: CodeFacts) -> tuple[bool, float]:
-        """Whether a passage has the definition of a name, and what it gains, in best fused scores."""
-        has = facts.names.__contains__ if self.is_symbol else facts.contains
-        held = [symbol for symbol in self.symbols if has(symbol.name)]
-        if not held:
+        """Whether a passage defines a name, and what it gains, in best fused scores."""
+        defined_here = [symbol for symbol in self.symbols if symbol.name in facts.names]
+        inside = [] if self.is_symbol else [symbol for symbol in self.symbols if facts.is_inside(symbol.name)]
+        if not defined_here and not inside:
             return False, rules.PATH_WEIGHT * facts.words.share(self.words)
-        is_own = any(facts.is_own(symbol) for symbol in held)
+        is_own = any(facts.is_own(symbol) for symbol in defined_here or inside)
         weight = rules.OWN_DEFINITION_WEIGHT if is_own else rules.DEFINITION_WEIGHT
-        return True, weight if self.is_symbol else rules.NAMED_SHARE * weight
+        share = 1.0 if self.is_symbol else rules.NAMED_SHARE if defined_here else rules.NAMED_PART_SHARE
+        return bool(defined_here), share * weight
 
 
 def defined(text: str) -> frozenset[str]:

@@ -20,9 +20,10 @@ OWN_DEFINITION_WEIGHT = 1.5
 scores."""
 
 NAMED_SHARE = 0.5
+NAMED_PART_SHARE = 0.3
 MOST_SYMBOLS = 4
-"""Share of that where the question has a name among other words, for all of what the name stands for; and how many
-names count."""
+"""Shares of that where the question has a name among other words: for its definition, and for other parts of what it
+stands for; and how many names count."""
 
 PATH_WEIGHT = 0.5
 """What a passage gains whose file and folder hold all words of the question; in best fused scores."""
