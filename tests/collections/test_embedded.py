@@ -204,6 +204,22 @@ async def test_the_nearest_are_those_of_multiplying_every_vector(
                 assert [(-hit.cosine, hit.entry.id) for hit in hits] == sorted(scored)[:7]
 
 
+async def test_keyword_scores_of_the_best_and_of_others(collections: SqliteCollections) -> None:
+    assert await collections.keyword_scores(NAME, "wolf", EVERYTHING, limit=3) == {}
+    entries = [Entry(id_, text, {}) for id_, text in (("c", "wolf"), ("a", "wolf"), ("b", "wolf wolf"), ("d", "owl"))]
+    await collections.upsert(NAME, entries, vectors(4))
+
+    async def scored(limit: int, *also: str) -> list[str]:
+        return list(await collections.keyword_scores(NAME, "wolf", EVERYTHING, limit=limit, also=also))
+
+    assert await scored(3) == await scored(9) == ["b", "a", "c"]
+    assert await scored(2) == ["b", "a"]
+    assert await scored(1, "c", "d", "unknown") == ["b", "c"]
+    assert await scored(0, "a") == ["a"]
+    await collections.delete(NAME, "b")
+    assert await scored(3, "b") == ["a", "c"]
+
+
 async def test_rows_of_many_blocks_come_and_go(collections: SqliteCollections) -> None:
     names = [f"{number:05d}" for number in range(2 * BLOCK_ROWS + 100)]
     await put(collections, {name: {"n": int(name) % 7, "unique": name} for name in names})

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rag_context.ports.provider import KeywordScore
+from rag_context.stores.sqlite.collections.view import CollectionView
+from rag_context.stores.sqlite.engine.blocks import Mask, best, in_order
 from rag_context.stores.sqlite.engine.terms import Postings, QueryTerms, Statistics, packed, score
 from rag_context.text import terms
 
@@ -48,24 +50,20 @@ class KeywordIndex:
                 return
 
     def scores(
-        self, query: str, ids: Sequence[str], seqs: Sequence[int], let_through: NDArray[np.bool_], limit: int
-    ) -> tuple[list[tuple[str, KeywordScore]], dict[str, KeywordScore]]:
-        """Score the entries that hold a term of `query` and are let through.
+        self, query: str, view: CollectionView, let_through: Mask, limit: int, also: Sequence[str]
+    ) -> dict[str, KeywordScore]:
+        """The scores of the best `limit` entries that hold a term of `query` and are let through, equal ones by id.
 
         Args:
             query: the text of the query.
-            ids: of the collection's entries.
-            seqs: their numbers in the file.
+            view: the collection's entries.
             let_through: `(n,)`, which of them a filter lets through; the statistics of terms are theirs.
-            limit: how many are ordered.
-
-        Returns:
-            the best of them, equal ones by id; and all of them by id.
+            limit: how many.
+            also: ids of entries that are scored too if they hold a term.
         """
+        bm25, shares = np.zeros(len(view.ids)), np.zeros(len(view.ids))
         with self._lock:
-            if not self._seqs:
-                return [], {}
-            rows = self._rows(np.array(seqs, dtype=np.int64))
+            rows = self._rows(np.array(view.seqs, dtype=np.int64))
             there = rows >= 0
             there[there] = let_through[rows[there]]
             lengths = np.frombuffer(self._lengths, dtype=np.uint32).astype(np.int32)
@@ -74,15 +72,12 @@ class KeywordIndex:
             of_prose = np.zeros(len(lengths), dtype=np.bool_)
             statistics = Statistics.of(lengths, there, of_prose, count, average_length)
             scored = score(QueryTerms.of(query), self._postings, statistics)
-        held = np.flatnonzero(scored.bm25 > 0.0)
-        every = {
-            ids[row]: KeywordScore(bm25, share)
-            for row, bm25, share in zip(
-                rows[held].tolist(), scored.bm25[held].tolist(), scored.shares[held].tolist(), strict=True
-            )
-        }
-        best = sorted(every.items(), key=lambda item: (-item[1].bm25, item[0]))[:limit]
-        return best, every
+        bm25[rows[there]], shares[rows[there]] = scored.bm25[there], scored.shares[there]
+        held = np.flatnonzero(bm25)
+        highest = held[best(bm25[held], limit)]
+        found = [row for _, row in in_order(bm25[highest], highest, view.ids, limit)]
+        found += [row for id_ in also if (row := view.rows.get(id_)) is not None and bm25[row]]
+        return {view.ids[row]: KeywordScore(float(bm25[row]), float(shares[row])) for row in found}
 
     def _clear(self) -> None:
         self._last = 0
@@ -102,7 +97,7 @@ class KeywordIndex:
         known = np.frombuffer(self._seqs, dtype=np.int64)
         if not len(live):
             return np.full(len(known), -1)
-        order = np.argsort(live)
+        order = np.argsort(live, kind="stable")  # mostly ascending, which this kind makes use of
         at = np.minimum(np.searchsorted(live, known, sorter=order), len(live) - 1)
         rows = order[at]
         return np.where(live[rows] == known, rows, -1)

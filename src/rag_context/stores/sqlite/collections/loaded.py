@@ -6,6 +6,7 @@ A read-write lock protects it: no query sees a partial change.
 import json
 import sqlite3
 import threading
+from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -83,7 +84,7 @@ class LoadedCollection:
         with self._lock.reading():
             if self._version != version:
                 return None
-            return (question(CollectionView(self._ids, self._seqs, self._vectors, columns, self._order)),)
+            return (question(CollectionView(self._ids, self._seqs, self._rows, self._vectors, columns, self._order)),)
 
     def _clear(self) -> None:
         self._version = _CHANGING
@@ -91,7 +92,7 @@ class LoadedCollection:
         self._last_entry = 0
         self._last_deletion: int | None = None
         self._ids: list[str] = []
-        self._seqs: list[int] = []
+        self._seqs = array("q")
         self._rows: dict[str, int] = {}
         self._vectors = Vectors()
         self._dimension: int | None = None

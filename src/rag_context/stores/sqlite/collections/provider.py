@@ -151,8 +151,7 @@ class SqliteCollections:
             loaded.keywords.follow(connection)  # before the view is created, so that other readers do not wait for it
 
             def scored(view: CollectionView) -> dict[str, KeywordScore]:
-                best, every = loaded.keywords.scores(text, view.ids, view.seqs, view.mask(where), limit)
-                return dict(best) | {id_: every[id_] for id_ in also if id_ in every}
+                return loaded.keywords.scores(text, view, view.mask(where), limit, also)
 
             return loaded.read(row.version, paths, scored, connection)
 

@@ -106,8 +106,8 @@ def runs(rows: Rows, blocks: int) -> Iterator[tuple[int, int, int]]:
 def best(scores: NDArray[np.floating], limit: int) -> Rows:
     """The indices of the highest `limit` scores, and of all that equal the last of them."""
     surplus = len(scores) - limit
-    if surplus <= 0:
-        return np.arange(len(scores))
+    if surplus <= 0 or limit < 1:
+        return np.arange(len(scores) if limit > 0 else 0)
     return np.flatnonzero(scores >= np.partition(scores, surplus)[surplus])
 
 
