@@ -17,9 +17,9 @@ from urllib.parse import quote, urlencode
 import httpx2
 
 from rag_context.api.index import BulkLine
-from rag_context.api.maintenance import ReindexRequest
+from rag_context.api.maintenance import HealthRequest, ReindexRequest
 from rag_context.api.operations import Operation, Request, Response
-from rag_context.api.operations.memory import DELETE, LIST, REINDEX
+from rag_context.api.operations.memory import DELETE, HEALTH, LIST, REINDEX
 from rag_context.api.stored_documents import DeleteRequest
 from rag_context.cli.console import safe
 from rag_context.client import errors
@@ -64,7 +64,7 @@ _STATUS = ReindexRequest(status_only=True)
 
 POLL_EVERY_S = 1.0
 STALLED_S = 30.0
-"""A server that has completed no document for so long is not waited for: its model may be unavailable."""
+"""A server that has completed no document for so long is asked whether it is well: its model may be unavailable."""
 
 
 class Connection(Target, Protocol):
@@ -107,10 +107,17 @@ class Remote:
         return await self._send(run(operation, request))
 
     async def embed_pending(self, on_progress: Callable[[int, int], None]) -> int:
-        """Follow the server's background work; give up once nothing has moved for a while."""
+        """Follow the server's background work; give up once nothing has moved for a while, and the server is not well.
+
+        One large document may take longer than that; health says when it takes too long.
+        """
         total = left = (await self.run(REINDEX, _STATUS)).pending
         moved_at = time.monotonic()
-        while left and time.monotonic() - moved_at < STALLED_S:
+        while left:
+            if time.monotonic() - moved_at >= STALLED_S:
+                if not (await self.run(HEALTH, HealthRequest())).healthy:
+                    break
+                moved_at = time.monotonic()
             on_progress(total - left, total)
             await asyncio.sleep(POLL_EVERY_S)
             now = (await self.run(REINDEX, _STATUS)).pending
