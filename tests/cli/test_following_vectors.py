@@ -17,7 +17,7 @@ DOCUMENTS = 3
 
 
 class Embedding(Remote):
-    """A server with so many pending documents at one question after the other, well or not."""
+    """A server with so many pending documents at one request after the other, well or not."""
 
     def __init__(self, pending: Iterator[int], *, healthy: bool) -> None:
         super().__init__(AsyncHttp(Address("http://localhost", None, None, None), 1.0), "stub")

@@ -64,7 +64,7 @@ _STATUS = ReindexRequest(status_only=True)
 
 POLL_EVERY_S = 1.0
 STALLED_S = 30.0
-"""A server that has completed no document for so long is asked whether it is well: its model may be unavailable."""
+"""After so long without a completed document the health of the server counts: its model may be unavailable."""
 
 
 class Connection(Target, Protocol):
