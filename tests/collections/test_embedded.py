@@ -424,6 +424,16 @@ async def test_vectors_of_different_lengths_are_reported_as_damaged(collections:
         await found(collections, parse({"n": None}))
 
 
+async def test_vectors_that_the_file_has_lost_are_reported(collections: SqliteCollections, path: Path) -> None:
+    with small_blocks(in_memory=0):
+        await put(collections, {"a": {}, "b": {}})
+        assert await found(collections, EVERYTHING) == ["a", "b"]
+        with closing(raw(path)) as connection:
+            connection.execute("DELETE FROM entry_vectors WHERE entry = 1")
+        with pytest.raises(BackendDataError, match="were lost"):
+            await found(collections, EVERYTHING)
+
+
 async def test_the_list_of_deletions_does_not_grow_for_ever(collections: SqliteCollections, path: Path) -> None:
     await put(collections, {"a": {}, "b": {}})
     with closing(raw(path)) as connection:

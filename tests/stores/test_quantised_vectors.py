@@ -52,10 +52,6 @@ class Both:
     """Vectors by `seq`; each write has a new one."""
     keys: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
-    def __post_init__(self) -> None:
-        owners = [OWNER._replace(key=key, id=name, session_id=name) for key, name in enumerate(SESSIONS)]
-        self.index.apply(Change(documents=owners))
-
     def vector(self, kind: str) -> Vector:
         known = list(self.vectors.values())
         direction = self.rng.standard_normal(DIMENSION).astype(np.float32)
@@ -80,7 +76,8 @@ class Both:
         rows = {key: self.vector(kind) for key in keys if self.rng.random() < 0.9}
         owners = {key: int(self.rng.integers(2)) for key in keys}
         chunks = [StoredChunk(key, f"{key % 7}-{key}", owners[key], key, 0, b"", 0) for key in keys]
-        self.index.apply(Change(chunks=chunks, vectors=self.stored(rows)))
+        documents = [OWNER._replace(key=key, id=name, session_id=name) for key, name in enumerate(SESSIONS)]
+        self.index.apply(Change(documents=documents, chunks=chunks, vectors=self.stored(rows)))
         self.sessions.update({key: SESSIONS[owner] for key, owner in owners.items()})
         self.vectors.update(rows)
 

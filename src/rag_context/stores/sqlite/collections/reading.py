@@ -9,9 +9,10 @@ import numpy as np
 
 from rag_context.domain.times import moment
 from rag_context.domain.vectors import Matrix, Vector
-from rag_context.errors import NotFoundError
+from rag_context.errors import BackendDataError, NotFoundError
 from rag_context.ports.provider import Collection, Entry, EntryPage
 from rag_context.stores.sqlite.engine.vectors import matrix_of
+from rag_context.stores.sqlite.faults import COMPONENT
 
 _COLLECTIONS = (
     "SELECT name, metadata, embedding_provider, embedding_model, dimension, created, entries FROM collections"
@@ -133,8 +134,14 @@ def read_vectors(name: str, ids: Sequence[str], connection: sqlite3.Connection) 
 
 
 def read_matrix(connection: sqlite3.Connection, seqs: Sequence[int]) -> Matrix:
-    """`(n, dim) float32`, the vectors of the entries of these numbers, which must exist; at least one."""
+    """`(n, dim) float32`, the vectors of the entries of these numbers; at least one.
+
+    Raises:
+        BackendDataError: not all of them are there.
+    """
     stored = [vector for (vector,) in connection.execute(_BY_ENTRY, (json.dumps(seqs),))]
+    if len(stored) < len(seqs):
+        raise BackendDataError(COMPONENT, "Vectors of a collection were lost; copy it into a new one.")
     return matrix_of(stored, len(stored[0]) // 4)
 
 
