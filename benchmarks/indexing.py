@@ -4,6 +4,7 @@ import asyncio
 import os
 import sqlite3
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,9 +12,10 @@ import numpy as np
 
 from benchmarks.corpus import Writer
 from benchmarks.figures import Figure
-from rag_context.api.index import BulkLine
+from rag_context.api.index import BulkLine, BulkReceipt
 from rag_context.domain.vectors import Matrix
 from rag_context.embedders.onnx_model import BUNDLED, load
+from rag_context.files.sending import sliced
 from rag_context.settings import Settings
 from rag_context.wiring import open_service
 
@@ -22,6 +24,8 @@ CHUNKS_PER_DOCUMENT = 8
 """What becomes of so many passages of rare words, about."""
 
 IN_FLIGHT = 5
+"""Slices of documents at once, as a server has by default."""
+
 TURN = 50
 """Documents of one run."""
 
@@ -65,14 +69,15 @@ async def _index(data_dir: Path, lines: list[BulkLine]) -> tuple[float, float, i
         await service.wait_ready(30)
         places = asyncio.Semaphore(IN_FLIGHT)
 
-        async def one(line: BulkLine) -> None:
+        async def index(part: Sequence[BulkLine]) -> None:
             async with places:
-                receipt = await service.bulk(line, request_id="bench")
-                assert receipt.status == "indexed", receipt
+                for receipt in await service.bulk_all(part, request_id="bench"):
+                    assert isinstance(receipt, BulkReceipt), receipt
+                    assert receipt.status == "indexed", receipt
 
         for begin in range(0, len(lines), TURN):
             started = time.perf_counter()
-            await asyncio.gather(*(one(line) for line in lines[begin : begin + TURN]))
+            await asyncio.gather(*(index(part) for _, part in sliced(lines[begin : begin + TURN])))
             seconds += time.perf_counter() - started
             new = _texts(data_dir)[texts:]
             texts += len(new)
@@ -84,8 +89,8 @@ async def _index(data_dir: Path, lines: list[BulkLine]) -> tuple[float, float, i
 
 
 def _texts(data_dir: Path) -> list[str]:
-    """What was embedded so far, in the order of storing, as near as the file tells: the passages' texts."""
+    """What was embedded so far, in the order of storing: the passages' texts under their headings."""
     with sqlite3.connect(data_dir / "rag-context.db") as database:
-        rows = database.execute("SELECT text FROM passages ORDER BY rowid").fetchall()
+        rows = database.execute("SELECT context, text FROM passages ORDER BY rowid").fetchall()
     database.close()
-    return [text for (text,) in rows]
+    return [f"{context}\n{text}" if context else text for context, text in rows]

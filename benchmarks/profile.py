@@ -11,11 +11,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import indexing
 from benchmarks.corpus import Writer
+from rag_context.api.index import BulkLine
 from rag_context.api.search import SearchRequest
+from rag_context.files.sending import sliced
 from rag_context.service.service import Service
 from rag_context.settings import SearchSettings, Settings
 from rag_context.wiring import open_service
@@ -116,11 +119,11 @@ async def _measured_indexing(service: Service) -> None:
     lines = [indexing.line(number, writer) for number in range(DOCUMENTS)]
     places = asyncio.Semaphore(indexing.IN_FLIGHT)
 
-    async def one(number: int) -> None:
+    async def index(part: Sequence[BulkLine]) -> None:
         async with places:
-            await service.bulk(lines[number], request_id="profile")
+            await service.bulk_all(part, request_id="profile")
 
-    await asyncio.gather(*(one(number) for number in range(DOCUMENTS)))
+    await asyncio.gather(*(index(part) for _, part in sliced(lines)))
 
 
 def _table(title: str, places: Counter[str]) -> str:

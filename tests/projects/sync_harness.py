@@ -82,7 +82,7 @@ class SyncHarness:
 
     def __post_init__(self) -> None:
         self.documents = self.store.documents
-        self.writer: Faulty[IndexWriter] = Faulty(self.documents, "write", "delete")
+        self.writer: Faulty[IndexWriter] = Faulty(self.documents, "write_all", "delete")
         self.document_lists = DocumentLists(self.documents)
         bound = BoundEmbedder(self.embedder, self.documents)
         guard = Dependency("documents", self.documents.ping)

@@ -108,14 +108,17 @@ class StubService:
             success=True, chunks_indexed=1, vector_ids=["v1"], latency_ms=2.5, document_id="d1", status="indexed"
         )
 
-    async def bulk(self, line: BulkLine, *, request_id: str) -> BulkReceipt:
+    async def bulk_all(self, lines: Sequence[BulkLine], *, request_id: str) -> list[BulkReceipt | Exception]:
         self.running += 1
         self.most_running = max(self.most_running, self.running)
-        self.request_ids.append(request_id)
+        self.request_ids += [request_id] * len(lines)
         try:
             await self._behave()
+            return [self._bulked(line) for line in lines]
         finally:
             self.running -= 1
+
+    def _bulked(self, line: BulkLine) -> BulkReceipt:
         self.bulked.append(line)
         return BulkReceipt(status="indexed", document_id=f"d{len(self.bulked)}", chunks_indexed=1)
 

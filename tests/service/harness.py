@@ -46,7 +46,7 @@ class ServiceHarness:
     def __post_init__(self) -> None:
         self.embedder: Faulty[Embedder] = Faulty(self.fake)
         self.documents: Faulty[DocumentStore] = Faulty(self.store)
-        self.writer: Faulty[IndexWriter] = Faulty(self.store, "write")
+        self.writer: Faulty[IndexWriter] = Faulty(self.store, "write_all")
         self.metrics: Faulty[MetricsStore] = Faulty(self.store, "append")
         self.bound = BoundEmbedder(self.embedder.port, self.store)
         self.sources = Backends(

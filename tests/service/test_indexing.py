@@ -1,13 +1,15 @@
 """Indexing through the service: what is stored, when, and what is reported of it."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from rag_context.api.index import BulkLine
+from rag_context.domain.documents import Document
 from rag_context.errors import BackendDataError, BackendStartingError, BackendUnavailableError, InvalidInputError
 from rag_context.ingest.redaction import RedactionMode
-from rag_context.testing import Fault
+from rag_context.testing import Fault, MemoryStore
 from tests.service.harness import ServiceHarness
 
 TEXT = "MongoDB connections use retry logic with exponential backoff."
@@ -261,6 +263,65 @@ async def test_a_rejected_bulk_line_has_a_receipt() -> None:
     receipt = await harness.service.bulk(line, request_id="r")
     assert receipt.status == "rejected"
     assert "secrets" in (receipt.reason or "")
+
+
+def lines_of(**contents: str) -> list[BulkLine]:
+    """A line for each source."""
+    return [
+        BulkLine(content=content, content_type="code", session_id="s", source=source)
+        for source, content in contents.items()
+    ]
+
+
+async def statuses(harness: ServiceHarness, lines: list[BulkLine]) -> list[str]:
+    """What became of lines that come together: the status of each receipt, or the error in its place."""
+    results = await harness.service.bulk_all(lines, request_id="r")
+    return [type(each).__name__ if isinstance(each, Exception) else each.status for each in results]
+
+
+async def test_lines_that_come_together_each_have_a_result_of_their_own() -> None:
+    harness = ServiceHarness(redaction=RedactionMode.REJECT)
+    await harness.bound.bind()
+    lines = [
+        *lines_of(a="how quokkas sleep", secret="key AKIAIOSFODNN7ABCDEFG", b="how voles wake"),
+        *lines_of(a="how quokkas wake up"),
+        *lines_of(b="how voles wake"),
+    ]
+    assert await statuses(harness, lines) == ["indexed", "rejected", "indexed", "replaced", "unchanged"]
+    answer = await harness.search("quokkas", minScore=0)
+    assert [result.content for result in answer.results if result.source == "a"] == ["how quokkas wake up"]
+    assert await harness.store.pending(9) == []
+
+
+async def test_a_text_that_cannot_be_embedded_leaves_no_other_line_pending(harness: ServiceHarness) -> None:
+    class Picky(type(harness.fake)):  # type: ignore[misc]
+        async def embed_documents(self, texts: list[str]) -> object:
+            if any("poison" in text for text in texts):
+                raise BackendDataError("embedder", "cannot embed this one")
+            return await super().embed_documents(texts)
+
+    harness.fake.__class__ = Picky
+    lines = lines_of(a="quokkas", b="poison", c="voles")
+    assert await statuses(harness, lines) == ["indexed", "deferred", "indexed"]
+
+
+async def test_a_line_that_cannot_be_stored_keeps_no_other_from_being_stored(
+    harness: ServiceHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, tries = type(harness.store).write, 0
+
+    async def refuse_one(store: MemoryStore, document: Document, *rest: Any) -> bool:
+        nonlocal tries
+        if document.source == "b":
+            tries += 1
+            raise BackendUnavailableError("documents", "no room")
+        return await write(store, document, *rest)
+
+    monkeypatch.setattr(type(harness.store), "write", refuse_one)
+    lines = lines_of(a="quokkas", b="voles", c="bats")
+    assert await statuses(harness, lines) == ["indexed", "BackendUnavailableError", "indexed"]
+    assert tries == 3
+    assert (await harness.store.counts()).documents == 2
 
 
 async def until(condition: object) -> None:

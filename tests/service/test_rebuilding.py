@@ -11,7 +11,8 @@ import pytest
 from rag_context.domain.documents import Chunk, DocumentInput, Span
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendUnavailableError
-from rag_context.ingest.indexer import Indexer, IndexingPolicy, Outcome
+from rag_context.ingest.indexer import Indexer, IndexingPolicy
+from rag_context.ingest.submissions import Outcome
 from rag_context.ports.models import Embedder
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.index_model import ABANDONED_S, LEASE_S, BoundEmbedder, Rebuilding

@@ -11,8 +11,8 @@ import pytest
 
 from rag_context.domain.documents import DocumentInput
 from rag_context.errors import BackendUnavailableError
-from rag_context.ingest.indexer import Outcome
 from rag_context.ingest.reconciliation import Reconciler
+from rag_context.ingest.submissions import Outcome
 from rag_context.ports.writing import VectorWriter
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.background_maintenance import SWEEP_TOGETHER, BackgroundMaintenance

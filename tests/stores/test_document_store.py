@@ -11,6 +11,7 @@ from rag_context.domain.reports import Period, Periods
 from rag_context.domain.search import ChunkRef, Filter, Neighbours
 from rag_context.domain.vectors import Calibration, EmbeddingModel
 from rag_context.errors import BackendRejectedError, IndexMismatchError
+from rag_context.ports.writing import Version
 from tests.stores.builders import NOON, Stores, axis, chunks_of, document, ids, minutes, put, unit_vectors
 
 MODEL = EmbeddingModel("mini", 16, "f00d", 254, Calibration(12.1, -4.01), document_prefix="passage: ")
@@ -279,7 +280,7 @@ async def test_documents_within_three_bits_are_similar(store: Stores, flips: tup
     original = 0xF0E1_D2C3_B4A5_9687
     near = document("near", similarity_hash=original ^ sum(1 << bit for bit in flips))
     await put(store, near)
-    assert await store.documents.similar(document("asked", similarity_hash=original)) == [near.id]
+    assert await store.documents.similar([document("asked", similarity_hash=original)]) == [[near.id]]
 
 
 async def test_four_bits_the_document_itself_other_tenants_and_no_hash_are_not_similar(store: Stores) -> None:
@@ -289,8 +290,26 @@ async def test_four_bits_the_document_itself_other_tenants_and_no_hash_are_not_s
     await put(store, document("far", similarity_hash=original ^ 0b1111))
     await put(store, document("elsewhere", similarity_hash=original, tenant=Tenant("p")))
     await put(store, document("unknown", similarity_hash=0))
-    assert await store.documents.similar(asked) == []
-    assert await store.documents.similar(document("also unknown", similarity_hash=0)) == []
+    assert await store.documents.similar([asked, asked]) == [[], []]
+    assert await store.documents.similar([document("also unknown", similarity_hash=0)]) == [[]]
+
+
+async def test_versions_written_together_each_have_a_result_of_their_own(store: Stores) -> None:
+    one, two, three = (document(name) for name in ("one", "two", "three"))
+    results = await store.documents.write_all(
+        [
+            Version(one, chunks_of(one), unit_vectors(1)),
+            Version(two, chunks_of(two), unit_vectors(2)),
+            Version(three, chunks_of(three)),
+        ]
+    )
+    assert results[0] is True
+    assert isinstance(results[1], BackendRejectedError)
+    assert results[2] is False
+    assert await store.documents.states([three.id, "nobody", two.id, one.id]) == {
+        one.id: await store.documents.stored(one.id),
+        three.id: await store.documents.stored(three.id),
+    }
 
 
 async def test_the_model_is_remembered(store: Stores) -> None:

@@ -6,6 +6,7 @@ import threading
 import time
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from rag_context.domain.times import microseconds
 from rag_context.errors import BackendStartingError
 from rag_context.stores.sqlite import open_database
 from rag_context.stores.sqlite.changes import REMEMBERED_DELETIONS, delete_document, forget_old_deletions
-from rag_context.stores.sqlite.database import READERS
+from rag_context.stores.sqlite.connections import checked
+from rag_context.stores.sqlite.database import READERS, Database
 from rag_context.stores.sqlite.engine.terms import packed
 from rag_context.stores.sqlite.memory import following
 from rag_context.stores.sqlite.memory.following import Memory
@@ -153,6 +155,27 @@ async def test_the_file_says_whose_it_is_and_keeps_a_log_ahead(path: Path) -> No
 async def test_many_writes_at_once_are_all_stored(store: Stores) -> None:
     await asyncio.gather(*(put(store, document(str(number), f"word{number}"), vector=axis(0)) for number in range(600)))
     assert await store.documents.counts() == Counts(documents=600, pending=0, chunks=600, vectors=600)
+
+
+async def test_what_is_written_together_is_one_commit(path: Path) -> None:
+    seen: list[int] = []
+
+    def names(connection: sqlite3.Connection) -> int:
+        found: int = connection.execute("SELECT count(*) FROM meta WHERE name LIKE 'together%'").fetchone()[0]
+        return found
+
+    def write(number: int, connection: sqlite3.Connection) -> None:
+        connection.execute("INSERT INTO meta VALUES (?, '')", (f"together {number}",))
+        with closing(sqlite3.connect(path)) as other:
+            seen.append(names(other))
+
+    database = Database(checked(path), lock_timeout_s=5.0)
+    try:
+        await database.write_all([partial(write, number) for number in range(3)])
+        assert seen == [0, 0, 0]
+        assert await database.read(names) == 3
+    finally:
+        await database.close()
 
 
 async def test_a_write_cancelled_before_its_turn_leaves_the_store_usable(store: Stores) -> None:

@@ -11,7 +11,7 @@ from rag_context.api.operations import Operation, Request, Response, memory
 from rag_context.api.stored_documents import DeleteRequest
 from rag_context.api.wire import VersionsRequest
 from rag_context.errors import BackendError
-from rag_context.files.sending import may_replace
+from rag_context.files.sending import Turns, sliced
 from rag_context.files.target import OnReceipt, listed_below
 from rag_context.logs import configure_logging
 from rag_context.server.tools import Answer, Call, WorkByName, memory_work
@@ -39,6 +39,7 @@ class InProcess:
         self._service = service
         self._has_waited = False
         self._turn = asyncio.Semaphore(settings.indexing.concurrency)
+        self._turns = Turns()
         self.place = f"the index in {place_of(settings)}"
 
     async def run(self, operation: Operation[Request, Response], request: Request) -> Response:
@@ -62,27 +63,30 @@ class InProcess:
         return (await self._service.reindexing.reindex(ReindexRequest(status_only=True), ignore)).pending
 
     async def bulk(self, lines: Sequence[BulkLine], on_receipt: OnReceipt) -> None:
-        """Index here, a few at a time; those of one source one after the other."""
+        """Index here, a slice at a time and a few slices at once; those of one source one after the other."""
         await self._wait_ready()
-        last: dict[str, asyncio.Task[None]] = {}
         async with asyncio.TaskGroup() as group:
-            for place, line in enumerate(lines):
+            for start, part in sliced(lines):
                 await self._turn.acquire()
-                earlier = last.get(line.source) if may_replace(line) else None
-                last[line.source] = group.create_task(self._keep(place, line, on_receipt, earlier))
+                task = group.create_task(self._keep(start, part, on_receipt, self._turns.earlier(part)))
+                self._turns.begun(task, part)
 
     async def _keep(
-        self, place: int, line: BulkLine, on_receipt: OnReceipt, earlier: asyncio.Task[None] | None
+        self, start: int, lines: Sequence[BulkLine], on_receipt: OnReceipt, earlier: set[asyncio.Task[None]]
     ) -> None:
         try:
-            if earlier is not None:
-                await asyncio.wait([earlier])
-            receipt = await self._service.bulk(line, request_id=new_request_id())
-        except BackendError as error:
-            receipt = BulkReceipt(status="rejected", source=line.source, reason=str(error), retryable=True)
+            if earlier:
+                await asyncio.wait(earlier)
+            receipts = await self._service.bulk_all(lines, request_id=new_request_id())
         finally:
             self._turn.release()
-        on_receipt(place, receipt)
+        for place, receipt in enumerate(receipts):
+            if isinstance(receipt, BackendError):
+                source = lines[place].source
+                receipt = BulkReceipt(status="rejected", source=source, reason=str(receipt), retryable=True)
+            elif isinstance(receipt, Exception):
+                raise receipt
+            on_receipt(start + place, receipt)
 
     async def missing(self, versions: Mapping[str, str]) -> Collection[str]:
         """Which of these versions are not there."""

@@ -28,7 +28,7 @@ from rag_context.errors import (
     ProviderFailedError,
     RagContextError,
 )
-from rag_context.ingest.indexer import SLICE, SLICE_S
+from rag_context.ingest.text_vectors import SLICE, SLICE_S
 from rag_context.ports.models import Embedder
 from rag_context.ports.provider import BulkCalls, Entry, Provider, ProviderHealth, Switching
 from rag_context.resilience.breaker import BreakerState

@@ -10,7 +10,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from rag_context.api.index import BulkLine, BulkReceipt
 from rag_context.api.reading import read_fields
@@ -24,6 +24,12 @@ BATCH = 100
 
 BATCH_CHARS = 1 << 20
 """A batch ends with the document that brings it above this size."""
+
+SLICE = 16
+"""Documents that are indexed together: few enough that no one waits long for the receipt of the first."""
+
+SLICE_CHARS = 1 << 13
+"""A slice ends with the document that brings it above this size: a larger one is worth a slice of its own."""
 
 CONCURRENCY = 5
 """Batches that are sent at once."""
@@ -59,6 +65,43 @@ def batched(jobs: Iterable[Job]) -> Iterator[list[Job]]:
 def may_replace(line: BulkLine) -> bool:
     """Whether a line may be another version of an earlier one with the same source, so that their order counts."""
     return line.from_file or line.content_type != CHAT
+
+
+def is_slice(lines: int, chars: int) -> bool:
+    """Whether so many documents of so many characters are enough to be indexed together."""
+    return lines >= SLICE or chars > SLICE_CHARS
+
+
+def sliced(lines: Sequence[BulkLine]) -> Iterator[tuple[int, Sequence[BulkLine]]]:
+    """Lines in slices, each with the place of its first line."""
+    start = chars = 0
+    for place, line in enumerate(lines):
+        chars += len(line.content)
+        if place + 1 == len(lines) or is_slice(place + 1 - start, chars):
+            yield start, lines[start : place + 1]
+            start, chars = place + 1, 0
+
+
+class Turns:
+    """The order of slices that run at the same time: each waits for earlier ones that have a source in common."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, asyncio.Task[Any]] = {}
+
+    def earlier(self, lines: Iterable[BulkLine]) -> set[asyncio.Task[Any]]:
+        """What a slice of these lines has to wait for."""
+        return {self._last[line.source] for line in lines if line.source in self._last and may_replace(line)}
+
+    def begun(self, task: asyncio.Task[Any], lines: Iterable[BulkLine]) -> None:
+        """Note the task that indexes these lines."""
+        sources = {line.source for line in lines if may_replace(line)}
+        self._last.update(dict.fromkeys(sources, task))
+        task.add_done_callback(lambda done: self._ended(done, sources))
+
+    def _ended(self, task: asyncio.Task[Any], sources: Iterable[str]) -> None:
+        for source in sources:
+            if self._last.get(source) is task:  # else a later slice stands there by now
+                del self._last[source]
 
 
 async def send(batches: AsyncIterator[list[Job]], target: Target, concurrency: int = CONCURRENCY) -> None:

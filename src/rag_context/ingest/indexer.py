@@ -1,24 +1,27 @@
-"""The write path: a draft is redacted, chunked, embedded where possible, and stored before it is acknowledged."""
+"""The write path: drafts are redacted, chunked, embedded where possible, and stored before they are acknowledged.
+
+Drafts that come together take each step together: one call of a thread, of the embedder and of the store for all of
+them. Each has its own result.
+"""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from weakref import WeakValueDictionary
 
-import numpy as np
-
-from rag_context.domain.documents import CHAT, Chunk, Document, DocumentInput, Origin, Stored, content_hash, document_id
+from rag_context.domain.documents import DocumentInput
 from rag_context.domain.times import utc_now
 from rag_context.domain.vectors import Matrix, Vector
-from rag_context.errors import BackendError, BackendRejectedError
-from rag_context.event_times import event_time, has_other_time
-from rag_context.ingest.chunk_context import chunks_of, cut_alike, similarity_hash, title_of
-from rag_context.ingest.redaction import RedactionMode, cleaned
+from rag_context.errors import BackendError, BackendRejectedError, BackendUnavailableError
+from rag_context.ingest.chunk_context import cut_alike
+from rag_context.ingest.preparation import Preparation
+from rag_context.ingest.redaction import RedactionMode
 from rag_context.ingest.reuse import StoredVectors, UnfinishedVectors
+from rag_context.ingest.submissions import Entry, Receipt, Submission
+from rag_context.ingest.text_vectors import SLICE_S, TextVectors, stacked
 from rag_context.ports.maintenance import VectorRebuilder
 from rag_context.ports.models import Embedder
 from rag_context.ports.reading import DocumentStore
@@ -26,44 +29,12 @@ from rag_context.ports.writing import IndexWriter, PendingClaims
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.resilience.retry import retrying
-from rag_context.text import terms
 from rag_context.tracing import span
-
-SLICE = 32
-"""Texts embedded per call: short enough that a long document cannot keep others waiting."""
-
-SLICE_S = 30.0
-"""Longest wait for one slice of background work."""
 
 STORE_S = 30.0
 """Longest wait for one call of the document store; SQLite's own lock wait is shorter."""
 
 FOLLOW = "Found by keyword search now, vectors follow"
-
-
-class Outcome(StrEnum):
-    """The result of indexing a draft."""
-
-    INDEXED = "indexed"
-    UNCHANGED = "unchanged"
-    REPLACED = "replaced"
-    PENDING = "pending"
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """The result of indexing one draft; `pending` where its vectors are not stored yet."""
-
-    document_id: str
-    outcome: Outcome
-    chunk_ids: tuple[str, ...]
-    pending: bool
-    redactions: Mapping[str, int] = field(default_factory=dict)
-    duplicates_of: tuple[str, ...] = ()
-    warning: str | None = None
-    content_hash: str = ""
-    is_unfinished: bool = False
-    """Whether embedding ran out of time: `Indexer.finish` continues with the texts that are left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +48,6 @@ class IndexingPolicy:
     window: int
     timeout_s: float = 5.0
     redaction: RedactionMode = RedactionMode.REDACT
-
-
-@dataclass(frozen=True, slots=True)
-class _Embedded:
-    """Vectors, and the fingerprint of the model that made them."""
-
-    vectors: Matrix
-    by: str
 
 
 class Indexer:
@@ -118,7 +81,8 @@ class Indexer:
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._embedder = embedder
-        self._embedding = embedding
+        self._texts = TextVectors(embedder, embedding, clock)
+        self._preparation = Preparation(embedder, policy.window, policy.redaction, now)
         # A search with little time may have opened the breaker too soon: what is to be stored is tried all the same.
         self._documents = document_store.guard_bypassing_breaker(documents, STORE_S)
         self._writer = writer
@@ -126,7 +90,6 @@ class Indexer:
         self._stored_vectors = stored_vectors
         self._claims = claims
         self._clock = clock
-        self._now = now
         self._unfinished = UnfinishedVectors()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -138,30 +101,48 @@ class Indexer:
         at_least_s: float = 0.0,
         defer_vectors: bool = False,
     ) -> Receipt:
-        """Store a draft; it is findable, and safe, when this returns.
-
-        Args:
-            draft: the submitted document.
-            reuse_from: ids of other documents with much of the same text (the file's earlier name). Text that they, or
-                the earlier version of the draft, share with it is not embedded again.
-            at_least_s: how long it may wait for its vectors where that is longer than the policy says.
-            defer_vectors: whether a new document is left to the background sweep, and found by keywords meanwhile.
+        """Store a draft; it is findable, and safe, when this returns. Arguments as those of `Submission`.
 
         Raises:
             InvalidInputError: it holds secrets and the policy rejects those.
             BackendError: it could not be stored; nothing has changed.
         """
+        (result,) = await self.index_all([Submission(draft, reuse_from, defer_vectors)], at_least_s=at_least_s)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    async def index_all(
+        self, submissions: Sequence[Submission], *, at_least_s: float = 0.0
+    ) -> list[Receipt | Exception]:
+        """Store drafts together; those that are versions of one document in their order.
+
+        Args:
+            submissions: the drafts.
+            at_least_s: how long they may wait for their vectors where that is longer than the policy says.
+
+        Returns:
+            For each its receipt, or what `index` raises.
+        """
         timeout_s = max(self._policy.timeout_s, at_least_s)
         deadline = Deadline.after(timeout_s, self._clock)
-        draft, redactions = await asyncio.to_thread(cleaned, draft, self._policy.redaction)
-        id_ = document_id(draft)
-        async with self._lock(id_):
-            stored = await self._documents.stored(id_)
-            if defer_vectors and stored is None and not reuse_from:
-                receipt = await self._store(id_, draft)
-            else:
-                receipt = await self._index(id_, draft, stored, deadline, timeout_s / 2.0, reuse_from)
-        return replace(receipt, redactions=redactions)
+        identified = await asyncio.to_thread(self._preparation.identified, [each.draft for each in submissions])
+        results: list[Receipt | Exception | None] = [
+            draft if isinstance(draft, Exception) else None for draft in identified
+        ]
+        left = {
+            place: Entry(submissions[place], draft)
+            for place, draft in enumerate(identified)
+            if not isinstance(draft, Exception)
+        }
+        while left:
+            # One version of each document at a time: a later one replaces what the earlier one has stored.
+            first = {entry.draft.id: place for place, entry in reversed(left.items())}
+            entries = {place: left.pop(place) for place in sorted(first.values())}
+            done = await self._index_together(list(entries.values()), deadline, timeout_s / 2.0)
+            for place, result in zip(entries, done, strict=True):
+                results[place] = result
+        return [result for result in results if result is not None]
 
     async def complete(self, id_: str) -> bool:
         """Embed a pending document and store its vectors.
@@ -191,12 +172,10 @@ class Indexer:
             stored = await self._documents.stored(id_)
             if stored is not None and stored.indexed:  # by the task that had the lock before
                 return True
-            chunks = await asyncio.to_thread(self._cut, document)
+            chunks = await asyncio.to_thread(self._preparation.chunks, document)
             made_by = self._embedder.model.fingerprint
             made = self._unfinished.of(id_, made_by)
-            vectors = await self._embed([chunk.embedded for chunk in chunks], made, None)
-            if vectors is None:
-                return False
+            vectors = await self._texts.of([chunk.embedded for chunk in chunks], made)
             current = await self._documents.chunks(id_)
             # Another window may cut the text otherwise; then the new chunks replace the stored ones with their vectors.
             if cut_alike(current, chunks):
@@ -218,15 +197,13 @@ class Indexer:
             document = await self._documents.get(id_)
             if document is None:
                 return False
-            chunks = await asyncio.to_thread(self._cut, document, embedder)
+            chunks = await asyncio.to_thread(self._preparation.chunks, document, embedder)
+            texts = [chunk.embedded for chunk in chunks]
             made_by = embedder.model.fingerprint
-            vectors = await self._embed([chunk.embedded for chunk in chunks], {}, None, embedder)
-            if vectors is None:
-                return False
+            vectors = await self._texts.of(texts, None, embedder)
             stored = await self._documents.chunks(id_)
             if not cut_alike(stored, chunks):
-                made, _ = await self._vectors(chunks, (id_,), Deadline.after(SLICE_S, self._clock))
-                old = (None, None) if made is None else (made.vectors, made.by)
+                old = await self._old_vectors(texts, id_)
                 if not await retrying(lambda: self._writer.rechunk(document, chunks, *old)):
                     return False
             return await retrying(lambda: rebuilder.add(id_, document.content_hash, vectors, made_by))
@@ -241,7 +218,7 @@ class Indexer:
             document = await self._documents.get(id_)
             if document is None:
                 return False
-            chunks = await asyncio.to_thread(self._cut, document)
+            chunks = await asyncio.to_thread(self._preparation.chunks, document)
             return await retrying(lambda: self._writer.rechunk(document, chunks, None))
 
     async def remove(self, id_: str) -> bool:
@@ -250,147 +227,139 @@ class Indexer:
             self._unfinished.forget(id_)
             return await retrying(lambda: self._writer.delete(id_))
 
-    async def _store(self, id_: str, draft: DocumentInput) -> Receipt:
-        digest = content_hash(draft)
-        document, chunks = await asyncio.to_thread(self._prepared, id_, digest, draft)
-        await self._write(document, chunks, None, None)
-        return Receipt(
-            document_id=id_,
-            outcome=Outcome.PENDING,
-            chunk_ids=tuple(chunk.id for chunk in chunks),
-            pending=True,
-            duplicates_of=await self._duplicates(document),
-            warning=FOLLOW,
-            content_hash=digest,
-        )
+    async def _index_together(
+        self, entries: Sequence[Entry], deadline: Deadline, least_s: float
+    ) -> list[Receipt | Exception]:
+        """Index entries of different documents."""
+        async with self._locked([entry.draft.id for entry in entries]):
+            try:
+                states = await self._documents.states([entry.draft.id for entry in entries])
+            except BackendError as error:
+                return [error] * len(entries)
+            for entry in entries:
+                entry.stored = states.get(entry.draft.id)
+            changed = [entry for entry in entries if not entry.is_unchanged]
+            if changed:
+                await self._replace(changed, deadline, least_s)
+            written = [entry for entry in changed if not isinstance(entry.written, Exception)]
+            duplicates = await self._duplicates(written)
+            return [entry.result(duplicates.get(entry.draft.id, ())) for entry in entries]
 
-    async def _index(
-        self,
-        id_: str,
-        draft: DocumentInput,
-        stored: Stored | None,
-        deadline: Deadline,
-        least_s: float,
-        reuse_from: Sequence[str],
-    ) -> Receipt:
-        digest = content_hash(draft)
-        if stored is not None and stored.content_hash == digest and not has_other_time(draft, stored):
-            return Receipt(id_, Outcome.UNCHANGED, stored.chunk_ids, pending=not stored.indexed, content_hash=digest)
+    async def _replace(self, entries: Sequence[Entry], deadline: Deadline, least_s: float) -> None:
+        """Prepare, embed and store; leaves in each entry what became of it."""
         with span("index.chunk"):
-            document, chunks = await asyncio.to_thread(self._prepared, id_, digest, draft)
+            prepared = await asyncio.to_thread(self._preparation.prepared, [entry.draft for entry in entries])
+        for entry, each in zip(entries, prepared, strict=True):
+            if isinstance(each, Exception):
+                entry.written = each
+            else:
+                entry.document, entry.chunks = each.document, each.chunks
+        entries = [entry for entry in entries if entry.document is not None]
         timeout_s = max(deadline.remaining_s, least_s)  # the time for chunking does not count against the embedder
-        reuse_from = reuse_from if stored is None else (id_, *reuse_from)
-        made, failure = await self._vectors(chunks, reuse_from, Deadline.after(timeout_s, self._clock))
-        with span("index.write", {"rag.chunks": len(chunks)}):
-            indexed, failure = await self._write(document, chunks, made, failure)
-        outcome = Outcome.INDEXED if stored is None else Outcome.REPLACED
-        return Receipt(
-            document_id=id_,
-            outcome=outcome if indexed else Outcome.PENDING,
-            chunk_ids=tuple(chunk.id for chunk in chunks),
-            pending=not indexed,
-            duplicates_of=await self._duplicates(document),
-            warning=failure,
-            content_hash=digest,
-            is_unfinished=made is None and id_ in self._unfinished,
-        )
+        await self._embed(entries, Deadline.after(timeout_s, self._clock))
+        with span("index.write", {"rag.chunks": sum(len(entry.chunks) for entry in entries)}):
+            await self._write(entries)
 
-    async def _write(
-        self, document: Document, chunks: Sequence[Chunk], made: "_Embedded | None", failure: str | None
-    ) -> tuple[bool, str | None]:
-        """Store a document; returns whether its vectors are in too, and if not, why."""
-        if made is None:
-            await retrying(lambda: self._writer.write(document, chunks, None))
-            return False, failure
-        try:
-            indexed = await retrying(lambda: self._writer.write(document, chunks, made.vectors, made.by))
-        except BackendRejectedError:
-            await retrying(lambda: self._writer.write(document, chunks, None))
-            return False, "The index's model has just changed; found by keyword search now, vectors follow"
-        return indexed, None if indexed else "Vector database unavailable; found by keyword search now, vectors follow"
-
-    async def _vectors(
-        self, chunks: Sequence[Chunk], reuse_from: Sequence[str], deadline: Deadline
-    ) -> "tuple[_Embedded | None, str | None]":
+    async def _embed(self, entries: Sequence[Entry], deadline: Deadline) -> None:
+        """Embed what is not deferred, or leave in each entry why its vectors follow."""
+        for entry in entries:
+            entry.warning = FOLLOW if entry.is_deferred else None
+        entries = [entry for entry in entries if not entry.is_deferred]
+        if not entries:
+            return
         try:
             made_by = self._embedder.model.fingerprint
-            texts = [chunk.embedded for chunk in chunks]
-            known = (
-                await self._stored_vectors.of(texts, reuse_from, made_by) if reuse_from and self._stored_vectors else {}
-            )
-            vectors = await self._embed(texts, known, deadline)
         except BackendError as error:
-            return None, f"Embedding service unavailable: {error}; found by keyword search now, vectors follow"
-        if vectors is None:
-            self._unfinished.keep(chunks[0].document_id, made_by, known)
-            return None, "Not embedded in time; found by keyword search now, vectors follow"
-        return _Embedded(vectors, made_by), None
+            for entry in entries:
+                entry.warning = _unavailable(error)
+            return
+        reuse_from = [
+            id_
+            for entry in entries
+            for id_ in (*([entry.draft.id] if entry.stored else []), *entry.submission.reuse_from)
+        ]
+        texts = [text for entry in entries for text in entry.texts]
+        known = await self._stored_vectors.of(texts, reuse_from, made_by) if reuse_from and self._stored_vectors else {}
+        await self._embed_missing(entries, known, made_by, deadline)
 
-    async def _embed(
-        self,
-        texts: Sequence[str],
-        known: dict[str, Vector],
-        deadline: Deadline | None,
-        embedder: Embedder | None = None,
-    ) -> Matrix | None:
-        """Vectors of all texts, or None where the deadline passed although the embedder works.
-
-        Texts in `known` are not embedded; new vectors are added to it. Only a timeout of the first slice counts as a
-        failure of the embedder: a long document is no fault of it.
-        """
-        missing = [text for text in dict.fromkeys(texts) if text not in known]
-        for start in range(0, len(missing), SLICE):
-            part = missing[start : start + SLICE]
-            slice_deadline = Deadline.after(SLICE_S, self._clock)
-            try:
-                if deadline is None or start == 0:
-                    made = await self._embed_slice(part, deadline or slice_deadline, embedder)
-                else:
-                    async with asyncio.timeout(deadline.remaining_s):
-                        made = await self._embed_slice(part, slice_deadline, embedder)
-            except TimeoutError:
-                return None
-            known.update(zip(part, made, strict=True))
-        return np.stack([known[text] for text in texts])
-
-    async def _embed_slice(self, texts: Sequence[str], deadline: Deadline, other: Embedder | None) -> Matrix:
-        embedder = other or self._embedder
-        with span("embedder.embed_documents", {"rag.texts": len(texts)}):
-            return await self._embedding.call(lambda: embedder.embed_documents(texts), deadline)
-
-    async def _duplicates(self, document: Document) -> tuple[str, ...]:
-        """Ids of near-duplicates; empty where they cannot be read, since the document is stored already."""
+    async def _embed_missing(
+        self, entries: Sequence[Entry], known: dict[str, Vector], made_by: str, deadline: Deadline
+    ) -> None:
+        failure: BackendError | None = None
         try:
-            return tuple(await self._documents.similar(document))
-        except BackendError:
-            return ()
+            await self._texts.add([text for entry in entries for text in entry.texts], known, deadline)
+        except BackendError as error:
+            if len(entries) > 1 and not isinstance(error, BackendUnavailableError):
+                for entry in entries:  # the fault of one text, which need not be that of the other documents
+                    await self._embed_missing([entry], known, made_by, deadline)
+                return
+            failure = error
+        for entry in entries:
+            texts = entry.texts
+            if all(text in known for text in texts):
+                entry.vectors, entry.made_by = stacked(texts, known), made_by
+            elif failure is not None:
+                entry.warning = _unavailable(failure)
+            else:
+                entry.warning = "Not embedded in time; found by keyword search now, vectors follow"
+                self._unfinished.keep(entry.draft.id, made_by, {text: known[text] for text in texts if text in known})
+                entry.is_unfinished = entry.draft.id in self._unfinished
 
-    def _prepared(self, id_: str, digest: str, draft: DocumentInput) -> tuple[Document, list[Chunk]]:
-        document = Document(
-            id=id_,
-            tenant=draft.tenant,
-            content_type=draft.content_type,
-            session_id=draft.session_id,
-            source=draft.source,
-            title=title_of(draft.content, draft.source, draft.content_type, draft.metadata),
-            content=draft.content,
-            content_hash=digest,
-            timestamp=(now := self._now()),
-            occurred_at=event_time(draft, now),
-            metadata=draft.metadata,
-            thread=draft.session_id if draft.content_type == CHAT and draft.origin is Origin.TOOL else None,
-            similarity_hash=similarity_hash(terms(draft.content)),
-            message_times=draft.message_times,
-        )
-        return document, self._cut(document)
+    async def _write(self, entries: Sequence[Entry]) -> None:
+        """Store documents; leaves in each entry whether its vectors are in too, or why it could not be stored."""
+        left = list(entries)
 
-    def _cut(self, document: Document, other: Embedder | None = None) -> list[Chunk]:
-        embedder = other or self._embedder
+        async def attempt() -> None:
+            nonlocal left
+            outcomes = await self._writer.write_all([entry.version() for entry in left])
+            for entry, outcome in zip(left, outcomes, strict=True):
+                entry.written = outcome
+            failures = {
+                place: entry.written
+                for place, entry in enumerate(left)
+                if isinstance(entry.written, BackendUnavailableError)
+            }
+            left = [left[place] for place in failures]
+            for failure in failures.values():
+                raise failure
+
         try:
-            window = embedder.model.window
+            await retrying(attempt)
+        except BackendError as error:
+            for entry in left:
+                entry.written = error
+        rejected = [
+            entry for entry in entries if isinstance(entry.written, BackendRejectedError) and entry.vectors is not None
+        ]
+        for entry in entries:
+            if entry.vectors is not None and entry.written is False:
+                entry.warning = "Vector database unavailable; found by keyword search now, vectors follow"
+        if rejected:
+            for entry in rejected:
+                entry.vectors = entry.made_by = None
+                entry.warning = "The index's model has just changed; found by keyword search now, vectors follow"
+            await self._write(rejected)
+
+    async def _duplicates(self, entries: Sequence[Entry]) -> dict[str, list[str]]:
+        """Ids of near-duplicates by document; none where they cannot be read: the documents are stored already."""
+        documents = [entry.document for entry in entries if entry.document is not None]
+        if not documents:
+            return {}
+        try:
+            found = await self._documents.similar(documents)
         except BackendError:
-            window = self._policy.window
-        return chunks_of(document, embedder.tokenizer, window)
+            return {}
+        return {document.id: ids for document, ids in zip(documents, found, strict=True)}
+
+    async def _old_vectors(self, texts: Sequence[str], id_: str) -> tuple[Matrix | None, str | None]:
+        """The vectors of the model in use, and its fingerprint; None where it fails."""
+        try:
+            made_by = self._embedder.model.fingerprint
+            known = await self._stored_vectors.of(texts, (id_,), made_by) if self._stored_vectors else {}
+            await self._texts.add(texts, known, Deadline.after(SLICE_S, self._clock))
+            return stacked(texts, known), made_by
+        except (BackendError, KeyError):  # a text that was not embedded in time
+            return None, None
 
     def _claimed(self, id_: str) -> AbstractAsyncContextManager[bool]:
         return nullcontext(True) if self._claims is None else self._claims.claimed(id_)
@@ -398,3 +367,15 @@ class Indexer:
     def _lock(self, id_: str) -> asyncio.Lock:
         # The dictionary holds locks weakly: one is there as long as a task holds it or waits for it.
         return self._locks.setdefault(id_, asyncio.Lock())
+
+    @asynccontextmanager
+    async def _locked(self, ids: Sequence[str]) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            # In one order everywhere: two that lock the same documents do not wait for each other.
+            for id_ in sorted(ids):
+                await stack.enter_async_context(self._lock(id_))
+            yield
+
+
+def _unavailable(error: BackendError) -> str:
+    return f"Embedding service unavailable: {error}; found by keyword search now, vectors follow"

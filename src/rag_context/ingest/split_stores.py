@@ -13,7 +13,7 @@ from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendError, BackendRejectedError, BackendUnavailableError
 from rag_context.ports.maintenance import ModelRegistry
 from rag_context.ports.reading import DocumentStore
-from rag_context.ports.writing import DocumentWriter, VectorWriter
+from rag_context.ports.writing import DocumentWriter, VectorWriter, Version, written_in_turn
 from rag_context.resilience.dependency import Dependency
 
 logger = logging.getLogger(__name__)
@@ -99,6 +99,10 @@ class TwoStoreWriter:
         except BackendError as error:
             logger.warning("document %s is stored, its vectors follow: %s", document.id, error)
             return False
+
+    async def write_all(self, versions: Sequence[Version]) -> list[bool | Exception]:
+        """As `write` for each, one after the other."""
+        return await written_in_turn(versions, self)
 
     async def attach(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str | None = None) -> bool:
         """Add the vectors of a pending document; False where it was changed or deleted meanwhile.

@@ -66,6 +66,10 @@ class DocumentStore(Protocol):
         """The content hash, status and chunk ids of a stored document; None where it is unknown."""
         ...
 
+    async def states(self, document_ids: Sequence[str]) -> dict[str, Stored]:
+        """As `stored`, for many documents; unknown ones are left out."""
+        ...
+
     async def chunks(self, document_id: str) -> list[Chunk]: ...
 
     async def pending(self, limit: int) -> list[str]:
@@ -76,8 +80,8 @@ class DocumentStore(Protocol):
         """Ids of the documents that a filter lets through, oldest first."""
         ...
 
-    async def similar(self, document: Document) -> list[str]:
-        """Ids of other documents of the tenant whose similarity hash is within 3 bits."""
+    async def similar(self, documents: Sequence[Document]) -> list[list[str]]:
+        """For each document the ids of others of its tenant whose similarity hash is within 3 bits."""
         ...
 
     async def listing(self, where: Filter, *, limit: int, after: Cursor | None = None) -> list[Listing]:

@@ -2,10 +2,21 @@
 
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 from rag_context.domain.documents import Chunk, Document, StoredVectors
 from rag_context.domain.vectors import EmbeddingModel, Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version of a document to store, its chunks, and their vectors `(len(chunks), dim) float32` if there are any."""
+
+    document: Document
+    chunks: Sequence[Chunk]
+    vectors: Matrix | None = None
+    made_by: str | None = None
 
 
 class IndexWriter(Protocol):
@@ -25,6 +36,13 @@ class IndexWriter(Protocol):
         """
         ...
 
+    async def write_all(self, versions: Sequence[Version]) -> list[bool | Exception]:
+        """As `write` for versions of different documents: what it returns or raises for each.
+
+        One that fails keeps no other from being stored.
+        """
+        ...
+
     async def attach(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str | None = None) -> bool:
         """Add the vectors of a pending document; False where it was changed or deleted meanwhile."""
         ...
@@ -36,6 +54,17 @@ class IndexWriter(Protocol):
         ...
 
     async def delete(self, document_id: str) -> bool: ...
+
+
+async def written_in_turn(versions: Sequence[Version], writer: IndexWriter) -> list[bool | Exception]:
+    """`IndexWriter.write_all` for a store that has no cheaper way: one version after the other."""
+    results: list[bool | Exception] = []
+    for each in versions:
+        try:
+            results.append(await writer.write(each.document, each.chunks, each.vectors, each.made_by))
+        except Exception as error:  # noqa: BLE001  (it belongs to this version)
+            results.append(error)
+    return results
 
 
 class PendingClaims(Protocol):

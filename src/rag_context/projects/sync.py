@@ -18,7 +18,8 @@ from rag_context.errors import BackendError, InvalidInputError
 from rag_context.files.commits import FileTimes
 from rag_context.files.file_reading import DEFAULT_MAX_BYTES, FileDraft, Found, Labels, Rejected, printable, read_file
 from rag_context.files.walk import Root, find_changed, outermost, path_patterns, walk
-from rag_context.ingest.indexer import Indexer, Outcome, Receipt
+from rag_context.ingest.indexer import Indexer
+from rag_context.ingest.submissions import Outcome, Receipt
 from rag_context.projects.document_lists import DocumentList, DocumentLists
 from rag_context.projects.links import SUFFIXES, relative_path
 from rag_context.projects.project_documents import Reader, project_input, revision, text_digest

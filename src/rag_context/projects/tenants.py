@@ -291,8 +291,8 @@ async def deletion_of(tenants: Sequence[Tenant], documents: DocumentStore) -> De
         ids = await documents.matching(Filter(tenant), 1_000_000)
         found += len(ids)
         for start in range(0, len(ids), TOGETHER):
-            states = await asyncio.gather(*(documents.stored(id_) for id_ in ids[start : start + TOGETHER]))
-            chunks += sum(len(state.chunk_ids) for state in states if state is not None)
+            states = await documents.states(ids[start : start + TOGETHER])
+            chunks += sum(len(state.chunk_ids) for state in states.values())
     return Deletion(tuple(tenants), found, chunks)
 
 

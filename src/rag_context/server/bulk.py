@@ -1,7 +1,8 @@
 """`POST /bulk`: a stream of documents in, a stream of receipts out, one line each and in order.
 
-Lines are worked on several at a time; those that may replace one another keep their order. Receipts go out as
-they are ready, and are held meanwhile for clients that read nothing before they have sent everything.
+Lines that have arrived are indexed together, in slices, and a few slices at a time; those that may replace one another
+keep their order. Receipts go out as they are ready, and are held meanwhile for clients that read nothing before they
+have sent everything.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from rag_context.api.failure import Detail
 from rag_context.api.index import BulkLine, BulkReceipt
 from rag_context.api.reading import read_json
 from rag_context.errors import BackendError, InvalidInputError, RagContextError
-from rag_context.files.sending import may_replace
+from rag_context.files.sending import Turns, is_slice
 from rag_context.server.failures import component_sentence, log_failure
 from rag_context.server.requests import ClientGoneError, RequestRejectedError
 from rag_context.server.tools import Service
@@ -38,12 +39,12 @@ class _Outbox:
     room: asyncio.Event = field(default_factory=asyncio.Event)
     closed: bool = False
 
-    async def put(self, receipt: bytes) -> None:
+    async def put(self, receipts: bytes) -> None:
         while len(self.held) > HELD_BYTES:
             self.room.clear()
             async with asyncio.timeout(UNREAD_S):
                 await self.room.wait()
-        self.held += receipt + b"\n"
+        self.held += receipts
         self.ready.set()
 
     def close(self) -> None:
@@ -67,6 +68,22 @@ class _TooLong:
 
 
 @dataclass(slots=True)
+class _Slice:
+    """Lines that are indexed together: a document each, or the receipt of a line that holds none."""
+
+    lines: list[tuple[int, BulkLine | BulkReceipt]] = field(default_factory=list)
+    chars: int = 0
+
+    def add(self, number: int, line: BulkLine | BulkReceipt) -> None:
+        self.lines.append((number, line))
+        self.chars += len(line.content) if isinstance(line, BulkLine) else 0
+
+    @property
+    def documents(self) -> list[BulkLine]:
+        return [line for _, line in self.lines if isinstance(line, BulkLine)]
+
+
+@dataclass(slots=True)
 class BulkRun:
     """One bulk request."""
 
@@ -75,12 +92,12 @@ class BulkRun:
     line_bytes: int
     concurrency: int
     request_id: str
-    _last: dict[str, asyncio.Task[bytes]] = field(default_factory=dict)
+    _turns: Turns = field(default_factory=Turns)
 
     async def run(self, receive: Receive, send: Send) -> None:
         """Read every line, keep what can be kept, and send a receipt for each."""
         outbox = _Outbox()
-        # Its size bounds the lines in progress: reading waits while as many tasks have no receipt yet.
+        # Its size bounds the slices in progress: reading waits while as many tasks have no receipts yet.
         waiting: asyncio.Queue[asyncio.Task[bytes] | None] = asyncio.Queue(self.concurrency)
         try:
             async with asyncio.TaskGroup() as group:
@@ -98,53 +115,67 @@ class BulkRun:
     ) -> None:
         number = 0
         try:
-            async for line in _lines(receive, self.line_bytes):
-                number += 1
-                if line != b"":
-                    await waiting.put(self._start(line, number, group))
+            async for arrived in _lines(receive, self.line_bytes):
+                part = _Slice()
+                for line in arrived:
+                    number += 1
+                    if line != b"":
+                        part.add(number, self._document(line))
+                    if is_slice(len(part.lines), part.chars):
+                        await waiting.put(self._start(part, group))
+                        part = _Slice()
+                if part.lines:  # without waiting for more: the client may wait for these receipts
+                    await waiting.put(self._start(part, group))
         except ClientGoneError:
             logger.info("bulk client went away after %d lines", number)
         except RequestRejectedError as error:
-            await waiting.put(group.create_task(_rejected(number + 1, str(error))))
+            part = _Slice([(number + 1, BulkReceipt(status="rejected", reason=str(error)))])
+            await waiting.put(self._start(part, group))
         await waiting.put(None)
 
-    def _start(self, line: bytes | _TooLong, number: int, group: asyncio.TaskGroup) -> asyncio.Task[bytes]:
+    def _document(self, line: bytes | _TooLong) -> BulkLine | BulkReceipt:
         if isinstance(line, _TooLong):
-            return group.create_task(_rejected(number, f"Line too long (max {self.line_bytes} bytes)"))
+            return BulkReceipt(status="rejected", reason=f"Line too long (max {self.line_bytes} bytes)")
         try:
-            document = read_json(self.model, line)
+            return read_json(self.model, line)
         except InvalidInputError as error:
-            return group.create_task(_rejected(number, str(error), Detail.list_of(error.details)))
-        if not may_replace(document):
-            return group.create_task(self._keep(document, number, None))
-        # Several versions of a document are stored in the order of their lines: each waits for the one before.
-        task = group.create_task(self._keep(document, number, self._last.get(document.source)))
-        self._last[document.source] = task
-        task.add_done_callback(lambda done: self._forget(document.source, done))
+            return BulkReceipt(status="rejected", reason=str(error), details=Detail.list_of(error.details))
+
+    def _start(self, part: _Slice, group: asyncio.TaskGroup) -> asyncio.Task[bytes]:
+        # Several versions of a document are stored in the order of their lines.
+        task = group.create_task(self._keep(part, self._turns.earlier(part.documents)))
+        self._turns.begun(task, part.documents)
         return task
 
-    def _forget(self, source: str, done: asyncio.Task[bytes]) -> None:
-        if self._last.get(source) is done:  # else a later line of this source stands there by now
-            del self._last[source]
+    async def _keep(self, part: _Slice, earlier: set[asyncio.Task[bytes]]) -> bytes:
+        if earlier:
+            await asyncio.wait(earlier)
+        documents = part.documents
+        results = iter(await self._index(documents) if documents else ())
+        receipts = [
+            self._receipt(number, line.source, next(results) if isinstance(line, BulkLine) else line)
+            for number, line in part.lines
+        ]
+        return b"".join(receipts)
 
-    async def _keep(self, document: BulkLine, number: int, earlier: asyncio.Task[bytes] | None) -> bytes:
-        if earlier is not None:
-            await asyncio.wait([earlier])
+    async def _index(self, documents: list[BulkLine]) -> list[BulkReceipt | Exception]:
         try:
-            receipt = await self.service.bulk(document, request_id=self.request_id)
-        except BackendError as error:
-            log_failure(logger, error)
-            receipt = BulkReceipt(status="rejected", reason=component_sentence(error.component), retryable=True)
-        except RagContextError as error:
-            receipt = BulkReceipt(status="rejected", reason=str(error))
-        except Exception:
-            logger.exception("bulk line %d failed", number)
-            receipt = BulkReceipt(status="rejected", reason="Internal server error")
-        return receipt.model_copy(update={"line": number, "source": receipt.source or document.source}).to_json()
+            return await self.service.bulk_all(documents, request_id=self.request_id)
+        except Exception as error:  # noqa: BLE001  (`_receipt` logs it)
+            return [error] * len(documents)
 
-
-async def _rejected(number: int, reason: str, details: list[Detail] | None = None) -> bytes:
-    return BulkReceipt(status="rejected", line=number, reason=reason, details=details).to_json()
+    def _receipt(self, number: int, source: str | None, result: BulkReceipt | Exception) -> bytes:
+        """The line of a receipt."""
+        if isinstance(result, BackendError):
+            log_failure(logger, result)
+            reason = component_sentence(result.component)
+            result = BulkReceipt(status="rejected", reason=reason, retryable=True)
+        elif isinstance(result, RagContextError):
+            result = BulkReceipt(status="rejected", reason=str(result))
+        elif isinstance(result, Exception):
+            logger.error("bulk line %d failed", number, exc_info=result)
+            result = BulkReceipt(status="rejected", reason="Internal server error")
+        return result.model_copy(update={"line": number, "source": result.source or source}).to_json() + b"\n"
 
 
 async def _collect(waiting: asyncio.Queue[asyncio.Task[bytes] | None], outbox: _Outbox) -> None:
@@ -164,8 +195,11 @@ async def _write(outbox: _Outbox, send: Send) -> None:
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _lines(receive: Receive, limit: int) -> AsyncIterator[bytes | _TooLong]:
-    """Lines of the body without the white space around them; at most `limit` bytes of one are ever held."""
+async def _lines(receive: Receive, limit: int) -> AsyncIterator[list[bytes | _TooLong]]:
+    """Lines of the body without the white space around them, those of one message together.
+
+    At most `limit` bytes of an unfinished line are held.
+    """
     rest = bytearray()
     skipping = False
     more = True
@@ -173,14 +207,16 @@ async def _lines(receive: Receive, limit: int) -> AsyncIterator[bytes | _TooLong
         message = await receive()
         more = message.get("more_body", False)
         *ended, last = message.get("body", b"").split(b"\n")
+        lines: list[bytes | _TooLong] = []
         for piece in ended:
             rest += piece
-            yield _TooLong() if skipping or len(rest) > limit else bytes(rest).strip()
+            lines.append(_TooLong() if skipping or len(rest) > limit else bytes(rest).strip())
             rest.clear()
             skipping = False
         rest += last
         if len(rest) > limit:
             skipping = True
             rest.clear()
+        yield lines
     if skipping or rest:
-        yield _TooLong() if skipping else bytes(rest).strip()
+        yield [_TooLong() if skipping else bytes(rest).strip()]

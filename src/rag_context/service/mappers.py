@@ -30,7 +30,7 @@ from rag_context.domain.reports import QUERY_CHARS, Period, Periods, SearchRecor
 from rag_context.domain.search import Filter
 from rag_context.domain.times import end_of
 from rag_context.errors import FieldError, InvalidInputError
-from rag_context.ingest.indexer import Outcome, Receipt
+from rag_context.ingest.submissions import Outcome, Receipt, Submission
 from rag_context.ports.models import Tokenizer
 from rag_context.projects.tenants import Tenants
 from rag_context.search.query import Answer, Mode, Query, Result, RetrieverReport, RetrieverStatus
@@ -98,6 +98,13 @@ def document_input(request: IndexRequest) -> DocumentInput:
         occurred_at=request.occurred_at,
         message_times=_message_times(request.message_times or ()) if isinstance(request, BulkLine) else (),
     )
+
+
+def submission(request: IndexRequest) -> Submission:
+    """What an index request, or a line of a stream, submits."""
+    if isinstance(request, BulkLine):
+        return Submission(document_input(request), tuple(request.like or ()), request.defer_vectors)
+    return Submission(document_input(request))
 
 
 def _message_times(times: Sequence[MessageTimeFields]) -> tuple[MessageTime, ...]:
@@ -309,6 +316,13 @@ def bulk_receipt(receipt: Receipt, source: str) -> BulkReceipt:
         redactions=dict(receipt.redactions) or None,
         duplicates_of=list(receipt.duplicates_of) or None,
     )
+
+
+def bulk_result(result: Receipt | Exception, source: str) -> BulkReceipt | Exception:
+    """The receipt for a document that was stored or is invalid; any other error stays one."""
+    if isinstance(result, InvalidInputError):
+        return BulkReceipt(status="rejected", source=source, reason=str(result))
+    return result if isinstance(result, Exception) else bulk_receipt(result, source)
 
 
 Request = TypeVar("Request", SearchRequest, ListRequest, GetRequest, SimilarRequest, DeleteRequest, IndexRequest)

@@ -26,8 +26,10 @@ from rag_context.api.wire import VersionsRequest, VersionsResponse
 from rag_context.domain.documents import Counts, Status
 from rag_context.domain.times import utc_now
 from rag_context.domain.vectors import EmbeddingModel, Matrix
-from rag_context.errors import BackendError, InvalidInputError
-from rag_context.ingest.indexer import SLICE, SLICE_S, STORE_S, Indexer, Receipt
+from rag_context.errors import BackendError, RagContextError
+from rag_context.ingest.indexer import STORE_S, Indexer
+from rag_context.ingest.submissions import Receipt, Submission
+from rag_context.ingest.text_vectors import SLICE, SLICE_S
 from rag_context.ports.maintenance import ModelRegistry
 from rag_context.ports.models import Tokenizer
 from rag_context.ports.reading import MetricsStore
@@ -46,19 +48,19 @@ from rag_context.service.health import ROLES, HealthMonitor, IndexingProgress, h
 from rag_context.service.index_model import BoundEmbedder, Rebuilding
 from rag_context.service.mappers import (
     TenantResolver,
-    bulk_receipt,
-    document_input,
+    bulk_result,
     index_response,
     query_of,
     search_response,
     stats_response,
+    submission,
     tenant_of,
     within_token_budget,
 )
 from rag_context.service.meters import Meters, Readings
 from rag_context.service.project_service import ProjectDependencies, ProjectService
 from rag_context.service.reindexing import OnReindexed, Reindexing
-from rag_context.service.telemetry import TIME_RANGES, SearchRecorder, Telemetry, describe
+from rag_context.service.telemetry import TIME_RANGES, SearchRecorder, Telemetry, describe, describe_indexing
 from rag_context.tracing import span
 
 logger = logging.getLogger(__name__)
@@ -191,18 +193,26 @@ class Service:
         """Index a document. Raises: InvalidInputError, BackendError (nothing changed; OverloadedError: not begun)."""
         started = self._clock()
         async with self._dependencies.admissions.writes.admitted():
-            receipt = await self._index(request, request_id)
+            (receipt,) = await self._index([request], request_id)
+        if isinstance(receipt, Exception):
+            raise receipt
         return index_response(receipt, (self._clock() - started) * 1000.0)
 
     async def bulk(self, line: BulkLine, *, request_id: str) -> BulkReceipt:
         """Index one document of a stream; if it is invalid, its receipt says why. Raises: BackendError."""
-        try:
-            # Waits without a limit: the stream is read no faster than its documents are indexed.
-            async with self._dependencies.admissions.writes.admitted_in_turn():
-                receipt = await self._index_line(line, request_id)
-            return bulk_receipt(receipt, line.source)
-        except InvalidInputError as error:
-            return BulkReceipt(status="rejected", source=line.source, reason=str(error))
+        (receipt,) = await self.bulk_all([line], request_id=request_id)
+        if isinstance(receipt, Exception):
+            raise receipt
+        return receipt
+
+    async def bulk_all(self, lines: Sequence[BulkLine], *, request_id: str) -> list[BulkReceipt | Exception]:
+        """As `bulk` for documents that are indexed together: what it returns or raises for each."""
+        if any(line.defer_vectors for line in lines):
+            self._dependencies.maintenance.hold_sweep()
+        # Waits without a limit: the stream is read no faster than its documents are indexed.
+        async with self._dependencies.admissions.writes.admitted_in_turn():
+            results = await self._index(lines, request_id, BULK_S)
+        return [bulk_result(result, line.source) for line, result in zip(lines, results, strict=True)]
 
     async def missing(self, request: VersionsRequest) -> VersionsResponse:
         """List the versions of documents that are not stored. Raises: BackendError."""
@@ -247,10 +257,7 @@ class Service:
         return response
 
     async def rank(self, query: Query) -> Answer:
-        """Answer a query of the domain now: with any limit, without the result cache and statistics.
-
-        It runs the same chain as `search`, under the same deadline.
-        """
+        """Answer a query of the domain as `search` does, with any limit, without the result cache and statistics."""
         async with self._dependencies.admissions.searches.admitted_in_turn():
             return await self._dependencies.chain.search(query.with_windows(self._now()))
 
@@ -350,34 +357,29 @@ class Service:
         return await parts.cache.answered(query, parts.backends.documents, search, parts.look)
 
     async def _index(
-        self,
-        request: IndexRequest,
-        request_id: str,
-        like: Sequence[str] = (),
-        at_least_s: float = 0.0,
-        *,
-        defer_vectors: bool = False,
-    ) -> Receipt:
-        try:
-            with span("index") as traced:
-                document = document_input(await self._tenants.writable(request))
-                receipt = await self._dependencies.indexer.index(
-                    document, reuse_from=like, at_least_s=at_least_s, defer_vectors=defer_vectors
-                )
-                traced.set({"rag.status": receipt.outcome.value, "rag.chunks": len(receipt.chunk_ids)})
-        except BackendError as error:
-            self._recorder.error("index", error, request_id)
-            self._dependencies.health.invalidate_writes()
-            raise
-        self._meters.count_indexed(receipt.outcome)
-        if receipt.is_unfinished:
-            self._dependencies.maintenance.finish_soon(receipt.document_id)
-        return receipt
+        self, requests: Sequence[IndexRequest], request_id: str, at_least_s: float = 0.0
+    ) -> list[Receipt | Exception]:
+        with span("index") as traced:
+            given = [await self._submission(request) for request in requests]
+            submitted = [each for each in given if isinstance(each, Submission)]
+            done = iter(await self._dependencies.indexer.index_all(submitted, at_least_s=at_least_s))
+            results = [next(done) if isinstance(each, Submission) else each for each in given]
+            describe_indexing(traced, results)
+        for result in results:
+            if isinstance(result, BackendError):
+                self._recorder.error("index", result, request_id)
+                self._dependencies.health.invalidate_writes()
+            elif isinstance(result, Receipt):
+                self._meters.count_indexed(result.outcome)
+                if result.is_unfinished:
+                    self._dependencies.maintenance.finish_soon(result.document_id)
+        return results
 
-    async def _index_line(self, line: BulkLine, request_id: str) -> Receipt:
-        if line.defer_vectors:
-            self._dependencies.maintenance.hold_sweep()
-        return await self._index(line, request_id, tuple(line.like or ()), BULK_S, defer_vectors=line.defer_vectors)
+    async def _submission(self, request: IndexRequest) -> Submission | RagContextError:
+        try:
+            return submission(await self._tenants.writable(request))
+        except RagContextError as error:
+            return error
 
     async def _count(self) -> Counts | None:
         """Count documents, chunks and vectors, uncached; None if the store cannot be read."""

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ from rag_context.api.search import SearchRequest, SearchResponse
 from rag_context.domain.reports import ErrorRecord, SearchRecord
 from rag_context.domain.times import utc_now
 from rag_context.errors import BackendError, BackendTimeoutError
+from rag_context.ingest.submissions import Receipt
 from rag_context.ports.reading import DocumentStore, MetricsStore
 from rag_context.projects.records import Label
 from rag_context.resilience.deadline import Deadline
@@ -170,6 +171,19 @@ def describe(traced: Span, response: SearchResponse) -> None:
     traced.set({"rag.level": level, "rag.results": results, "rag.cached": bool(response.cached)})
     if level > Level.TEXT:
         traced.fail("NoAnswer")
+
+
+def describe_indexing(traced: Span, results: Sequence[Receipt | Exception]) -> None:
+    """Note in a span what became of the documents that were stored together."""
+    receipts = [each for each in results if isinstance(each, Receipt)]
+    traced.set({"rag.chunks": sum(len(each.chunk_ids) for each in receipts)})
+    if len(results) > 1:
+        traced.set({"rag.documents": len(results)})
+    elif receipts:
+        traced.set({"rag.status": receipts[0].outcome.value})
+    for error in results:
+        if isinstance(error, Exception):
+            traced.fail(type(error).__name__)
 
 
 VALIDATING_AGENT = "rag-context validate"

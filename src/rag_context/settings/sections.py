@@ -321,7 +321,9 @@ class IndexingSettings(Section):
         default="redact", description="Secrets in documents: masked, the document rejected, or kept."
     )
     max_file_bytes: Bytes = Field(default=ByteSize(MIB), gt=0, description="Maximum size of a file.")
-    concurrency: int = Field(default=5, ge=1, le=64, description="Documents that a bulk run indexes at once.")
+    concurrency: int = Field(
+        default=5, ge=1, le=64, description="Batches of up to 16 documents that a bulk run indexes at once."
+    )
     include: Names = Field(default=(), description="Patterns of files to index although they look generated.")
 
 

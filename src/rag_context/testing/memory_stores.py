@@ -14,6 +14,7 @@ from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, 
 from rag_context.domain.times import microseconds
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.errors import BackendRejectedError
+from rag_context.ports.writing import Version, written_in_turn
 from rag_context.text import bm25, idf_share, inverse_document_frequency, profile_for, terms
 
 
@@ -45,6 +46,9 @@ class MemoryStore:
         self.version += 1
         return vectors is not None
 
+    async def write_all(self, versions: Sequence[Version]) -> list[bool | Exception]:
+        return await written_in_turn(versions, self)
+
     async def attach(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str | None = None) -> bool:
         entry = self._entries.get(document_id)
         if entry is None or entry.document.content_hash != content_hash:
@@ -74,13 +78,14 @@ class MemoryStore:
         ids = tuple(chunk.id for chunk in entry.chunks)
         return Stored(entry.document.content_hash, entry.vectors is not None, ids, entry.document.occurred_at)
 
+    async def states(self, document_ids: Sequence[str]) -> dict[str, Stored]:
+        return {id_: state for id_ in document_ids if (state := await self.stored(id_)) is not None}
+
     async def get(self, document_id: str) -> Document | None:
-        entry = self._entries.get(document_id)
-        return entry.document if entry else None
+        return self._entries[document_id].document if document_id in self._entries else None
 
     async def chunks(self, document_id: str) -> list[Chunk]:
-        entry = self._entries.get(document_id)
-        return list(entry.chunks) if entry else []
+        return list(self._entries[document_id].chunks) if document_id in self._entries else []
 
     async def pending(self, limit: int) -> list[str]:
         return [id_ for id_, entry in self._entries.items() if entry.vectors is None][:limit]
@@ -88,15 +93,9 @@ class MemoryStore:
     async def matching(self, where: Filter, limit: int) -> list[str]:
         return [id_ for id_, entry in self._entries.items() if _passes(entry.document, where)][:limit]
 
-    async def similar(self, document: Document) -> list[str]:
-        return [
-            id_
-            for id_, entry in self._entries.items()
-            if id_ != document.id
-            and entry.document.tenant == document.tenant
-            and document.similarity_hash != 0
-            and ((entry.document.similarity_hash ^ document.similarity_hash) & (2**64 - 1)).bit_count() <= 3
-        ]
+    async def similar(self, documents: Sequence[Document]) -> list[list[str]]:
+        others = [entry.document for entry in self._entries.values()]
+        return [[other.id for other in others if _similar(document, other)] for document in documents]
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
         requested = set(chunk_ids)
@@ -141,7 +140,7 @@ class MemoryStore:
 
     async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
         ids = sorted(id_ for id_ in self._entries if id_ > after)[:limit]
-        return {id_: stored for id_ in ids if (stored := await self.stored(id_)) is not None}
+        return await self.states(ids)
 
     async def content_hashes(self, document_ids: Sequence[str]) -> dict[str, str]:
         return {id_: self._entries[id_].document.content_hash for id_ in document_ids if id_ in self._entries}
@@ -358,6 +357,11 @@ def _listing(entry: _Entry) -> Listing:
         metadata=document.metadata,
         indexed=entry.vectors is not None,
     )
+
+
+def _similar(one: Document, other: Document) -> bool:
+    differing = (one.similarity_hash ^ other.similarity_hash) & (2**64 - 1)
+    return one.similarity_hash != 0 and one.id != other.id and one.tenant == other.tenant and differing.bit_count() <= 3
 
 
 def _passes(document: Document, where: Filter, at: datetime | None = None) -> bool:

@@ -98,6 +98,13 @@ class MongoDocuments(MongoRegistry):
         entry = await self._one(document_id, STATE)
         return None if entry is None else stored_of(entry)
 
+    async def states(self, document_ids: Sequence[str]) -> dict[str, Stored]:
+        """The same of many documents; unknown ones are left out."""
+        keys = {key_of(id_): id_ for id_ in document_ids}
+        async with self._mongo.reached():
+            found = self._documents.find({"_id": {"$in": list(keys)}}, STATE)
+            return {keys[entry["_id"]]: stored_of(entry) async for entry in found}
+
     async def chunks(self, document_id: str) -> list[Chunk]:
         """A document's chunks by position."""
         revision = None
@@ -126,10 +133,10 @@ class MongoDocuments(MongoRegistry):
             found = self._documents.find(condition(where), {"_id": 1}).sort("sequence").limit(limit)
             return [str(entry["_id"]) async for entry in found]
 
-    async def similar(self, document: Document) -> list[str]:
+    async def similar(self, documents: Sequence[Document]) -> list[list[str]]:
         """Ids of other documents of the tenant whose similarity hash is within 3 bits; empty for the hash 0."""
         async with self._mongo.reached():
-            return await read_similar(document, self._documents)
+            return [await read_similar(document, self._documents) for document in documents]
 
     async def listing(self, where: Filter, *, limit: int, after: Cursor | None = None) -> list[Listing]:
         """The documents that a filter lets through, newest first, then by id; those after `after`."""

@@ -14,6 +14,7 @@ from rag_context.domain.times import microseconds, moment
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendError
 from rag_context.ports.maintenance import require_comparable
+from rag_context.ports.writing import Version, written_in_turn
 from rag_context.stores.postgres import trials, writer
 from rag_context.stores.postgres.connection import Connection, Database
 from rag_context.stores.postgres.generations import drop_all_vectors
@@ -24,7 +25,7 @@ from rag_context.stores.postgres.records import (
     PASSAGE_COLUMNS,
     PERIODS,
     REFERENCE_WIDTH,
-    TENANT,
+    SIMILAR,
     ChunkTerms,
     Parameters,
     chunk_from,
@@ -35,7 +36,7 @@ from rag_context.stores.postgres.records import (
     periods_from,
     read_text,
     reference_from,
-    signed,
+    similar_values,
     stored,
     stored_from,
     tenant_from,
@@ -46,8 +47,6 @@ RETRIEVALS_FLUSH_S = 1.0
 
 LAST_FLUSH_S = 2.0
 """How long the end waits for statistics to be written."""
-
-MOST_DIFFERENT_BITS = 3
 
 logger = logging.getLogger(__name__)
 
@@ -92,16 +91,6 @@ SELECT c.id, b.*, a.* FROM rag_context.chunks AS c
 {_BESIDE.format(name="b", sign="<", order="DESC")} {_BESIDE.format(name="a", sign=">", order="ASC")}
 WHERE c.id = ANY ($1)
 """  # noqa: S608
-
-_BANDS = ("similarity_hash & 65535", *(f"(similarity_hash >> {16 * band}) & 65535" for band in (1, 2, 3)))
-
-_SIMILAR = " UNION ".join(
-    f"""SELECT id FROM rag_context.documents
-        WHERE tenant = ({TENANT.format("$1", "$2", "$3")})
-        AND similarity_hash <> 0 AND {band} = ({band.replace("similarity_hash", "$4::bigint")})
-        AND id <> $5 AND bit_count((similarity_hash # $4)::bit(64)) <= $6"""  # noqa: S608
-    for band in _BANDS
-)
 
 _LACKS = "NOT EXISTS (SELECT 1 FROM rag_context.vectors_{generation} AS v WHERE v.chunk = c.key)"
 
@@ -156,8 +145,12 @@ class PostgresDocuments:
 
     async def stored(self, document_id: str) -> Stored | None:
         """The content hash, status and chunk ids of a document; None if it is unknown."""
-        row = await self._database.fetchrow(f"{_STATE} WHERE d.id = $1", stored(document_id))
-        return None if row is None else stored_from(row)
+        return (await self.states([document_id])).get(document_id)
+
+    async def states(self, document_ids: Sequence[str]) -> dict[str, Stored]:
+        """The same of many documents; unknown ones are left out."""
+        rows = await self._database.fetch(f"{_STATE} WHERE d.id = ANY($1)", [stored(id_) for id_ in document_ids])
+        return {read_text(row["id"]): stored_from(row) for row in rows}
 
     async def chunks(self, document_id: str) -> list[Chunk]:
         """A document's chunks by position."""
@@ -177,18 +170,14 @@ class PostgresDocuments:
                         ORDER BY d.sequence LIMIT $1"""  # noqa: S608  (values are bound)
         return [read_text(id_) for (id_,) in await self._database.fetch(statement, *parameters.values)]
 
-    async def similar(self, document: Document) -> list[str]:
+    async def similar(self, documents: Sequence[Document]) -> list[list[str]]:
         """Ids of other documents of the tenant whose similarity hash is within 3 bits; empty for the hash 0."""
+        return [await self._similar(document) for document in documents]
+
+    async def _similar(self, document: Document) -> list[str]:
         if document.similarity_hash == 0:
             return []
-        tenant = document.tenant
-        rows = await self._database.fetch(
-            _SIMILAR,
-            *(stored(name) for name in (tenant.project, tenant.branch, tenant.path_hash)),
-            signed(document.similarity_hash),
-            stored(document.id),
-            MOST_DIFFERENT_BITS,
-        )
+        rows = await self._database.fetch(SIMILAR, *similar_values(document))
         return sorted(read_text(id_) for (id_,) in rows)
 
     async def listing(self, where: Filter, *, limit: int, after: Cursor | None = None) -> list[Listing]:
@@ -322,6 +311,10 @@ class PostgresDocuments:
             )
         )
         return vectors is not None
+
+    async def write_all(self, versions: Sequence[Version]) -> list[bool | Exception]:
+        """As `write` for each, one after the other."""
+        return await written_in_turn(versions, self)
 
     async def attach(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str | None = None) -> bool:
         """Add the vectors (`(n, dim) float32`) of a pending document; False where it was changed or deleted meanwhile.

@@ -53,6 +53,18 @@ REFERENCE_COLUMNS = f"c.id, c.document, c.position, c.content_type, c.thread, c.
 REFERENCE_WIDTH = 7
 
 
+MOST_DIFFERENT_BITS = 3
+
+_BANDS = ("similarity_hash & 65535", *(f"(similarity_hash >> {16 * band}) & 65535" for band in (1, 2, 3)))
+
+SIMILAR = " UNION ".join(
+    f"""SELECT id FROM rag_context.documents
+        WHERE tenant = ({TENANT.format("$1", "$2", "$3")})
+        AND similarity_hash <> 0 AND {band} = ({band.replace("similarity_hash", "$4::bigint")})
+        AND id <> $5 AND bit_count((similarity_hash # $4)::bit(64)) <= $6"""  # noqa: S608
+    for band in _BANDS
+)
+
 PERIODS = """
 SELECT min(o.first), max(o.last), min(i.first), max(i.last) FROM rag_context.tenants AS t
 CROSS JOIN LATERAL (SELECT min(coalesce(occurred_at, timestamp)) AS first, max(coalesce(occurred_at, timestamp)) AS last
@@ -260,6 +272,13 @@ def listing_from(row: Row) -> Listing:
             metadata=metadata_from(row),
             indexed=row["status"] == INDEXED,
         )
+
+
+def similar_values(document: Document) -> tuple[object, ...]:
+    """The parameters of `SIMILAR`."""
+    tenant = document.tenant
+    names = (stored(name) for name in (tenant.project, tenant.branch, tenant.path_hash))
+    return *names, signed(document.similarity_hash), stored(document.id), MOST_DIFFERENT_BITS
 
 
 def stored_from(row: Row) -> Stored:

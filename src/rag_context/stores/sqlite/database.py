@@ -7,7 +7,7 @@ import asyncio
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Generic, TypeVar
@@ -90,6 +90,10 @@ class Database:
             BackendError: nothing was changed.
         """
         return await self._writer.submit(work)
+
+    async def write_all(self, works: Sequence[Callable[[sqlite3.Connection], T]]) -> list[T | Exception]:
+        """As `write` for many in one transaction: what each returned or raised."""
+        return await self._writer.submit_all(works)
 
     def post(self, work: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
         """As `write`, without back-pressure and without waiting."""

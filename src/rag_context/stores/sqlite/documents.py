@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -13,6 +13,7 @@ from rag_context.domain.reports import Period, Periods, counted
 from rag_context.domain.search import Filter, Neighbours, Passage
 from rag_context.domain.times import microseconds, moment
 from rag_context.domain.vectors import EmbeddingModel, Matrix
+from rag_context.ports.writing import Version
 from rag_context.stores.sqlite import changes, passages, vector_models
 from rag_context.stores.sqlite.changes import INDEXED
 from rag_context.stores.sqlite.database import Database
@@ -102,6 +103,10 @@ class SqliteDocuments:
         """The content hash, status and chunk ids of a document; None if it is unknown."""
         return await self._database.read(partial(read_stored, document_id))
 
+    async def states(self, document_ids: Sequence[str]) -> dict[str, Stored]:
+        """The same of many documents; unknown ones are left out."""
+        return await self._database.read(partial(read_states, list(document_ids)))
+
     async def chunks(self, document_id: str) -> list[Chunk]:
         """A document's chunks by position."""
         return await self._database.read(partial(passages.read_chunks, document_id))
@@ -114,9 +119,9 @@ class SqliteDocuments:
         """Ids of the documents that a filter lets through, oldest first."""
         return await self._database.read(partial(_matching, where, limit))
 
-    async def similar(self, document: Document) -> list[str]:
+    async def similar(self, documents: Sequence[Document]) -> list[list[str]]:
         """Ids of other documents of the tenant whose similarity hash is within 3 bits; empty for the hash 0."""
-        return await self._database.read(partial(passages.read_similar, document))
+        return await self._database.read(lambda file: [passages.read_similar(each, file) for each in documents])
 
     async def listing(self, where: Filter, *, limit: int, after: Cursor | None = None) -> list[Listing]:
         """The documents that a filter lets through, newest first, then by id; those after `after`."""
@@ -194,9 +199,15 @@ class SqliteDocuments:
         Raises:
             BackendRejectedError: the vectors do not match the chunks or the index.
         """
-        analysed = await asyncio.to_thread(analysed_terms, chunks)
-        await self._database.write(partial(changes.write_document, document, chunks, analysed, vectors, made_by))
-        return vectors is not None
+        (result,) = await self.write_all([Version(document, chunks, vectors, made_by)])
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    async def write_all(self, versions: Sequence[Version]) -> list[bool | Exception]:
+        """As `write`, for versions of different documents in one transaction; each has its own result."""
+        works = await asyncio.to_thread(lambda: [_writing(version) for version in versions])
+        return await self._database.write_all(works)
 
     async def attach(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str | None = None) -> bool:
         """Add the vectors (`(n, dim) float32`) of a pending document; False where it was changed or deleted meanwhile.
@@ -243,6 +254,17 @@ class SqliteDocuments:
 def analysed_terms(chunks: Sequence[Chunk]) -> list[list[str]]:
     """The terms of each chunk, as they are stored."""
     return [terms(chunk.searchable) for chunk in chunks]
+
+
+def _writing(version: Version) -> Callable[[sqlite3.Connection], bool]:
+    """The work of the writing thread; the terms of large documents are too slow for it."""
+    analysed = analysed_terms(version.chunks)
+
+    def write(connection: sqlite3.Connection) -> bool:
+        changes.write_document(version.document, version.chunks, analysed, version.vectors, version.made_by, connection)
+        return version.vectors is not None
+
+    return write
 
 
 def _pending(limit: int, connection: sqlite3.Connection) -> list[str]:
@@ -297,8 +319,14 @@ def read_periods(connection: sqlite3.Connection) -> Periods | None:
 
 def read_stored(document_id: str, connection: sqlite3.Connection) -> Stored | None:
     """The content hash, status and chunk ids of a document; None if it is unknown."""
-    row = connection.execute(f"{_STORED} WHERE d.id = ?", (document_id,)).fetchone()
-    return None if row is None else _state(row)
+    return read_states([document_id], connection).get(document_id)
+
+
+def read_states(document_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, Stored]:
+    """What is stored of each document that is known."""
+    asked = f"{_STORED} WHERE d.id IN (SELECT value FROM json_each(?))"  # noqa: S608  (values are bound)
+    rows = connection.execute(asked, (json.dumps(document_ids),))
+    return {row[0]: _state(row) for row in rows}
 
 
 def read_inventory(after: str, limit: int, connection: sqlite3.Connection) -> dict[str, Stored]:

@@ -34,7 +34,7 @@ STATE = "SELECT version, documents, (SELECT count(*) FROM collections) FROM tota
 """The index version and size."""
 
 GROUP = 256
-"""Most requests in one commit, and most callers that wait; the rest wait for a place."""
+"""A commit is closed with so many requests, and so many callers wait for one; the rest wait for a place."""
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class Writer:
         self._lock_timeout_s = lock_timeout_s
         self._loop = asyncio.get_running_loop()
         self._places = asyncio.Semaphore(GROUP)
-        self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[Sequence[_Request] | None] = queue.SimpleQueue()
         self._connection: sqlite3.Connection | None = None
         self._epoch = -1
         self._closing = False
@@ -91,13 +91,27 @@ class Writer:
         async with self._places:
             return await self.post(work)
 
+    async def submit_all(self, works: Sequence[Callable[[sqlite3.Connection], T]]) -> list[T | Exception]:
+        """As `submit` for many in one commit: what each returned or raised. They take one place.
+
+        Raises:
+            BackendUnavailableError: the file was closed.
+        """
+        async with self._places:
+            done: list[T | BaseException] = await asyncio.gather(*self._post(works), return_exceptions=True)
+        return [each if not isinstance(each, BaseException) else _error(each) for each in done]
+
     def post(self, work: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
         """As `submit`, without waiting for a place: for the store's own housekeeping."""
+        (future,) = self._post([work])
+        return future
+
+    def _post(self, works: Sequence[Callable[[sqlite3.Connection], T]]) -> list[asyncio.Future[T]]:
         if self._closing:
             raise BackendUnavailableError(COMPONENT, f"{self._file.path.name!r} was closed.")
-        future: asyncio.Future[T] = self._loop.create_future()
-        self._requests.put(_Request(work, future))
-        return future
+        requests = [_Request(work, self._loop.create_future()) for work in works]
+        self._requests.put(requests)
+        return [request.future for request in requests]
 
     def clear_failure(self) -> None:
         """Treat the file as writable again."""
@@ -124,13 +138,12 @@ class Writer:
         batch: list[_Request] = []
         # Waits for the first request only. What came during the previous commit forms the next batch, so a batch grows
         # with the load, and a single write does not wait for others.
-        request = self._requests.get()
-        while request is not None:
-            if not request.future.cancelled():
-                batch.append(request)
-            if len(batch) == GROUP or self._requests.empty():
+        requests = self._requests.get()
+        while requests is not None:
+            batch += [request for request in requests if not request.future.cancelled()]
+            if len(batch) >= GROUP or self._requests.empty():
                 return batch, False
-            request = self._requests.get()
+            requests = self._requests.get()
         return batch, True
 
     def _commit(self, batch: Sequence[_Request]) -> None:
@@ -217,6 +230,12 @@ class Writer:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _error(raised: BaseException) -> Exception:
+    if isinstance(raised, Exception):
+        return raised
+    raise raised
 
 
 def _hopeless(error: Exception) -> bool:
