@@ -5,17 +5,17 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from rag_context.domain.search import ChunkRef, Filter
+from rag_context.domain.search import ChunkRef, Filter, VectorHit
 from rag_context.domain.times import microseconds
 from rag_context.search.query import Mode, Query
+from rag_context.search.retrievers import spread_hits
 from rag_context.search.rules import OUTSIDE, THRESHOLD_SHARE, TIME_WEIGHT, YEARS_BACK
 from rag_context.search.windows import (
     Window,
     merged,
     near_filters,
-    nearness,
     nearnesses,
-    threshold_share,
+    threshold_shares,
     time_boosts,
 )
 from tests.search.harness import ChainHarness
@@ -57,7 +57,7 @@ def chunk(moment: datetime | None) -> ChunkRef:
     ],
 )
 def test_nearness_is_1_within_and_half_a_week_later(windows: tuple[Window, ...], moment: datetime, near: float) -> None:
-    assert nearness(windows, moment) == pytest.approx(near, abs=1e-6)
+    assert nearnesses(windows, [chunk(moment)]) == pytest.approx([near], abs=1e-6)
 
 
 def test_a_boost_is_a_share_of_the_best_score_and_none_without_a_time() -> None:
@@ -71,10 +71,10 @@ def test_a_boost_is_a_share_of_the_best_score_and_none_without_a_time() -> None:
 
 def test_less_of_the_threshold_applies_within_a_time_that_has_both_ends() -> None:
     inside = chunk(at(2026, 3, 10))
-    assert threshold_share([WEEK], inside) == THRESHOLD_SHARE
-    assert threshold_share([WEEK], chunk(at(2026, 3, 16))) == 1.0
-    assert threshold_share([Window("since", at(2026, 3, 9))], inside) == 1.0
-    assert threshold_share([], inside) == 1.0
+    chunks = [inside, chunk(at(2026, 3, 16)), chunk(None)]
+    assert threshold_shares([WEEK], chunks).tolist() == [THRESHOLD_SHARE, 1.0, 1.0]
+    assert threshold_shares([Window("since", at(2026, 3, 9))], chunks).tolist() == [1.0, 1.0, 1.0]
+    assert threshold_shares([], chunks).tolist() == [1.0, 1.0, 1.0]
 
 
 def test_further_candidates_are_from_a_week_around_and_pass_the_filter() -> None:
@@ -121,3 +121,38 @@ async def test_what_is_near_is_found_behind_a_pool_that_others_fill(harness: Cha
         assert len(answer.results) == 5, "a time excludes nothing"
     best = answer.results[0].ranked
     assert best.by_time > 0.0
+
+
+@pytest.mark.parametrize(
+    ("inside", "found", "searched"),
+    [(20, 120, 1), (19, 120, 2), (3, 119, 1)],
+    ids=["enough inside", "too few inside", "all there is"],
+)
+async def test_a_time_is_searched_by_itself_where_the_first_hits_have_too_few_of_it(
+    inside: int, found: int, searched: int
+) -> None:
+    days = [at(2026, 3, 10)] * inside + [at(2025, 3, 10)] * (found - inside)
+    hits = [
+        VectorHit(ChunkRef(f"c{number}", "d", number, "chat", occurred_us=microseconds(day)), 1.0 - number / 1000)
+        for number, day in enumerate(reversed(days))
+    ]
+    calls: list[int] = []
+
+    async def search(limit: int, where: Filter) -> list[VectorHit]:
+        calls.append(limit)
+        return [hit for hit in hits if where.since is None or (hit.chunk.occurred_us or 0) >= microseconds(where.since)]
+
+    best = await spread_hits(search, Query("the plan", windows=(WEEK,)))
+    assert len(calls) == searched
+    assert [hit.chunk.id for hit in best] == [hit.chunk.id for hit in [*hits[:40], *hits[-inside:]]]
+
+
+async def test_a_time_of_hits_that_do_not_say_theirs_is_searched_by_itself() -> None:
+    calls: list[int] = []
+
+    async def search(limit: int, _where: Filter) -> list[VectorHit]:
+        calls.append(limit)
+        return [VectorHit(ChunkRef(f"c{number}", "d", number, "chat"), 0.5) for number in range(limit)]
+
+    await spread_hits(search, Query("the plan", windows=(WEEK,)))
+    assert calls == [120, 20]

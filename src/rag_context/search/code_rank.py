@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rag_context.domain.documents import CODE
-from rag_context.domain.search import Floats, Passage
+from rag_context.domain.search import ChunkRef, Floats, Passage
 from rag_context.search import rules
 from rag_context.search.ranking import Candidates
 from rag_context.text import STOP_WORDS
@@ -127,35 +127,59 @@ class Symbol(NamedTuple):
         return cls(text, name, qualifiers[-1].lower() if qualifiers else "")
 
 
+class _Known(NamedTuple):
+    """Facts of passages by chunk id and by document id, and the chunks that define a name."""
+
+    by_chunk: dict[str, CodeFacts]
+    by_file: dict[str, CodeFacts]
+    defining: dict[str, set[str]]
+
+
 class KnownCode:
-    """Facts of passages, by chunk id: a chunk that keeps its id keeps its text and its file. Any thread may use it."""
+    """Facts of passages: a chunk that keeps its id keeps its text and its file. Any thread may use it.
+
+    A question without a name needs nothing but paths, and those are the same for all passages of a file.
+    """
 
     def __init__(self) -> None:
-        self._facts: dict[str, CodeFacts] = {}
+        self._known = _Known({}, {}, {})
 
-    def lacking(self, chunk_ids: Iterable[str]) -> list[str]:
-        """Those of which nothing is known."""
-        return [id_ for id_ in chunk_ids if id_ not in self._facts]
+    def lacking(self, question: str, chunks: Iterable[ChunkRef]) -> list[str]:
+        """Those that are code of which too little is known for this question, each once."""
+        by_chunk, by_file, _ = self._known
+        if symbols_in(question):
+            found = [chunk.id for chunk in chunks if chunk.content_type == CODE and chunk.id not in by_chunk]
+            return list(dict.fromkeys(found))
+        code = (chunk for chunk in chunks if chunk.content_type == CODE)
+        return list({chunk.document_id: chunk.id for chunk in code if chunk.document_id not in by_file}.values())
 
     def add(self, passages: Mapping[str, Passage]) -> None:
         """Remember what there is to know of passages of code."""
-        if len(self._facts) + len(passages) > rules.KNOWN_CODE:
-            self._facts = {}
-        self._facts.update((id_, CodeFacts.of(passage)) for id_, passage in passages.items())
+        known = self._known
+        if len(known.by_chunk) + len(passages) > rules.KNOWN_CODE:
+            self._known = known = _Known({}, {}, {})
+        for id_, passage in passages.items():
+            facts = CodeFacts.of(passage)
+            for name in facts.names:
+                known.defining.setdefault(name, set()).add(id_)
+            known.by_chunk[id_] = known.by_file[passage.document_id] = facts
 
-    def facts(self, candidates: Candidates) -> dict[int, CodeFacts]:
+    def facts(self, question: str, candidates: Candidates) -> dict[int, CodeFacts]:
         """What is known of the candidates that are code, by row."""
-        known = self._facts
-        return {
-            row: known[chunk.id]
-            for row, chunk in enumerate(candidates.chunks)
-            if chunk.content_type == CODE and chunk.id in known
-        }
+        by_chunk, by_file, _ = self._known
+        code = [(row, chunk) for row, chunk in enumerate(candidates.chunks) if chunk.content_type == CODE]
+        if symbols_in(question):
+            found = ((row, by_chunk.get(chunk.id)) for row, chunk in code)
+        else:
+            found = ((row, by_file.get(chunk.document_id)) for row, chunk in code)
+        return {row: facts for row, facts in found if facts is not None}
 
-    def defining(self, question: str, candidates: Candidates) -> list[int]:
-        """Rows of the candidates that define a name that the question is, or has."""
-        names = {symbol.name for symbol in symbols_in(question)}
-        return [row for row, facts in self.facts(candidates).items() if not names.isdisjoint(facts.names)]
+    def defining(self, question: str, chunks: Iterable[ChunkRef]) -> list[str]:
+        """Chunks that define a name that the question is, or has, each once."""
+        by_name = self._known.defining
+        found = [by_name[symbol.name] for symbol in symbols_in(question) if symbol.name in by_name]
+        held = (chunk.id for chunk in chunks if any(chunk.id in ids for ids in found)) if found else ()
+        return list(dict.fromkeys(held))
 
 
 def is_symbol(question: str) -> bool:
@@ -193,7 +217,7 @@ def ranked_code(question: str, fused: Floats, facts: Mapping[int, CodeFacts]) ->
     if best <= 0.0:
         return fused
     names_minor = _MINOR_WORD.search(question) is not None
-    asked = _Asked(symbols_in(question), is_symbol(question), question_words(question))
+    asked = _Asked(symbols_in(question), is_symbol(question), question_words(question), {})
     scores = []
     for score, each in zip(fused[rows].tolist(), facts.values(), strict=True):
         defines, gain = asked.gain(each)
@@ -210,13 +234,17 @@ class _Asked(NamedTuple):
     symbols: tuple[Symbol, ...]
     is_symbol: bool
     words: Mapping[str, frozenset[str]]
+    shares: dict[str, float]
+    """Share of the words that each path holds, as far as it is known: passages of one file have one."""
 
     def gain(self, facts: CodeFacts) -> tuple[bool, float]:
         """Whether a passage defines a name, and what it gains, in best fused scores."""
         defined_here = [symbol for symbol in self.symbols if symbol.name in facts.names]
         inside = [] if self.is_symbol else [symbol for symbol in self.symbols if facts.is_inside(symbol.name)]
         if not defined_here and not inside:
-            return False, rules.PATH_WEIGHT * facts.words.share(self.words)
+            if facts.path not in self.shares:
+                self.shares[facts.path] = facts.words.share(self.words)
+            return False, rules.PATH_WEIGHT * self.shares[facts.path]
         is_own = any(facts.is_own(symbol) for symbol in defined_here or inside)
         weight = rules.OWN_DEFINITION_WEIGHT if is_own else rules.DEFINITION_WEIGHT
         share = 1.0 if self.is_symbol else rules.NAMED_SHARE if defined_here else rules.NAMED_PART_SHARE
@@ -269,6 +297,7 @@ class PathWords:
     beginnings: frozenset[str]
 
     @classmethod
+    @lru_cache(maxsize=rules.KNOWN_CODE)
     def of(cls, path: str) -> "PathWords":
         """Those of a path."""
         words = frozenset(_words(f"{_folder(path)} {_stem(path)}"))
@@ -278,10 +307,8 @@ class PathWords:
         """Share of a question's words, 0..1, that begin a word of the path, or are begun by one."""
         if not question:
             return 0.0
-        met = sum(
-            word in self.beginnings or not beginnings.isdisjoint(self.words) for word, beginnings in question.items()
-        )
-        return met / len(question)
+        met = [word for word, begun in question.items() if word in self.beginnings or not begun.isdisjoint(self.words)]
+        return len(met) / len(question)
 
 
 def _words(text: str) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """The two retrievers of a search, by vector and by keyword. Each runs as a task with a deadline and a report."""
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 
 from rag_context.domain.rules import Rule
 from rag_context.domain.search import Filter, KeywordHit, VectorHit
+from rag_context.domain.times import microseconds
 from rag_context.domain.vectors import Calibration, Vector
 from rag_context.errors import BackendError, BackendRejectedError, BackendStartingError, BackendTimeoutError
 from rag_context.ports.models import Embedder
@@ -48,8 +50,7 @@ T = TypeVar("T")
 
 def pool_size(query: Query) -> int:
     """How many candidates of each retriever are ranked."""
-    least = rules.SYMBOL_POOL if has_symbols(query) else POOL_FLOOR
-    return max(least, POOL_PER_RESULT * query.limit)
+    return max(POOL_FLOOR, POOL_PER_RESULT * query.limit)
 
 
 def ranks_code(query: Query) -> bool:
@@ -68,9 +69,15 @@ def asks_for_symbol(query: Query) -> bool:
 
 
 def hits_wanted(query: Query) -> int:
-    """How many candidates each retriever returns: more than are ranked, where speakers may change their order."""
+    """How many hits each retriever returns: more than are ranked, where a rule chooses among them."""
+    wanted = _candidates_wanted(query)
+    return max(wanted, rules.NEAR_POOL) if query.windows and query.per_document is None else wanted
+
+
+def _candidates_wanted(query: Query) -> int:
     by_speaker = prefers_speakers(query) and query.per_document is None and may_name_speaker(query.text)
-    return max(pool_size(query), rules.SPEAKER_POOL) if by_speaker else pool_size(query)
+    pools = (pool_size(query), has_symbols(query) * rules.SYMBOL_POOL, by_speaker * rules.SPEAKER_POOL)
+    return max(pools)
 
 
 def prefers_speakers(query: Query) -> bool:
@@ -274,13 +281,28 @@ async def spread_hits(search: Callable[[int, Filter], Awaitable[Sequence[Hit]]],
         search: searches a store for so many hits.
         query: says how many results there will be, and how many of one document.
     """
-    hits = await _spread_hits(search, query)
+    found = await _spread_hits(search, query)
+    if not query.windows:
+        return found
+    # Of one document there may be others than those found.
+    is_whole = query.per_document is None
+    hits = found[: _candidates_wanted(query)] if is_whole else found
     for where in near_filters(query.windows, query.where):
-        try:
-            hits = _united(hits, await search(rules.JOINING, where))
-        except BackendError:  # the hits so far stay
-            break
+        near: Sequence[Hit] = _in_time(found, where)[: rules.JOINING]
+        if not is_whole or (len(near) < rules.JOINING and len(found) == hits_wanted(query)):
+            try:
+                near = await search(rules.JOINING, where)
+            except BackendError:  # the hits so far stay
+                break
+        hits = _united(hits, near)
     return hits
+
+
+def _in_time(hits: Sequence[Hit], where: Filter) -> Sequence[Hit]:
+    """The hits from the time of a filter, as far as they say theirs."""
+    since = -math.inf if where.since is None else microseconds(where.since)
+    until = math.inf if where.until is None else microseconds(where.until)
+    return [hit for hit in hits if hit.chunk.occurred_us is not None and since <= hit.chunk.occurred_us < until]
 
 
 async def _spread_hits(search: Callable[[int, Filter], Awaitable[Sequence[Hit]]], query: Query) -> Sequence[Hit]:

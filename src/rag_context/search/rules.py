@@ -103,6 +103,9 @@ NEAR = 0.5 * OUTSIDE
 JOINING = 20
 """How many of them: the best of each retriever, and of both."""
 
+NEAR_POOL = 120
+"""Hits of each retriever that may hold them already: another search takes longer than making more hits."""
+
 THRESHOLD_SHARE = 0.3
 """How much of the default threshold applies within the time: "what did we do on 7 May" says little else."""
 

@@ -5,13 +5,14 @@ Every candidate gets both exact scores, and so do the neighbours of the best; th
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import TypeVar
 
 import numpy as np
 
-from rag_context.domain.documents import CHAT, CODE
+from rag_context.domain.documents import CHAT
 from rag_context.domain.rules import Rule
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, RawScores, VectorHit
 from rag_context.domain.vectors import Calibration
@@ -48,8 +49,10 @@ from rag_context.search.retrievers import (
     ranks_code,
 )
 from rag_context.search.speaker import NO_BOOSTS, Boosts, boosts_for, presumed
-from rag_context.search.windows import nearnesses, threshold_share, time_boosts
+from rag_context.search.windows import nearnesses, threshold_shares, time_boosts
 from rag_context.text import is_spaceless
+
+Hit = TypeVar("Hit", VectorHit, KeywordHit)
 
 SHORTLIST_FLOOR = 20
 SHORTLIST_PER_RESULT = 3
@@ -94,10 +97,12 @@ async def gather(
     boosts = _boosts(query, vector_results, text)
     # What is near a time that the query names is beyond the pool.
     size = pool_size(query) if query.per_document is None and not query.windows else None
-    hits = boosts.best(vector_results.hits, lambda hit: hit.cosine, size) if vector_results is not None else ()
-    text = boosts.best(text, lambda hit: hit.bm25, size) if text is not None else None
+    hits = vector_results.hits if vector_results is not None else ()
+    named = await _defining(query, reads, [hit.chunk for found in (hits, text or ()) for hit in found], code)
+    hits = boosts.best(hits, lambda hit: hit.cosine, None if named else size)
+    text = boosts.best(text, lambda hit: hit.bm25, None if named else size) if text is not None else None
     vector_ranks, text_ranks = _ranks(hits), _ranks(text or ())
-    found = _found(hits, text or ())
+    found = _found(_pooled(hits, size, named), _pooled(text or (), size, named))
     if text is None:
         nothing = RawScores.unknown(len(found))
         alone = replace(found.scores, bm25=np.zeros(len(found)), shares=np.zeros(len(found)))
@@ -106,8 +111,7 @@ async def gather(
     best = presumed_best(vector_results.calibration if vector_results else None)
     first = fused_scores(union, best, weights_for(query))
     first *= boosts.of(union.chunks)
-    shortlist = union.take(_shortlisted(query, union, best_first(union, first)))
-    shortlist = await _with_definitions(query, reads, union, shortlist, code)
+    shortlist = union.take(_shortlisted(query, union, best_first(union, first), named))
     neighbours = await reads.neighbours([chunk.id for chunk in shortlist.chunks])
     known = {chunk.id: row for row, chunk in enumerate(union.chunks)}
     around = {ref.id: ref for near in neighbours.values() for ref in (near.before, near.after) if ref is not None}
@@ -131,8 +135,16 @@ def _boosts(query: Query, vector_results: VectorResults | None, text: Sequence[K
     return boosts_for(query.text, (hit.chunk for hits in (vector_results.hits, text) for hit in hits))
 
 
-def _shortlisted(query: Query, union: Candidates, ordered: Sequence[int]) -> list[int]:
-    """The first of the rows, best first, and those near a time that the query names; not too many of one document."""
+def _pooled(hits: Sequence[Hit], size: int | None, named: Set[str]) -> Sequence[Hit]:
+    """The first of the hits, and those of chunks that are `named`; None: all."""
+    return [hit for rank, hit in enumerate(hits) if size is None or rank < size or hit.chunk.id in named]
+
+
+def _shortlisted(query: Query, union: Candidates, ordered: Sequence[int], named: Set[str]) -> list[int]:
+    """The first of the rows, best first, and those near a time that the query names; not too many of one document.
+
+    All of chunks that are `named`, too.
+    """
 
     def spread_out(rows: Iterable[int]) -> Iterator[int]:
         return spread(rows, lambda row: union.chunks[row].document_id, pool_per_document(query))
@@ -141,7 +153,8 @@ def _shortlisted(query: Query, union: Candidates, ordered: Sequence[int]) -> lis
     if query.windows:
         near = nearnesses(query.windows, union.chunks) >= rules.NEAR
         rows = list(dict.fromkeys([*rows, *islice(spread_out(row for row in ordered if near[row]), rules.JOINING)]))
-    return rows
+    defining = [row for row, chunk in enumerate(union.chunks) if chunk.id in named] if named else []
+    return list(dict.fromkeys([*rows, *defining]))
 
 
 def _found(hits: Sequence[VectorHit], texts: Sequence[KeywordHit]) -> Candidates:
@@ -205,7 +218,7 @@ async def select(
     """
     calibration = vector_results.calibration if vector_results is not None else None
     gathered = await gather(reads, query, vector_results, text, known)
-    code = await _code(query, reads, gathered.candidates, known)
+    code = await _code(query, reads, gathered.candidates.chunks, known)
     few = vector_results is not None and len(vector_results.hits) < rules.FEW_PASSAGES
     kept = _kept(query, gathered, calibration, known, few=few)
     ids = dict.fromkeys([ranked.candidate.chunk.id for ranked in kept])
@@ -280,23 +293,19 @@ def weights_for(query: Query) -> VectorWeights:
     return VectorWeights(code=rules.SYMBOL_VECTOR_WEIGHT) if asks_for_symbol(query) else DEFAULT_WEIGHTS
 
 
-async def _with_definitions(
-    query: Query, reads: Reads, union: Candidates, shortlist: Candidates, known: KnownCode
-) -> Candidates:
-    """The shortlist, and every candidate that defines a name that the query is or has."""
+async def _defining(query: Query, reads: Reads, chunks: Sequence[ChunkRef], known: KnownCode) -> Set[str]:
+    """Ids of the chunks that define a name that the query is or has."""
     if not has_symbols(query):
-        return shortlist
-    await _code(query, reads, union, known)
-    rows = {chunk.id: row for row, chunk in enumerate(union.chunks)}
-    listed = [rows[chunk.id] for chunk in shortlist.chunks]
-    return union.take(list(dict.fromkeys([*listed, *known.defining(query.text, union)[: rules.MOST_DEFINITIONS]])))
+        return frozenset()
+    await _code(query, reads, chunks, known)
+    return frozenset(known.defining(query.text, chunks)[: rules.MOST_DEFINITIONS])
 
 
-async def _code(query: Query, reads: Reads, candidates: Candidates, known: KnownCode) -> Mapping[str, Passage]:
-    """Make the candidates that are code known, where a rule ranks them; returns the passages that were read for it."""
+async def _code(query: Query, reads: Reads, chunks: Iterable[ChunkRef], known: KnownCode) -> Mapping[str, Passage]:
+    """Make the chunks that are code known, where a rule ranks them; returns the passages that were read for it."""
     if not ranks_code(query):
         return {}
-    lacking = known.lacking(chunk.id for chunk in candidates.chunks if chunk.content_type == CODE)
+    lacking = known.lacking(query.text, chunks)
     read = await reads.passages(lacking) if lacking else {}
     known.add(read)
     return read
@@ -317,7 +326,7 @@ def _kept(
     boosts = gathered.boosts.of(candidates.chunks)
     fused = smoothed_scores(candidates, gathered.before, gathered.after, best, weights_for(query)) * boosts
     if ranks_code(query):
-        fused = ranked_code(query.text, fused, known.facts(candidates))
+        fused = ranked_code(query.text, fused, known.facts(query.text, candidates))
     by_time = time_boosts(query.windows, candidates.chunks, fused)
     fused = fused + by_time
     ranked = (
@@ -331,12 +340,13 @@ def _kept(
     else:
         threshold = calibration.threshold if calibration is not None else 0.0
         by_kind = Rule.NO_ANSWER not in query.without
+        shares = threshold_shares(query.windows, candidates.chunks).tolist()
+        of_time = {chunk.id: threshold * share for chunk, share in zip(candidates.chunks, shares, strict=True)}
         passing = (
             each
             for each in ranked
             for least in [threshold_for(each.candidate, threshold, few=few) if by_kind else threshold]
-            for of_time in [threshold * threshold_share(query.windows, each.candidate.chunk)]
-            if passes(each.candidate, each.score, min(least, of_time))
+            if passes(each.candidate, each.score, min(least, of_time[each.candidate.chunk.id]))
         )
     return list(islice(spread(passing, _document_of, query.per_document), query.limit))
 

@@ -5,7 +5,7 @@ conversations in use, half-lives of 3 to 15 days and weights of .2 to .6 ranked 
 the weight and the threshold change in the open set.
 """
 
-import sys
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import MAXYEAR, MINYEAR, datetime, timedelta
@@ -13,7 +13,7 @@ from datetime import MAXYEAR, MINYEAR, datetime, timedelta
 import numpy as np
 
 from rag_context.domain.search import ChunkRef, Filter, Floats
-from rag_context.domain.times import moment
+from rag_context.domain.times import microseconds, moment
 from rag_context.search.rules import (
     HALF_LIFE_DAYS,
     OUTSIDE,
@@ -23,6 +23,7 @@ from rag_context.search.rules import (
 )
 
 _DAY = timedelta(days=1)
+_DAY_US = _DAY / timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +53,22 @@ def merged(windows: Sequence[Window]) -> Window | None:
     )
 
 
-def nearness(windows: Sequence[Window], at: datetime) -> float:
-    """How near a moment is to the nearest of the windows, 0..1: 1 inside of one, else `.8 * 2^(-days / 7)`."""
-    gap = min((_gap_days(window, at) for each in windows for window in _around(each, at.year)), default=None)
-    if gap is None:
-        return 0.0
-    return OUTSIDE * float(2.0 ** (-gap / HALF_LIFE_DAYS)) if gap > 0.0 else 1.0
-
-
 def nearnesses(windows: Sequence[Window], chunks: Sequence[ChunkRef]) -> Floats:
-    """How near each chunk is to the nearest of the windows, `(n,)`; 0 where its time is not known."""
-    times = (None if chunk.occurred_us is None else moment(chunk.occurred_us) for chunk in chunks)
-    return np.array([0.0 if at is None else nearness(windows, at) for at in times], dtype=np.float64)
+    """How near each chunk is to the nearest of the windows, `(n,)`: 1 inside of one, else `.8 * 2^(-days / 7)`.
+
+    0 where its time is not known.
+    """
+    known = [chunk.occurred_us for chunk in chunks]
+    times = np.array([math.nan if at is None else at for at in known], dtype=np.float64)
+    gaps = np.full(len(times), np.inf)  # in days
+    for window in (each for found in windows for each in _around(found, known)):
+        since = -np.inf if window.since is None else microseconds(window.since)
+        until = np.inf if window.until is None else microseconds(window.until)
+        after = np.where(times >= until, np.maximum(times - until, 1.0), 0.0)  # its end is outside
+        np.fmin(gaps, np.where(times < since, since - times, after) / _DAY_US, out=gaps)
+    near = np.where(gaps > 0.0, OUTSIDE * 2.0 ** (-gaps / HALF_LIFE_DAYS), 1.0)
+    near[np.isnan(times)] = 0.0
+    return near
 
 
 def time_boosts(windows: Sequence[Window], chunks: Sequence[ChunkRef], scores: Floats) -> Floats:
@@ -73,10 +78,12 @@ def time_boosts(windows: Sequence[Window], chunks: Sequence[ChunkRef], scores: F
     return TIME_WEIGHT * float(scores.max(initial=0.0)) * nearnesses(windows, chunks)
 
 
-def threshold_share(windows: Sequence[Window], chunk: ChunkRef) -> float:
-    """How much of the default threshold applies to a chunk; all of it outside of the windows, and in open ones."""
+def threshold_shares(windows: Sequence[Window], chunks: Sequence[ChunkRef]) -> Floats:
+    """How much of the default threshold applies to each chunk, `(n,)`; all of it outside, and in open windows."""
     closed = [each for each in windows if each.since is not None and each.until is not None]
-    return THRESHOLD_SHARE if closed and nearnesses(closed, [chunk])[0] == 1.0 else 1.0
+    if not closed:
+        return np.ones(len(chunks))
+    return np.where(nearnesses(closed, chunks) == 1.0, THRESHOLD_SHARE, 1.0)
 
 
 def near_filters(windows: Sequence[Window], where: Filter) -> Iterator[Filter]:
@@ -101,21 +108,14 @@ def _widened(bound: datetime | None, sign: int) -> datetime | None:
         return None
 
 
-def _around(window: Window, year: int) -> Iterator[Window]:
-    """The window; a yearly one in the year, and in those before and after it."""
+def _around(window: Window, times: Sequence[int | None]) -> Iterator[Window]:
+    """The window; a yearly one in the years of the moments (microseconds), and in those before and after them."""
     if not window.yearly:
         yield window
         return
-    for each in (year - 1, year, year + 1):
-        yield _in_year(window, each)
-
-
-def _gap_days(window: Window, at: datetime) -> float:
-    if window.since is not None and at < window.since:
-        return (window.since - at) / _DAY
-    if window.until is not None and at >= window.until:
-        return max((at - window.until) / _DAY, sys.float_info.min)
-    return 0.0
+    years = {moment(at).year for at in times if at is not None}
+    for year in sorted({year + step for year in years for step in (-1, 0, 1)}):
+        yield _in_year(window, year)
 
 
 def _in_year(window: Window, year: int) -> Window:
