@@ -235,7 +235,7 @@ async def test_what_is_deleted_between_two_statements_is_left_out(store: Store, 
         return found[-1], set(snapshot.passages(found))
 
     request = CandidateRequest(query.text, None, 40, shortlist, query.where, None)
-    gone, passages = await keyword_candidates(store).read(request, work)
+    gone, passages = await keyword_candidates(store).read(lambda: request, work)
     assert len(runs) == 3
     assert passages == runs[0] - {gone}
 

@@ -414,7 +414,7 @@ async def test_a_search_is_planned_once_unless_it_has_a_filter(database: str) ->
 async def nearest(store: PostgresStore, vector: Vector, where: Filter) -> Sequence[VectorHit]:
     """As a hybrid search finds them, by its one statement."""
     request = CandidateRequest("wolf", vector, 5, Shortlist(5, None, 0.5, 0.8, 0.0), where, None)
-    return await store.candidates.read(request, lambda snapshot: snapshot.vector_hits(vector, 5, where))
+    return await store.candidates.read(lambda: request, lambda snapshot: snapshot.vector_hits(vector, 5, where))
 
 
 async def test_an_index_is_built_once_the_vectors_are_many_and_stay(database: str) -> None:

@@ -86,7 +86,8 @@ def checked(vectors: Matrix, dimension: int) -> Matrix:
             "another model is running than the configured one",
         )
     # In float64, where the square of no float32 overflows or vanishes.
-    norms = np.linalg.norm(vectors.astype(np.float64), axis=1)
+    exact = vectors.astype(np.float64)
+    norms = np.sqrt((exact * exact).sum(axis=1))
     if not np.isfinite(norms).all():
         row = int(np.flatnonzero(~np.isfinite(norms))[0])
         raise BackendDataError(COMPONENT, f"vector {row} of {len(vectors)} holds values that are not finite")

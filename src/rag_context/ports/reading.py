@@ -178,8 +178,11 @@ class CandidateSource(Protocol):
         """Read what the call needs to know of the query's terms, while the query is embedded."""
         ...
 
-    async def read(self, requested: CandidateRequest, work: Callable[[Snapshot], T]) -> T:
-        """Run `work`, which must not block and may be run more than once, where the data is."""
+    async def read(self, requested: Callable[[], CandidateRequest], work: Callable[[Snapshot], T]) -> T:
+        """Run `work`, which must not block and may be run more than once, where the data is.
+
+        `requested` says what it is going to read, for a store that has to fetch it.
+        """
         ...
 
 

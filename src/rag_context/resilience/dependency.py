@@ -167,7 +167,7 @@ class _Guarded:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._port, name)
-        if not iscoroutinefunction(found):
+        if not callable(found) or not iscoroutinefunction(found):
             return found
 
         async def guarded(*args: Any, **kwargs: Any) -> Any:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from cachetools import TTLCache
@@ -36,7 +36,7 @@ class ResultCache:
     """
 
     def __init__(self, size: int, ttl_s: float, clock: Callable[[], float], shared: SecondLevel | None = None) -> None:
-        self._answers: TTLCache[str, Answer] = TTLCache(size, ttl_s, timer=clock)
+        self._answers: TTLCache[_Key, Answer] = TTLCache(size, ttl_s, timer=clock)
         self._ttl_s = ttl_s
         self._shared = shared
         self.hits = 0
@@ -120,19 +120,20 @@ async def _is_current(index: DocumentStore, version: int, look: Callable[[], Awa
     return index.version == version
 
 
-def _key(query: Query, version: int) -> str:
-    """SHA-256 of all that an answer depends on: query, filters, tenant and the index's version."""
-    return _digest(asdict(query), version)
+_Key: TypeAlias = tuple[Query, bytes | None, int]
+
+
+def _key(query: Query, version: int) -> _Key:
+    """All that an answer depends on: query, filters, tenant and the index's version."""
+    if query.vector is None:
+        return query, None, version
+    return replace(query, vector=None), query.vector.tobytes(), version
 
 
 def _shared_key(query: Query, stamp: str) -> str:
     """As `_key`, for all processes: with the index's stamp, and the version and format of what is stored."""
-    return f"answer:{_digest(asdict(query), stamp, FORMAT, __version__)}"
-
-
-def _digest(*parts: object) -> str:
-    text = json.dumps(parts, default=_json_default, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    text = json.dumps((asdict(query), stamp, FORMAT, __version__), default=_json_default, sort_keys=True)
+    return f"answer:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def _json_default(value: object) -> str:

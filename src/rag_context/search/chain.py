@@ -203,7 +203,7 @@ class SearchChain:
         vector_results = await vector
         with retrievers.reported("vector", "index_read"), retrievers.deadline.applied():
             selection = await candidates.read(
-                candidate_request(query, vector_results, None, finds_text=finds_text),
+                lambda: candidate_request(query, vector_results, None, finds_text=finds_text),
                 lambda snapshot: completed(
                     select_in(snapshot, query, vector_results, None, self._code, finds_text=finds_text)
                 ),
@@ -262,7 +262,7 @@ class SearchChain:
         else:
             with deadline.applied(), span("ranking"):
                 selection = await candidates.read(
-                    candidate_request(query, None, text),
+                    lambda: candidate_request(query, None, text),
                     lambda snapshot: completed(select_in(snapshot, query, None, text, self._code)),
                 )
         return replace(await self._answer(selection, retrievers, deadline), level=level)

@@ -90,6 +90,8 @@ class SnapshotReads:
     async def scores(self, chunks: Candidates) -> RawScores:
         known = chunks.scores
         now = self._snapshot.scores(self._query.text, self._vector, [chunk.id for chunk in chunks.chunks])
+        if not np.isnan(now.bm25).any():
+            return now
         return RawScores(  # a chunk that was deleted since it was found keeps what is known of it
             np.where(np.isnan(now.cosines), known.cosines, now.cosines),
             np.where(np.isnan(now.bm25), np.nan_to_num(known.bm25), now.bm25),

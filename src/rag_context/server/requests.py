@@ -99,6 +99,10 @@ class Reply:
         await send({"type": "http.response.body", "body": self.body, "more_body": more})
 
 
+WATCHED_AFTER_S = 0.05
+"""How long a request runs before anything looks whether its caller is still connected; most are done by then."""
+
+
 async def while_connected(receive: Receive, work: Awaitable[T]) -> T:
     """Await `work` as long as its caller is connected: one that disconnects frees the place of its request.
 
@@ -107,6 +111,7 @@ async def while_connected(receive: Receive, work: Awaitable[T]) -> T:
     current = asyncio.current_task()
     assert current is not None  # noqa: S101  (for type checkers: a coroutine runs in a task)
     gone = False
+    watching: asyncio.Task[None] | None = None
 
     async def watch() -> None:
         nonlocal gone
@@ -115,7 +120,11 @@ async def while_connected(receive: Receive, work: Awaitable[T]) -> T:
         gone = True
         current.cancel()
 
-    watching = asyncio.create_task(watch())
+    def start() -> None:
+        nonlocal watching
+        watching = asyncio.create_task(watch())
+
+    timer = asyncio.get_running_loop().call_later(WATCHED_AFTER_S, start)
     try:
         return await work
     except asyncio.CancelledError:
@@ -124,7 +133,9 @@ async def while_connected(receive: Receive, work: Awaitable[T]) -> T:
             raise ClientGoneError from None
         raise
     finally:
-        watching.cancel()
+        timer.cancel()
+        if watching is not None:
+            watching.cancel()
 
 
 async def read_body(receive: Receive) -> bytes:

@@ -151,19 +151,20 @@ class PostgresCandidates:
         """Count in how many chunks the query's terms occur, where that is not known. Raises: BackendError."""
         await self._texts.question(query)
 
-    async def read(self, requested: CandidateRequest, work: Callable[[Snapshot], T]) -> T:
+    async def read(self, requested: Callable[[], CandidateRequest], work: Callable[[Snapshot], T]) -> T:
         """Fetch what is requested, by one statement, and run `work`, again from its beginning if something is missing.
 
         Raises:
             BackendDataError: the index has vectors of another dimension.
             BackendError: the server failed.
         """
-        fetched = _Fetched(requested, await self._texts.question(requested.text or ""))
-        searched = (requested.limit, requested.where)
+        asked = requested()
+        fetched = _Fetched(asked, await self._texts.question(asked.text or ""))
+        searched = (asked.limit, asked.where)
         request = _Request(
-            searched if requested.vector is not None else None,
-            searched if requested.text is not None and requested.chunk_ids is None else None,
-            requested.chunk_ids or (),
+            searched if asked.vector is not None else None,
+            searched if asked.text is not None and asked.chunk_ids is None else None,
+            asked.chunk_ids or (),
         )
         while True:
             await self._fetch(fetched, request)

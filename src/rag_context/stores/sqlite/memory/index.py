@@ -196,24 +196,26 @@ class MemoryIndex:
         """
         rows = np.array([self._by_id.get(id_, -1) for id_ in ids], dtype=np.intp)
         known = rows >= 0
-        raw = RawScores.unknown(len(ids))
-        raw.bm25[known], raw.shares[known] = scores.bm25[rows[known]], scores.shares[rows[known]]
+        if not known.any():
+            return RawScores.unknown(len(ids))
+        bm25, shares = (np.where(known, of_all[rows], np.nan) for of_all in (scores.bm25, scores.shares))
+        cosines = np.full(len(ids), np.nan)
         if vector is not None and (self._embedded or self._misfits):
-            places = np.flatnonzero(known)
-            places = places[self._rows.embedded[rows[places]]]
-            places = places[np.argsort(rows[places])]
+            places = np.argsort(rows)
+            places = places[(known & self._rows.embedded[rows])[places]]
             query, stored = self._checked(vector), partial(self._stored, read)
-            raw.cosines[places] = self._vectors.scores_of(query, rows[places], stored)
-        return raw
+            cosines[places] = self._vectors.scores_of(query, rows[places], stored)
+        return RawScores(cosines, bm25, shares)
 
     def neighbours(self, ids: Sequence[str]) -> dict[str, Neighbours]:
         """The chunks before and after each chunk: in its document, else in its conversation."""
         known = [(id_, self._by_id[id_]) for id_ in ids if id_ in self._by_id]
         rows = np.array([row for _, row in known], dtype=np.intp)
         before, after = self._beside(rows, -1), self._beside(rows, 1)
-        at_an_end = np.array([self._documents.thread(self._rows.documents[row]) is not None for row in rows], np.bool_)
-        at_an_end &= (before < 0) | (after < 0)
-        if at_an_end.any():
+        ends = np.flatnonzero((before < 0) | (after < 0))
+        documents = self._rows.documents[rows[ends]].tolist()
+        at_an_end = ends[[self._documents.thread(document) is not None for document in documents]]
+        if len(at_an_end):
             size = len(self._ids)
             turns = turns_around(
                 rows[at_an_end], self._documents, self._rows.documents[:size], self._rows.positions, self._rows.live

@@ -190,7 +190,7 @@ class SqliteCandidates:
     async def prepare(self, query: str) -> None:
         """There is nothing to prepare."""
 
-    async def read(self, _requested: CandidateRequest, work: Callable[[Snapshot], T]) -> T:
+    async def read(self, _requested: Callable[[], CandidateRequest], work: Callable[[Snapshot], T]) -> T:
         """Run `work` in a reading thread.
 
         Raises:
