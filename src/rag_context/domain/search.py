@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,16 +52,14 @@ class ChunkRef:
     """When it was said or written, in microseconds since 1970; None where a store does not say so with its hits."""
 
 
-@dataclass(frozen=True, slots=True)
-class VectorHit:
+class VectorHit(NamedTuple):
     """A chunk and its cosine to the query, -1..1."""
 
     chunk: ChunkRef
     cosine: float
 
 
-@dataclass(frozen=True, slots=True)
-class KeywordHit:
+class KeywordHit(NamedTuple):
     """A chunk, its BM25 score (0..) and the share of the query's idf mass that it holds (0..1)."""
 
     chunk: ChunkRef
@@ -89,8 +88,7 @@ class RawScores:
         return RawScores(self.cosines[rows], self.bm25[rows], self.shares[rows])
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbours:
+class Neighbours(NamedTuple):
     """The chunks before and after a chunk in its document, or in its conversation."""
 
     before: ChunkRef | None = None

@@ -3,7 +3,6 @@
 Every candidate gets both exact scores, and so do the neighbours of the best; then they are ranked.
 """
 
-import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -160,14 +159,12 @@ def _shortlisted(query: Query, union: Candidates, ordered: Sequence[int], named:
 def _found(hits: Sequence[VectorHit], texts: Sequence[KeywordHit]) -> Candidates:
     """Every chunk once, in the order in which it was found, with the scores that are known."""
     refs = {hit.chunk.id: hit.chunk for hit in hits} | {hit.chunk.id: hit.chunk for hit in texts}
-    cosines = {hit.chunk.id: hit.cosine for hit in hits}
-    by_text = {hit.chunk.id: hit for hit in texts}
     scores = RawScores.unknown(len(refs))
-    scores.cosines[:] = [cosines.get(id_, math.nan) for id_ in refs]
-    for row, id_ in enumerate(refs):
-        hit = by_text.get(id_)
-        if hit is not None:
-            scores.bm25[row], scores.shares[row] = hit.bm25, hit.share
+    scores.cosines[: len(hits)] = [hit.cosine for hit in hits]
+    row_of = dict(zip(refs, range(len(refs)), strict=True))
+    rows = [row_of[hit.chunk.id] for hit in texts]
+    scores.bm25[rows] = [hit.bm25 for hit in texts]
+    scores.shares[rows] = [hit.share for hit in texts]
     return Candidates(list(refs.values()), scores)
 
 

@@ -287,7 +287,7 @@ def _from_holders(
 ) -> dict[str, KeywordHit]:
     matching = [holders[chunk.id] for chunk in chunks if chunk.id in holders]
     scores = {hit.chunk.id: hit for hit in _hits(question, matching)}
-    return {chunk.id: replace(scores[chunk.id], chunk=chunk) for chunk in chunks if chunk.id in scores}
+    return {chunk.id: scores[chunk.id]._replace(chunk=chunk) for chunk in chunks if chunk.id in scores}
 
 
 def _rounds(question: _Question, budget: int) -> Iterator[list[str]]:

@@ -6,6 +6,7 @@ lower rank) is interrupted; that is fetched by one more statement, and the searc
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress, starmap
 from typing import TypeVar
 
 import numpy as np
@@ -257,27 +258,29 @@ class _Fetched:
         """Add what a statement returned."""
         chunks = [reference_from(row) for row in rows]
         bm25, shares = self.question.scores(rows, [chunk.content_type for chunk in chunks])
-        cosines = np.array([row["cosine"] for row in rows], dtype=np.float64)
+        keys, cosines, by_vector, by_keyword, near, shown = (
+            [row[name] for row in rows]
+            for name in ("key", "cosine", "by_vector", "by_keyword", "has_neighbours", "is_shown")
+        )
         known, first = self._scores, len(self._scores.bm25)
         self._scores = RawScores(
-            np.concatenate([known.cosines, cosines]),
+            np.concatenate([known.cosines, np.array(cosines, dtype=np.float64)]),
             np.concatenate([known.bm25, bm25]),
             np.concatenate([known.shares, shares]),
         )
         self._row_of.update((chunk.id, row) for row, chunk in enumerate(chunks, first))
-        chunk_of = {row["key"]: chunk for row, chunk in zip(rows, chunks, strict=True)}
-        for row, chunk in zip(rows, chunks, strict=True):
-            if row["has_neighbours"]:
-                self._neighbours[chunk.id] = Neighbours(chunk_of.get(row["before"]), chunk_of.get(row["after"]))
-            if row["is_shown"]:
-                self._shown[chunk.id] = row
+        chunk_of = dict(zip(keys, chunks, strict=True))
+        for row, chunk in compress(zip(rows, chunks, strict=True), near):
+            self._neighbours[chunk.id] = Neighbours(chunk_of.get(row["before"]), chunk_of.get(row["after"]))
+        for row, chunk in compress(zip(rows, chunks, strict=True), shown):
+            self._shown[chunk.id] = row
         self._named.update(request.chunk_ids)
         if request.by_vector is not None:
-            near = [VectorHit(c, row["cosine"]) for row, c in zip(rows, chunks, strict=True) if row["by_vector"]]
-            self._by_vector[request.by_vector] = sorted(near, key=lambda hit: (-hit.cosine, hit.chunk.id))
+            found = starmap(VectorHit, compress(zip(chunks, cosines, strict=True), by_vector))
+            self._by_vector[request.by_vector] = sorted(found, key=lambda hit: (-hit.cosine, hit.chunk.id))
         if request.by_keyword is not None:
-            scored = zip(rows, chunks, bm25.tolist(), shares.tolist(), strict=True)
-            held = [KeywordHit(c, score, share) for row, c, score, share in scored if row["by_keyword"] and score > 0.0]
+            scored = zip(chunks, bm25.tolist(), shares.tolist(), strict=True)
+            held = [hit for hit in starmap(KeywordHit, compress(scored, by_keyword)) if hit.bm25 > 0.0]
             self._by_keyword[request.by_keyword] = sorted(held, key=lambda hit: (-hit.bm25, hit.chunk.id))
 
     def vector_hits(self, vector: Vector, limit: int, where: Filter) -> Sequence[VectorHit]:

@@ -252,11 +252,11 @@ class PostgresTexts:
 
     async def question(self, query: str) -> Question:
         """What the index knows of a query's terms. Raises: BackendError."""
-        counted = Counter(terms(query))
         seen = await self._state.known()
         remembered = self._questions.get((query, seen.name, seen.version))
         if remembered is not None:
             return remembered
+        counted = Counter(terms(query))
         chunks = max(seen.chunks, 0)
         frequencies = await self._frequencies_of(keys_of(counted), seen)
         question = Question.of(counted, frequencies, chunks, seen.terms / max(chunks, 1))

@@ -8,6 +8,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeVar
 
 from rag_context.domain.vectors import EmbeddingModel
@@ -119,6 +120,7 @@ async def read_snapshot(connection: Connection) -> Snapshot:
     return Snapshot(*row)
 
 
+@lru_cache(maxsize=8)
 def fingerprint_of(model: str | None) -> str | None:
     """The fingerprint of a model as it is recorded."""
     return None if model is None else str(json.loads(model)["fingerprint"])
