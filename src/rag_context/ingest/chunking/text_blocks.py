@@ -36,7 +36,9 @@ class Ruler:
     def __init__(self, text: str, tokenizer: Tokenizer) -> None:
         self.text = text
         self._tokenizer = tokenizer
-        self._starts = list(_token_starts(text, tokenizer))
+        spans = tokenizer.offsets(text)
+        self._tokens = len(spans)
+        self._starts = list(_token_starts(text, spans))
 
     def count(self, start: int, end: int) -> int:
         """Tokens that begin in `text[start:end]`."""
@@ -64,6 +66,8 @@ class Ruler:
         """
         while end - start > 1:
             piece = self.text[start:end]
+            if len(piece) == len(self.text) and self._tokens <= tokens:  # measured already, with the white space
+                break
             # Nearly every piece fits at once, and counting is cheaper than making spans.
             (count,) = self._tokenizer.count([piece.strip()])
             if count <= tokens:
@@ -88,10 +92,10 @@ def _joined(left: str, right: str) -> bool:
     return unicodedata.category(right).startswith("M") or ZERO_WIDTH_JOINER in (left, right)
 
 
-def _token_starts(text: str, tokenizer: Tokenizer) -> Iterator[int]:
-    """Where each counted token of `text` begins; long tokens and long gaps between tokens count by their length."""
+def _token_starts(text: str, spans: Sequence[tuple[int, int]]) -> Iterator[int]:
+    """Where each counted token of `text` begins, by the spans of all; long ones and long gaps count by their length."""
     position = 0
-    for start, end in tokenizer.offsets(text):
+    for start, end in spans:
         if start - position > LONG_RUN_CHARS:
             yield from _hidden_starts(text, position, start)
         while start < end and text[start].isspace():
