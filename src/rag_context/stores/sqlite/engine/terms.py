@@ -266,9 +266,10 @@ def score(query: QueryTerms, postings: Postings, statistics: Statistics, changes
         idf = inverse_document_frequency(statistics.chunks, frequency)
         total += idf
         for rows, counts in found:
+            places = rows.astype(np.intp)  # numpy indexes by these in a third of the time
             # No row occurs twice among the rows of one part, so adding by index loses nothing.
-            scores[rows] += saturated(counts.astype(np.float64), k1[rows], norm[rows]) * (idf * times)
-            shares[rows] += idf
+            scores[places] += saturated(counts.astype(np.float64), k1.take(places), norm.take(places)) * (idf * times)
+            shares[places] += idf
     if total > 0.0:
         # Rounding can carry the sum of all terms slightly above the total.
         np.minimum(shares / total, 1.0, out=shares)

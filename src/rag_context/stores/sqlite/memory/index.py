@@ -169,13 +169,12 @@ class MemoryIndex:
     def keyword_hits(self, scores: KeywordScores, limit: int, where: Filter) -> list[KeywordHit]:
         """The `limit` chunks of highest score that hold a term, equal ones by id."""
         mask = self._matching(where, None)
-        matching = scores.bm25 > 0.0 if mask is None else (scores.bm25 > 0.0) & mask
-        rows = np.flatnonzero(matching)
-        found = scores.bm25[rows]
-        highest = best(found, limit)
+        found = scores.bm25 if mask is None else np.where(mask, scores.bm25, 0.0)
+        rows = best(found, limit)
+        rows = rows[found[rows] > 0.0]
         return [
             KeywordHit(self._ref(row), bm25, float(scores.shares[row]))
-            for bm25, row in in_order(found[highest], rows[highest], self._ids, limit)
+            for bm25, row in in_order(found[rows], rows, self._ids, limit)
         ]
 
     def keyword_scores_of(self, scores: KeywordScores, ids: Sequence[str]) -> dict[str, KeywordHit]:
@@ -271,7 +270,7 @@ class MemoryIndex:
         masks = self._rows.in_time(where, size)
         of_documents = self._documents.matching(where)
         if of_documents is not None:
-            masks.append(of_documents[self._rows.documents[:size]])
+            masks.append(of_documents.take(self._rows.documents[:size]))
         if self._live < size:
             masks.append(self._rows.live[:size])
         if further is not None and self._embedded < size:
