@@ -15,7 +15,7 @@ from tests.outcomes.large_projects import activate, ask, valve_code, write_proje
 
 ROOT = Path(__file__).parents[2]
 IDENTIFIERS = 60
-MIB = 1024 * 1024
+LARGE_CHARS = 256 * 1024  # some thirty times what an answer may hold
 QUESTIONS = (
     "why do orders wait for the payment provider",
     "how are customers told",
@@ -45,7 +45,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     (own / ".rag-context").mkdir()
     (own / ".rag-context" / "config.json").write_text('{"project_name": "own"}')
     shutil.copytree(ROOT / "examples" / "sample-project", home / "sample")
-    handbooks = write_project(home / "handbooks", "handbooks", pages=20, large=3, large_chars=MIB)
+    handbooks = write_project(home / "handbooks", "handbooks", pages=20, large=3, large_chars=LARGE_CHARS)
     data_dir = home / "data"
     data_dir.mkdir()
     with cheap_embeddings() as settings, served(data_dir, **settings) as server:
