@@ -14,6 +14,9 @@ endif
 # Pure modules without I/O: every branch of them is tested.
 PURE := */search/ranking.py,*/resilience/breaker.py,*/ingest/identity.py,*/ingest/chunking/chunker.py
 
+# Tests wait for servers half of their time: two workers for each core.
+WORKERS := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+
 # Hundreds of processes are started by the tests; none shall compile what another has compiled.
 export PYTHONDONTWRITEBYTECODE =
 
@@ -68,7 +71,7 @@ pictures: $(STAMP) browser ## Take the pictures of the page for docs/
 
 test: $(STAMP) $(PROMTOOL) browser ## Run the tests and check their coverage
 	$(VENV)/bin/coverage erase
-	$(VENV)/bin/coverage run -m pytest -n auto --dist loadfile --no-loadscope-reorder \
+	$(VENV)/bin/coverage run -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
 		--ignore tests/faults --ignore tests/outcomes/timed
 	@# LangChain's own suites for retrievers and vector stores
 	$(VENV)/bin/coverage run -m pytest -c tests/langchain_standard/pytest.ini tests/langchain_standard/suites.py
@@ -76,7 +79,7 @@ test: $(STAMP) $(PROMTOOL) browser ## Run the tests and check their coverage
 	$(VENV)/bin/pytest tests/faults
 	$(VENV)/bin/pytest tests/outcomes/timed
 	@# the first run had the newest PostgreSQL; this one has the oldest that is supported
-	RAG_TEST_POSTGRES_VERSION=16 $(VENV)/bin/pytest tests/stores -k postgres -n auto --dist loadfile
+	RAG_TEST_POSTGRES_VERSION=16 $(VENV)/bin/pytest tests/stores -k postgres -n $(WORKERS) --dist loadfile
 	$(VENV)/bin/coverage combine --quiet
 	$(VENV)/bin/coverage report --fail-under=90
 	$(VENV)/bin/coverage report --include='$(PURE)' --fail-under=100
