@@ -84,10 +84,10 @@ test: $(STAMP) $(PROMTOOL) browser ## Run the tests and check their coverage
 	$(VENV)/bin/coverage report --fail-under=90
 	$(VENV)/bin/coverage report --include='$(PURE)' --fail-under=100
 
-PYTHONS := 3.11
-versions: $(STAMP) ## A part of the tests with the lowest and newest dependencies (some ten minutes; PYTHONS="3.11 3.13")
-	for python in $(PYTHONS); do for which in lowest newest; do \
-		$(PY) scripts/check_versions.py $$which --python $$python || exit; done; done
+VERSIONS := 3.11:lowest 3.12:newest 3.13:newest
+versions: $(STAMP) ## Run a part of the tests on other Pythons, with the lowest and newest dependencies (some minutes)
+	for each in $(VERSIONS); do \
+		$(PY) scripts/check_versions.py $${each#*:} --python $${each%:*} --workers $(WORKERS) || exit; done
 
 torture: $(STAMP) ## Kill a server under load a hundred times and look for what it acknowledged (ARGS="--rounds 10")
 	$(PY) -m tests.torture $(ARGS)

@@ -63,3 +63,11 @@ def test_development_allows_the_same_versions_as_the_extras() -> None:
 def test_the_classifiers_claim_the_pythons_that_the_page_says_were_run() -> None:
     claimed = {each.rpartition(" ")[2] for each in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", each)}
     assert claimed == {each.rpartition(".")[0] for each in re.findall(r"^\| (3\.\d+\.\d+) \|", PAGE, re.MULTILINE)}
+
+
+def test_continuous_integration_runs_what_the_page_and_the_classifiers_say() -> None:
+    (rows,) = re.findall(r"^VERSIONS := (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    run = {tuple(row.split(":")) for row in rows.split()}
+    assert run == set(re.findall(r"^\| (3\.\d+)\.\d+ \| (lowest|newest) \|", PAGE, re.MULTILINE))
+    assert ("3.11", "lowest") in run
+    assert "make versions" in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
