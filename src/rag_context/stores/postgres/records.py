@@ -294,17 +294,17 @@ def periods_from(row: Sequence[int]) -> Periods:
 
 def passage_from(row: Row) -> Passage:
     """The passage of a row with `PASSAGE_COLUMNS`. Raises: BackendDataError."""
-    document = listing_from(row)
-    return Passage(
-        chunk=chunk_from(row),
-        document_id=document.id,
-        title=document.title,
-        content_type=document.content_type,
-        session_id=document.session_id,
-        source=document.source,
-        timestamp=document.timestamp,
-        metadata=document.metadata,
-    )
+    with readable(row["id"]):
+        return Passage(
+            chunk=chunk_from(row),
+            document_id=read_text(row["id"]),
+            title=read_text(row["title"]),
+            content_type=read_text(row["content_type"]),
+            session_id=read_text(row["session_id"]),
+            source=read_text(row["source"]),
+            timestamp=moment(row["timestamp"]),
+            metadata=metadata_from(row),
+        )
 
 
 def passages_from(rows: Iterable[Row]) -> dict[str, Passage]:
