@@ -10,8 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rag_context.domain.documents import Chunk, Document
-from rag_context.domain.vectors import Matrix
+from rag_context.ports.writing import Version
 from rag_context.projects.activation import Projects
 from rag_context.projects.records import PromotionLevel
 from tests.projects.sync_harness import SyncHarness, open_sync_harness
@@ -29,13 +28,11 @@ class Dying:
         self._documents = harness.documents
         self._step = step
 
-    async def write(
-        self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
-    ) -> bool:
+    async def write_all(self, versions: Sequence[Version]) -> list[bool | Exception]:
         """Store, and die before or after."""
         if self._step == "before-the-index":
             die()
-        indexed = await self._documents.write(document, chunks, vectors, made_by)
+        indexed = await self._documents.write_all(versions)
         if self._step == "after-the-index":
             die()
         return indexed
