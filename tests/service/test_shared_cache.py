@@ -38,7 +38,7 @@ class Shared:
 
 def share(harness: ServiceHarness, cache: RedisCache) -> SecondLevel:
     """Give a house a second level."""
-    level = SecondLevel(cache, Dependency("cache", cache.ping, harness.clock), timeout_s=1.0)
+    level = SecondLevel(cache, Dependency("cache", cache.ping, harness.clock), timeout_s=2.0)
     sources = harness.sources
     roles = (("v", sources.vector_store), ("e", sources.embedding), ("d", sources.document_store), ("c", level.guard))
     parts = harness.service._dependencies
@@ -118,8 +118,9 @@ async def test_a_dead_cache_degrades_its_component_and_nothing_else(shared: Shar
 
 
 async def test_many_at_once_share_too(shared: Shared) -> None:
-    await asyncio.gather(*(shared.one.search(f"{QUESTION} {number % 7}") for number in range(70)))
+    questions = [f"{QUESTION} {number % 7}" for number in range(32)]
+    await asyncio.gather(*map(shared.one.search, questions))
     await shared.flush()
-    answers = await asyncio.gather(*(shared.other.search(f"{QUESTION} {number % 7}") for number in range(70)))
+    answers = await asyncio.gather(*map(shared.other.search, questions))
     assert {answer.fallback_level for answer in answers} == {1}
-    assert shared.other.service._dependencies.cache.hits == 70
+    assert shared.other.service._dependencies.cache.hits == len(questions)

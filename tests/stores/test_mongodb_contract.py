@@ -32,11 +32,12 @@ NOT_HERE = {
     "test_vectors_that_do_not_fit_the_chunks_are_rejected_and_nothing_is_stored",
     "test_vectors_of_another_dimension_are_rejected_and_the_old_version_stays",
     "test_one_bad_write_among_many_fails_alone",
+    "test_versions_written_together_each_have_a_result_of_their_own",
     "test_chunks_that_stay_keep_their_vectors_while_the_rest_is_pending",
     "test_every_search_gives_what_scoring_every_chunk_gives",
     "test_many_records_are_pruned_to_the_last",
 }
-"""The first four take a transaction over documents and vectors. The last two take long here and are tested in
+"""The first five take a transaction over documents and vectors. The last two take long here and are tested in
 `test_mongodb_texts.py` by fewer examples, and of the only step in which MongoDB prunes."""
 
 for _module in (test_document_store, test_text_index, test_metrics_store):
