@@ -20,7 +20,7 @@ from tests.servers.postgres import FAST, PASSWORD, binaries, postgres_database, 
 from tests.servers.process import HOST
 from tests.servers.redis import redis_server
 
-TIMEOUT_S = 120.0
+TIMEOUT_S = 300.0
 RUNS_UNTIL_STOPPED = re.compile(r"\brag-context (serve|watch|embed-server)\b")
 COMMAND_LINE = re.compile(
     r"(?:[$#] )?(?:[A-Z_]+=\S+ )*"
