@@ -14,8 +14,8 @@ endif
 # Pure modules without I/O: every branch of them is tested.
 PURE := */search/ranking.py,*/resilience/breaker.py,*/ingest/identity.py,*/ingest/chunking/chunker.py
 
-# Tests wait for servers half of their time: two workers for each core.
-WORKERS := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+# Tests wait for servers much of their time: three workers for two cores. With four, some that have deadlines were late.
+WORKERS := $(shell echo $$(((3 * $$(getconf _NPROCESSORS_ONLN) + 1) / 2)))
 
 # Hundreds of processes are started by the tests; none shall compile what another has compiled.
 export PYTHONDONTWRITEBYTECODE =
