@@ -98,8 +98,12 @@ class Remote:
 
     is_local = False
 
-    def __init__(self, http: AsyncHttp, url: str) -> None:
+    def __init__(
+        self, http: AsyncHttp, url: str, *, poll_every_s: float = POLL_EVERY_S, stalled_s: float = STALLED_S
+    ) -> None:
         self._http = http
+        self._poll_every_s = poll_every_s
+        self._stalled_s = stalled_s
         self.place = f"the server at {url}"
 
     async def run(self, operation: Operation[Request, Response], request: Request) -> Response:
@@ -114,12 +118,12 @@ class Remote:
         total = left = (await self.run(REINDEX, _STATUS)).pending
         moved_at = time.monotonic()
         while left:
-            if time.monotonic() - moved_at >= STALLED_S:
+            if time.monotonic() - moved_at >= self._stalled_s:
                 if not (await self.run(HEALTH, HealthRequest())).healthy:
                     break
                 moved_at = time.monotonic()
             on_progress(total - left, total)
-            await asyncio.sleep(POLL_EVERY_S)
+            await asyncio.sleep(self._poll_every_s)
             now = (await self.run(REINDEX, _STATUS)).pending
             if now < left:
                 moved_at = time.monotonic()
