@@ -1,19 +1,17 @@
-"""Compare rules of ranking that are not built in with the order of a search, on the open sets of conversations.
+"""Compare a rule of ranking that is not built in with the order of a search, on the open sets of conversations.
 
     .venv/bin/python scripts/compare_rules.py
 
 - `session`: a message gains by BM25 of its whole conversation, in place of the conversation's three best messages.
-- `standing`: instructions that a user gave once and for all, in a list of their own.
 
 docs/quality.md says what came out.
 """
 
 import asyncio
-import re
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import mean
@@ -23,7 +21,7 @@ import numpy as np
 
 from rag_context.domain.search import Floats
 from rag_context.evaluation.evidence_quality import evaluate_evidence, index_items
-from rag_context.evaluation.evidence_sets import EvidenceSet, Item, load_set
+from rag_context.evaluation.evidence_sets import EvidenceSet, load_set
 from rag_context.evaluation.open_sets import write_open_sets
 from rag_context.evaluation.quality import open_measured
 from rag_context.search import ranking, selection
@@ -34,15 +32,6 @@ from rag_context.text import PROSE, bm25, inverse_document_frequency, terms
 
 SETS = ("roles", "names", "updates", "dated", "standing")
 SESSION_WEIGHT = 0.2
-
-INSTRUCTION = re.compile(
-    r"(?:^|[.!?\n]\s*)(?:please |and )?"
-    r"(?:always|never|from now on|in (?:the )?future|whenever|every time|(?:please )?remember to|when I ask)\b",
-    re.IGNORECASE,
-)
-LISTED = 3
-LEAST_COSINE = 0.2
-POOL = 100
 
 
 class Sessions:
@@ -110,56 +99,22 @@ async def by_session(service: Service, dataset: EvidenceSet) -> tuple[float, flo
         return await measured(service, dataset)
 
 
-async def listed(service: Service, dataset: EvidenceSet) -> tuple[float, float]:
-    """Share of the requests whose instruction is among the three nearest: of all, and of those among the candidates."""
-    said = [item for item in dataset.items if item.content.startswith("[user]")]
-    texts = [_said(item) for item in said]
-    vectors = dict(zip([item.id for item in said], await service.embed(texts), strict=True))
-    instructions = {item.id for item, text in zip(said, texts, strict=True) if INSTRUCTION.search(text)}
-    questions = await service.embed([question.text for question in dataset.questions])
-    whole: list[bool] = []
-    among: list[bool] = []
-    for question, asked in zip(dataset.questions, questions, strict=True):
-        near = sorted(
-            ((float(vectors[item.id] @ asked), item.id) for item in said if item.project == question.project),
-            reverse=True,
-        )
-        for pool, found in ((near, whole), (near[:POOL], among)):
-            best = [id_ for cosine, id_ in pool if id_ in instructions and cosine >= LEAST_COSINE][:LISTED]
-            found.append(question.evidence[0] in best)
-    return mean(whole), mean(among)
-
-
-def _said(item: Item) -> str:
-    """The text of a message, without its speaker."""
-    return item.content.partition("] ")[2]
-
-
-async def rows(dataset: EvidenceSet, folder: Path) -> Sequence[str]:
-    """The rows of a set."""
+async def row(dataset: EvidenceSet, folder: Path) -> str:
+    """The row of a set."""
     async with open_measured(Settings(), folder) as service:
-        plain, sessions = await measured(service, dataset), await by_session(service, dataset)
-        lists = await listed(service, dataset) if dataset.name == "standing" else None
-    cells = [*plain, *sessions]
-    by_people = [item for item in dataset.items if not item.content.startswith("[assistant]")]
-    flagged = sum(INSTRUCTION.search(_said(item)) is not None for item in by_people)
-    found = [f"| {dataset.name} | {' | '.join(f'{cell:.3f}' for cell in cells)} | {flagged} |"]
-    return (
-        found
-        if lists is None
-        else [*found, f"standing, listed: {lists[0]:.3f}, of the {POOL} nearest messages {lists[1]:.3f}"]
-    )
+        cells = [*await measured(service, dataset), *await by_session(service, dataset)]
+    return f"| {dataset.name} | {' | '.join(f'{cell:.3f}' for cell in cells)} |\n"
 
 
 def main() -> None:
     """Print a row for each set."""
     heads = [f"{measure} {rule}".strip() for rule in ("", "with session") for measure in ("recall@10", "nDCG@10")]
-    sys.stdout.write(f"| set | {' | '.join(heads)} | instructions |\n|{'---|' * (len(heads) + 2)}\n")
+    sys.stdout.write(f"| set | {' | '.join(heads)} |\n|{'---|' * (len(heads) + 1)}\n")
     with tempfile.TemporaryDirectory() as name:
         for path in write_open_sets(Path(name) / "sets"):
             dataset = load_set(path)
             if isinstance(dataset, EvidenceSet) and dataset.name in SETS:
-                sys.stdout.write("\n".join(asyncio.run(rows(dataset, Path(name) / dataset.name))) + "\n")
+                sys.stdout.write(asyncio.run(row(dataset, Path(name) / dataset.name)))
                 sys.stdout.flush()
 
 

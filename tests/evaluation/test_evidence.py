@@ -234,6 +234,29 @@ OUTCOME = EvidenceOutcome(
 )
 
 
+def test_the_list_of_standing_instructions_has_a_table_of_its_own() -> None:
+    rows = (
+        measured("a", 1, 1.0, 1, 30, standing=("0", "9")),
+        measured("a", 1, 1.0, 1, 30, standing=("9",)),
+        measured("b", 1, 1.0, 1, 30),
+    )
+    outcome = EvidenceOutcome("tiny", 6, 2, rows)
+    lines = "\n".join(as_markdown([outcome])).partition("### Standing instructions")[2].partition("###")[0]
+    assert "| tiny | a | 2 | 50.0% | 1.50 |\n| tiny | all | 3 | 33.3% | 1.00 |" in lines
+    assert "| tiny | b |" not in lines
+    assert [each.get("standing") for each in as_objects([outcome])[0]["categories"]] == [0.5, None, 1 / 3]
+    assert "### Standing instructions" not in "\n".join(as_markdown([OUTCOME]))
+
+
+async def test_what_an_answer_lists_is_measured(harness: ServiceHarness, tmp_path: Path) -> None:
+    rule = {"_id": "rule", "text": "Always call foxes red.", "speaker": "user", "sessionId": "s1", "project": "p"}
+    found = load_set(write_messages(tmp_path / "talks", corpus=[*MESSAGES, rule]))
+    assert isinstance(found, EvidenceSet)
+    outcome = await evaluate_evidence(harness.service, found, quiet)
+    first, *_, elsewhere = outcome.measured
+    assert (first.standing, elsewhere.standing) == (("rule",), ())
+
+
 def test_figures_are_means_by_category_and_of_all_that_is_answered() -> None:
     by_category = {each.category: each for each in figures(OUTCOME)}
     assert list(by_category) == ["a", "b", "unanswerable", "all"]

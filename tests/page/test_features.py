@@ -64,6 +64,19 @@ def test_a_search_explains_each_result(wide: Tab) -> None:
     expect(page.get_by_role("table", name="Retrievers")).to_contain_text("ok")
 
 
+def test_standing_instructions_stand_below_the_results(wide: Tab, memory: Memory) -> None:
+    """H-4."""
+    order = "[user] Always name the months when you write about payments."
+    memory.index(order, source="months", contentType="chat", sessionId="orders")
+    page = wide.open("search")
+    page.get_by_label("Query").fill("write about payments")
+    page.get_by_role("button", name="Search", exact=True).click()
+    listed = page.get_by_role("region", name="Standing instructions")
+    expect(listed).to_contain_text(order)
+    listed.get_by_role("link", name="months").click()
+    expect(page.get_by_role("heading", name=order)).to_be_visible()
+
+
 def test_every_option_of_a_search_is_offered_and_sent(wide: Tab, memory: Memory) -> None:
     """The form is made of the tool's own schema."""
     page = wide.open("search")

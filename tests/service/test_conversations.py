@@ -1,5 +1,6 @@
 """Passages of conversations: with the messages around them, and lifted by the conversation they are from (C-1, R-1)."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -151,3 +152,26 @@ async def test_the_later_of_two_statements_stands_first_and_the_older_carries_it
     assert decoded(encoded(answer)) == answer
     past = await harness.search("When was my dentist appointment on Main Street?")
     assert [each.newer_version for each in past.results] == [None, None]
+
+
+async def test_a_standing_instruction_comes_beside_the_results(harness: ServiceHarness) -> None:
+    """H-4: over HTTP, for models, from the cache, and within the tokens that passages leave."""
+    order = "[user] Always give the length of copying machines in metric units."
+    await said(harness, *TALK, order, "[user] From now on, call me Sam.")
+    asked = "how long are copying machines"
+    found = await harness.search(asked, limit=1)
+    (instruction,) = found.standing or []
+    assert (instruction.content, instruction.session_id, 0.075 < instruction.score < 1.0) == (order, "talk", True)
+    assert instruction.document_id
+    assert f"> {order}" in readable(found).partition("Standing instructions of the user")[2]
+    both = readable(await harness.search(asked, limit=9, minScore=0))
+    assert re.search(r"Standing instructions of the user .*:\n- passage \[\d\]$", both)
+    again = await harness.search(asked, limit=1)
+    assert (again.cached, again.standing) == (True, found.standing)
+    passage, listed = (len(WordTokenizer().offsets(text)) for text in (found.results[0].content, order))
+    for budget, expected in ((passage + listed, found.standing), (passage + listed - 1, None)):
+        answer = await harness.search(asked, limit=1, maxTokens=budget)
+        assert (answer.standing, answer.omitted) == (expected, 0)
+    nothing = await harness.search("invoices of last year", sessionId="elsewhere")
+    assert b'"standing"' not in nothing.to_json()
+    assert "Standing" not in readable(nothing)

@@ -485,3 +485,13 @@ async def test_every_filter_gives_what_trying_every_chunk_gives(
         passing = [each for each in documents if passes(each, where)]
         passing.sort(key=lambda each: -float(drawn[each.id].astype(float) @ query.astype(float)))
         assert [hit.chunk.document_id for hit in hits] == [each.id for each in passing[:limit]]
+
+
+async def test_standing_instructions_are_found_among_themselves(vectors: ChromaVectors) -> None:
+    mine, _ = await put(
+        vectors, document("talk", content_type="chat"), "Always use metric units.", "Yes.", vector=axis(1)
+    )
+    await put(vectors, document("manual"), "Always close the valve.", vector=axis(0))
+    standing = Filter(standing=True)
+    assert ids(await vectors.search(axis(0), limit=5, where=standing)) == [mine]
+    assert await vectors.search(axis(0), limit=5, where=replace(standing, session_id="other")) == []

@@ -351,3 +351,30 @@ async def test_older_documents_get_the_times_that_their_texts_state(path: Path) 
         assert ids(await store.texts.search("hello", limit=9, where=second)) == ["chunk 1 1"]
         undated = Filter(since=NOON, until=NOON + minutes(1))
         assert ids(await store.texts.search("hello", limit=9, where=undated)) == ["chunk 3 0"]
+
+
+async def test_standing_instructions_of_older_conversations_are_found(path: Path) -> None:
+    said = (
+        ("chat", "User", "Always use metric units."),
+        ("chat", None, "From now on, call me Sam."),
+        ("chat", "Assistant", "Always close the valve."),
+        ("chat", "User", "The valve is open."),
+        ("documentation", None, "Always close the valve."),
+    )
+    with older_file(path, version=8) as connection:
+        connection.execute("INSERT INTO tenants VALUES (1, '', '', '')")
+        for key, (kind, speaker, text) in enumerate(said, 1):
+            connection.execute(
+                """INSERT INTO documents VALUES
+                   (?, ?, 1, ?, 's', 'a', 'Title', 'hash', 0, NULL, NULL, NULL, NULL, '[]', '{}', NULL, 0, 'indexed',
+                    0, NULL)""",
+                (key, f"document {key}", kind),
+            )
+            chunk = (key, f"chunk {key}", key, 0, 0, len(text), 1, 1, "", 1, 0, speaker)
+            connection.execute("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", chunk)
+            connection.execute("INSERT INTO passages VALUES (?, ?, '', ?)", (key, text, packed(["hello"])))
+            connection.execute("INSERT INTO vectors (chunk, vector) VALUES (?, ?)", (key, axis(key).tobytes()))
+    async with open_database(path) as store:
+        found = await store.vectors.search(axis(1), limit=9, where=Filter(standing=True))
+        assert set(ids(found)) == {"chunk 1", "chunk 2"}
+        assert len(await store.vectors.search(axis(1), limit=9, where=Filter())) == len(said)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -193,3 +194,19 @@ async def test_a_hit_says_who_said_it(store: Stores) -> None:
     assert {hit.chunk.id: hit.chunk.speaker for hit in hits} == dict(zip(talked, said, strict=True))
     passages = await store.vectors.passages(talked)
     assert [passages[id_].chunk.speaker for id_ in talked] == list(said)
+
+
+async def test_standing_instructions_are_found_among_themselves(store: Stores) -> None:
+    """`Filter.standing`: of conversations, of users or of who is no role, and until they are replaced."""
+    texts = ("Always use metric units.", "The valve is open.", "Always close the valve.")
+    speakers = ("User", "User", "Assistant")
+    mine, _, _ = await put(store, document("talk", content_type="chat"), *texts, vector=mix(3, 4), speakers=speakers)
+    await put(store, document("manual"), texts[0], vector=axis(0))
+    (unnamed,) = await put(store, document("message", content_type="chat"), texts[0], vector=axis(0))
+    standing = Filter(standing=True)
+    assert ids(await store.vectors.search(axis(0), limit=5, where=standing)) == [unnamed, mine]
+    assert ids(await store.vectors.search(axis(0), limit=1, where=standing)) == [unnamed]
+    assert ids(await store.vectors.search(axis(0), limit=5, where=replace(standing, content_type="code"))) == []
+    await put(store, document("message", "Forget it.", content_type="chat"), vector=axis(0))
+    assert ids(await store.vectors.search(axis(0), limit=5, where=standing)) == [mine]
+    assert len(await store.vectors.search(axis(0), limit=9, where=EVERYTHING)) == 5

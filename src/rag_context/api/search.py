@@ -158,6 +158,18 @@ class SearchResult(WireResponse):
     explain: Explain | None = None
 
 
+class StandingInstruction(WireResponse):
+    """A passage of a conversation in which the user gives an instruction once and for all."""
+
+    content: Annotated[str, Field(description="The passage")]
+    score: Annotated[Score, Field(description="Calibrated relevance, comparable with those of results")]
+    source: str
+    occurred_at: OccurredAt
+    document_id: str
+    chunk_id: str
+    session_id: str
+
+
 class LegReport(WireResponse):
     """What one leg of the search did."""
 
@@ -186,6 +198,10 @@ class SearchResponse(WireResponse):
     )
     interpreted: Annotated[
         Interpreted | None, Field(description="The time that the question names, if it names one")
+    ] = None
+    standing: Annotated[
+        list[StandingInstruction] | None,
+        Field(description="Standing instructions of the user that may apply, nearest first; absent if there are none"),
     ] = None
     omitted: Annotated[
         Count | None, Field(description="Passages left out because of maxTokens; absent without maxTokens")

@@ -108,6 +108,11 @@ def _print_results(response: SearchResponse, screen: Screen, cwd: Path) -> None:
             screen.show_below(_explanation(result.explain), "cyan")
     if not response.results:
         screen.show(_advice(response))
+    if response.standing:
+        screen.show("")
+        screen.show(Text("Standing instructions that may apply", style="bold"))
+    for each in response.standing or ():
+        screen.show_below(f"{each.occurred_at.date()} {snippet(each.content)}", "dim")
 
 
 def _headline(response: SearchResponse) -> Text:

@@ -1,10 +1,10 @@
-"""The rules of ranking that look at the question. Apart from their constants, so that settings can name them."""
+"""The rules that look at the question. Apart from their constants, so that settings can name them."""
 
 from enum import StrEnum
 
 
 class Rule(StrEnum):
-    """A rule of ranking that may be left out, to measure what it does (docs/quality.md)."""
+    """A rule that may be left out of searches, to measure what it does (docs/quality.md)."""
 
     CODE = "code"
     """By what a passage of code defines, by its path and by its file; `search.code_rank`."""
@@ -23,3 +23,6 @@ class Rule(StrEnum):
 
     TIME = "time"
     """By nearness to a time that the question names; `search.windows`."""
+
+    STANDING = "standing"
+    """Standing instructions in a list of their own; `search.retrievers.standing_wanted`."""

@@ -21,7 +21,8 @@ class Filter:
     the document was.
 
     Of `tags` a document has all; of every group of `any_tags` it has at least one. Documents whose ids are in
-    `without_documents` are left out.
+    `without_documents` are left out. `standing` is for vector searches: only chunks that hold a standing
+    instruction (`speakers.is_standing`).
     """
 
     tenant: Tenant = DEFAULT_TENANT
@@ -36,6 +37,7 @@ class Filter:
     since: datetime | None = None
     until: datetime | None = None
     without_documents: tuple[str, ...] = ()
+    standing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,9 @@ class Figures:
     any_session: float | None
     all_sessions: float | None
     no_answer: float
+    standing: float | None
+    listed: float
+    """Questions of whose evidence some is in the list of standing instructions, and mean length of that list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,7 @@ def as_objects(outcomes: Sequence[EvidenceOutcome]) -> list[dict[str, Any]]:
 def _figures(category: str, rows: Sequence[Measured]) -> Figures:
     both = [each.both_sides for each in rows if each.both_sides is not None]
     in_sessions = [each for each in rows if each.any_session is not None]
+    listed = _mean(len(each.standing) for each in rows)
     return Figures(
         category=category,
         questions=len(rows),
@@ -109,6 +113,8 @@ def _figures(category: str, rows: Sequence[Measured]) -> Figures:
         any_session=_mean(each.any_session for each in in_sessions) if in_sessions else None,
         all_sessions=_mean(each.all_sessions for each in in_sessions) if in_sessions else None,
         no_answer=_mean(each.no_answer for each in rows),
+        standing=_mean(not set(each.standing).isdisjoint(each.question.evidence) for each in rows) if listed else None,
+        listed=listed,
     )
 
 
@@ -134,6 +140,8 @@ def _figures_json(each: Figures) -> dict[str, Any]:
         "anySession": each.any_session,
         "allSessions": each.all_sessions,
         "noAnswer": each.no_answer,
+        "standing": each.standing,
+        "listed": each.listed if each.listed else None,
     }
     return {name: value for name, value in found.items() if value is not None and value != {}}
 

@@ -53,6 +53,8 @@ class Measured:
     all_sessions: bool | None
     no_answer: bool
     at_limit: dict[int, Returned]
+    standing: tuple[str, ...] = ()
+    """The items that a hybrid search lists as standing instructions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,7 @@ async def _measure(
         all_sessions=expected <= first if has_sessions else None,
         no_answer=answers[Mode.HYBRID].unanswerable,
         at_limit={limit: await _returned(service, question, limit, names) for limit in LIMITS} if grades else {},
+        standing=tuple(names[each.passage.document_id] for each in answers[Mode.HYBRID].standing),
     )
 
 

@@ -49,6 +49,8 @@ $ rag-context eval --open
   {FIRST_SESSIONS} sessions of a hybrid search.
 - **Correction first**: questions whose correction is among the first {FIRST} items and above what it corrects.
   **Both in {FIRST_SIDES}**: both are among the first {FIRST_SIDES} items of a hybrid search.
+- **Standing instructions**: questions whose evidence is in the list `standing` of a hybrid search, and how many
+  passages that list has in the mean. Sets without such passages have no line.
 - **Labelled noAnswer**: should be all of the questions that nothing answers, and none of the others. The label removes
   nothing. `other memory`: the subject does not occur; `with a date`: nor does any event, though something was said on
   that day. `near topic`: the subject occurs, the answer does not. `other person`: only the other person gave an answer.
@@ -94,7 +96,14 @@ class Grid:
 def grids(outcomes: Sequence[EvidenceOutcome]) -> list[Grid]:
     """All tables that have a row."""
     rows = [(outcome.dataset, each) for outcome in outcomes for each in figures(outcome)]
-    found = (_evidence(rows), _sessions(rows), _corrections(rows), _labels(outcomes), _limits(outcomes))
+    found = (
+        _evidence(rows),
+        _sessions(rows),
+        _corrections(rows),
+        _standing(rows),
+        _labels(outcomes),
+        _limits(outcomes),
+    )
     return [grid for grid in found if grid.rows]
 
 
@@ -151,6 +160,15 @@ def _corrections(rows: _Rows) -> Grid:
         if each.correction_first and each.both_sides is not None
     )
     return Grid("Correction first", (*_HEADINGS, *_MODES, f"both in {FIRST_SIDES}"), tuple(cells))
+
+
+def _standing(rows: _Rows) -> Grid:
+    cells = (
+        (*_head(name, each), _percent(each.standing), f"{each.listed:.2f}")
+        for name, each in rows
+        if each.standing is not None
+    )
+    return Grid("Standing instructions", (*_HEADINGS, "with the one that applies", "listed"), tuple(cells))
 
 
 def _labels(outcomes: Sequence[EvidenceOutcome]) -> Grid:

@@ -162,7 +162,10 @@ class CandidateRequest:
     """Of which the neighbours and passages: where it is not quite what ranking chooses, one more call is made."""
     where: Filter
     chunk_ids: Sequence[str] | None
-    """The hits of the keyword search; None where this is a part of the call."""
+    """The hits of the keyword search; None where this is a part of the call, if keywords are."""
+    standing: tuple[int, Filter] | None = None
+    """How many standing instructions are listed at most, and which may be; None where they are not part of the answer.
+    They are hits of the vector search, and no candidates."""
 
 
 class CandidateSource(Protocol):

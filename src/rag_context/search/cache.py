@@ -18,7 +18,7 @@ from rag_context.domain.search import ChunkRef, Passage
 from rag_context.errors import BackendError
 from rag_context.ports.reading import DocumentStore
 from rag_context.resilience.shared_cache import SecondLevel
-from rag_context.search.query import Answer, Level, Query, Result, RetrieverReport, RetrieverStatus
+from rag_context.search.query import Answer, Level, Query, Result, RetrieverReport, RetrieverStatus, Standing
 from rag_context.search.ranking import Candidate, Ranked
 
 
@@ -141,7 +141,7 @@ def _json_default(value: object) -> str:
     return value.tobytes().hex() if isinstance(value, np.ndarray) else str(value)
 
 
-FORMAT = 5
+FORMAT = 6
 """Changes with what is written, so that no release reads what another one wrote in another format."""
 
 
@@ -164,7 +164,8 @@ def _answer(said: dict[str, Any]) -> Answer:
         for name, leg in said["legs"].items()
     }
     results = tuple(_result(result) for result in said["results"])
-    return Answer(**{**said, "results": results, "level": Level(said["level"]), "legs": legs})
+    standing = tuple(Standing(_passage(each["passage"]), each["score"]) for each in said["standing"])
+    return Answer(**{**said, "results": results, "standing": standing, "level": Level(said["level"]), "legs": legs})
 
 
 def _result(said: dict[str, Any]) -> Result:

@@ -17,7 +17,7 @@ from rag_context.search.code_rank import KnownCode
 from rag_context.search.coverage import Coverage, described, matters
 from rag_context.search.newer import asks_for_value, contenders, newer_first
 from rag_context.search.query import Answer, Level, Mode, Query, RetrieverReport, RetrieverStatus
-from rag_context.search.reads import RANKING_SHARE, StoreReads, completed
+from rag_context.search.reads import RANKING_SHARE, SnapshotReads, StoreReads, completed
 from rag_context.search.reranking import Reranking
 from rag_context.search.retrievers import Backends, Retrievers, VectorResults, status_of
 from rag_context.search.selection import Selection, candidate_request, select, select_in
@@ -171,7 +171,8 @@ class SearchChain:
             whole = self._from_one_call_or_its_parts(query, vector, retrievers, candidates, deadline)
             selection, warning = await retrievers.start_whole(whole)
         else:
-            in_one_call = self._from_one_call(query, vector, retrievers, candidates, finds_text=is_hybrid)
+            wanted = query.text if is_hybrid else None
+            in_one_call = self._from_one_call(query, vector, wanted, retrievers, candidates)
             selection, warning = await retrievers.start_whole(in_one_call), None
         answer = await self._answer(selection, retrievers, deadline)
         answer = answer if warning is None else replace(answer, warning=warning)
@@ -194,25 +195,22 @@ class SearchChain:
         self,
         query: Query,
         vector: "asyncio.Task[VectorResults]",
+        text: str | None,
         retrievers: Retrievers,
         candidates: CandidateSource,
-        *,
-        finds_text: bool,
     ) -> Selection:
-        """Everything after the embedding in one call; with `finds_text` the keyword search too."""
+        """Everything after the embedding in one call; a keyword search only where there is a `text` for it."""
         vector_results = await vector
         with retrievers.reported("vector", "index_read"), retrievers.deadline.applied():
             selection = await candidates.read(
-                lambda: candidate_request(query, vector_results, None, finds_text=finds_text),
-                lambda snapshot: completed(
-                    select_in(snapshot, query, vector_results, None, self._code, finds_text=finds_text)
-                ),
+                lambda: candidate_request(query, vector_results, text),
+                lambda snapshot: completed(select_in(snapshot, query, vector_results, text, self._code)),
             )
             if not candidates.is_remote:
                 past_span("vector_search", selection.vector_ms, selection.text_ms + selection.ranking_ms)
                 past_span("keyword_search", selection.text_ms, selection.ranking_ms)
             past_span("ranking", selection.ranking_ms)
-        if finds_text:
+        if text is not None:
             retrievers.reports["text"] = retrievers.reports["vector"]
         if not candidates.is_remote:
             retrievers.note_latencies(vector=selection.vector_ms, text=selection.text_ms)
@@ -237,7 +235,7 @@ class SearchChain:
                 await candidates.prepare(query.text)
             await vector
             with self._for_one_call().applied():
-                return await self._from_one_call(query, vector, retrievers, candidates, finds_text=True), None
+                return await self._from_one_call(query, vector, query.text, retrievers, candidates), None
         except BackendTimeoutError:
             keywords = retrievers.start_text()
             vector_results = await retrievers.search_vectors()
@@ -262,8 +260,10 @@ class SearchChain:
         else:
             with deadline.applied(), span("ranking"):
                 selection = await candidates.read(
-                    lambda: candidate_request(query, None, text),
-                    lambda snapshot: completed(select_in(snapshot, query, None, text, self._code)),
+                    lambda: candidate_request(query, None, query.text, text),
+                    lambda snapshot: completed(
+                        select(query, SnapshotReads(snapshot, query, None), None, text, self._code)
+                    ),
                 )
         return replace(await self._answer(selection, retrievers, deadline), level=level)
 
@@ -278,6 +278,7 @@ class SearchChain:
             total_indexed=self._known_total,
             warning=None if failure is None else INEXACT,
             unanswerable=selection.unanswerable,
+            standing=selection.standing,
         )
 
     async def _count(self, deadline: Deadline) -> None:

@@ -106,8 +106,19 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """A passage with a standing instruction, and its calibrated relevance by its cosine to the query, 0..1."""
+
+    passage: Passage
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
-    """What the chain returns. `unanswerable` is a label: probably nothing in the index answers this."""
+    """What the chain returns. `unanswerable` is a label: probably nothing in the index answers this.
+
+    `standing` are the instructions that may apply to the query, nearest first, whatever the results are.
+    """
 
     results: tuple[Result, ...]
     level: Level
@@ -116,6 +127,7 @@ class Answer:
     breaker_open: bool = False
     warning: str | None = None
     unanswerable: bool = False
+    standing: tuple[Standing, ...] = ()
     cached: bool = False
     retry_after_s: float | None = None
     error: str | None = None

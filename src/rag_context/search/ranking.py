@@ -105,7 +105,12 @@ def relevance(candidate: Candidate, calibration: Calibration | None) -> float:
     """Calibrated relevance, 0..1: a probability from the cosine, else the share of the query's idf mass."""
     if candidate.cosine is None or calibration is None:
         return candidate.share
-    return 1.0 / (1.0 + math.exp(-(calibration.slope * candidate.cosine + calibration.intercept)))
+    return calibrated(candidate.cosine, calibration)
+
+
+def calibrated(cosine: float, calibration: Calibration) -> float:
+    """How likely a passage of this cosine is relevant, 0..1."""
+    return 1.0 / (1.0 + math.exp(-(calibration.slope * cosine + calibration.intercept)))
 
 
 def fused_scores(

@@ -15,7 +15,7 @@ from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.retry import hedged
 from rag_context.search.query import Query
 from rag_context.search.ranking import Candidates
-from rag_context.search.retrievers import Backends, spread_hits
+from rag_context.search.retrievers import Backends, spread_hits, standing_wanted
 
 T = TypeVar("T")
 About = TypeVar("About", str, ChunkRef)
@@ -78,6 +78,11 @@ class SnapshotReads:
             return self._snapshot.vector_hits(vector, limit, where)
 
         return await spread_hits(search, self._query)
+
+    def standing(self, vector: Vector) -> Sequence[VectorHit]:
+        """The nearest standing instructions; none where they are not part of this answer."""
+        wanted = standing_wanted(self._query)
+        return () if wanted is None else self._snapshot.vector_hits(vector, *wanted)
 
     async def keyword_hits(self) -> Sequence[KeywordHit]:
         """The hits of the keyword search."""

@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
+from rag_context.domain.documents import CHAT
 from rag_context.domain.rules import Rule
 from rag_context.domain.search import Filter, KeywordHit, VectorHit
 from rag_context.domain.times import microseconds
@@ -41,7 +43,12 @@ ENOUGH = 2
 FURTHER_LOOKS = 2
 """How often a retriever searches again without the documents that fill its pool."""
 
-SPAN_NAMES = {"embedding": "query_embedding", "vector": "vector_search", "text": "keyword_search"}
+SPAN_NAMES = {
+    "embedding": "query_embedding",
+    "vector": "vector_search",
+    "text": "keyword_search",
+    "standing": "standing",
+}
 """What the parts of a search are called in traces."""
 
 Hit = TypeVar("Hit", bound=VectorHit | KeywordHit)
@@ -85,6 +92,14 @@ def prefers_speakers(query: Query) -> bool:
     return query.mode is Mode.HYBRID and Rule.SPEAKER not in query.without
 
 
+def standing_wanted(query: Query) -> tuple[int, Filter] | None:
+    """How many standing instructions an answer lists at most, and which may be; None where it has no such list."""
+    is_listed = query.mode is Mode.HYBRID and query.has_text and Rule.STANDING not in query.without
+    if not is_listed or query.where.content_type not in (None, CHAT):
+        return None
+    return rules.STANDING_KEPT, replace(query.where, standing=True)
+
+
 def pool_per_document(query: Query) -> int | None:
     """How many candidates one document may have; None: as many as there are."""
     return None if query.per_document is None else PER_DOCUMENT_FACTOR * query.per_document
@@ -99,6 +114,8 @@ class VectorResults:
     calibration: Calibration
     made_by: str | None = None
     """Fingerprint of the model that made the query's vector; None where the caller brought it."""
+    standing: Sequence[VectorHit] = ()
+    """The nearest standing instructions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,11 +250,18 @@ class Retrievers:
     async def search_vectors(self) -> VectorResults:
         """Embed the query and search by it. Raises: BackendError."""
         sources, results = self._sources, await self.start_embedding()
+        search = partial(sources.vectors.search, results.vector)
         with self.reported("vector"), self.deadline.applied():
-            hits = await spread_hits(
-                lambda limit, where: sources.vectors.search(results.vector, limit=limit, where=where), self._query
-            )
-        results = replace(results, hits=hits)
+            beside = asyncio.create_task(self._standing(search))
+            try:
+                hits = await spread_hits(lambda limit, where: search(limit=limit, where=where), self._query)
+                standing = await beside
+            finally:
+                beside.cancel()
+        if isinstance(standing, BackendError):  # the answer is there, without its list
+            self.reports["standing"] = RetrieverReport(status_of(standing), 0.0, str(standing))
+            standing = ()
+        results = replace(results, hits=hits, standing=standing)
         sources.require_same_model(results)
         return results
 
@@ -250,6 +274,16 @@ class Retrievers:
             made_by = embedder.model.fingerprint  # read before embedding: shows a model that is replaced meanwhile
             vector = await embedder.embed_query(query.text)
         return VectorResults(vector, (), embedder.model.calibration, made_by)
+
+    async def _standing(
+        self, search: Callable[..., Awaitable[Sequence[VectorHit]]]
+    ) -> Sequence[VectorHit] | BackendError:
+        """The nearest standing instructions, or why they cannot be found."""
+        wanted = standing_wanted(self._query)
+        try:
+            return () if wanted is None else await search(limit=wanted[0], where=wanted[1])
+        except BackendError as error:
+            return error
 
     async def _run_text(self) -> Sequence[KeywordHit]:
         texts, query = self._sources.texts, self._query

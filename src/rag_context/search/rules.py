@@ -1,4 +1,4 @@
-"""Constants of the rules of ranking that look at the question (`domain.rules.Rule`), in one place.
+"""Constants of the rules that look at the question (`domain.rules.Rule`), in one place.
 
 Each rule is a pure function in a module of its own, and holds on the open sets (docs/quality.md).
 """
@@ -111,3 +111,8 @@ THRESHOLD_SHARE = 0.3
 
 YEARS_BACK = 4
 """Of a time without a year, candidates are found in the last such period and in so many years before it."""
+
+STANDING_KEPT = 3
+STANDING_SCORE = 0.075
+"""How many standing instructions an answer lists, and their least calibrated relevance: with the bundled model a cosine
+of 0.12. An instruction says little of what it applies to, and who says it stands in the text that is embedded."""

@@ -19,7 +19,7 @@ from rag_context.errors import BackendError
 from rag_context.ports.reading import CandidateRequest, Shortlist, Snapshot
 from rag_context.search import rules
 from rag_context.search.code_rank import KnownCode, ranked_code
-from rag_context.search.query import Query, Result
+from rag_context.search.query import Query, Result, Standing
 from rag_context.search.ranking import (
     DEFAULT_WEIGHTS,
     Candidates,
@@ -27,6 +27,7 @@ from rag_context.search.ranking import (
     VectorWeights,
     answerable,
     best_first,
+    calibrated,
     fused_scores,
     passes,
     plainly_answerable,
@@ -46,6 +47,7 @@ from rag_context.search.retrievers import (
     pool_size,
     prefers_speakers,
     ranks_code,
+    standing_wanted,
 )
 from rag_context.search.speaker import NO_BOOSTS, Boosts, boosts_for, presumed
 from rag_context.search.windows import nearnesses, threshold_shares, time_boosts
@@ -187,6 +189,7 @@ class Selection:
     results: tuple[Result, ...]
     gathered: Gathered
     unanswerable: bool
+    standing: tuple[Standing, ...] = ()
     vector_ms: float = 0.0
     text_ms: float = 0.0
     """How long the vector search and the keyword search took, where they were part of the call."""
@@ -220,34 +223,44 @@ async def select(
     kept = _kept(query, gathered, calibration, known, few=few)
     ids = dict.fromkeys([ranked.candidate.chunk.id for ranked in kept])
     ids.update((ref.id, None) for ranked in kept for ref in _messages_around(ranked.candidate.chunk, gathered) if ref)
+    standing = _standing(vector_results) if vector_results is not None else {}
+    ids.update(dict.fromkeys(standing))
     further = [id_ for id_ in ids if id_ not in code]
     passages = {**code, **(await reads.passages(further) if further or not code else {})}
     unanswerable = calibration is not None and not _is_answerable(query, gathered.candidates, calibration, few=few)
-    return Selection(_results(kept, _by_then(passages, query.where), gathered), gathered, unanswerable)
+    listed = tuple(Standing(passages[id_], score) for id_, score in standing.items() if id_ in passages)
+    return Selection(_results(kept, _by_then(passages, query.where), gathered), gathered, unanswerable, listed)
+
+
+def _standing(found: VectorResults) -> Mapping[str, float]:
+    """The ids of the standing instructions that may apply, nearest first, with their scores."""
+    scores = {hit.chunk.id: calibrated(hit.cosine, found.calibration) for hit in found.standing}
+    return {id_: score for id_, score in scores.items() if score >= rules.STANDING_SCORE}
 
 
 async def select_in(
     snapshot: Snapshot,
     query: Query,
-    vector_results: VectorResults | None,
-    text: Sequence[KeywordHit] | None,
+    embedded: VectorResults,
+    text: str | None,
     known: KnownCode,
-    *,
-    finds_text: bool = False,
 ) -> Selection:
-    """As `select`, in one snapshot, with the vector search itself; with `finds_text` the keyword search too.
+    """Search a snapshot, and `select` from what is found. It never waits, so that `completed` can run it.
 
-    It never waits, so that `completed` can run it.
+    Args:
+        snapshot: the index.
+        query: the query.
+        embedded: its vector, without hits.
+        text: what keywords are searched for; None where they are not part of this answer.
+        known: what earlier searches found out about code.
     """
     started = time.perf_counter()
-    reads = SnapshotReads(snapshot, query, None if vector_results is None else vector_results.vector)
-    if vector_results is not None:
-        vector_results = replace(vector_results, hits=await reads.vector_hits(vector_results.vector))
+    reads = SnapshotReads(snapshot, query, embedded.vector)
+    found = replace(embedded, hits=await reads.vector_hits(embedded.vector), standing=reads.standing(embedded.vector))
     text_from = time.perf_counter()
-    if finds_text:
-        text = await reads.keyword_hits()
+    hits = None if text is None else await reads.keyword_hits()
     ranked_from = time.perf_counter()
-    selection = await select(query, reads, vector_results, text, known)
+    selection = await select(query, reads, found, hits, known)
     return replace(
         selection,
         vector_ms=(text_from - started) * 1000.0,
@@ -257,9 +270,9 @@ async def select_in(
 
 
 def candidate_request(
-    query: Query, vector_results: VectorResults | None, text: Sequence[KeywordHit] | None, *, finds_text: bool = False
+    query: Query, vector_results: VectorResults | None, text: str | None, hits: Sequence[KeywordHit] | None = None
 ) -> CandidateRequest:
-    """What `select_in` is going to read; arguments as there."""
+    """What `select_in` is going to read; or `select`, of the `hits` of a keyword search."""
     weights = weights_for(query)
     shortlist = Shortlist(
         _shortlist_size(query),
@@ -270,12 +283,13 @@ def candidate_request(
         *(presumed(query.text) if prefers_speakers(query) else ((), 1.0)),
     )
     return CandidateRequest(
-        query.text if finds_text or text is not None else None,
+        text,
         vector_results.vector if vector_results is not None else None,
         hits_wanted(query),
         shortlist,
         query.where,
-        None if finds_text else [hit.chunk.id for hit in text or ()],
+        None if hits is None else [hit.chunk.id for hit in hits],
+        standing_wanted(query) if vector_results is not None else None,
     )
 
 

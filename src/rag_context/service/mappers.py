@@ -22,6 +22,7 @@ from rag_context.api.search import (
     SearchRequest,
     SearchResponse,
     SearchResult,
+    StandingInstruction,
     Surroundings,
 )
 from rag_context.api.stored_documents import DeleteRequest, GetRequest, ListRequest, SimilarRequest
@@ -33,7 +34,7 @@ from rag_context.errors import FieldError, InvalidInputError
 from rag_context.ingest.submissions import Outcome, Receipt, Submission
 from rag_context.ports.models import Tokenizer
 from rag_context.projects.tenants import Tenants
-from rag_context.search.query import Answer, Mode, Query, Result, RetrieverReport, RetrieverStatus
+from rag_context.search.query import Answer, Mode, Query, Result, RetrieverReport, RetrieverStatus, Standing
 from rag_context.search.windows import Window, merged
 
 UNKNOWN_AGENT = "unknown"
@@ -136,6 +137,20 @@ def search_response(
         cached=answer.cached or None,
         no_answer=answer.unanswerable or None,
         interpreted=_interpreted(windows),
+        standing=[_standing(each) for each in answer.standing] or None,
+    )
+
+
+def _standing(standing: Standing) -> StandingInstruction:
+    passage = standing.passage
+    return StandingInstruction(
+        content=passage.chunk.text,
+        score=round(standing.score, 4),
+        source=passage.source,
+        occurred_at=passage.occurred_at,
+        document_id=passage.document_id,
+        chunk_id=passage.chunk.id,
+        session_id=passage.session_id,
     )
 
 
@@ -150,20 +165,29 @@ def _interpreted(windows: Sequence[Window]) -> Interpreted | None:
 def within_token_budget(response: SearchResponse, max_tokens: int, tokenizer: Tokenizer) -> SearchResponse:
     """The response with only the first results whose passages fit the budget, and the number that were omitted.
 
-    The context around a passage is kept if it fits what is left after all passages, the best result's first.
+    What is left is for the first standing instructions, then for the context around passages, the best result's first.
     """
-    left, kept = max_tokens, 0
-    for size in tokenizer.count([result.content for result in response.results]):
-        if size > left:
-            break
-        left -= size
-        kept += 1
+    kept, left = _fitting([result.content for result in response.results], max_tokens, tokenizer)
+    standing = response.standing or []
+    listed, left = _fitting([each.content for each in standing], left, tokenizer)
     results: list[SearchResult] = []
     for result in response.results[:kept]:
         size = _tokens_around(result, tokenizer)
         results.append(result if size <= left else result.model_copy(update={"context": None}))
         left -= size if size <= left else 0
-    return response.model_copy(update={"results": results, "omitted": len(response.results) - kept})
+    omitted = len(response.results) - kept
+    return response.model_copy(update={"results": results, "standing": standing[:listed] or None, "omitted": omitted})
+
+
+def _fitting(texts: Sequence[str], room: int, tokenizer: Tokenizer) -> tuple[int, int]:
+    """How many of the first texts fit into `room` tokens, and how many tokens are left."""
+    fitting = 0
+    for size in tokenizer.count(texts):
+        if size > room:
+            break
+        room -= size
+        fitting += 1
+    return fitting, room
 
 
 def _tokens_around(result: SearchResult, tokenizer: Tokenizer) -> int:

@@ -15,6 +15,7 @@ from rag_context.domain.times import microseconds
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.errors import BackendRejectedError
 from rag_context.ports.writing import Version, written_in_turn
+from rag_context.speakers import is_standing
 from rag_context.text import bm25, idf_share, inverse_document_frequency, profile_for, terms
 
 
@@ -259,6 +260,7 @@ class MemoryStore:
             for entry in self._entries.values()
             for i, chunk in enumerate(entry.chunks)
             if _passes(entry.document, where, chunk.occurred_at)
+            and (not where.standing or is_standing(chunk, entry.document.content_type))
         ]
 
     def everything(self) -> list[tuple[ChunkRef, Chunk, Vector | None]]:

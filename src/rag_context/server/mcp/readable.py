@@ -12,7 +12,7 @@ from rag_context.api.failure import ErrorResponse
 from rag_context.api.index import IndexFilesResponse, IndexResponse
 from rag_context.api.interpreted import sentence
 from rag_context.api.maintenance import HealthResponse, ReindexResponse, StatsResponse, TimeSpan
-from rag_context.api.search import SearchFailure, SearchResponse, SearchResult
+from rag_context.api.search import SearchFailure, SearchResponse, SearchResult, StandingInstruction
 from rag_context.api.stored_documents import (
     DeleteResponse,
     GetResponse,
@@ -79,6 +79,20 @@ def _search(body: SearchResponse) -> Iterator[str]:
     if body.omitted:
         yield f"{body.omitted} more were left out because of maxTokens."
     yield from passages(body.results)
+    if body.standing:
+        yield from _standing(body.standing, {result.chunk_id: f"[{at}]" for at, result in enumerate(body.results, 1)})
+
+
+def _standing(standing: list[StandingInstruction], shown: Mapping[str | None, str]) -> Iterator[str]:
+    """What is among the passages is not said twice."""
+    yield ""
+    yield "Standing instructions of the user that may apply here, whatever the passages say:"
+    for each in standing:
+        if each.chunk_id in shown:
+            yield f"- passage {shown[each.chunk_id]}"
+        else:
+            yield f"- {_day(each.occurred_at)} · documentId {each.document_id}"
+            yield _quoted(each.content)
 
 
 def _headline(number: int, result: SearchResult) -> str:

@@ -41,7 +41,7 @@ async function run(results, declared, fields, context) {
   put(results, h("p", { class: "dim" }, "Searching"));
   try {
     const answer = await tool("rag_context_search", typed(declared, fields), { signal: context.signal });
-    put(results, h("div", { class: "grid" }, label(answer), answer.results.length ? answer.results.map((each, at) => card(each, at, fields)) : nothing(answer, fields)));
+    put(results, h("div", { class: "grid" }, label(answer), answer.results.length ? answer.results.map((each, at) => card(each, at, fields)) : nothing(answer, fields), answer.standing && standing(answer.standing, fields)));
     say(`${counted(answer.results.length, "result")}, level ${answer.fallbackLevel}`);
   } catch (error) {
     if (error.name === "AbortError") return;
@@ -88,8 +88,19 @@ function nothing(answer, fields) {
   return h("div", { class: "box w12" }, empty("Nothing found", advice));
 }
 
+// What the user asked for once and for all, and may apply to the query.
+function standing(instructions, fields) {
+  return h("section", { class: "box w12", "aria-label": "Standing instructions" },
+    h("h2", {}, "Standing instructions that may apply"),
+    instructions.map(each => [
+      h("pre", { class: "text passage" }, trimmed(each.content)),
+      h("p", { class: "where" }, h("a", { href: link("documents", tenant(fields), each.documentId) }, each.source), " · ", when(each.occurredAt), ` · relevance ${each.score.toFixed(2)}`)]));
+}
+
+const tenant = ({ project, branch, pathHash }) => ({ project, branch, pathHash });
+
 function card(result, at, fields) {
-  const named = { project: fields.project, branch: fields.branch, pathHash: fields.pathHash };
+  const named = tenant(fields);
   const lines = result.startLine ? `, lines ${result.startLine}–${result.endLine}` : "";
   const meta = result.metadata;
   const title = result.title || result.source;

@@ -13,6 +13,7 @@ from rag_context.domain.search import ChunkRef, Filter, Passage
 from rag_context.domain.times import microseconds, moment
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError
+from rag_context.speakers import is_standing
 from rag_context.stores.chroma.chroma_api import COMPONENT, Fields, Rows, Where, either, every
 
 TENANT = "tenant"
@@ -27,6 +28,7 @@ GAME = "game"
 TAGS = "tags"
 OCCURRED_AT = "timestamp"
 """When a chunk was said or written. Earlier versions kept the time of indexing here, which counts where they wrote."""
+STANDING = "standing"
 DETAILS = "details"
 INDEXED_AT = "indexedAt"
 
@@ -135,6 +137,7 @@ def _fields(document: Document, chunk: Chunk) -> Fields:
         GAME: metadata.game,
         TAGS: list(dict.fromkeys(metadata.tags)) or None,
         OCCURRED_AT: microseconds(chunk.occurred_at),
+        STANDING: is_standing(chunk, document.content_type) or None,
         DETAILS: json.dumps(details, ensure_ascii=False),
     }
 
@@ -167,6 +170,7 @@ def passes(fields: Fields, where: Filter) -> bool:
         and set(where.tags) <= set(fields.get(TAGS) or ())
         and all(set(group) & set(fields.get(TAGS) or ()) for group in where.any_tags)
         and fields.get(DOCUMENT_ID) not in where.without_documents
+        and (not where.standing or fields.get(STANDING) is True)
         and (where.since is None or at >= microseconds(where.since))
         and (where.until is None or at < microseconds(where.until))
     )
@@ -178,6 +182,8 @@ def _narrowing(where: Filter) -> list[Where]:
     parts += [{TAGS: {"$contains": tag}} for tag in where.tags]
     parts += [either([{TAGS: {"$contains": tag}} for tag in group]) for group in where.any_tags if group]
     parts += [{FOLDERS: {"$contains": folder}} for folder in folders(where.source_prefix or "")[-1:]]
+    if where.standing:
+        parts.append({STANDING: {"$eq": True}})
     if where.without_documents:
         parts.append({DOCUMENT_ID: {"$nin": list(where.without_documents)}})
     if where.since is not None:

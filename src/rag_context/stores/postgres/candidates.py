@@ -86,11 +86,13 @@ beside AS MATERIALIZED (
     SELECT c.key, c.kind, b.key AS before, a.key AS after FROM shortlist AS c
     {_BESIDE.format(name="b", sign="<", order="DESC")} {_BESIDE.format(name="a", sign=">", order="ASC")}
 ),
+standing AS MATERIALIZED ({{standing}}),
 others AS (
-    SELECT before AS key FROM beside UNION SELECT after FROM beside EXCEPT SELECT key FROM candidates
+    SELECT key FROM standing UNION SELECT before FROM beside UNION SELECT after FROM beside
+    EXCEPT SELECT key FROM candidates
 ),
 shown AS (
-    SELECT key FROM beside
+    SELECT key FROM beside UNION SELECT key FROM standing
     UNION SELECT before FROM beside WHERE kind = '{CHAT}' UNION SELECT after FROM beside WHERE kind = '{CHAT}'
 ),
 fetched AS (
@@ -102,6 +104,7 @@ fetched AS (
 SELECT f.chunk, f.document, f.position, f.kind, f.thread, f.speaker, f.chunk_occurred_at,
        f.key, f.length, f.counts, f.cosine, f.by_vector, f.by_keyword, {{passing}} AS passing,
        b.key IS NOT NULL AS has_neighbours, b.before, b.after, s.key IS NOT NULL AS is_shown,
+       f.key IN (SELECT key FROM standing) AS is_standing,
        f.start_char, f.end_char, f.start_line, f.end_line, f.heading, p.text, p.context,
        {LISTING_COLUMNS}
 FROM fetched AS f LEFT JOIN beside AS b ON b.key = f.key LEFT JOIN shown AS s ON s.key = f.key
@@ -119,6 +122,8 @@ class _Request:
     by_vector: tuple[int, Filter] | None = None
     by_keyword: tuple[int, Filter] | None = None
     chunk_ids: Sequence[str] = ()
+    standing: tuple[int, Filter] | None = None
+    """Found by vector too, and no candidates."""
 
 
 class _NotFetchedError(Exception):
@@ -166,6 +171,7 @@ class PostgresCandidates:
             searched if asked.vector is not None else None,
             searched if asked.text is not None and asked.chunk_ids is None else None,
             asked.chunk_ids or (),
+            asked.standing,
         )
         while True:
             await self._fetch(fetched, request)
@@ -196,7 +202,7 @@ class PostgresCandidates:
         if request.chunk_ids:
             ids = parameters.add(list(request.chunk_ids))
             found.append(f"SELECT key, false, false FROM rag_context.chunks WHERE id = ANY ({ids})")  # noqa: S608
-        joined, cosine, place = "", "NULL::float8", ""
+        joined, cosine, place, standing = "", "NULL::float8", "", "SELECT NULL::bigint AS key WHERE false"
         if vector is not None:
             place = parameters.add(vector)
             joined = f"LEFT JOIN rag_context.vectors_{seen.generation} AS v ON v.chunk = c.key"
@@ -212,6 +218,12 @@ class PostgresCandidates:
             passes = condition(where, parameters, "c")
             tables.append(self._texts.tables(fetched.question, scoring, parameters, str(int(limit)), passes))
             found.append("SELECT key, false, true FROM found_by_terms")
+        if request.standing is not None and vector is not None:
+            limit, where = request.standing
+            standing = f"""
+                SELECT c.key FROM rag_context.chunks AS c {joined}
+                WHERE {condition(where, parameters, "c")} AND v.embedding IS NOT NULL
+                ORDER BY v.embedding <#> {place}, c.id LIMIT {int(limit)}"""  # noqa: S608
         shortlist, named = fetched.requested.shortlist, len(request.chunk_ids)
         tables.append(
             _FETCHED.format(
@@ -220,6 +232,7 @@ class PostgresCandidates:
                 vectors=joined,
                 cosine=cosine,
                 passing=passing,
+                standing=standing,
                 presumed_best=parameters.add(shortlist.presumed_best),
                 weight=parameters.add(shortlist.vector_weight),
                 code_weight=parameters.add(shortlist.code_vector_weight),
@@ -258,9 +271,9 @@ class _Fetched:
         """Add what a statement returned."""
         chunks = [reference_from(row) for row in rows]
         bm25, shares = self.question.scores(rows, [chunk.content_type for chunk in chunks])
-        keys, cosines, by_vector, by_keyword, near, shown = (
+        keys, cosines, by_vector, by_keyword, standing, near, shown = (
             [row[name] for row in rows]
-            for name in ("key", "cosine", "by_vector", "by_keyword", "has_neighbours", "is_shown")
+            for name in ("key", "cosine", "by_vector", "by_keyword", "is_standing", "has_neighbours", "is_shown")
         )
         known, first = self._scores, len(self._scores.bm25)
         self._scores = RawScores(
@@ -275,9 +288,10 @@ class _Fetched:
         for row, chunk in compress(zip(rows, chunks, strict=True), shown):
             self._shown[chunk.id] = row
         self._named.update(request.chunk_ids)
-        if request.by_vector is not None:
-            found = starmap(VectorHit, compress(zip(chunks, cosines, strict=True), by_vector))
-            self._by_vector[request.by_vector] = sorted(found, key=lambda hit: (-hit.cosine, hit.chunk.id))
+        for asked, are_found in ((request.by_vector, by_vector), (request.standing, standing)):
+            if asked is not None:
+                found = starmap(VectorHit, compress(zip(chunks, cosines, strict=True), are_found))
+                self._by_vector[asked] = sorted(found, key=lambda hit: (-hit.cosine, hit.chunk.id))
         if request.by_keyword is not None:
             scored = zip(chunks, bm25.tolist(), shares.tolist(), strict=True)
             held = [hit for hit in starmap(KeywordHit, compress(scored, by_keyword)) if hit.bm25 > 0.0]

@@ -13,6 +13,7 @@ from rag_context.domain.search import ChunkRef, Filter, Passage
 from rag_context.domain.times import microseconds, moment
 from rag_context.errors import BackendDataError
 from rag_context.event_times import packed_times, unpacked_times
+from rag_context.speakers import is_standing
 from rag_context.stores.postgres.connection import Row
 from rag_context.stores.postgres.faults import COMPONENT
 from rag_context.text import term_key, terms
@@ -140,6 +141,8 @@ def condition(where: Filter, parameters: Parameters, row: str = "d") -> str:
     if where.tags:
         parts.append(f"{row}.tags @> {add([stored(tag) for tag in where.tags])}")
     parts += [f"{row}.tags && {add([stored(tag) for tag in group])}" for group in where.any_tags]
+    if where.standing and row == "c":
+        parts.append("c.standing")
     if where.without_documents:
         name = "id" if row == "d" else "document"
         parts.append(f"{row}.{name} <> ALL ({add([stored(id_) for id_ in where.without_documents])}::text[])")
@@ -216,6 +219,7 @@ def chunk_values(
         microseconds(document.timestamp),
         microseconds(chunk.occurred_at),
         stored_or_none(chunk.speaker),
+        is_standing(chunk, document.content_type),
         stored_or_none(document.thread),
         words.length,
         words.keys,

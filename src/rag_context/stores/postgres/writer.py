@@ -71,6 +71,7 @@ CHUNK_FIELDS = (
     "timestamp",
     "occurred_at",
     "speaker",
+    "standing",
     "thread",
     "length",
     "terms",

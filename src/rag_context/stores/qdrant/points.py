@@ -22,6 +22,7 @@ from rag_context.domain.search import ChunkRef, Filter, Passage
 from rag_context.domain.times import aware, microseconds
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError
+from rag_context.speakers import is_standing
 from rag_context.stores.qdrant.connection import COMPONENT
 
 CHUNK_ID = "chunkId"
@@ -48,6 +49,8 @@ CONTEXT = "context"
 TITLE = "title"
 THREAD = "thread"
 SPEAKER = "speaker"
+STANDING = "standing"
+YES = "yes"
 AGENT = "agent"
 DECISION_ID = "decisionId"
 EXTRA = "extra"
@@ -81,6 +84,7 @@ INDEXES: Mapping[str, models.PayloadSchemaParams] = {
         type=models.IntegerIndexType.INTEGER, lookup=True, range=True, on_disk=True
     ),
     DOCUMENT_ID: _SELDOM,
+    STANDING: _WORD,
 }
 """Every field that is filtered by. Those that only writes and rare filters use are kept on disk."""
 
@@ -117,6 +121,8 @@ def conditions(where: Filter) -> models.Filter:
     ]
     must += [models.FieldCondition(key=TAGS, match=models.MatchAny(any=list(group))) for group in where.any_tags]
     must += _begins(where.source_prefix or "")
+    if where.standing:
+        must.append(_equals(STANDING, YES))
     if where.since is not None or where.until is not None:
         must.append(_occurred_in(models.DatetimeRange(gte=_bound(where.since), lt=_bound(where.until))))
     if not where.without_documents:
@@ -199,6 +205,7 @@ def payload_of(document: Document, chunk: Chunk) -> dict[str, Any]:
         TITLE: document.title,
         THREAD: document.thread,
         SPEAKER: chunk.speaker,
+        STANDING: YES if is_standing(chunk, document.content_type) else None,
         DECISION_ID: metadata.decision_id,
         # As text, so that whatever numbers and keys are in it come back as they were.
         EXTRA: json.dumps(dict(metadata.extra)) if metadata.extra else None,

@@ -11,6 +11,7 @@ from rag_context.domain.times import microseconds
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendRejectedError
 from rag_context.event_times import packed_times
+from rag_context.speakers import is_standing
 from rag_context.stores.sqlite.engine.terms import packed
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.passages import lenient, signed, tenant_values
@@ -74,7 +75,7 @@ def write_document(
     key = _put_document(document, INDEXED if vectors is not None else PENDING, connection)
     kept = _vectors_of(key, connection) if vectors is None else {}
     _remove_chunks(key, connection)
-    first = _put_chunks(key, chunks, terms, connection)
+    first = _put_chunks(key, document.content_type, chunks, terms, connection)
     if vectors is not None:
         _put_vectors(enumerate(vector_blobs(vectors), first), connection)
     else:
@@ -209,7 +210,9 @@ def _put_document(document: Document, status: str, connection: sqlite3.Connectio
     return key
 
 
-def _put_chunks(key: int, chunks: Sequence[Chunk], terms: Sequence[list[str]], connection: sqlite3.Connection) -> int:
+def _put_chunks(
+    key: int, content_type: str, chunks: Sequence[Chunk], terms: Sequence[list[str]], connection: sqlite3.Connection
+) -> int:
     """Store chunks under keys of their own, one after the other; returns the first."""
     first: int = connection.execute(
         "SELECT ifnull(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'chunks'"
@@ -219,10 +222,10 @@ def _put_chunks(key: int, chunks: Sequence[Chunk], terms: Sequence[list[str]], c
     for number, (chunk, words) in enumerate(zip(chunks, terms, strict=True), first):
         span = chunk.span
         place = (span.start, span.end, span.start_line, span.end_line, span.heading)
-        said = (microseconds(chunk.occurred_at), chunk.speaker)
+        said = (microseconds(chunk.occurred_at), chunk.speaker, is_standing(chunk, content_type))
         rows.append((number, chunk.id, key, chunk.position, *place, len(words), *said))
         texts.append((number, chunk.text, chunk.context, packed(words)))
-    connection.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    connection.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
     connection.executemany("INSERT INTO passages (chunk, text, context, terms) VALUES (?, ?, ?, ?)", texts)
     return first
 

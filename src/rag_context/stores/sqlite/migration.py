@@ -12,6 +12,7 @@ from rag_context.domain.documents import CHAT, Chunk, Json, Span
 from rag_context.domain.times import EPOCH, microseconds, moment
 from rag_context.errors import ForeignIndexError
 from rag_context.event_times import STARTED, stated_message_times, stated_time, time_at
+from rag_context.speakers import is_standing
 from rag_context.stores.sqlite.engine.terms import packed
 from rag_context.stores.sqlite.faults import COMPONENT, is_busy
 from rag_context.stores.sqlite.passages import lenient
@@ -32,6 +33,9 @@ PACKED = 6
 
 TIMED = 7
 """The migration that brought event times."""
+
+MARKED = 9
+"""The migration that marked standing instructions."""
 
 TIMEOUT_S = 4.0
 RETRY_S = 0.02
@@ -80,6 +84,8 @@ def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
             sum_up_again(connection)
         if 0 < version < TIMED:
             _fill_event_times(connection)
+        if 0 < version < MARKED:
+            _mark_standing(connection)
         if version > 0 and (version < PACKED or _found_analyser(connection) != ANALYSER_VERSION):
             _analyse_again(connection)
         connection.execute(
@@ -184,6 +190,24 @@ def _fill_event_times(connection: sqlite3.Connection) -> None:
                 "UPDATE chunks SET occurred_at = ? WHERE key = ?",
                 [(microseconds(time_at(times, start, end, at)), chunk) for chunk, start, end in chunks if times],
             )
+
+
+_SAID = f"""
+SELECT c.key, p.text, c.speaker
+FROM documents AS d CROSS JOIN chunks AS c ON c.document = d.key CROSS JOIN passages AS p ON p.chunk = c.key
+WHERE d.content_type = '{CHAT}'
+"""  # noqa: S608
+
+
+def _mark_standing(connection: sqlite3.Connection) -> None:
+    """Mark the chunks of older conversations that hold a standing instruction."""
+    with lenient(connection):
+        found = [
+            (key,)
+            for key, text, speaker in connection.execute(_SAID)
+            if is_standing(Chunk("", "", 0, text, Span(0, 0, 0, 0), occurred_at=EPOCH, speaker=speaker), CHAT)
+        ]
+    connection.executemany("UPDATE chunks SET standing = 1 WHERE key = ?", found)
 
 
 def _object(stored: str) -> dict[str, Json]:

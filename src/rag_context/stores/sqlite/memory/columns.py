@@ -50,6 +50,7 @@ class StoredChunk(NamedTuple):
     terms: bytes
     occurred_at: int
     speaker: str | None = None
+    standing: int = 0
 
     @property
     def is_readable(self) -> bool:
@@ -316,6 +317,7 @@ class ChunkColumns:
     """When it was said or written, in microseconds."""
     speakers: NDArray[np.int32] = column(default_factory=lambda: np.empty(0, dtype=np.int32))
     """The numbers of those who said it."""
+    standing: Mask = column(default_factory=lambda: np.empty(0, dtype=np.bool_))
     live: Mask = column(default_factory=lambda: np.empty(0, dtype=np.bool_))
     embedded: Mask = column(default_factory=lambda: np.empty(0, dtype=np.bool_))
 

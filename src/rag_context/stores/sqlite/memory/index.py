@@ -141,7 +141,7 @@ class MemoryIndex:
         Raises:
             BackendDataError: `vector` has another dimension than the index.
         """
-        if limit < 1 or not (self._embedded or self._misfits):
+        if limit < 1 or not (self._embedded or self._misfits) or (where.standing and not self._rows.standing.any()):
             return []
         query = self._checked(vector)
         mask = self._matching(where, self._rows.embedded)
@@ -268,6 +268,8 @@ class MemoryIndex:
         """`(n,)`, the live rows that `where` and the mask `further` let through; None if they let all rows through."""
         size = len(self._ids)
         masks = self._rows.in_time(where, size)
+        if where.standing:
+            masks.append(self._rows.standing[:size])
         of_documents = self._documents.matching(where)
         if of_documents is not None:
             masks.append(of_documents.take(self._rows.documents[:size]))
@@ -341,6 +343,7 @@ class MemoryIndex:
         numbers.lengths[start:end] = [chunk.length for chunk in chunks]
         numbers.times[start:end] = [chunk.occurred_at for chunk in chunks]
         numbers.speakers[start:end] = [self._speakers.number(chunk.speaker) for chunk in chunks]
+        numbers.standing[start:end] = [chunk.standing == 1 for chunk in chunks]
         numbers.live[start:end] = True
         self._postings.append(start, [chunk.terms for chunk in chunks])
         self._ids.extend([chunk.id for chunk in chunks])

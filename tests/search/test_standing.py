@@ -1,0 +1,177 @@
+"""What a user asked for once and for all comes in a list of its own, beside the results (H-4)."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from rag_context.domain.documents import CHAT, DOCUMENTATION, Chunk, Span, Tenant
+from rag_context.domain.rules import Rule
+from rag_context.domain.search import Filter, VectorHit
+from rag_context.domain.vectors import Vector
+from rag_context.errors import BackendUnavailableError
+from rag_context.search.cache import ResultCache, decoded, encoded
+from rag_context.search.chain import SearchChain
+from rag_context.search.query import Answer, Level, Mode, Query, RetrieverStatus
+from rag_context.search.rules import STANDING_KEPT
+from rag_context.speakers import is_standing
+from rag_context.testing import Fault, FrozenClock
+from rag_context.testing.memory_stores import MemoryVectors
+from tests.search.harness import ChainHarness
+from tests.stores.builders import NOON
+
+
+def said(text: str, speaker: str | None = "User") -> Chunk:
+    return Chunk("c", "d", 0, text, Span(0, len(text), 1, 1), occurred_at=NOON, speaker=speaker)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Always answer in metric units.",
+        "[user] From now on, call me Sam.",
+        "**User:** Never use emojis.",
+        "## User\n\nNEVER use emojis.",
+        "User: in future keep it short",
+        "In the future, keep it short.",
+        "Thanks! Please always name your sources.",
+        "Ok, whenever I ask for code, use tabs.",
+        "When I ask for a summary, give three points.",
+        "Every time you finish, run the tests.",
+        "Please remember to add types.",
+        "- never push to main",
+        "The rules:\n\n1. Always run the tests.",
+        "He said \"stop.\" Never do that again.",
+    ],
+)  # fmt: skip
+def test_what_is_asked_for_once_and_for_all_is_a_standing_instruction(text: str) -> None:
+    assert is_standing(said(text), CHAT)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The dog barks whenever the post comes.",
+        "I always forget what to ask the doctor.",
+        "Never mind.",
+        "Always wanted to see Lisbon.",
+        "Never heard of it.",
+        "Whenever did you get home?",
+        "Remember that it rains.",
+        "Nevertheless it works.",
+        "self.never(always)",
+        "It is a never-ending story.",
+    ],
+)
+def test_the_same_words_in_other_sentences_are_none(text: str) -> None:
+    assert not is_standing(said(text), CHAT)
+
+
+def test_only_users_give_standing_instructions_and_only_in_conversations() -> None:
+    text = "Always answer in metric units."
+    assert [is_standing(said(text, who), CHAT) for who in ("User", "Mara Berg", None)] == [True, True, True]
+    assert [is_standing(said(text, who), CHAT) for who in ("Assistant", "System", "Tool")] == [False, False, False]
+    assert not is_standing(said(text), DOCUMENTATION)
+
+
+@pytest.mark.parametrize("part", ["\n", "! ", " ", "- \n", "\n ", "1. ", "always? ", "please, ", "always "])
+def test_a_long_text_is_read_in_linear_time(part: str) -> None:
+    """In quadratic time each of these takes minutes."""
+    is_standing(said(part * (400_000 // len(part))), CHAT)
+
+
+METRIC = "Always give lengths of the valve pipes in metric units."
+EMOJI = "Please never write emojis about valve pipes."
+
+
+@pytest.fixture
+async def harness() -> ChainHarness:
+    made = ChainHarness()
+    await made.add("metric", METRIC, kind=CHAT, thread="one", speaker="User", day=2)
+    await made.add("advice", "Always close valve pipes at night.", kind=CHAT, thread="one", speaker="Assistant")
+    await made.add("manual", "Always close valve pipes at night, says the manual.")
+    await made.add("far", "From now on, call me Sam.", kind=CHAT, thread="two", speaker="User")
+    await made.add("emoji", EMOJI, kind=CHAT, thread="two", speaker="User", day=9)
+    for number in range(30):
+        await made.add(f"{number}", f"The valve pipes of house {number} leak.", kind=CHAT, thread="three")
+    return made
+
+
+def listed(answer: Answer) -> list[str]:
+    assert answer.level is Level.PRIMARY, answer.error
+    return [each.passage.document_id for each in answer.standing]
+
+
+QUERY = Query("How long are the valve pipes?", limit=2)
+
+
+async def test_the_nearest_that_may_apply_are_listed_whatever_the_results_are(harness: ChainHarness) -> None:
+    answer = await harness.chain.search(QUERY)
+    assert listed(answer) == ["metric", "emoji"]
+    assert answer.standing[0].score > answer.standing[1].score > 0.075
+    assert not {"metric", "emoji"} & {each.passage.document_id for each in answer.results}
+    assert "standing" not in answer.legs
+    without = SearchChain(harness.sources, harness.breaker, deadline_s=1.0, without=(Rule.STANDING,))
+    plain = await without.search(QUERY)
+    assert (listed(plain), plain.results) == ([], answer.results)
+
+
+async def test_no_more_than_three_are_listed(harness: ChainHarness) -> None:
+    for number in range(5):
+        await harness.add(f"more {number}", f"{METRIC} {number}", kind=CHAT, thread="two", speaker="User")
+    assert len(listed(await harness.chain.search(QUERY))) == STANDING_KEPT
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        (Filter(session_id="two"), ["emoji"]),
+        (Filter(until=datetime(2026, 1, 5, tzinfo=UTC)), ["metric"]),
+        (Filter(since=datetime(2026, 1, 5, tzinfo=UTC)), ["emoji"]),
+        (Filter(content_type=CHAT), ["metric", "emoji"]),
+        (Filter(content_type=DOCUMENTATION), []),
+        (Filter(tenant=Tenant("other")), []),
+    ],
+    ids=repr,
+)
+async def test_they_are_within_the_filter_of_the_search(
+    harness: ChainHarness, where: Filter, expected: list[str]
+) -> None:
+    assert listed(await harness.chain.search(replace(QUERY, where=where))) == expected
+
+
+@pytest.mark.parametrize("mode", [Mode.VECTOR, Mode.TEXT])
+async def test_one_retriever_alone_lists_none(harness: ChainHarness, mode: Mode) -> None:
+    assert listed(await harness.chain.search(replace(QUERY, mode=mode))) == []
+
+
+async def test_without_vectors_there_is_no_list(harness: ChainHarness) -> None:
+    harness.vectors.fault = Fault(BackendUnavailableError("vectors", "gone"))
+    answer = await harness.chain.search(QUERY)
+    assert (answer.level, answer.standing) == (Level.TEXT, ())
+
+
+async def test_a_list_that_cannot_be_read_is_reported_and_not_cached(
+    harness: ChainHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = MemoryVectors.search
+
+    async def fails(self: MemoryVectors, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
+        if where.standing:
+            raise BackendUnavailableError("vectors", "gone")
+        return await search(self, vector, limit=limit, where=where)
+
+    monkeypatch.setattr(MemoryVectors, "search", fails)
+    answer = await harness.chain.search(QUERY)
+    assert (listed(answer), answer.legs["standing"].status) == ([], RetrieverStatus.FAILED)
+    assert len(answer.results) == 2
+    cache = ResultCache(10, 60.0, FrozenClock())
+    cache.put(QUERY, 1, answer)
+    assert cache.get(QUERY, 1) is None
+
+
+async def test_a_cached_answer_keeps_the_list(harness: ChainHarness) -> None:
+    answer = await harness.chain.search(QUERY)
+    found: Any = decoded(encoded(answer))
+    assert (found, bool(found.standing)) == (answer, True)
