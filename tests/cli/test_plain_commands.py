@@ -335,3 +335,11 @@ class TestKey:
     @pytest.mark.parametrize("name", ["", "  ", "a\nb", "x" * 201])
     def test_a_name_can_be_printed(self, run_cli: InProcessCli, name: str) -> None:
         assert run_cli("key", name).status == 2
+
+
+@pytest.mark.parametrize("command", ["index", "watch", "serve --watch", "list --data-dir"])
+def test_an_empty_path_is_not_the_current_folder(run_cli: InProcessCli, command: str) -> None:
+    """As an unset variable of a shell leaves it: `index "$NOTES"` read the current folder with all below it."""
+    ended = run_cli(*command.split(), "")
+    assert ended.status == 2
+    assert "the path is empty" in ended.err

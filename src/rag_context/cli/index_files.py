@@ -30,7 +30,7 @@ from rag_context.cli.command_line import ExitCode, exit_code, run_to_end
 from rag_context.cli.connecting import Connection, open_connection
 from rag_context.cli.console import Screen
 from rag_context.cli.operation_options import with_options_of
-from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load_available
+from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load_available, named_path
 from rag_context.cli.summary import Embedding, Sink, Summary, receipts_file
 from rag_context.domain.documents import Metadata
 from rag_context.errors import BackendUnavailableError, InvalidInputError
@@ -119,7 +119,7 @@ def index(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            metavar="PATH...", readable=False, help="Files, folders, quoted patterns; - is stdin (see --jsonl)."
+            metavar="PATH...", parser=named_path, help="Files, folders, quoted patterns; - is stdin (see --jsonl)."
         ),
     ],
     jsonl: Annotated[

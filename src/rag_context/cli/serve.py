@@ -20,7 +20,7 @@ from rag_context.api.operations import Access
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.command_line import ExitCode
 from rag_context.cli.console import Screen
-from rag_context.cli.shared_options import Chosen, Config, DataDir, load, load_available
+from rag_context.cli.shared_options import Chosen, Config, DataDir, load, load_available, named_path
 from rag_context.errors import ConfigurationError
 from rag_context.logs import configure_logging
 from rag_context.server.options import ApiKey, ServerOptions, hash_key
@@ -50,7 +50,11 @@ def serve(
     ] = False,
     watch: Annotated[
         list[Path] | None,
-        typer.Option(metavar="PATH", help="Index this folder and follow its changes; may be given several times."),
+        typer.Option(
+            metavar="PATH",
+            parser=named_path,
+            help="Index this folder and follow its changes; may be given several times.",
+        ),
     ] = None,
     data_dir: DataDir = None,
     config: Config = None,

@@ -9,9 +9,23 @@ import typer
 
 from rag_context.settings import Loaded, check_available, load_settings
 
+
+def named_path(text: str) -> Path:
+    """The path that was typed. Raises: BadParameter if it is empty, for `Path("")` is the current folder."""
+    if not text:
+        raise typer.BadParameter("the path is empty. The current folder is '.'")
+    return Path(text)
+
+
 DataDir = Annotated[
     Path | None,
-    typer.Option("--data-dir", metavar="DIR", help="Folder of the index (data_dir).", rich_help_panel="Configuration"),
+    typer.Option(
+        "--data-dir",
+        metavar="DIR",
+        parser=named_path,
+        help="Folder of the index (data_dir).",
+        rich_help_panel="Configuration",
+    ),
 ]
 Config = Annotated[
     Path | None,

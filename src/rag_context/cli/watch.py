@@ -18,7 +18,7 @@ from rag_context.cli.connecting import open_connection
 from rag_context.cli.console import Screen
 from rag_context.cli.index_files import LabelOptions, open_sync
 from rag_context.cli.operation_options import with_options_of
-from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load_available
+from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load_available, named_path
 from rag_context.cli.summary import one_line
 from rag_context.errors import InvalidInputError, RagContextError
 from rag_context.files.file_reading import Labels
@@ -73,7 +73,7 @@ class Changes:
 @with_options_of(LabelOptions)
 def watch(
     said: LabelOptions,
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", readable=False, help="Files and folders.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", parser=named_path, help="Files and folders.")],
     as_json: AsJson = False,
     data_dir: DataDir = None,
     config: Config = None,
