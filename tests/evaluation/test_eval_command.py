@@ -3,10 +3,14 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.end_to_end.process import command
 
 from .collections import write_graded, write_spans
 from .test_evidence import write_messages
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "quality.md"
 
 
 def test_collections_are_measured_and_written_down(tmp_path: Path) -> None:
@@ -73,3 +77,19 @@ def test_two_datasets_of_one_name_are_rejected(tmp_path: Path) -> None:
     done = command("eval", str(one), str(one), data_dir=tmp_path / "data")
     assert done.returncode == 2
     assert "same name" in done.stderr
+
+
+def test_the_open_sets_have_the_figures_of_the_page(tmp_path: Path) -> None:
+    """B-2: who repeats the command gets the figures; on another processor some questions may be answered otherwise."""
+    done = command("eval", "--open", "--json", data_dir=tmp_path / "data")
+    assert done.returncode == 0, done.stderr
+    table = PAGE.read_text(encoding="utf-8").partition("### Evidence among")[2].partition("###")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| ")]
+    published = {row[0]: [float(cell) for cell in row[3:]] for row in rows[1:]}  # the last row of a set is of all of it
+    measured = {}
+    for each in json.loads(done.stdout)["evidence"]:
+        *_, last = (category for category in each["categories"] if category["answerable"])
+        measured[each["dataset"]] = [*last["recall"].values(), *last["ndcg"].values()]
+    assert measured.keys() == published.keys()
+    for name, figures in measured.items():
+        assert figures == pytest.approx(published[name], abs=0.05), name

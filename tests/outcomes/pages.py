@@ -34,10 +34,6 @@ NEEDS = {
     "SQLite's program, which is not a part of Python": ("sqlite3 rag-context.db .recover",),
     "Mono (`make csharp` does the same)": ("mcs ", "mono "),
     "collections of judged queries, which are not in this repository": ("rag-context eval DATA/",),
-    "forty seconds (tests/evaluation does the same with some of the questions)": (
-        "rag-context eval --open",
-        "RAG_CONTEXT_SEARCH__WITHOUT=code rag-context eval --open",
-    ),
     "half an hour": ("python -m benchmarks million",),
     "the tests, of which this is a run": (".venv/bin/pytest ",),
     "a release": ("git tag ",),

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from rag_context.evaluation.open_sets import write_open_sets
 from tests.end_to_end.process import COMMAND, Served, environment, is_alive, served, wait_until
 from tests.outcomes.pages import NEEDS, PAGES, ROOT, blocks, commands, lacking
 from tests.servers.postgres import FAST, PASSWORD, binaries, postgres_database, postgres_process, url_of
@@ -171,8 +172,17 @@ def reader(data_dir: Path, server: Served, postgres: int, tmp_path: Path) -> Rea
     return Reader(tmp_path, variables, tmp_path / "own")
 
 
+@pytest.fixture(scope="module")
+def open_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the smallest open set; tests/evaluation/test_eval_command.py measures all of them."""
+    folders = write_open_sets(tmp_path_factory.mktemp("open"))
+    return min(folders, key=lambda folder: (folder / "corpus.jsonl").stat().st_size)
+
+
 @pytest.fixture
-def here(server: Served, postgres: int, redis: int, tmp_path: Path) -> Iterator[Callable[[str, str], str]]:
+def here(
+    server: Served, postgres: int, redis: int, open_set: Path, tmp_path: Path
+) -> Iterator[Callable[[str, str], str]]:
     """A command of a page with the addresses and folders of this machine, and measured with less."""
     replaced = {
         "localhost:3000": server.url.removeprefix("http://"),
@@ -183,6 +193,7 @@ def here(server: Served, postgres: int, redis: int, tmp_path: Path) -> Iterator[
         "make ": "make --dry-run ",
         ".venv/bin/python": sys.executable,
         " 10000 30000 100000": " 1000",
+        "eval --open": f"eval {open_set}",
         "PASSWORD '...'": f"PASSWORD '{PASSWORD}'",
     }
     with ExitStack() as stack:
