@@ -83,13 +83,25 @@ def test_the_open_sets_have_the_figures_of_the_page(tmp_path: Path) -> None:
     """B-2: who repeats the command gets the figures; on another processor some questions may be answered otherwise."""
     done = command("eval", "--open", "--json", data_dir=tmp_path / "data")
     assert done.returncode == 0, done.stderr
-    table = PAGE.read_text(encoding="utf-8").partition("### Evidence among")[2].partition("###")[0]
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| ")]
-    published = {row[0]: [float(cell) for cell in row[3:]] for row in rows[1:]}  # the last row of a set is of all of it
-    measured = {}
+    rows = page_rows("### Evidence among")
+    published = {row[0]: [float(cell) for cell in row[3:]] for row in rows}  # the last row of a set is of all of it
+    measured: dict[str, list[float]] = {}
+    listed: dict[str, float] = {}
     for each in json.loads(done.stdout)["evidence"]:
         *_, last = (category for category in each["categories"] if category["answerable"])
+        listed |= {each["dataset"]: last["standing"]} if "standing" in last else {}
         measured[each["dataset"]] = [*last["recall"].values(), *last["ndcg"].values()]
     assert measured.keys() == published.keys()
     for name, figures in measured.items():
         assert figures == pytest.approx(published[name], abs=0.05), name
+    ((name, _, _, share, _),) = page_rows("### Standing instructions")
+    assert listed == {name: pytest.approx(float(share.rstrip("%")) / 100.0, abs=0.1)}
+
+
+def page_rows(title: str) -> list[list[str]]:
+    """The cells of the first table below a heading of the page, without those of its head."""
+    table = PAGE.read_text(encoding="utf-8").partition(title)[2].partition("###")[0]
+    _, *rows = (
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| ")
+    )
+    return rows
