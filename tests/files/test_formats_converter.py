@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import rag_context
-from rag_context.files.formats.converter import Converter
+from rag_context.files.formats.converter import Converter, ConverterClosedError
 from rag_context.files.formats.exchange import ConversionError, Extracted, Format, Limits
 from tests.files import samples
 
@@ -122,6 +122,20 @@ def test_a_conversation_that_is_not_read_to_its_end_keeps_no_caller_waiting() ->
         assert next(reading).part == "c0"
         reading.close()
         assert content(converter, Format.PDF, PAGE)
+    assert children() == before
+
+
+def test_closing_ends_the_process_at_work_and_tells_nothing_of_its_file() -> None:
+    talks = [samples.conversation(f"c{number}", "", ("user", "words " * 50_000, 1.0)) for number in range(20)]
+    before = children()
+    with Converter(LIMITS, workers=1) as converter:
+        reading = converter.documents(Format.CHATGPT, Path("a"), samples.chatgpt(*talks))
+        assert next(reading).part == "c0"
+        converter.close()
+        with pytest.raises(ConverterClosedError):
+            list(reading)
+        with pytest.raises(ConverterClosedError):
+            content(converter, Format.PDF, PAGE)
     assert children() == before
 
 

@@ -116,6 +116,10 @@ def _is_slack(item: Fields) -> bool:
     return item.get("type") == "message" and "ts" in item and ("user" in item or "bot_id" in item or "text" in item)
 
 
+class ConverterClosedError(Exception):
+    """The converter was closed before a file was read to its end; nothing is known of the file."""
+
+
 class Converter:
     """Converts files in at most `workers` processes, each of which serves many files. Use as a context manager.
 
@@ -129,6 +133,7 @@ class Converter:
         self._places = BoundedSemaphore(workers)
         self._lock = Lock()
         self._idle: list[_Worker] = []
+        self._busy: set[_Worker] = set()
         self._is_closed = False
 
     def __enter__(self) -> "Converter":
@@ -138,10 +143,12 @@ class Converter:
         self.close()
 
     def close(self) -> None:
-        """End the processes that are idle; one at work ends with its file."""
+        """End the processes, also those at work: a command that is ended does not wait for the file that it reads."""
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
+            for worker in self._busy:
+                worker.kill()
         for worker in idle:
             worker.end()
 
@@ -155,6 +162,7 @@ class Converter:
 
         Raises:
             ConversionError: it cannot be read, or not to its end; earlier documents are valid.
+            ConverterClosedError: the converter was closed meanwhile, or before.
         """
         if missing := [name for name in _LIBRARIES.get(format_, ()) if importlib.util.find_spec(name) is None]:
             needed = " and ".join(missing)
@@ -164,6 +172,10 @@ class Converter:
             worker = self._worker()
             try:
                 yield from worker.convert(format_, path, data, beside)
+            except ConversionError:
+                if self._is_closed:  # what its end says of the file is not true
+                    raise ConverterClosedError from None
+                raise
             finally:
                 # A caller that stops in the middle leaves the rest of the answer in the pipe: `is_ready` is false
                 # then, and the process is ended instead of reused.
@@ -171,12 +183,18 @@ class Converter:
 
     def _worker(self) -> "_Worker":
         with self._lock:
-            if self._idle:
-                return self._idle.pop()
-        return _Worker(self._limits)
+            worker = self._idle.pop() if self._idle else None
+        worker = worker or _Worker(self._limits)
+        with self._lock:
+            if not self._is_closed:
+                self._busy.add(worker)
+                return worker
+        worker.end()
+        raise ConverterClosedError
 
     def _put_back(self, worker: "_Worker") -> None:
         with self._lock:
+            self._busy.discard(worker)
             if worker.is_ready and not self._is_closed:
                 self._idle.append(worker)
                 return
@@ -214,8 +232,12 @@ class _Worker:
         if "reason" in outcome:
             raise ConversionError(str(outcome["reason"]), expected=bool(outcome.get("expected")))
 
+    def kill(self) -> None:
+        """End the process at once; to be called from any thread. The thread that waits for it cleans up."""
+        self._process.kill()
+
     def end(self) -> None:
-        """Kill the process."""
+        """End the process, and wait until it has."""
         process = self._process
         for stream in (process.stdin, process.stdout):
             if stream is not None:
