@@ -171,6 +171,19 @@ async def test_a_list_that_cannot_be_read_is_reported_and_not_cached(
     assert cache.get(QUERY, 1) is None
 
 
+async def test_what_has_none_is_not_searched_again_until_the_index_changes(harness: ChainHarness) -> None:
+    tenant = Tenant("other")
+    query = replace(QUERY, where=Filter(tenant=tenant))
+    counted = []
+    for text in ("The valve pipes leak.", METRIC):
+        await harness.add(text, text, kind=CHAT, tenant=tenant, speaker="User")
+        for _ in range(2):
+            before = harness.vectors.calls
+            answer = await harness.chain.search(query)
+            counted.append((harness.vectors.calls - before, listed(answer)))
+    assert counted == [(2, []), (1, []), (2, [METRIC]), (2, [METRIC])]
+
+
 async def test_a_cached_answer_keeps_the_list(harness: ChainHarness) -> None:
     answer = await harness.chain.search(QUERY)
     found: Any = decoded(encoded(answer))

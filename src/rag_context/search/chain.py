@@ -6,9 +6,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from cachetools import LRUCache
+
 from rag_context.domain.documents import Missing
 from rag_context.domain.rules import Rule
-from rag_context.domain.search import KeywordHit
+from rag_context.domain.search import Filter, KeywordHit
 from rag_context.errors import BackendError, BackendStartingError, BackendTimeoutError
 from rag_context.ports.reading import CandidateSource
 from rag_context.resilience.breaker import Breaker, BreakerOpenError
@@ -39,6 +41,9 @@ It is less than a timeout needs to count as the store's failure: slow keyword se
 
 FALLBACK_SHARE = 0.5
 """Share of the deadline after which the answer of level 2 is prepared while the vector search still runs."""
+
+REMEMBERED = 1000
+"""Filters of which it is known that they let no standing instruction through."""
 
 WARNINGS: Mapping[Level, str] = {
     Level.TEXT: "Vector search unavailable, using text search fallback",
@@ -80,6 +85,7 @@ class SearchChain:
         self._deadline_s = deadline_s
         self._clock = clock
         self._coverage = Coverage(sources.documents, clock)
+        self._nothing_stands: LRUCache[Filter, int] = LRUCache(REMEMBERED)
         self._known_total = 0
         self._known_version = -1
 
@@ -131,7 +137,7 @@ class SearchChain:
     async def _descend(self, query: Query, deadline: Deadline) -> Answer:
         for_retrievers = deadline.sooner((1.0 - RETRIEVERS_SHARE) * self._deadline_s)
         errors: list[str] = []
-        with Retrievers(self._sources, query, for_retrievers, self._clock) as retrievers:
+        with Retrievers(self._sources, query, for_retrievers, self._clock, self._nothing_stands) as retrievers:
             for level in (self._primary, self._text) if query.has_text else (self._primary,):
                 try:
                     answer = await level(query, retrievers, deadline)

@@ -4,7 +4,7 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -169,6 +169,7 @@ class Retrievers:
         query: the query.
         deadline: when both retrievers must be done, so that time is left for scoring.
         clock: monotonic seconds, for the reports.
+        nothing_stands: filters that let no standing instruction through, each with the version of the documents.
     """
 
     def __init__(
@@ -177,7 +178,9 @@ class Retrievers:
         query: Query,
         deadline: Deadline,
         clock: Callable[[], float] = time.monotonic,
+        nothing_stands: MutableMapping[Filter, int] | None = None,
     ) -> None:
+        self._nothing_stands = {} if nothing_stands is None else nothing_stands
         self.reports: dict[str, RetrieverReport] = {}
         self._sources = sources
         self._query = query
@@ -279,11 +282,17 @@ class Retrievers:
         self, search: Callable[..., Awaitable[Sequence[VectorHit]]]
     ) -> Sequence[VectorHit] | BackendError:
         """The nearest standing instructions, or why they cannot be found."""
-        wanted = standing_wanted(self._query)
+        version, wanted = self._sources.documents.version, standing_wanted(self._query)
+        # Most memories have none, and looking again for what is not there costs a call.
+        if wanted is None or self._nothing_stands.get(wanted[1]) == version:
+            return ()
         try:
-            return () if wanted is None else await search(limit=wanted[0], where=wanted[1])
+            found = await search(limit=wanted[0], where=wanted[1])
         except BackendError as error:
             return error
+        if not found:
+            self._nothing_stands[wanted[1]] = version
+        return found
 
     async def _run_text(self) -> Sequence[KeywordHit]:
         texts, query = self._sources.texts, self._query
