@@ -14,6 +14,7 @@ import math
 import re
 import threading
 import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -28,6 +29,11 @@ ANALYSER_VERSION = 2
 """Increased whenever `terms` changes its result for any text, so that old stored terms are recognised."""
 
 MAX_TERM_CHARS = 128
+
+PIECE_CHARS = 1 << 16
+"""Most characters of a piece. Spans of a million tokens, or stems of as many words, take half a second."""
+
+_STEMMED_AT_ONCE = 1 << 13
 
 STOP_WORDS = frozenset(
     """a about above after again against all also am an and any are aren as at be because been before being below
@@ -60,18 +66,49 @@ _local = threading.local()
 def terms(text: str) -> list[str]:
     """The terms of `text`, repeats kept: in order, joined codes after all others."""
     words: list[str] = []
-    for word in _WORD.findall(text if text.isascii() else _fold(text)):
-        if word.isascii():
-            _add_identifier(word, words)
-        else:
-            _add_foreign(word, words)
-    words.extend(code.lower().replace("-", "_").replace(".", "_") for code in _JOINED.findall(text) if _is_code(code))
+    codes: list[str] = []
+    for start, end in pieces(text):
+        piece = text[start:end]
+        for word in _WORD.findall(piece if piece.isascii() else _fold(piece)):
+            if word.isascii():
+                _add_identifier(word, words)
+            else:
+                _add_foreign(word, words)
+        codes += [code.lower().replace("-", "_").replace(".", "_") for code in _JOINED.findall(piece) if _is_code(code)]
+    words += codes
     kept = [word[:MAX_TERM_CHARS] for word in words if word not in STOP_WORDS]
-    stems: list[str] = _stemmer("english").stemWords(kept)
+    stems = _stems("english", kept)
     if _CYRILLIC.search(text):
-        russian: list[str] = _stemmer("russian").stemWords(kept)
+        russian = _stems("russian", kept)
         stems = [russian[at] if _CYRILLIC.match(word) else stems[at] for at, word in enumerate(kept)]
     return stems
+
+
+def _stems(language: str, words: list[str]) -> list[str]:
+    stemmer = _stemmer(language)
+    if len(words) <= _STEMMED_AT_ONCE:
+        stems: list[str] = stemmer.stemWords(words)
+        return stems
+    return [
+        stem
+        for start in range(0, len(words), _STEMMED_AT_ONCE)
+        for stem in stemmer.stemWords(words[start : start + _STEMMED_AT_ONCE])
+    ]
+
+
+def pieces(text: str) -> Iterator[tuple[int, int]]:
+    """A text in pieces that end behind white space, where no word or token goes on; without white space, anywhere.
+
+    What the C code of a library does with a piece holds the interpreter's lock, and everything else waits meanwhile.
+    """
+    start = 0
+    while start < len(text):
+        end = min(start + PIECE_CHARS, len(text))
+        if end < len(text):
+            spaced = max(text.rfind(space, start, end) for space in " \n\t")
+            end = spaced + 1 if spaced >= start else end
+        yield start, end
+        start = end
 
 
 def is_spaceless(text: str) -> bool:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from tokenizers import Encoding, Tokenizer
 from rag_context.domain.vectors import EmbeddingModel, Vector
 from rag_context.embedders.profiles import profile
 from rag_context.errors import BackendRejectedError, BackendUnavailableError
+from rag_context.text import PIECE_CHARS, pieces
 
 logger = logging.getLogger(__name__)
 
@@ -26,9 +27,6 @@ COMPONENT = "embedder"
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 """Lone surrogates are legal in JSON but in no encoding; the tokenizer rejects a text that contains one."""
-
-_PIECE_CHARS = 1 << 16
-"""Most characters whose spans are made at once: that holds the interpreter's lock, 0.4 s for a million tokens."""
 
 
 class ModelTokenizer:
@@ -48,22 +46,22 @@ class ModelTokenizer:
 
     def offsets(self, text: str) -> Sequence[tuple[int, int]]:
         """Character span of every token of `text`, in order; special tokens excluded, nothing truncated."""
-        if len(text) <= _PIECE_CHARS:
+        if len(text) <= PIECE_CHARS:
             return self._encoding(text).offsets
         spans: list[tuple[int, int]] = []
-        for start, end in _pieces(text):
+        for start, end in pieces(text):
             spans += [(start + first, start + last) for first, last in self._encoding(text[start:end]).offsets]
         return spans
 
     def count(self, texts: Sequence[str]) -> Sequence[int]:
         """The number of tokens of each text, as many as `offsets` has, without making their spans."""
         # The same pieces as `offsets` cuts: without white space at their edges, others would have other tokens.
-        pieces = [(number, text[start:end]) for number, text in enumerate(texts) for start, end in _pieces(text)]
+        parts = [(number, text[start:end]) for number, text in enumerate(texts) for start, end in pieces(text)]
         encodings = self._tokenizer.encode_batch_fast(
-            [without_surrogates(piece) for _, piece in pieces], add_special_tokens=False
+            [without_surrogates(part) for _, part in parts], add_special_tokens=False
         )
         counts = [0] * len(texts)
-        for (number, _), encoding in zip(pieces, encodings, strict=True):
+        for (number, _), encoding in zip(parts, encodings, strict=True):
             counts[number] += len(encoding)
         return counts
 
@@ -84,18 +82,6 @@ class ModelTokenizer:
 def without_surrogates(text: str) -> str:
     """A text that tokenizers accept: lone surrogates are legal in Python and in no encoding."""
     return _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
-
-
-def _pieces(text: str) -> Iterator[tuple[int, int]]:
-    """A text in pieces that end behind white space, where no token goes on; without white space, anywhere."""
-    start = 0
-    while start < len(text):
-        end = min(start + _PIECE_CHARS, len(text))
-        if end < len(text):
-            spaced = max(text.rfind(space, start, end) for space in " \n\t")
-            end = spaced + 1 if spaced >= start else end
-        yield start, end
-        start = end
 
 
 BUNDLED = Path(__file__).parent / "minilm"
