@@ -126,7 +126,7 @@ class Indexer:
         """
         timeout_s = max(self._policy.timeout_s, at_least_s)
         deadline = Deadline.after(timeout_s, self._clock)
-        identified = await asyncio.to_thread(self._preparation.identified, [each.draft for each in submissions])
+        identified = await self._preparation.identified([each.draft for each in submissions])
         results: list[Receipt | Exception | None] = [
             draft if isinstance(draft, Exception) else None for draft in identified
         ]
@@ -172,7 +172,7 @@ class Indexer:
             stored = await self._documents.stored(id_)
             if stored is not None and stored.indexed:  # by the task that had the lock before
                 return True
-            chunks = await asyncio.to_thread(self._preparation.chunks, document)
+            chunks = await self._preparation.chunks(document)
             made_by = self._embedder.model.fingerprint
             made = self._unfinished.of(id_, made_by)
             vectors = await self._texts.of([chunk.embedded for chunk in chunks], made)
@@ -197,7 +197,7 @@ class Indexer:
             document = await self._documents.get(id_)
             if document is None:
                 return False
-            chunks = await asyncio.to_thread(self._preparation.chunks, document, embedder)
+            chunks = await self._preparation.chunks(document, embedder)
             texts = [chunk.embedded for chunk in chunks]
             made_by = embedder.model.fingerprint
             vectors = await self._texts.of(texts, None, embedder)
@@ -218,7 +218,7 @@ class Indexer:
             document = await self._documents.get(id_)
             if document is None:
                 return False
-            chunks = await asyncio.to_thread(self._preparation.chunks, document)
+            chunks = await self._preparation.chunks(document)
             return await retrying(lambda: self._writer.rechunk(document, chunks, None))
 
     async def remove(self, id_: str) -> bool:
@@ -248,7 +248,7 @@ class Indexer:
     async def _replace(self, entries: Sequence[Entry], deadline: Deadline, least_s: float) -> None:
         """Prepare, embed and store; leaves in each entry what became of it."""
         with span("index.chunk"):
-            prepared = await asyncio.to_thread(self._preparation.prepared, [entry.draft for entry in entries])
+            prepared = await self._preparation.prepared([entry.draft for entry in entries])
         for entry, each in zip(entries, prepared, strict=True):
             if isinstance(each, Exception):
                 entry.written = each

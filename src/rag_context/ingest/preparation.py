@@ -1,4 +1,4 @@
-"""What is done to a draft before it is embedded: redaction, identity, chunks. It blocks, and runs in a thread.
+"""What is done to a draft before it is embedded: redaction, identity, chunks. It computes in a thread.
 
 All drafts that come together are prepared in one go: handing a short text over to a thread costs more than the work.
 """
@@ -6,6 +6,7 @@ All drafts that come together are prepared in one go: handing a short text over 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
 
 from rag_context.domain.documents import CHAT, Chunk, Document, DocumentInput, Origin, content_hash, document_id
@@ -14,6 +15,7 @@ from rag_context.event_times import event_time
 from rag_context.ingest.chunk_context import chunks_of, similarity_hash, title_of
 from rag_context.ingest.redaction import RedactionMode, cleaned
 from rag_context.ports.models import Embedder
+from rag_context.resilience.computing import Computing
 from rag_context.text import terms
 
 T = TypeVar("T")
@@ -53,18 +55,24 @@ class Preparation:
         self._window = window
         self._redaction = redaction
         self._now = now
+        self._computing = Computing()
 
-    def identified(self, drafts: Sequence[DocumentInput]) -> list[Identified | Exception]:
+    async def identified(self, drafts: Sequence[DocumentInput]) -> list[Identified | Exception]:
         """Each draft without its secrets, or why it is not accepted (InvalidInputError)."""
-        return attempted(self._identified, drafts)
+        chars = sum(len(draft.content) for draft in drafts)
+        return await self._computing.run(partial(attempted, self._identified, drafts), chars=chars)
 
-    def prepared(self, drafts: Sequence[Identified]) -> list[Prepared | Exception]:
+    async def prepared(self, drafts: Sequence[Identified]) -> list[Prepared | Exception]:
         """Each draft as a document in chunks."""
-        return attempted(self._prepared, drafts)
+        chars = sum(len(each.draft.content) for each in drafts)
+        return await self._computing.run(partial(attempted, self._prepared, drafts), chars=chars)
 
-    def chunks(self, document: Document, embedder: Embedder | None = None) -> list[Chunk]:
+    async def chunks(self, document: Document, embedder: Embedder | None = None) -> list[Chunk]:
         """The chunks of a document, for another embedder if one is given."""
-        embedder = embedder or self._embedder
+        work = partial(self._chunks, document, embedder or self._embedder)
+        return await self._computing.run(work, chars=len(document.content))
+
+    def _chunks(self, document: Document, embedder: Embedder) -> list[Chunk]:
         try:
             window = embedder.model.window
         except BackendError:
@@ -93,7 +101,7 @@ class Preparation:
             similarity_hash=similarity_hash(terms(draft.content)),
             message_times=draft.message_times,
         )
-        return Prepared(document, self.chunks(document))
+        return Prepared(document, self._chunks(document, self._embedder))
 
 
 def attempted(work: Callable[[T], R], items: Sequence[T]) -> list[R | Exception]:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
+from functools import partial
 
 from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
 from rag_context.domain.reports import Periods, counted
@@ -15,6 +16,7 @@ from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendError
 from rag_context.ports.maintenance import require_comparable
 from rag_context.ports.writing import Version, written_in_turn
+from rag_context.resilience.computing import Computing
 from rag_context.stores.postgres import trials, writer
 from rag_context.stores.postgres.connection import Connection, Database
 from rag_context.stores.postgres.generations import drop_all_vectors
@@ -107,6 +109,7 @@ class PostgresDocuments:
         self._retrievals: dict[str, tuple[int, int]] = {}
         self._flush: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
+        self._computing = Computing()
 
     @property
     def version(self) -> int:
@@ -304,7 +307,7 @@ class PostgresDocuments:
         Raises:
             BackendRejectedError: the vectors do not match the chunks or the index.
         """
-        words = await asyncio.to_thread(_analysed, chunks)
+        words = await self._computing.run(partial(_analysed, chunks), chars=len(document.content))
         await self._state.change(
             lambda connection, change: writer.write_document(
                 connection, change, document, chunks, words, vectors, made_by
@@ -336,7 +339,7 @@ class PostgresDocuments:
         Raises:
             BackendRejectedError: the vectors do not match the chunks or the index.
         """
-        words = await asyncio.to_thread(_analysed, chunks)
+        words = await self._computing.run(partial(_analysed, chunks), chars=len(document.content))
         return await self._state.change(
             lambda connection, change: writer.rechunk_document(
                 connection, change, document, chunks, words, vectors, made_by

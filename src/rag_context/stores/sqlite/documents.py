@@ -14,6 +14,7 @@ from rag_context.domain.search import Filter, Neighbours, Passage
 from rag_context.domain.times import microseconds, moment
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.ports.writing import Version
+from rag_context.resilience.computing import Computing
 from rag_context.stores.sqlite import changes, passages, vector_models
 from rag_context.stores.sqlite.changes import INDEXED
 from rag_context.stores.sqlite.database import Database
@@ -70,6 +71,7 @@ class SqliteDocuments:
         self._memory = memory
         self._retrievals: dict[str, tuple[int, int]] = {}
         self._flush: asyncio.TimerHandle | None = None
+        self._computing = Computing()
 
     @property
     def version(self) -> int:
@@ -93,7 +95,7 @@ class SqliteDocuments:
 
     async def neighbours(self, chunk_ids: Sequence[str]) -> dict[str, Neighbours]:
         """The chunks before and after each chunk that exists."""
-        return await self._memory.read(lambda index, _connection: index.neighbours(chunk_ids), needs_vectors=False)
+        return await self._memory.read(lambda at: at.index.neighbours(chunk_ids), needs_vectors=False)
 
     async def get(self, document_id: str) -> Document | None:
         """A document with its content; None if it is unknown."""
@@ -206,7 +208,8 @@ class SqliteDocuments:
 
     async def write_all(self, versions: Sequence[Version]) -> list[bool | Exception]:
         """As `write`, for versions of different documents in one transaction; each has its own result."""
-        works = await asyncio.to_thread(lambda: [_writing(version) for version in versions])
+        chars = sum(len(version.document.content) for version in versions)
+        works = await self._computing.run(lambda: [_writing(version) for version in versions], chars=chars)
         return await self._database.write_all(works)
 
     async def attach(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str | None = None) -> bool:
@@ -225,7 +228,8 @@ class SqliteDocuments:
         Raises:
             BackendRejectedError: the vectors do not match the chunks or the index.
         """
-        analysed = await asyncio.to_thread(analysed_terms, chunks)
+        chars = len(document.content)
+        analysed = await self._computing.run(partial(analysed_terms, chunks), chars=chars)
         return await self._database.write(
             partial(changes.rechunk_document, document, chunks, analysed, vectors, made_by)
         )
