@@ -22,7 +22,7 @@ from rag_context.stores.sqlite.engine.blocks import BLOCK_ROWS
 from rag_context.stores.sqlite.engine.terms import QueryTerms, packed
 from rag_context.stores.sqlite.memory import index as memory_index
 from rag_context.stores.sqlite.memory.columns import StoredChunk, StoredDocument, StoredVector
-from rag_context.stores.sqlite.memory.following import stored_vectors
+from rag_context.stores.sqlite.memory.following import FEW_ROWS, Memory, Reading, stored_vectors
 from rag_context.stores.sqlite.memory.index import Change, MemoryIndex
 from tests.stores.builders import NOON, axis, document, ids, minutes, put, refs
 
@@ -176,8 +176,8 @@ def neighbours_in(path: Path, chunk_ids: list[str]) -> dict[str, Neighbours]:
     return found
 
 
-def best_of(vector: Vector) -> Callable[[MemoryIndex, sqlite3.Connection], list[str]]:
-    return lambda index, connection: owners(index.vector_hits(vector, 5, Filter(), partial(stored_vectors, connection)))
+def best_of(vector: Vector) -> Callable[[Reading], list[str]]:
+    return lambda at: owners(at.index.vector_hits(vector, 5, Filter(), partial(stored_vectors, at.connection)))
 
 
 def owners(hits: Sequence[VectorHit]) -> list[str]:
@@ -197,9 +197,9 @@ async def test_vectors_that_are_newer_than_a_snapshot_are_read_in_another(
             connection.execute("SELECT version FROM totals").fetchone()
             await put(store, two, "sheep", vector=axis(0))
             assert owners(await store.vectors.search(axis(0), limit=5, where=Filter())) == [one.id, two.id]
-            assert store.memory._answer(best_of(axis(0)), True, connection) is None
+            assert store.memory._answer(best_of(axis(0)), True, False, connection) is None
             connection.execute("ROLLBACK")
-            assert store.memory._answer(best_of(axis(0)), True, connection) == ([one.id, two.id],)
+            assert store.memory._answer(best_of(axis(0)), True, False, connection) == ([one.id, two.id],)
 
 
 async def test_vectors_that_the_file_has_lost_are_no_longer_found(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,6 +214,43 @@ async def test_vectors_that_the_file_has_lost_are_no_longer_found(path: Path, mo
             connection.execute("DELETE FROM vectors WHERE seq = 1")
             connection.commit()
         assert owners(await store.vectors.search(axis(0), limit=5, where=Filter())) == [two.id]
+
+
+async def found(memory: Memory) -> tuple[list[str], bool]:
+    """The documents of the best five chunks, and whether the answer is of an earlier state."""
+    query = best_of(axis(0))
+    return await memory.read(lambda at: (query(at), at.is_behind), needs_vectors=True)
+
+
+async def caught_up(memory: Memory) -> None:
+    while await memory.read(lambda at: at.is_behind, needs_vectors=False):
+        pass
+
+
+async def test_a_search_does_not_wait_for_a_thread_that_applies_much(path: Path) -> None:
+    async with open_database(path) as store:
+        one, two = sorted((document("1"), document("2")), key=lambda each: each.id)
+        await put(store, one, "wolf", vector=axis(0))
+        assert await found(store.memory) == ([one.id], False)
+        with store.memory._changing:
+            await put(store, two, "sheep", vector=axis(0))
+            assert await found(store.memory) == ([one.id], True)
+        assert await found(store.memory) == ([one.id, two.id], False)
+
+
+async def test_many_new_chunks_are_read_by_the_watcher_and_found_by_the_search_that_waited(path: Path) -> None:
+    async with open_database(path) as store:
+        one, many = document("1"), document("2")
+        await put(store, one, "wolf", vector=axis(0))
+        assert await found(store.memory) == ([one.id], False)
+        await put(store, many, *[f"sheep {number}" for number in range(3 * FEW_ROWS)])
+        await caught_up(store.memory)
+        hits = await store.texts.search("sheep 3071", limit=1, where=Filter())
+        assert [hit.chunk.document_id for hit in hits] == [many.id]
+        await store.documents.delete(many.id)
+        await caught_up(store.memory)
+        assert await store.texts.search("sheep", limit=1, where=Filter()) == []
+        assert await found(store.memory) == ([one.id], False)
 
 
 KEYS = [0, 1, 2, 7, 1 << 40, (1 << 40) + 1, 1 << 63, (1 << 64) - 1]

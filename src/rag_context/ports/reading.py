@@ -9,6 +9,7 @@ from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listin
 from rag_context.domain.reports import ErrorRecord, Periods, SearchRecord, SearchSummary
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, RawScores, VectorHit
 from rag_context.domain.vectors import Vector
+from rag_context.errors import BackendError
 
 T = TypeVar("T")
 
@@ -119,6 +120,11 @@ class DocumentStore(Protocol):
 
 class Snapshot(Protocol):
     """One index in one moment, read in one thread. Results are those of the ports of the same names."""
+
+    @property
+    def lag(self) -> BackendError | None:
+        """Why it is without what was stored last, as a sentence for people; None if nothing is missing."""
+        ...
 
     def vector_hits(self, vector: Vector, limit: int, where: Filter) -> Sequence[VectorHit]: ...
 

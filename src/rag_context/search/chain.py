@@ -277,12 +277,15 @@ class SearchChain:
         failure = selection.gathered.failure
         if failure is None and not retrievers.text_failed:
             await self._count(deadline)
+        warning = None if failure is None else INEXACT
+        if failure is None and selection.lag is not None:
+            failure, warning = selection.lag, str(selection.lag)
         return Answer(
             results=selection.results,
             level=Level.PRIMARY,
             legs={} if failure is None else {"ranking": RetrieverReport(status_of(failure), 0.0, str(failure))},
             total_indexed=self._known_total,
-            warning=None if failure is None else INEXACT,
+            warning=warning,
             unanswerable=selection.unanswerable,
             standing=selection.standing,
         )

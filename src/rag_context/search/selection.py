@@ -195,6 +195,8 @@ class Selection:
     """How long the vector search and the keyword search took, where they were part of the call."""
     ranking_ms: float = 0.0
     """How long the rest of that call took: scoring, ranking, and reading passages."""
+    lag: BackendError | None = None
+    """Why what was stored last is not part of it; None if everything is."""
 
 
 async def select(
@@ -266,6 +268,7 @@ async def select_in(
         vector_ms=(text_from - started) * 1000.0,
         text_ms=(ranked_from - text_from) * 1000.0,
         ranking_ms=(time.perf_counter() - ranked_from) * 1000.0,
+        lag=snapshot.lag,
     )
 
 

@@ -4,6 +4,7 @@ import math
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -39,6 +40,7 @@ class Beside:
     url: str
     most_s: float = MOST_S
     asked: int = 0
+    levels: Counter[int] = field(default_factory=Counter)
     late: list[tuple[str, float]] = field(default_factory=list)
     stall_s: float = 0.0
     """Longest time for which this machine did not let a thread of ours run that only wanted to wake up."""
@@ -48,7 +50,8 @@ class Beside:
             while not over.is_set():
                 self._timed("/live", lambda: client.get("/live"))
                 body = {"query": f"{QUESTION['query']} {self.asked}"}  # one that was not asked before is not cached
-                self._timed("search", partial(client.post, "/tools/rag_context_search", json=body))
+                found = self._timed("search", partial(client.post, "/tools/rag_context_search", json=body))
+                self.levels[found.json().get("fallbackLevel", 0)] += 1
                 time.sleep(EVERY_S)
 
     def watch(self, over: threading.Event) -> None:
@@ -57,7 +60,7 @@ class Beside:
             time.sleep(EVERY_S)
             self.stall_s = max(self.stall_s, time.monotonic() - began - EVERY_S)
 
-    def _timed(self, what: str, call: Callable[[], httpx2.Response]) -> None:
+    def _timed(self, what: str, call: Callable[[], httpx2.Response]) -> httpx2.Response:
         began = time.monotonic()
         reply = call()
         took_s = time.monotonic() - began
@@ -65,6 +68,7 @@ class Beside:
         if took_s > self.most_s or reply.status_code != 200:
             took_s = took_s if reply.status_code == 200 else math.inf
             self.late.append((f"{what} {reply.status_code}", round(took_s, 3)))
+        return reply
 
 
 def idle_s(url: str) -> float:
@@ -80,7 +84,10 @@ def idle_s(url: str) -> float:
 
 @contextmanager
 def asked_beside(url: str) -> Iterator[None]:
-    """Ask `/live` and a search all the while; fails where one was late and the machine itself was not."""
+    """Ask `/live` and a search all the while; fails where one was late and the machine itself was not.
+
+    Late inside the server is an answer without passages.
+    """
     beside, over = Beside(url, max(MOST_S, BUSY_FACTOR * idle_s(url))), threading.Event()
     threads = [threading.Thread(target=work, args=(over,)) for work in (beside.ask, beside.watch)]
     for thread in threads:
@@ -94,6 +101,8 @@ def asked_beside(url: str) -> Iterator[None]:
     late = [each for each in beside.late if each[1] > beside.most_s + beside.stall_s]
     assert beside.asked > 2
     assert len(late) <= 1 + LATE_SHARE * beside.asked, late
+    assert set(beside.levels) <= {1, 2, 3}, beside.levels
+    assert beside.levels[3] <= 1 + LATE_SHARE * beside.asked, beside.levels
     assert all(took_s <= LATEST_FACTOR * beside.most_s + beside.stall_s for _, took_s in late), late
 
 

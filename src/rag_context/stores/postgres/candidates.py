@@ -297,6 +297,10 @@ class _Fetched:
             held = [hit for hit in starmap(KeywordHit, compress(scored, by_keyword)) if hit.bm25 > 0.0]
             self._by_keyword[request.by_keyword] = sorted(held, key=lambda hit: (-hit.bm25, hit.chunk.id))
 
+    @property
+    def lag(self) -> None:
+        """Nothing is missing."""
+
     def vector_hits(self, vector: Vector, limit: int, where: Filter) -> Sequence[VectorHit]:
         if (limit, where) not in self._by_vector:
             raise _NotFetchedError(_Request(by_vector=(limit, where)))

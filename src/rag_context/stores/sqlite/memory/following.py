@@ -1,16 +1,21 @@
 """How the index in memory follows the file: read once when the file is opened, then whatever is newer.
 
 Every search first compares the file's version with the index's, so that it finds all writes that any process had
-acknowledged before it began. Chunks with their terms are read first, and keyword search answers from then on; vectors
-follow in steps. Both are read by the database's watcher, and searches wait for it a moment.
+acknowledged before it began. It reads some new rows by itself; thousands of them are read by the database's watcher. A
+search waits a moment for that, then answers from what was in memory before them, and says so.
+
+When the file is opened, chunks with their terms are read first, and keyword search answers from then on; vectors follow
+in steps.
 """
 
 import asyncio
 import json
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -67,6 +72,12 @@ STEP_S = 0.02
 WAITING_S = 0.2
 """How long a query waits for what is not in memory yet."""
 
+PATIENCE_S = 0.1
+"""How long a search waits for changes of an index that it could also answer from as it was before them."""
+
+FEW_ROWS = 1024
+"""No more new rows than this are read by the search that finds them: it takes some 10 ms."""
+
 FEW_CHUNKS = 5000
 """For no more chunks than this a query waits longer: without them there is no answer at all."""
 
@@ -89,6 +100,17 @@ class _Position(NamedTuple):
     last_deletion: int
     made_by: str | None
 
+    def rows_after(self, earlier: "_Position") -> int:
+        """About how many chunks, vectors and deletions came since."""
+        return sum(
+            max(now - then, 0)
+            for now, then in (
+                (self.last_chunk, earlier.last_chunk),
+                (self.last_vector, earlier.last_vector),
+                (self.last_deletion, earlier.last_deletion),
+            )
+        )
+
 
 @dataclass(slots=True)
 class _Followed:
@@ -101,6 +123,16 @@ class _Followed:
     is_behind: bool = False
     """Whether vectors are to be compared once more: they were read in an older snapshot than the chunks."""
     index: MemoryIndex = field(default_factory=MemoryIndex)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The index and a connection to the file in one snapshot, in a reading thread."""
+
+    index: MemoryIndex
+    connection: sqlite3.Connection
+    is_behind: bool
+    """Whether the file has changes that are still being read into memory."""
 
 
 class Memory:
@@ -125,18 +157,23 @@ class Memory:
         followed = self._followed
         return None if followed is None else followed.at.made_by
 
-    async def read(self, work: Callable[[MemoryIndex, sqlite3.Connection], T], *, needs_vectors: bool) -> T:
-        """Run `work` on the updated index, in a reading thread and in one snapshot of the file.
+    async def read(self, work: Callable[[Reading], T], *, needs_vectors: bool) -> T:
+        """Run `work` on the index, in a reading thread and in one snapshot of the file.
 
         Raises:
             BackendStartingError: what it needs is still being read into memory.
             BackendError: the file could not be read.
         """
+        patience = time.monotonic() + PATIENCE_S
         while True:
             await self._wait(needs_vectors)
-            answer = await self._database.read(partial(self._answer, work, needs_vectors))
+            left_s = patience - time.monotonic()
+            answer = await self._database.read(partial(self._answer, work, needs_vectors, left_s <= 0.0))
             if answer is not None:
                 return answer[0]
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(left_s, STEP_S)):
+                    await self._database.round()
 
     async def loaded(self) -> None:
         """Wait until everything is in memory. Raises: BackendError."""
@@ -178,34 +215,44 @@ class Memory:
                     raise BackendStartingError(COMPONENT, f"the {what} are still being read into memory") from None
 
     def _answer(
-        self,
-        work: Callable[[MemoryIndex, sqlite3.Connection], T],
-        needs_vectors: bool,
-        connection: sqlite3.Connection,
+        self, work: Callable[[Reading], T], needs_vectors: bool, may_be_behind: bool, connection: sqlite3.Connection
     ) -> tuple[T] | None:
-        """None if the index must be read again, or the vectors."""
+        """None if the index must be read again, or the vectors, or many changes."""
         followed = self._followed
         if followed is None:
             return None
         # Without `_changing`: most searches find nothing new, and need not wait for one that applies changes.
         stored: int = connection.execute("SELECT version FROM totals").fetchone()[0]
-        is_old = followed.at.version < stored or followed.is_behind
-        if is_old or followed.generation != self._database.file.generation:
-            with self._changing:
-                if not self._can_catch_up(followed, connection):
-                    self._drop(followed)
-                    return None
-                self._catch_up(followed, connection)
+        is_behind = followed.at.version < stored or followed.is_behind
+        is_same = followed.generation == self._database.file.generation
+        if is_behind or not is_same:
+            if self._catch_up_soon(followed, connection):
+                is_behind = False
+            elif not (may_be_behind and is_same):
+                return None
         if needs_vectors and followed.is_reading:
             return None
         try:
             with followed.index.reading() as index:
-                return (work(index, connection),)
+                return (work(Reading(index, connection, is_behind)),)
         except OldSnapshotError:
             with self._changing:
-                if followed.at.version <= stored:  # the snapshot is not older: the file has lost them
+                if followed.at.version <= stored and not is_behind:  # not an older snapshot: the file has lost them
                     self._drop(followed)
             return None
+
+    def _catch_up_soon(self, followed: _Followed, connection: sqlite3.Connection) -> bool:
+        """Apply what is new; False if it is much, or if another thread applies much."""
+        if _position(connection).rows_after(followed.at) > FEW_ROWS or not self._changing.acquire(timeout=STEP_S):
+            return False
+        try:
+            if not self._can_catch_up(followed, connection):
+                self._drop(followed)
+                return False
+            self._catch_up(followed, connection)
+        finally:
+            self._changing.release()
+        return True
 
     def _can_catch_up(self, followed: _Followed, connection: sqlite3.Connection) -> bool:
         epoch, forgotten = connection.execute("SELECT chunks_epoch, forgotten FROM totals").fetchone()
@@ -300,11 +347,25 @@ def _catch_up(followed: _Followed, connection: sqlite3.Connection) -> None:
     # vectors wait for them, so that no query of the new model meets a vector of the old one.
     if are_replaced:
         followed.index.drop_vectors()
-    followed.index.apply(change)
+    for step in _steps(change):
+        followed.index.apply(step)
     followed.is_reading = is_reading
     followed.is_behind = followed.is_behind and at.version < was.version
     # Last, because searches read it without the lock: it must not run ahead of the index.
     followed.at = _later(was, at)
+
+
+def _steps(change: Change) -> Iterator[Change]:
+    """A large change in steps, vectors after all chunks. Searches between two of them say that they are behind."""
+    size = max(len(change.chunks), len(change.vectors))
+    if size <= AT_ONCE:
+        yield change
+        return
+    yield replace(change, chunks=(), vectors=())
+    for start in range(0, len(change.chunks), AT_ONCE):
+        yield Change(chunks=change.chunks[start : start + AT_ONCE])
+    for start in range(0, len(change.vectors), AT_ONCE):
+        yield Change(vectors=change.vectors[start : start + AT_ONCE])
 
 
 def _later(one: _Position, other: _Position) -> _Position:

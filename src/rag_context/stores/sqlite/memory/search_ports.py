@@ -13,15 +13,19 @@ from cachetools import LRUCache
 from rag_context.domain.reports import counted
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, RawScores, VectorHit
 from rag_context.domain.vectors import Vector
+from rag_context.errors import BackendStartingError
 from rag_context.ports.reading import CandidateRequest, Snapshot
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.engine.terms import KeywordScores, QueryTerms
-from rag_context.stores.sqlite.memory.following import Memory, stored_vectors
+from rag_context.stores.sqlite.faults import COMPONENT
+from rag_context.stores.sqlite.memory.following import Memory, Reading, stored_vectors
 from rag_context.stores.sqlite.memory.index import MemoryIndex
 from rag_context.stores.sqlite.passages import read_passages
 
 SCORED = 8
 """Queries whose scores are kept, 16 bytes a chunk each: one search reads them several times."""
+
+BEHIND = "Documents that were just stored are still being read into memory, and are not part of this answer"
 
 _VECTORS = """
 SELECT c.id, v.vector FROM json_each(?) AS asked
@@ -57,7 +61,7 @@ class SqliteVectors:
             BackendError: the file could not be read.
         """
         return await self._memory.read(
-            lambda index, connection: index.vector_hits(vector, limit, where, partial(stored_vectors, connection)),
+            lambda at: at.index.vector_hits(vector, limit, where, partial(stored_vectors, at.connection)),
             needs_vectors=True,
         )
 
@@ -70,7 +74,7 @@ class SqliteVectors:
         if not chunk_ids:
             return {}
         return await self._memory.read(
-            lambda index, connection: index.cosines(vector, chunk_ids, partial(stored_vectors, connection)),
+            lambda at: at.index.cosines(vector, chunk_ids, partial(stored_vectors, at.connection)),
             needs_vectors=True,
         )
 
@@ -100,7 +104,7 @@ class SqliteVectors:
         """
         await self._memory.loaded()
         return await self._memory.read(
-            lambda index, _: f"{counted(index.vectors, 'vector')} of dimension {index.dimension or '?'} in memory",
+            lambda at: f"{counted(at.index.vectors, 'vector')} of dimension {at.index.dimension or '?'} in memory",
             needs_vectors=True,
         )
 
@@ -131,9 +135,7 @@ class SqliteTexts:
         """
         if limit < 1:
             return []
-        return await self._memory.read(
-            lambda index, _connection: self.hits(query, limit, where, index), needs_vectors=False
-        )
+        return await self._memory.read(lambda at: self.hits(query, limit, where, at.index), needs_vectors=False)
 
     async def score(self, query: str, chunks: Sequence[ChunkRef]) -> dict[str, KeywordHit]:
         """Text scores of the given chunks, matching or not; unknown ones are left out.
@@ -143,9 +145,8 @@ class SqliteTexts:
         """
         if not chunks:
             return {}
-        return await self._memory.read(
-            lambda index, _connection: self.scores([chunk.id for chunk in chunks], query, index), needs_vectors=False
-        )
+        ids = [chunk.id for chunk in chunks]
+        return await self._memory.read(lambda at: self.scores(ids, query, at.index), needs_vectors=False)
 
     def hits(self, query: str, limit: int, where: Filter, index: MemoryIndex) -> list[KeywordHit]:
         """As `search`, in a reading thread."""
@@ -198,7 +199,7 @@ class SqliteCandidates:
             BackendError: the file could not be read.
         """
         return await self._memory.read(
-            lambda index, connection: work(_SqliteSnapshot(index, self._texts, connection)),
+            lambda at: work(_SqliteSnapshot(at, self._texts)),
             needs_vectors=self._needs_vectors,
         )
 
@@ -206,11 +207,12 @@ class SqliteCandidates:
 class _SqliteSnapshot:
     """The index in memory and the file, neither of which changes meanwhile."""
 
-    def __init__(self, index: MemoryIndex, texts: SqliteTexts, connection: sqlite3.Connection) -> None:
-        self._index = index
+    def __init__(self, at: Reading, texts: SqliteTexts) -> None:
+        self.lag = BackendStartingError(COMPONENT, BEHIND) if at.is_behind else None
+        self._index = at.index
         self._texts = texts
-        self._connection = connection
-        self._stored = partial(stored_vectors, connection)
+        self._connection = at.connection
+        self._stored = partial(stored_vectors, at.connection)
 
     def vector_hits(self, vector: Vector, limit: int, where: Filter) -> Sequence[VectorHit]:
         return self._index.vector_hits(vector, limit, where, self._stored)
