@@ -14,7 +14,7 @@ import socket
 import subprocess
 from collections.abc import Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,6 +33,7 @@ VERSION = "RAG_TEST_POSTGRES_VERSION"
 NEWEST = "18"
 
 PASSWORD = "secret of the tests"
+_MEMORY, _ROOM_BYTES = Path("/dev/shm"), 4 << 30
 _FOLDERS = {"16": "pginstall", "18": "pginstall18"}
 
 UNPRIVILEGED = "nobody"
@@ -125,8 +126,17 @@ def postgres_server() -> Iterator[str]:
     if given := os.environ.get(REAL):
         yield given
         return
-    with postgres_process(*FAST) as server:
+    with postgres_process(*FAST, inside=_memory()) as server:
         yield url_of(server.port)
+
+
+def _memory() -> Path | None:
+    """A folder in memory, if there is room for some servers: on a disk a new database takes the kernel four times as
+    long, and tests make hundreds."""
+    with suppress(OSError):
+        if shutil.disk_usage(_MEMORY).free > _ROOM_BYTES:
+            return _MEMORY
+    return None
 
 
 def url_of(port: int, database: str = "postgres", password: str = PASSWORD, user: str = "postgres") -> str:
