@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal, TypeVar
+from typing import Literal
 
 from rag_context.api.index import (
     BulkLine,
@@ -30,10 +30,9 @@ from rag_context.domain.documents import DocumentInput, MessageTime, Metadata, O
 from rag_context.domain.reports import QUERY_CHARS, Period, Periods, SearchRecord, SearchSummary
 from rag_context.domain.search import Filter
 from rag_context.domain.times import end_of
-from rag_context.errors import FieldError, InvalidInputError
+from rag_context.errors import InvalidInputError
 from rag_context.ingest.submissions import Outcome, Receipt, Submission
 from rag_context.ports.models import Tokenizer
-from rag_context.projects.tenants import Tenants
 from rag_context.search.query import Answer, Mode, Query, Result, RetrieverReport, RetrieverStatus, Standing
 from rag_context.search.windows import Window, merged
 
@@ -347,57 +346,3 @@ def bulk_result(result: Receipt | Exception, source: str) -> BulkReceipt | Excep
     if isinstance(result, InvalidInputError):
         return BulkReceipt(status="rejected", source=source, reason=str(result))
     return result if isinstance(result, Exception) else bulk_receipt(result, source)
-
-
-Request = TypeVar("Request", SearchRequest, ListRequest, GetRequest, SimilarRequest, DeleteRequest, IndexRequest)
-
-
-class TenantResolver:
-    """Completes the branch and path hash of requests that name a project.
-
-    Args:
-        tenants: the stored tenants.
-    """
-
-    def __init__(self, tenants: Tenants) -> None:
-        self._tenants = tenants
-
-    async def resolved(self, request: Request) -> Request:
-        """The request with the branch and path hash of its project.
-
-        Raises:
-            NotFoundError: there is no such project.
-            InvalidInputError: several projects match, or the request has a branch and no project.
-            BackendError: the list of projects cannot be read.
-        """
-        if request.project is None:
-            _check_alone(request)
-            return request
-        tenant = await self._tenants.named(request.project, request.branch, request.path_hash)
-        return request.model_copy(update={"branch": tenant.branch or None, "path_hash": tenant.path_hash or None})
-
-    async def writable(self, request: IndexRequest) -> IndexRequest:
-        """The request with the tenant for which its document is stored, which may be a new one.
-
-        Raises:
-            InvalidInputError: the documents of that project are files; or as `resolved`.
-            BackendError: the list of projects cannot be read.
-        """
-        project = request.project
-        if project is None:
-            _check_alone(request)
-            return request
-        if request.path_hash is not None or await self._tenants.has_files(project):
-            message = (
-                f"The documents of the project {project!r} are files: write this one into its docs folder and call "
-                "index_document, or choose another project name"
-            )
-            raise InvalidInputError(message, [FieldError("project", message)])
-        is_new = all(each.project != project for each in await self._tenants.known())
-        return request if is_new or request.branch is not None else await self.resolved(request)
-
-
-def _check_alone(request: Request) -> None:
-    if request.branch is not None or request.path_hash is not None:
-        message = "branch and pathHash distinguish projects of the same name: send project too"
-        raise InvalidInputError(message, [FieldError("project", message)])

@@ -5,9 +5,12 @@ The project is the one that the request names, else the one that the caller has 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol, TypeVar, cast
 
+from rag_context.api.index import IndexRequest
 from rag_context.api.projects import DeleteDocumentsRequest
+from rag_context.api.search import SearchRequest
+from rag_context.api.stored_documents import DeleteRequest, GetRequest, ListRequest, SimilarRequest
 from rag_context.domain.documents import Tenant
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.projects.activation import Projects
@@ -25,6 +28,7 @@ from rag_context.projects.records import (
     RetrievalOptions,
 )
 from rag_context.projects.sync import FileOutcome, SyncReport
+from rag_context.projects.tenants import Tenants
 
 
 class ProjectRequest(Protocol):
@@ -248,3 +252,57 @@ def _not_indexed(report: SyncReport, what: str, folder: str) -> list[str]:
         for each in report.receipts
         if each.reason and each.outcome in _NOT_INDEXED
     ]
+
+
+Request = TypeVar("Request", SearchRequest, ListRequest, GetRequest, SimilarRequest, DeleteRequest, IndexRequest)
+
+
+class TenantResolver:
+    """Completes the branch and path hash of requests that name a project.
+
+    Args:
+        tenants: the stored tenants.
+    """
+
+    def __init__(self, tenants: Tenants) -> None:
+        self._tenants = tenants
+
+    async def resolved(self, request: Request) -> Request:
+        """The request with the branch and path hash of its project.
+
+        Raises:
+            NotFoundError: there is no such project.
+            InvalidInputError: several projects match, or the request has a branch and no project.
+            BackendError: the list of projects cannot be read.
+        """
+        if request.project is None:
+            _check_alone(request)
+            return request
+        tenant = await self._tenants.named(request.project, request.branch, request.path_hash)
+        return request.model_copy(update={"branch": tenant.branch or None, "path_hash": tenant.path_hash or None})
+
+    async def writable(self, request: IndexRequest) -> IndexRequest:
+        """The request with the tenant for which its document is stored, which may be a new one.
+
+        Raises:
+            InvalidInputError: the documents of that project are files; or as `resolved`.
+            BackendError: the list of projects cannot be read.
+        """
+        project = request.project
+        if project is None:
+            _check_alone(request)
+            return request
+        if request.path_hash is not None or await self._tenants.has_files(project):
+            message = (
+                f"The documents of the project {project!r} are files: write this one into its docs folder and call "
+                "index_document, or choose another project name"
+            )
+            raise InvalidInputError(message, [FieldError("project", message)])
+        is_new = all(each.project != project for each in await self._tenants.known())
+        return request if is_new or request.branch is not None else await self.resolved(request)
+
+
+def _check_alone(request: Request) -> None:
+    if request.branch is not None or request.path_hash is not None:
+        message = "branch and pathHash distinguish projects of the same name: send project too"
+        raise InvalidInputError(message, [FieldError("project", message)])

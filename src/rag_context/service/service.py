@@ -47,7 +47,6 @@ from rag_context.service.document_queries import DocumentQueries, SimilarDocumen
 from rag_context.service.health import ROLES, HealthMonitor, IndexingProgress, health_response
 from rag_context.service.index_model import BoundEmbedder, Rebuilding
 from rag_context.service.mappers import (
-    TenantResolver,
     bulk_result,
     index_response,
     query_of,
@@ -58,6 +57,7 @@ from rag_context.service.mappers import (
     within_token_budget,
 )
 from rag_context.service.meters import Meters, Readings
+from rag_context.service.project_requests import TenantResolver
 from rag_context.service.project_service import ProjectDependencies, ProjectService
 from rag_context.service.reindexing import OnReindexed, Reindexing
 from rag_context.service.telemetry import TIME_RANGES, SearchRecorder, Telemetry, describe, describe_indexing

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from statistics import fmean
 
 import numpy as np
 
@@ -215,12 +216,12 @@ class MemoryStore:
         times = [record.latency_ms for record in records]
         return SearchSummary(
             queries=len(records),
-            average_ms=_mean(times),
+            average_ms=fmean(times or [0.0]),
             p50_ms=_nearest_rank(times, 0.5),
             p95_ms=_nearest_rank(times, 0.95),
             p99_ms=_nearest_rank(times, 0.99),
-            cache_hit_rate=_mean([float(record.cache_hit) for record in records]),
-            fallback_rate=_mean([float(record.level > 1) for record in records]),
+            cache_hit_rate=fmean([float(record.cache_hit) for record in records] or [0.0]),
+            fallback_rate=fmean([float(record.level > 1) for record in records] or [0.0]),
             by_agent=Counter(record.agent for record in records),
             by_level=Counter(record.level for record in records),
             by_game=Counter(record.game for record in records if record.game),
@@ -331,7 +332,7 @@ class MemoryTexts:
             idf * np.array([float(count) for count in query_terms.values()]),
             np.array([profile.k1 for profile in profiles]),
             np.array([profile.b for profile in profiles]),
-            _mean([float(each.total()) for each in index]),
+            fmean([float(each.total()) for each in index] or [0.0]),
         )
         shares = idf_share(counts, idf)
         return [
@@ -391,11 +392,7 @@ def _passes(document: Document, where: Filter, at: datetime | None = None) -> bo
 def _bucket(start: datetime, records: Sequence[SearchRecord]) -> Bucket:
     times = [record.latency_ms for record in records]
     fallbacks = sum(record.level > 1 for record in records)
-    return Bucket(start, len(records), _mean(times), _nearest_rank(times, 0.95), fallbacks)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
+    return Bucket(start, len(records), fmean(times or [0.0]), _nearest_rank(times, 0.95), fallbacks)
 
 
 def _nearest_rank(values: Sequence[float], share: float) -> float:
