@@ -39,6 +39,9 @@ _FOLDERS = {"16": "pginstall", "18": "pginstall18"}
 UNPRIVILEGED = "nobody"
 """Whose process the server is where we are root: it refuses to run as root."""
 
+_SHARED_IN_FOLDER = ("-c", "dynamic_shared_memory_type=mmap")
+"""What its processes share is gone with its folder: in /dev/shm a server that is killed leaves it for ever."""
+
 FAST = ("-c", "fsync=off", "-c", "full_page_writes=off")
 """For servers whose data nobody needs after a crash of the machine; what they acknowledge survives one of theirs."""
 
@@ -126,13 +129,15 @@ def postgres_server() -> Iterator[str]:
     if given := os.environ.get(REAL):
         yield given
         return
-    with postgres_process(*FAST, inside=_memory()) as server:
+    with postgres_process(*FAST, *_SHARED_IN_FOLDER, inside=_memory()) as server:
         yield url_of(server.port)
 
 
 def _memory() -> Path | None:
-    """A folder in memory, if there is room for some servers: on a disk a new database takes the kernel four times as
-    long, and tests make hundreds."""
+    """A folder in memory, if there is room for some servers.
+
+    Tests make hundreds of databases, and on a disk each takes the kernel four times as long.
+    """
     with suppress(OSError):
         if shutil.disk_usage(_MEMORY).free > _ROOM_BYTES:
             return _MEMORY
