@@ -67,8 +67,7 @@ def terms(text: str) -> list[str]:
     """The terms of `text`, repeats kept: in order, joined codes after all others."""
     words: list[str] = []
     codes: list[str] = []
-    for start, end in pieces(text):
-        piece = text[start:end]
+    for piece in _whole_words(text):
         for word in _WORD.findall(piece if piece.isascii() else _fold(piece)):
             if word.isascii():
                 _add_identifier(word, words)
@@ -94,6 +93,15 @@ def _stems(language: str, words: list[str]) -> list[str]:
         for start in range(0, len(words), _STEMMED_AT_ONCE)
         for stem in stemmer.stemWords(words[start : start + _STEMMED_AT_ONCE])
     ]
+
+
+def _whole_words(text: str) -> Iterator[str]:
+    """Pieces that end behind white space, however long they are."""
+    start = 0
+    for _, end in pieces(text):
+        if end == len(text) or text[end - 1].isspace():
+            yield text[start:end]
+            start = end
 
 
 def pieces(text: str) -> Iterator[tuple[int, int]]:
