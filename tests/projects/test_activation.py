@@ -4,6 +4,7 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -11,6 +12,7 @@ from rag_context.domain.documents import Tenant
 from rag_context.errors import BackendUnavailableError, ConfigurationError, InvalidInputError, NotFoundError
 from rag_context.projects.activation import Projects
 from rag_context.projects.callers import ANONYMOUS, CallerId
+from rag_context.projects.project_opening import Activation
 from rag_context.projects.records import (
     DocumentNotFoundError,
     ExternalDocsNotPromotableError,
@@ -19,6 +21,7 @@ from rag_context.projects.records import (
     SchemaValidationError,
 )
 from rag_context.projects.sync import SyncProgress
+from rag_context.stores.project_registry import SqliteProjectRegistry
 from rag_context.testing import Fault, Faulty
 from tests.projects.sync_harness import ManualWatch, SyncHarness, configure, write
 
@@ -487,6 +490,88 @@ async def test_deleted_documents_do_not_come_back_by_themselves(harness: SyncHar
     await projects.activate(str(shop))
     assert await harness.contents(activation.tenant) == {"a.md": "# A\n"}
     await projects.aclose()
+
+
+class TwoProcesses(NamedTuple):
+    """Two processes that follow the same project, on one index and one file of records."""
+
+    one: Projects
+    two: Projects
+    registry: SqliteProjectRegistry
+    watch: ManualWatch
+    """These two are the second one's."""
+    activation: Activation
+
+
+@pytest.fixture
+async def processes(harness: SyncHarness, shop: Path, tmp_path: Path) -> AsyncIterator[TwoProcesses]:
+    registries = SqliteProjectRegistry(tmp_path), SqliteProjectRegistry(tmp_path)
+    watches = ManualWatch(), ManualWatch()
+    one, two = (
+        Projects(harness.indexer, harness.documents, registry=registry, watch=watch)
+        for registry, watch in zip(registries, watches, strict=True)
+    )
+    await one.activate(str(shop))
+    activation = await two.activate(str(shop))
+    two.activations.note(ONE, activation)
+    yield TwoProcesses(one, two, registries[1], watches[1], activation)
+    for projects in (one, two):
+        await projects.aclose()
+    for registry in registries:
+        registry.close()
+
+
+@pytest.mark.parametrize("is_edited", [True, False])
+async def test_what_one_process_deletes_another_does_not_bring_back(
+    harness: SyncHarness, processes: TwoProcesses, is_edited: bool
+) -> None:
+    _, two, _, watch, activation = processes
+    await processes.one.delete_documents("shop", None, None)
+    if is_edited:
+        edited = write(activation.docs_root / "a.md", "# A2\n")
+        watch.tell(activation.docs_root, edited)
+
+    async def is_ended() -> bool:
+        return two.followed(activation.tenant) is None
+
+    await until(is_ended)
+    assert await harness.contents(activation.tenant) == {}
+    assert await two.project_records.records() == []
+    assert two.activations.of(ONE) == ()
+    await two.activate(str(activation.config.path))
+    assert set(await harness.contents(activation.tenant)) == {"a.md"}
+
+
+async def test_a_project_that_another_process_deleted_must_be_activated_again(processes: TwoProcesses) -> None:
+    await processes.one.delete_documents("shop", None, None)
+    with pytest.raises(ProjectNotActivatedError, match="no longer followed: activate the project again"):
+        await processes.two.checked_out(processes.activation)
+
+
+async def test_a_project_whose_record_cannot_be_read_is_still_followed(
+    harness: SyncHarness, processes: TwoProcesses
+) -> None:
+    _, _, registry, watch, activation = processes
+    registry.close()
+    watch.tell(activation.docs_root, write(activation.docs_root / "a.md", "# A2\n"))
+
+    async def is_indexed() -> bool:
+        return await harness.contents(activation.tenant) == {"a.md": "# A2\n"}
+
+    await until(is_indexed)
+
+
+async def test_a_project_that_could_not_be_deleted_stays_recorded(
+    harness: SyncHarness, processes: TwoProcesses
+) -> None:
+    before = await processes.one.project_records.records()
+    harness.writer.fault = Fault(BackendUnavailableError("documents", "gone"))
+    with pytest.raises(BackendUnavailableError):
+        await processes.one.delete_documents("shop", None, None)
+    assert await processes.one.project_records.records() == before
+    harness.writer.fault = None
+    assert (await processes.one.delete_documents("shop", None, None)).documents == 1
+    assert await processes.one.project_records.records() == []
 
 
 async def test_a_deletion_names_a_project(projects: Projects) -> None:

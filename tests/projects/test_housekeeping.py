@@ -144,8 +144,9 @@ async def test_projects_without_a_record_are_adopted_where_the_index_is_this_mac
         assert [(each.tenant, each.root) for each in records] == ([(tenant, str(shop))] if adopts else [])
 
 
+@pytest.mark.parametrize("is_same_process", [True, False])
 async def test_what_is_forgotten_while_it_waits_is_not_followed_again(
-    harness: SyncHarness, shop: Path, tmp_path: Path
+    harness: SyncHarness, shop: Path, tmp_path: Path, is_same_process: bool
 ) -> None:
     registry = SqliteProjectRegistry(tmp_path)
     before = Projects(harness.indexer, harness.documents, registry=registry, watch=ManualWatch())
@@ -154,8 +155,9 @@ async def test_what_is_forgotten_while_it_waits_is_not_followed_again(
     projects = Projects(harness.indexer, harness.documents, registry=registry, watch=ManualWatch())
     (known,) = await projects.project_records.records()
     projects.resuming[tenant] = "soon"
-    await projects.delete_documents("shop", None, None)
+    await (projects if is_same_process else before).delete_documents("shop", None, None)
     await projects.resume(known)
+    assert projects.resuming == {}
     assert projects.followed(tenant) is None
     assert await projects.tenants.known() == ()
     await projects.aclose()

@@ -1,5 +1,7 @@
 """The record of projects: shared by processes, begun again when damaged, never in anyone's way."""
 
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -29,6 +31,7 @@ def test_what_one_process_records_another_reads(tmp_path: Path) -> None:
     one.put(record())
     two.put(later)
     assert one.records() == two.records() == [later, record()]
+    assert one.has(later.tenant) is two.has(SHOP) is True
     one.note_used({SHOP: NOW + timedelta(hours=2)})
     two.note_used({SHOP: NOW})
     one.note_gone(later.tenant, NOW)
@@ -38,9 +41,20 @@ def test_what_one_process_records_another_reads(tmp_path: Path) -> None:
     two.note_gone(later.tenant, None)
     two.forget([SHOP])
     assert one.records() == [later]
+    assert one.has(SHOP) is False
     one.close()
     assert one.records() == []
+    assert one.has(SHOP) is None
     two.close()
+
+
+def test_a_record_that_cannot_be_read_is_not_missing(tmp_path: Path) -> None:
+    registry = SqliteProjectRegistry(tmp_path)
+    registry.put(record())
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as other:
+        other.execute("DROP TABLE projects")
+    assert registry.has(SHOP) is None
+    registry.close()
 
 
 @pytest.mark.parametrize("damage", [b"no database at all" * 400, b""])

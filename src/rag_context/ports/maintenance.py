@@ -175,6 +175,10 @@ class ProjectRegistry(Protocol):
         """All projects, the most recently used first."""
         ...
 
+    def has(self, tenant: Tenant) -> bool | None:
+        """Whether a project is recorded; None where that cannot be read."""
+        ...
+
     def put(self, record: ProjectRecord) -> None:
         """Record a project, in place of the earlier record of its tenant."""
         ...

@@ -15,7 +15,7 @@ from rag_context.ports.reading import DocumentStore
 from rag_context.projects.callers import Activations, ProjectRecords
 from rag_context.projects.document_lists import DocumentLists
 from rag_context.projects.project_documents import project_document
-from rag_context.projects.project_following import Following, FollowingTools, FollowState, Watch
+from rag_context.projects.project_following import STOP_S, Following, FollowingTools, FollowState, Watch
 from rag_context.projects.project_opening import Activation, open_project
 from rag_context.projects.promotion import rewrite
 from rag_context.projects.records import (
@@ -27,7 +27,7 @@ from rag_context.projects.records import (
     PromotionLevel,
 )
 from rag_context.projects.sync import FileOutcome, FileReceipt, Progress, is_document, no_progress
-from rag_context.projects.tenants import Deletion, Tenants, delete_tenants, deletion_of, external_tenant, tenants_of
+from rag_context.projects.tenants import Deletion, Tenants, delete_tenants, deletion_of, tenants_of
 
 __all__ = ["Activation", "Deletion", "Projects", "Promotion"]
 
@@ -79,7 +79,7 @@ class Projects:
         """Projects that an earlier process followed and this one does not follow yet, each with the reason."""
         self._indexer = indexer
         self._documents = documents
-        self._tools = FollowingTools(indexer, self.document_lists, watch, max_bytes)
+        self._tools = FollowingTools(indexer, self.document_lists, watch, max_bytes, self.project_records.has)
         self._first_sync_timeout_s = first_sync_timeout_s
         self._followed: dict[Tenant, Following] = {}
         self._lock = asyncio.Lock()
@@ -107,7 +107,7 @@ class Projects:
         activation = await asyncio.to_thread(open_project, config_path, branch_name, is_forced=is_forced)
         await self._follow(activation, progress)
         self.resuming.pop(activation.tenant, None)
-        await self.project_records.activated(activation)
+        await self._record(activation)
         return activation
 
     async def resume(self, record: ProjectRecord) -> None:
@@ -117,13 +117,16 @@ class Projects:
             RagContextError: it cannot be followed now.
         """
         before = record.tenant
+        if await self.project_records.has(before) is False:  # another process deleted it
+            self.resuming.pop(before, None)
+            return
         pinned = before.branch if record.is_forced else None
         activation = await asyncio.to_thread(open_project, record.config_path, pinned, is_forced=record.is_forced)
         if not await self._follow(activation, no_progress, resumed=before):
             return
         if activation.tenant != before:
             await self.project_records.left(before)
-        await self.project_records.activated(activation, is_used=False)
+        await self._record(activation, is_used=False)
         self.resuming.pop(before, None)
 
     async def open_stored(self, config_path: str, branch_name: str | None = None) -> Activation:
@@ -157,14 +160,15 @@ class Projects:
         """The activation for the branch that is checked out now, which may have changed a moment ago.
 
         Raises:
-            ProjectNotActivatedError: that branch is not followed.
+            ProjectNotActivatedError: that branch is not followed, or the project is deleted.
         """
         following = self._of(activation)
-        if await following.is_on_branch():
+        if await following.is_current():
             return activation
         changing = self._changing.get(following)
         now = None if changing is None else await asyncio.shield(changing)
         if now is None:
+            self._of(activation)
             raise ProjectNotActivatedError(
                 f"Another branch than {activation.tenant.branch!r} is checked out and is not followed: activate the "
                 "project again"
@@ -213,7 +217,7 @@ class Projects:
 
         Raises:
             InvalidInputError: the name of the project is empty.
-            BackendError: some of the documents could not be deleted.
+            BackendError: some of the documents could not be deleted; the project stays recorded.
         """
         async with self._lock:
             known = [*self._followed, *(each.tenant for each in await self.project_records.records())]
@@ -222,8 +226,8 @@ class Projects:
                 await self._end(tenant)
             tenants = tenants_of(await self._documents.tenants(), project, branch, path_hash)
             deletion = await deletion_of(tenants, self._documents)
-            await delete_tenants(tenants, self._documents, self._indexer)
-            await self.project_records.forget({*ended, *tenants})
+            async with self.project_records.forgetting({*ended, *tenants}):  # other processes stop following too
+                await delete_tenants(tenants, self._documents, self._indexer)
             return deletion
 
     async def aclose(self) -> None:
@@ -242,7 +246,7 @@ class Projects:
             BackendError: the index cannot be read; projects that were followed before still are.
         """
         tenant = activation.tenant
-        related_tenants = await self._related_tenants(tenant)
+        related_tenants = await self.tenants.related(tenant)
         async with self._lock:
             if resumed is not None and (resumed not in self.resuming or tenant in self._followed):
                 return False
@@ -262,15 +266,6 @@ class Projects:
             raise
         await self._stop_oldest()
         return True
-
-    async def _related_tenants(self, tenant: Tenant) -> list[Tenant]:
-        """Tenants that may have the same files: with the same name or the same folder. Raises: BackendError."""
-        hashes = {tenant.path_hash, external_tenant(tenant).path_hash}
-        return [
-            each
-            for each in await self._documents.tenants()
-            if each != tenant and (each.project == tenant.project or each.path_hash in hashes)
-        ]
 
     def _started(self, activation: Activation, related_tenants: Sequence[Tenant], progress: Progress) -> Following:
         following = Following(activation, self._tools, related_tenants=related_tenants, changed=self._note_change)
@@ -302,11 +297,14 @@ class Projects:
         """Follow a project with its present configuration and branch, and update the activations of all its callers.
 
         Returns None if that fails: a branch that is no longer checked out is not followed, and an invalid
-        configuration changes nothing.
+        configuration changes nothing. A project that another process deleted is no longer followed.
         """
         before = old.activation
         tenant = before.tenant
         pinned = tenant.branch if before.branch_is_given else None
+        if await old.is_deleted():
+            await self._end_deleted(old)
+            return None
         try:
             activation = await asyncio.to_thread(
                 open_project, str(before.config.path), pinned, is_forced=before.branch_is_given
@@ -316,7 +314,7 @@ class Projects:
             logger.warning("project %s cannot be followed with its present configuration: %s", tenant.project, error)
             return None
         try:
-            related_tenants = await self._related_tenants(activation.tenant)
+            related_tenants = await self.tenants.related(activation.tenant)
         except BackendError:
             related_tenants = []  # without their vectors, texts are embedded again, which is only slower
         async with self._lock:
@@ -330,15 +328,29 @@ class Projects:
         self.activations.replace(tenant, activation)
         if activation.tenant != tenant:
             await self.project_records.left(tenant)
-        await self.project_records.activated(activation)
+        await self._record(activation)
         return activation
 
-    async def _end(self, tenant: Tenant) -> None:
+    async def _end_deleted(self, following: Following) -> None:
+        tenant = following.activation.tenant
+        async with self._lock:
+            if self._followed.get(tenant) is following:
+                # Files that are being indexed are not waited for: they would be stored after the deletion.
+                await self._end(tenant, wait_s=0.0)
+                logger.info("project %s (%s) is no longer followed: it was deleted", tenant.project, tenant.branch)
+
+    async def _record(self, activation: Activation, *, is_used: bool = True) -> None:
+        await self.project_records.activated(activation, is_used=is_used)
+        following = self._followed.get(activation.tenant)
+        if following is not None:
+            await following.is_deleted()  # finds it recorded
+
+    async def _end(self, tenant: Tenant, wait_s: float = STOP_S) -> None:
         """Stop following a tenant and end its activations."""
         self.resuming.pop(tenant, None)
         following = self._followed.pop(tenant, None)
         if following is not None:
-            await following.stop()
+            await following.stop(wait_s)
         self.activations.replace(tenant, None)
 
     async def _promote(self, following: Following, path: str, level: PromotionLevel) -> Promotion:

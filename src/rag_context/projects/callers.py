@@ -10,7 +10,8 @@ import asyncio
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import AsyncIterator, Callable, Collection, Hashable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Generic, TypeVar
@@ -181,6 +182,10 @@ class ProjectRecords:
         ]
         return sorted(found, key=lambda each: each.last_used, reverse=True)
 
+    async def has(self, tenant: Tenant) -> bool | None:
+        """Whether a project is recorded; None where that cannot be read, or no other process can delete a record."""
+        return None if self._registry is None else await asyncio.to_thread(self._registry.has, tenant)
+
     async def activated(self, activation: Activation, *, is_used: bool = True) -> None:
         """Record that a project is followed; `is_used` says whether a caller activated it."""
         known = None if is_used else self._records.get(activation.tenant)
@@ -221,6 +226,18 @@ class ProjectRecords:
             self._used.pop(tenant, None)
         if self._registry is not None:
             await asyncio.to_thread(self._registry.forget, tenants)
+
+    @asynccontextmanager
+    async def forgetting(self, tenants: Collection[Tenant]) -> AsyncIterator[None]:
+        """Delete the records of projects while the block deletes the projects; if it fails, put them back."""
+        deleted = [each for each in await self.records() if each.tenant in tenants]
+        await self.forget(tenants)
+        try:
+            yield
+        except BaseException:
+            for record in deleted:
+                await self.put(record)
+            raise
 
     async def note_used(self, tenant: Tenant) -> None:
         """Record that a caller used a project; written to the registry only now and then, to keep requests fast."""

@@ -35,7 +35,7 @@ STOP_S = 3.0
 """Longest wait for files that are being indexed when following stops; the next activation indexes the rest."""
 
 RULES_EVERY_S = 1.0
-"""How often to check whether the configuration or an ignore file was edited."""
+"""How often to check whether the configuration or an ignore file was edited, or the project was deleted."""
 
 _STEP_S = 0.05
 
@@ -156,6 +156,8 @@ class FollowingTools:
     document_lists: DocumentLists
     watch: Watch
     max_bytes: int
+    is_recorded: Callable[[Tenant], Awaitable[bool | None]]
+    """Whether a project is recorded on this machine; None where that is unknown."""
 
 
 @dataclass(slots=True)
@@ -186,8 +188,8 @@ class Following:
         activation: the project.
         tools: its dependencies.
         related_tenants: tenants that may have the same files; their vectors are reused.
-        changed: called after another branch was checked out, when indexing stops; and after an edit of the
-            configuration, a schema or an ignore file.
+        changed: called after another branch was checked out or another process deleted the project, when indexing
+            stops; and after an edit of the configuration, a schema or an ignore file.
     """
 
     def __init__(
@@ -203,6 +205,7 @@ class Following:
         self._tools = tools
         self._changed = changed
         self.has_left_branch = False
+        self._was_recorded = False
         self._stop = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self.documents = self._synchroniser(activation.tenant, activation.docs_root, is_document)
@@ -238,13 +241,13 @@ class Following:
                 raise error
         return not waiting
 
-    async def stop(self) -> None:
-        """Stop following, after the files that are being indexed."""
+    async def stop(self, timeout_s: float = STOP_S) -> None:
+        """Stop following, after the files that are being indexed, if they are within this time."""
         self._stop.set()
         for follower in self._followers:
             follower.stop()
         if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=STOP_S)
+            _, late = await asyncio.wait(self._tasks, timeout=timeout_s)
             for task in late:
                 task.cancel()
             if late:
@@ -266,7 +269,7 @@ class Following:
         )
 
     def _follower(self, synchroniser: Synchroniser) -> Follower:
-        return Follower(synchroniser, on_report=self._note, should_continue=self.is_on_branch, watch=self._tools.watch)
+        return Follower(synchroniser, on_report=self._note, should_continue=self.is_current, watch=self._tools.watch)
 
     def _note_first(self, first: "asyncio.Future[SyncReport]") -> None:
         if first.cancelled() or first.exception() is not None:
@@ -282,8 +285,17 @@ class Following:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(report.counts.items()))
         logger.info("project %s (%s): %s", self.activation.tenant.project, self.activation.tenant.branch, counts)
 
-    async def is_on_branch(self) -> bool:
-        """Whether the branch of the activation is checked out; waits for a checkout to finish."""
+    async def is_deleted(self) -> bool:
+        """Whether another process deleted the project: an earlier call found it recorded, and it no longer is."""
+        is_recorded = await self._tools.is_recorded(self.activation.tenant)
+        self._was_recorded = self._was_recorded or is_recorded is True
+        return self._was_recorded and is_recorded is False
+
+    async def is_current(self) -> bool:
+        """Whether the project is not deleted and its branch is checked out; waits for a checkout to finish."""
+        if await self.is_deleted():
+            self._changed(self)
+            return False
         if self.activation.branch_is_given:
             return True
         root = self.activation.repository_root
@@ -306,15 +318,15 @@ class Following:
             return
         try:
             async for _ in self._tools.watch(head, stop=self._stop):
-                if not await self.is_on_branch():
+                if not await self.is_current():
                     return
         except ConfigurationError as error:
             logger.warning("a checkout is noticed only when a document changes: %s", error)
 
     async def _watch_rules(self) -> None:
-        """Detect edits of the configuration, a schema or an ignore file outside the docs folder.
+        """Detect edits of the configuration, a schema or an ignore file outside the docs folder, and the deletion.
 
-        They are in many folders, and each would need a watch of its own: polling costs less.
+        The files are in many folders, and each would need a watch of its own: polling costs less.
         """
         files = await asyncio.to_thread(rule_files, self.activation)
         seen = await asyncio.to_thread(_stamps, files)
@@ -324,7 +336,7 @@ class Following:
                     await self._stop.wait()
             except TimeoutError:
                 now = await asyncio.to_thread(_stamps, files)
-                if now != seen:
+                if now != seen or await self.is_deleted():
                     seen = now
                     self._changed(self)
 

@@ -210,6 +210,15 @@ class Tenants:
             raise InvalidInputError(message, [FieldError("project", message)])
         return as_named if as_named in matching else matching[0]
 
+    async def related(self, tenant: Tenant) -> list[Tenant]:
+        """Tenants that may have the same files: with the same name or the same folder. Raises: BackendError."""
+        hashes = {tenant.path_hash, external_tenant(tenant).path_hash}
+        return [
+            each
+            for each in await self._documents.tenants()
+            if each != tenant and (each.project == tenant.project or each.path_hash in hashes)
+        ]
+
     async def has_files(self, project: str) -> bool:
         """Whether the name belongs to a project whose documents are files. Raises: BackendError."""
         return any(each.project == project and each.path_hash for each in await self.known(fresh=True))

@@ -75,6 +75,18 @@ class SqliteProjectRegistry:
             logger.warning("%s cannot be read: %s", FILE_NAME, error)
             return []
 
+    def has(self, tenant: Tenant) -> bool | None:
+        """Whether a project is recorded; None where that cannot be read."""
+        try:
+            with self._lock:
+                if self._is_closed:
+                    return None
+                sql = f"SELECT count(*) FROM projects WHERE {_OF_TENANT}"  # noqa: S608
+                (found,) = self._connection().execute(sql, _key(tenant)).fetchone()
+                return bool(found)
+        except sqlite3.Error:  # not logged: this is called every second
+            return None
+
     def put(self, record: ProjectRecord) -> None:
         """Record a project, in place of the earlier record of its tenant."""
         self._write(_TABLE.insert, [_row(record)])
