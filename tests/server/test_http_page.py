@@ -1,6 +1,7 @@
 """The files of the page, and the stream of events."""
 
 import json
+import socket
 import time
 from collections.abc import Callable, Iterator
 from importlib import resources
@@ -106,10 +107,24 @@ def test_only_so_many_watch(open_server: Running) -> None:
             assert (rejected.status_code, rejected.json()["code"]) == (503, "OVERLOADED")
             for stream in streams:
                 stream.close()
-        end = time.monotonic() + 20
-        while client.head("/events").status_code != 200:
-            assert time.monotonic() < end, "places of those that went are not freed"
-            time.sleep(0.05)
+        wait_for_place(client)
+
+
+def test_those_that_go_at_once_free_their_places(open_server: Running) -> None:
+    request = f"GET /events HTTP/1.1\r\nHost: {open_server.host}:{open_server.port}\r\n\r\n".encode()
+    for _ in range(MAX_WATCHERS):
+        with socket.create_connection((open_server.host, open_server.port), 20) as watching:
+            watching.sendall(request)
+            assert watching.recv(12) == b"HTTP/1.1 200"
+    with open_server.client() as client:
+        wait_for_place(client)
+
+
+def wait_for_place(client: httpx2.Client) -> None:
+    end = time.monotonic() + 20
+    while client.head("/events").status_code != 200:
+        assert time.monotonic() < end, "places of those that went are not freed"
+        time.sleep(0.05)
 
 
 def test_a_wrong_time_range_is_rejected(client: httpx2.Client) -> None:

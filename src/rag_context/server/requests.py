@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
@@ -115,8 +116,9 @@ async def while_connected(receive: Receive, work: Awaitable[T]) -> T:
 
     async def watch() -> None:
         nonlocal gone
-        while (await receive())["type"] != "http.disconnect":
-            pass
+        with suppress(ClientGoneError):  # raised where it goes before its request was read, even one without a body
+            while (await receive())["type"] != "http.disconnect":
+                pass
         gone = True
         current.cancel()
 
