@@ -176,6 +176,16 @@ async def test_whatever_came_and_went_two_of_them_agree_with_a_dictionary(
                     assert await found(provider, where) == expected
 
 
+async def test_half_of_a_large_collection_is_deleted_at_once(collections: SqliteCollections) -> None:
+    """V-7: a hundred thousand documents; a statement for each of them took more than a minute, and was given up."""
+    ids = [f"{number:06d}" for number in range(100_000)]
+    await collections.empty(NAME)
+    await collections.upsert(NAME, [Entry(id_, id_, {}) for id_ in ids], np.ones((len(ids), 128), dtype=np.float32))
+    async with asyncio.timeout(30.0):
+        assert await collections.delete_many(NAME, ids[::2], EVERYTHING) == len(ids) / 2
+    assert (await collections.entries(NAME, EVERYTHING, limit=1, offset=0)).total == len(ids) / 2
+
+
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 2**32),

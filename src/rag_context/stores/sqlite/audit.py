@@ -3,6 +3,7 @@
 Each repair is one transaction; after a crash the remaining ones run again.
 """
 
+import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
@@ -280,8 +281,8 @@ def tag_again(connection: sqlite3.Connection) -> None:
 
 def drop_bad_vectors(connection: sqlite3.Connection) -> None:
     """Delete invalid vectors; their documents are pending until they have new ones."""
-    bad = [(key,) for key, _ in find_bad_vectors(connection)]
-    connection.executemany("DELETE FROM vectors WHERE chunk = ?", bad)
+    bad = [key for key, _ in find_bad_vectors(connection)]
+    connection.execute("DELETE FROM vectors WHERE chunk IN (SELECT value FROM json_each(?))", (json.dumps(bad),))
     await_vectors(connection)
 
 
@@ -306,7 +307,8 @@ def analyse_again(after: int, connection: sqlite3.Connection) -> int | None:
 
 def forget_versions(document_ids: Collection[str], connection: sqlite3.Connection) -> None:
     """Clear the content hash of documents, so that it matches no version of their source."""
-    connection.executemany("UPDATE documents SET content_hash = '' WHERE id = ?", [(id_,) for id_ in document_ids])
+    ids = json.dumps(list(document_ids))
+    connection.execute("UPDATE documents SET content_hash = '' WHERE id IN (SELECT value FROM json_each(?))", (ids,))
 
 
 def count_again(connection: sqlite3.Connection) -> None:

@@ -134,9 +134,9 @@ def mark_document_indexed(
 
 def mark_documents_pending(document_ids: Sequence[str], connection: sqlite3.Connection) -> None:
     """Mark documents as pending whose vectors are missing in another store."""
-    connection.executemany(
-        "UPDATE documents SET status = ? WHERE id = ? AND status <> ?",
-        [(PENDING, id_, PENDING) for id_ in document_ids],
+    connection.execute(
+        "UPDATE documents SET status = ? WHERE id IN (SELECT value FROM json_each(?)) AND status <> ?",
+        (PENDING, json.dumps(list(document_ids)), PENDING),
     )
 
 

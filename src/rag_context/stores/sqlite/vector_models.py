@@ -205,7 +205,9 @@ def _switch(made_by: str, without: frozenset[str], connection: sqlite3.Connectio
     connection.execute("INSERT OR REPLACE INTO meta SELECT 'model', value FROM meta WHERE name = ?", (MODEL,))
     connection.execute("DELETE FROM meta WHERE name IN (?, ?)", (MODEL, TOUCHED))
     connection.execute("UPDATE documents SET status = ? WHERE status <> ?", (INDEXED, INDEXED))
-    connection.executemany("UPDATE documents SET status = ? WHERE id = ?", [(PENDING, id_) for id_ in lacking])
+    connection.execute(
+        "UPDATE documents SET status = ? WHERE id IN (SELECT value FROM json_each(?))", (PENDING, json.dumps(lacking))
+    )
     connection.execute(
         """UPDATE totals SET version = version + 1, vectors_epoch = vectors_epoch + 1,
            vectors = (SELECT count(*) FROM vectors)"""

@@ -136,10 +136,14 @@ def delete_many(name: str, ids: Sequence[str], where: Clause, connection: sqlite
         (json.dumps(list(dict.fromkeys(ids))), key),
     ).fetchall()
     gone = [(seq, id_) for seq, id_, metadata in rows if matches(where, json.loads(metadata))]
-    connection.executemany("DELETE FROM entries WHERE seq = ?", [(seq,) for seq, _ in gone])
-    connection.executemany(
-        "INSERT INTO entry_deletions (collection, id) VALUES (?, ?)", [(key, id_) for _, id_ in gone]
+    # One statement each: SQLite walks through its journal of the transaction after every statement that has triggers.
+    seqs = (json.dumps([seq for seq, _ in gone]),)
+    connection.execute(
+        "INSERT INTO entry_deletions (collection, id) "
+        "SELECT e.collection, e.id FROM json_each(?) AS gone CROSS JOIN entries AS e ON e.seq = gone.value",
+        seqs,
     )
+    connection.execute("DELETE FROM entries WHERE seq IN (SELECT value FROM json_each(?))", seqs)
     if gone:
         _forget_old_deletions(connection)
     return len(gone)
