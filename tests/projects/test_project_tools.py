@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rag_context.errors import BackendUnavailableError
+from rag_context.projects.callers import CallerId
 from rag_context.testing import Fault
 from tests.projects.http_harness import KEYS, HttpHarness, open_http_harness
 from tests.projects.sync_harness import configure, write
@@ -171,6 +172,18 @@ async def test_a_search_lists_documents_by_relevance(harness: HttpHarness, shop:
         "semantic_search", query="database connections", min_relevance_score=0, promotion_levels=["critical"], limit=1
     )
     assert [each["path"] for each in critical["results"]] == ["rules/money.md"]
+
+
+async def test_every_search_says_when_documents_may_be_older_than_their_files(harness: HttpHarness, shop: Path) -> None:
+    await harness.call("activate_project", config_path=str(shop))
+    (activation,) = harness.projects.activations.of(CallerId(), harness.activation)
+    fields: dict[str, Any] = {"query": "database connections", "project": "shop"}
+    assert "warning" not in await harness.call("rag_context_search", **fields)
+    harness.projects.resuming[activation.tenant] = "it is read again soon"
+    older = "The project's documents may be older than its files: it is read again soon"
+    assert (await harness.call("rag_context_search", **fields))["warning"] == older
+    assert (await harness.call("semantic_search", **fields))["warnings"] == [older]
+    assert "warning" not in await harness.call("rag_context_search", query="database connections")
 
 
 async def test_doc_types_are_reported_with_their_schemas(harness: HttpHarness, shop: Path) -> None:

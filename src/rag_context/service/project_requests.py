@@ -4,7 +4,7 @@ The project is the one that the request names, else the one that the caller has 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeVar, cast
 
 from rag_context.api.index import IndexRequest
@@ -13,6 +13,7 @@ from rag_context.api.search import SearchRequest
 from rag_context.api.stored_documents import DeleteRequest, GetRequest, ListRequest, SimilarRequest
 from rag_context.domain.documents import Tenant
 from rag_context.errors import FieldError, InvalidInputError
+from rag_context.ports.reading import DocumentStore
 from rag_context.projects.activation import Projects
 from rag_context.projects.callers import CallerId
 from rag_context.projects.config import QUERY_DEFAULTS, SEARCH_DEFAULTS
@@ -29,6 +30,7 @@ from rag_context.projects.records import (
 )
 from rag_context.projects.sync import FileOutcome, SyncReport
 from rag_context.projects.tenants import Tenants
+from rag_context.search.query import Answer
 
 
 class ProjectRequest(Protocol):
@@ -144,7 +146,7 @@ class ProjectResolver:
 
     def behind(self, tenant: Tenant) -> list[str]:
         """Warnings that say why the index may be older than the files of a project."""
-        return catching_up(self._projects.state(tenant), self._projects.resuming.get(tenant))
+        return _behind(self._projects, tenant)
 
     def _own(self, handle: str | None, caller: CallerId) -> list[Activation]:
         """The activations of the caller, each as the process follows the project now."""
@@ -208,6 +210,10 @@ def tenant_fields(tenant: Tenant) -> dict[str, Any]:
     return {"project_name": tenant.project, "branch_name": tenant.branch, "path_hash": tenant.path_hash}
 
 
+def _behind(projects: Projects, tenant: Tenant) -> list[str]:
+    return catching_up(projects.state(tenant), projects.resuming.get(tenant))
+
+
 def catching_up(state: FollowState | None, resuming: str | None = None) -> list[str]:
     """Warnings that say why the index may be older than the files.
 
@@ -261,11 +267,19 @@ class TenantResolver:
     """Completes the branch and path hash of requests that name a project.
 
     Args:
-        tenants: the stored tenants.
+        documents: the document store.
+        projects: the followed projects; None where none is followed.
     """
 
-    def __init__(self, tenants: Tenants) -> None:
-        self._tenants = tenants
+    def __init__(self, documents: DocumentStore, projects: Projects | None) -> None:
+        self._projects = projects
+        self._tenants = Tenants(documents) if projects is None else projects.tenants
+
+    def labelled(self, answer: Answer, tenant: Tenant) -> Answer:
+        """The answer with a warning where the index may be older than the files of its project."""
+        behind = [] if self._projects is None else _behind(self._projects, tenant)
+        warnings = [*([] if answer.warning is None else [answer.warning]), *behind]
+        return replace(answer, warning="; ".join(warnings)) if behind else answer
 
     async def resolved(self, request: Request) -> Request:
         """The request with the branch and path hash of its project.

@@ -33,7 +33,6 @@ from rag_context.ingest.text_vectors import SLICE, SLICE_S
 from rag_context.ports.maintenance import ModelRegistry
 from rag_context.ports.models import Tokenizer
 from rag_context.ports.reading import MetricsStore
-from rag_context.projects.tenants import Tenants
 from rag_context.resilience.admission import Admissions
 from rag_context.resilience.breaker import BreakerState
 from rag_context.resilience.deadline import Deadline
@@ -140,7 +139,7 @@ class Service:
         self._meters = Meters(self._readings, dependencies.admissions)
         self._recorder = SearchRecorder(dependencies.telemetry, self._meters, now)
         projects = dependencies.projects
-        self._tenants = TenantResolver(Tenants(backends.documents) if projects is None else projects.projects.tenants)
+        self._tenants = TenantResolver(backends.documents, None if projects is None else projects.projects)
         self._projects = (
             ProjectService(projects, self._recorder.document_search, dependencies.admissions, clock=clock, now=now)
             if projects is not None
@@ -173,7 +172,7 @@ class Service:
             answer = Answer((), Level.EMPTY, {}, 0, warning=WARNINGS[Level.EMPTY], error=str(error))
         else:
             query = query_of(request, self._min_score, self._now())
-            answer = await self._answer(query)
+            answer = self._tenants.labelled(await self._answer(query), query.where.tenant)
         latency_ms = (self._clock() - started) * 1000.0
         self._recorder.search(request, answer, request_id, latency_ms)
         response = search_response(
