@@ -20,6 +20,7 @@ from rag_context.stores.sqlite.engine import terms as postings
 from rag_context.stores.sqlite.engine import vectors
 from rag_context.stores.sqlite.engine.blocks import BLOCK_ROWS
 from rag_context.stores.sqlite.engine.terms import QueryTerms, packed
+from rag_context.stores.sqlite.memory import following
 from rag_context.stores.sqlite.memory import index as memory_index
 from rag_context.stores.sqlite.memory.columns import StoredChunk, StoredDocument, StoredVector
 from rag_context.stores.sqlite.memory.following import FEW_ROWS, Memory, Reading, stored_vectors
@@ -238,13 +239,16 @@ async def test_a_search_does_not_wait_for_a_thread_that_applies_much(path: Path)
         assert await found(store.memory) == ([one.id, two.id], False)
 
 
-async def test_many_new_chunks_are_read_by_the_watcher_and_found_by_the_search_that_waited(path: Path) -> None:
+async def test_many_new_chunks_are_in_memory_once_they_are_acknowledged(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "PATIENCE_S", 0.0)
     async with open_database(path) as store:
         one, many = document("1"), document("2")
         await put(store, one, "wolf", vector=axis(0))
         assert await found(store.memory) == ([one.id], False)
         await put(store, many, *[f"sheep {number}" for number in range(3 * FEW_ROWS)])
-        await caught_up(store.memory)
+        assert await found(store.memory) == ([one.id], False)
         hits = await store.texts.search("sheep 3071", limit=1, where=Filter())
         assert [hit.chunk.document_id for hit in hits] == [many.id]
         await store.documents.delete(many.id)

@@ -210,7 +210,9 @@ class SqliteDocuments:
         """As `write`, for versions of different documents in one transaction; each has its own result."""
         chars = sum(len(version.document.content) for version in versions)
         works = await self._computing.run(lambda: [_writing(version) for version in versions], chars=chars)
-        return await self._database.write_all(works)
+        results = await self._database.write_all(works)
+        await self._memory.follow_own(sum(len(version.chunks) for version in versions))
+        return results
 
     async def attach(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str | None = None) -> bool:
         """Add the vectors (`(n, dim) float32`) of a pending document; False where it was changed or deleted meanwhile.
@@ -218,7 +220,9 @@ class SqliteDocuments:
         Raises:
             BackendRejectedError: the vectors do not match the chunks or the index.
         """
-        return await self._database.write(partial(changes.attach_vectors, document_id, content_hash, vectors, made_by))
+        done = await self._database.write(partial(changes.attach_vectors, document_id, content_hash, vectors, made_by))
+        await self._memory.follow_own(len(vectors))
+        return done
 
     async def rechunk(
         self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
@@ -230,9 +234,11 @@ class SqliteDocuments:
         """
         chars = len(document.content)
         analysed = await self._computing.run(partial(analysed_terms, chunks), chars=chars)
-        return await self._database.write(
+        done = await self._database.write(
             partial(changes.rechunk_document, document, chunks, analysed, vectors, made_by)
         )
+        await self._memory.follow_own(len(chunks))
+        return done
 
     async def delete(self, document_id: str) -> bool:
         """Remove a document with its chunks and vectors; False where it is unknown."""

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from rag_context.domain.vectors import Matrix
-from rag_context.errors import BackendDataError, BackendStartingError
+from rag_context.errors import BackendDataError, BackendError, BackendStartingError
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.engine.vectors import matrix_of
 from rag_context.stores.sqlite.faults import COMPONENT, is_undecodable
@@ -180,6 +180,13 @@ class Memory:
         await self._database.round()
         while not self._is_ready(self._has_vectors):
             await self._database.round()
+
+    async def follow_own(self, rows: int) -> None:
+        """Wait until rows that this process has just stored are in memory; few of them are read by the next search."""
+        if rows > FEW_ROWS:
+            with suppress(BackendError):  # they are stored all the same, and searches say what they are without
+                for _ in range(2):  # the first round may have begun before they were stored
+                    await self._database.round()
 
     def follow(self, connection: sqlite3.Connection) -> None:
         """Read everything, or what is newer; called by the watcher in a read snapshot."""
