@@ -60,6 +60,7 @@ WORDS = {
     r"nonsense": "an invalid response",
     r"nobody|somebody": "no caller, another program",
     r"in a hurry|hurried": "time budget",
+    r"patience": "timeout",
     r"mend(s|ed|ing)?": "repair",
     r"not to be had|cannot be had": "unavailable",
     r"if not said": "default",

@@ -1,5 +1,6 @@
 """The index in memory: complete changes only, equal to the file after any changes, and no memory of deleted rows."""
 
+import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
@@ -20,7 +21,6 @@ from rag_context.stores.sqlite.engine import terms as postings
 from rag_context.stores.sqlite.engine import vectors
 from rag_context.stores.sqlite.engine.blocks import BLOCK_ROWS
 from rag_context.stores.sqlite.engine.terms import QueryTerms, packed
-from rag_context.stores.sqlite.memory import following
 from rag_context.stores.sqlite.memory import index as memory_index
 from rag_context.stores.sqlite.memory.columns import StoredChunk, StoredDocument, StoredVector
 from rag_context.stores.sqlite.memory.following import FEW_ROWS, Memory, Reading, stored_vectors
@@ -217,15 +217,10 @@ async def test_vectors_that_the_file_has_lost_are_no_longer_found(path: Path, mo
         assert owners(await store.vectors.search(axis(0), limit=5, where=Filter())) == [two.id]
 
 
-async def found(memory: Memory) -> tuple[list[str], bool]:
+async def found(memory: Memory, timeout_s: float = 0.1) -> tuple[list[str], bool]:
     """The documents of the best five chunks, and whether the answer is of an earlier state."""
     query = best_of(axis(0))
-    return await memory.read(lambda at: (query(at), at.is_behind), needs_vectors=True)
-
-
-async def caught_up(memory: Memory) -> None:
-    while await memory.read(lambda at: at.is_behind, needs_vectors=False):
-        pass
+    return await memory.read(lambda at: (query(at), at.is_behind), needs_vectors=True, timeout_s=timeout_s)
 
 
 async def test_a_search_does_not_wait_for_a_thread_that_applies_much(path: Path) -> None:
@@ -236,23 +231,22 @@ async def test_a_search_does_not_wait_for_a_thread_that_applies_much(path: Path)
         with store.memory._changing:
             await put(store, two, "sheep", vector=axis(0))
             assert await found(store.memory) == ([one.id], True)
+            with pytest.raises(TimeoutError):  # keyword search alone has no label for it, and waits
+                async with asyncio.timeout(0.3):
+                    await store.texts.search("sheep", limit=1, where=Filter())
         assert await found(store.memory) == ([one.id, two.id], False)
 
 
-async def test_many_new_chunks_are_in_memory_once_they_are_acknowledged(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(following, "PATIENCE_S", 0.0)
+async def test_many_new_chunks_are_in_memory_once_they_are_acknowledged(path: Path) -> None:
     async with open_database(path) as store:
         one, many = document("1"), document("2")
         await put(store, one, "wolf", vector=axis(0))
         assert await found(store.memory) == ([one.id], False)
         await put(store, many, *[f"sheep {number}" for number in range(3 * FEW_ROWS)])
-        assert await found(store.memory) == ([one.id], False)
+        assert await found(store.memory, timeout_s=0.0) == ([one.id], False)
         hits = await store.texts.search("sheep 3071", limit=1, where=Filter())
         assert [hit.chunk.document_id for hit in hits] == [many.id]
         await store.documents.delete(many.id)
-        await caught_up(store.memory)
         assert await store.texts.search("sheep", limit=1, where=Filter()) == []
         assert await found(store.memory) == ([one.id], False)
 

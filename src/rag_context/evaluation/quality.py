@@ -42,7 +42,7 @@ DEEP = 200
 """Passages searched for relevant documents that the default threshold would hide."""
 
 TIMEOUT_MS = 60_000
-MODEL_PATIENCE_S = 60.0
+MODEL_TIMEOUT_S = 60.0
 TOGETHER = 4
 
 OnProgress = Callable[[str, int, int], None]
@@ -103,7 +103,7 @@ async def open_measured(settings: Settings, data_dir: Path) -> AsyncIterator[Ser
         BackendUnavailableError: the model is unavailable.
     """
     async with open_service(measuring(settings, data_dir)) as service:
-        if not await service.wait_ready(MODEL_PATIENCE_S):
+        if not await service.wait_ready(MODEL_TIMEOUT_S):
             raise BackendUnavailableError("embedder", "The embedding model is not available; nothing can be measured.")
         yield service
 

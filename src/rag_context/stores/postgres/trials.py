@@ -13,7 +13,7 @@ SELECT (SELECT min(id) FROM rag_context.documents), (SELECT min(key) FROM rag_co
 
 FIRST_VECTOR = "SELECT vector_dims(embedding) FROM rag_context.vectors_{generation} ORDER BY chunk LIMIT 1"
 
-_PATIENCE = "SET LOCAL lock_timeout = '400ms'"
+_LOCK_TIMEOUT = "SET LOCAL lock_timeout = '400ms'"
 """Three attempts are made within the time of a report."""
 
 _NO_LOCKS = """
@@ -34,7 +34,7 @@ async def read(database: Database, statement: str) -> None:
     """Run a query that reads little. Raises: BackendError (why searches would fail)."""
 
     async def tried(connection: Connection) -> None:
-        await connection.execute(_PATIENCE)
+        await connection.execute(_LOCK_TIMEOUT)
         await connection.execute(statement)
 
     await database.write(tried)
@@ -47,7 +47,7 @@ async def write(database: Database) -> None:
     """
 
     async def tried(connection: Connection) -> None:
-        await connection.execute(_PATIENCE)
+        await connection.execute(_LOCK_TIMEOUT)
         await connection.execute(BESIDE_OTHERS, WRITERS)
         await connection.execute(_NO_LOCKS)
         await connection.execute(_WRITE)

@@ -35,7 +35,7 @@ from rag_context.stores.sqlite.database import Database
 
 LOCK_TIMEOUT_S = 4.0
 
-PATIENCE = 8
+MOST_ATTEMPTS = 8
 """How often in a row the memory may be newer than a snapshot; then the file must be an older copy."""
 T = TypeVar("T")
 
@@ -246,7 +246,7 @@ class SqliteCollections:
         attempts = 0
         while (answered := await self._opened().read(answer)) is None:
             attempts += 1
-            if attempts % PATIENCE == 0:
+            if attempts % MOST_ATTEMPTS == 0:
                 self._memory.clear()
         return answered[0]
 

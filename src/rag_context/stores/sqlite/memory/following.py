@@ -10,6 +10,7 @@ in steps.
 
 import asyncio
 import json
+import math
 import sqlite3
 import threading
 import time
@@ -72,7 +73,7 @@ STEP_S = 0.02
 WAITING_S = 0.2
 """How long a query waits for what is not in memory yet."""
 
-PATIENCE_S = 0.1
+CATCH_UP_S = 0.1
 """How long a search waits for changes of an index that it could also answer from as it was before them."""
 
 FEW_ROWS = 1024
@@ -157,22 +158,24 @@ class Memory:
         followed = self._followed
         return None if followed is None else followed.at.made_by
 
-    async def read(self, work: Callable[[Reading], T], *, needs_vectors: bool) -> T:
+    async def read(self, work: Callable[[Reading], T], *, needs_vectors: bool, timeout_s: float = math.inf) -> T:
         """Run `work` on the index, in a reading thread and in one snapshot of the file.
+
+        Many changes are waited for so long; then it runs on the index as it was before them, and must say so.
 
         Raises:
             BackendStartingError: what it needs is still being read into memory.
             BackendError: the file could not be read.
         """
-        patience = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + timeout_s
         while True:
             await self._wait(needs_vectors)
-            left_s = patience - time.monotonic()
+            left_s = end - time.monotonic()
             answer = await self._database.read(partial(self._answer, work, needs_vectors, left_s <= 0.0))
             if answer is not None:
                 return answer[0]
             with suppress(TimeoutError):
-                async with asyncio.timeout(max(left_s, STEP_S)):
+                async with asyncio.timeout(min(max(left_s, STEP_S), CATCH_UP_S)):
                     await self._database.round()
 
     async def loaded(self) -> None:

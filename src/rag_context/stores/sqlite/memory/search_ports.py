@@ -18,7 +18,7 @@ from rag_context.ports.reading import CandidateRequest, Snapshot
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.engine.terms import KeywordScores, QueryTerms
 from rag_context.stores.sqlite.faults import COMPONENT
-from rag_context.stores.sqlite.memory.following import Memory, Reading, stored_vectors
+from rag_context.stores.sqlite.memory.following import CATCH_UP_S, Memory, Reading, stored_vectors
 from rag_context.stores.sqlite.memory.index import MemoryIndex
 from rag_context.stores.sqlite.passages import read_passages
 
@@ -201,6 +201,7 @@ class SqliteCandidates:
         return await self._memory.read(
             lambda at: work(_SqliteSnapshot(at, self._texts)),
             needs_vectors=self._needs_vectors,
+            timeout_s=CATCH_UP_S,
         )
 
 
