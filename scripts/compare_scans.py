@@ -18,8 +18,7 @@ from onnx import TensorProto, helper
 
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.stores.sqlite.engine import vectors as quantised
-from rag_context.stores.sqlite.engine.blocks import BLOCK_ROWS, Blocks, best
-from rag_context.stores.sqlite.engine.vectors import Vectors
+from rag_context.stores.sqlite.engine.vectors import BLOCK_ROWS, Blocks, Vectors, best
 
 DIMENSION = 384
 CLUSTERS = 1000

@@ -30,7 +30,7 @@ from rag_context.stores.sqlite.collections import SqliteCollections, open_collec
 from rag_context.stores.sqlite.collections.changes import REMEMBERED_DELETIONS
 from rag_context.stores.sqlite.collections.columns import FieldColumn
 from rag_context.stores.sqlite.collections.loaded import AT_ONCE, IDLE_S, LoadedCollection, LoadedCollections
-from rag_context.stores.sqlite.engine.blocks import BLOCK_ROWS
+from rag_context.stores.sqlite.engine.vectors import BLOCK_ROWS
 from rag_context.testing.fakes import FrozenClock
 from rag_context.where import matches, parse
 from tests.collections.strategies import clauses, metadata

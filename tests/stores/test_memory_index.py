@@ -19,8 +19,8 @@ from rag_context.domain.vectors import Matrix, Vector
 from rag_context.stores.sqlite import SqliteStore, open_database
 from rag_context.stores.sqlite.engine import terms as postings
 from rag_context.stores.sqlite.engine import vectors
-from rag_context.stores.sqlite.engine.blocks import BLOCK_ROWS
 from rag_context.stores.sqlite.engine.terms import QueryTerms, packed
+from rag_context.stores.sqlite.engine.vectors import BLOCK_ROWS
 from rag_context.stores.sqlite.memory import index as memory_index
 from rag_context.stores.sqlite.memory.columns import StoredChunk, StoredDocument, StoredVector
 from rag_context.stores.sqlite.memory.following import FEW_ROWS, Memory, Reading, stored_vectors

@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Matrix, Vector
-from rag_context.stores.sqlite.engine import blocks
 from rag_context.stores.sqlite.engine import vectors as module
-from rag_context.stores.sqlite.engine.blocks import Rows
-from rag_context.stores.sqlite.engine.vectors import Vectors
+from rag_context.stores.sqlite.engine.vectors import Rows, Vectors
 from rag_context.stores.sqlite.memory import index as memory_index
 from rag_context.stores.sqlite.memory.columns import StoredChunk, StoredVector
 from rag_context.stores.sqlite.memory.index import Change, MemoryIndex
@@ -30,8 +28,7 @@ FILTERS = (Filter(), Filter(session_id="s"), Filter(session_id="other"), Filter(
 def small_blocks(in_memory: int = 1000) -> Iterator[None]:
     """Blocks of 16 rows, integers from 8 rows on, and no more float32 above some, so that few rows meet every case."""
     with pytest.MonkeyPatch.context() as patch:
-        for each in (blocks, module):
-            patch.setattr(each, "BLOCK_ROWS", 16)
+        patch.setattr(module, "BLOCK_ROWS", 16)
         patch.setattr(module, "QUANTISED_FROM", 8)
         patch.setattr(module, "NARROW", 3)
         patch.setattr(module, "AT_ONCE", 4)

@@ -9,7 +9,7 @@ import numpy as np
 
 from rag_context.domain.clauses import Operator, Scalar
 from rag_context.domain.documents import Json
-from rag_context.stores.sqlite.engine.blocks import Mask, Rows
+from rag_context.stores.sqlite.engine.vectors import Mask, Rows
 from rag_context.where import compares
 
 _MISSING = 0

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from rag_context.ports.provider import KeywordScore
 from rag_context.stores.sqlite.collections.view import CollectionView
-from rag_context.stores.sqlite.engine.blocks import Mask, best, in_order
 from rag_context.stores.sqlite.engine.terms import Postings, QueryTerms, Statistics, packed, score
+from rag_context.stores.sqlite.engine.vectors import Mask, best, in_order
 from rag_context.text import terms
 
 AT_ONCE = 256

@@ -23,8 +23,7 @@ from rag_context.domain.clauses import (
 from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Vector
 from rag_context.stores.sqlite.collections.columns import FieldColumn
-from rag_context.stores.sqlite.engine.blocks import Mask, Rows, in_order
-from rag_context.stores.sqlite.engine.vectors import ReadVectors, Vectors
+from rag_context.stores.sqlite.engine.vectors import Mask, ReadVectors, Rows, Vectors, in_order
 
 FEW = 0.125
 """Up to this share of the entries, sorting those that match costs less than ordering all of them."""

@@ -19,9 +19,8 @@ from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, 
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError
 from rag_context.stores.sqlite.database import ReadWriteLock
-from rag_context.stores.sqlite.engine.blocks import Mask, Rows, best, in_order
 from rag_context.stores.sqlite.engine.terms import KeywordScores, Postings, QueryTerms, Statistics, score
-from rag_context.stores.sqlite.engine.vectors import ReadVectors, Vectors, matrix_of
+from rag_context.stores.sqlite.engine.vectors import Mask, ReadVectors, Rows, Vectors, best, in_order, matrix_of
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.memory.columns import (
     ChunkColumns,
