@@ -20,6 +20,7 @@ from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError, ConflictError, InvalidInputError, NotFoundError
 from rag_context.ports.provider import Collection as CollectionRecord
 from rag_context.ports.provider import Entry, Provider
+from rag_context.transfer.moving import outer_join
 
 _PAGE = 5000
 """Entries that are listed by one call."""
@@ -266,54 +267,27 @@ async def _compare(source: Located, target: Located, meter: _Meter) -> _Comparis
     """Read source and target in parallel and compare them."""
     found = _Comparison()
     digest = sha256()
-    # A merge of two sorted lists: ids of the target that sort before the source's next one are extra.
-    target_rows = _SortedRows(_rows(target))
-    async for rows in _rows(source):
-        for row in rows:
-            id_ = row[0].id
-            digest.update(_canonical([id_, row[0].text, dict(row[0].metadata)]).encode())
-            found.extra += await target_rows.before(id_)
-            copy = await target_rows.take(id_)
-            if copy is None:
-                found.missing.append(id_)
-            elif _same(row, copy):
-                found.same += 1
-            else:
-                found.changed.append(id_)
-        meter.add(len(rows))
-    found.extra += await target_rows.before(None)
+    async for id_, row, copy in outer_join(_by_id(source, meter.add), _by_id(target)):
+        if row is None:
+            found.extra.append(id_)
+            continue
+        digest.update(_canonical([id_, row[0].text, dict(row[0].metadata)]).encode())
+        if copy is None:
+            found.missing.append(id_)
+        elif _same(row, copy):
+            found.same += 1
+        else:
+            found.changed.append(id_)
     found.digest = digest.hexdigest()
     return found
 
 
-class _SortedRows:
-    """Reads rows in the order of their ids, and can look at the next one without taking it."""
-
-    def __init__(self, batches: AsyncIterator[list[Row]]) -> None:
-        self._batches = batches
-        self._rows: list[Row] = []
-        """Rows that were read and not taken yet, the next one last."""
-
-    async def before(self, id_: str | None) -> list[str]:
-        """Skip all rows before an id, or all rows if it is None; returns their ids."""
-        skipped: list[str] = []
-        while (row := await self._next()) is not None and (id_ is None or row[0].id < id_):
-            skipped.append(self._rows.pop()[0].id)
-        return skipped
-
-    async def take(self, id_: str) -> Row | None:
-        """Take the row with this id, if it is the next one."""
-        row = await self._next()
-        return self._rows.pop() if row is not None and row[0].id == id_ else None
-
-    async def _next(self) -> Row | None:
-        while not self._rows:
-            batch = await anext(self._batches, None)
-            if batch is None:
-                return None
-            # Reversed, so that the next row is popped from the end.
-            self._rows = batch[::-1]
-        return self._rows[-1]
+async def _by_id(located: Located, on_read: Callable[[int], None] = lambda _: None) -> AsyncIterator[tuple[str, Row]]:
+    """As `_rows`, each with its id; `on_read` is called with the size of every batch that is used up."""
+    async for rows in _rows(located):
+        for row in rows:
+            yield row[0].id, row
+        on_read(len(rows))
 
 
 async def _rows(located: Located) -> AsyncIterator[list[Row]]:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 from rag_context.domain.documents import Stored
 from rag_context.domain.search import Filter
@@ -28,6 +29,9 @@ TOGETHER = 64
 """Documents that are read together, and written in one transaction where the target can."""
 
 READERS = 8
+
+_Left = TypeVar("_Left")
+_Right = TypeVar("_Right")
 
 OnProgress = Callable[[int, int | None], None]
 """Takes how much is done, and of how much; None where that is unknown."""
@@ -95,12 +99,12 @@ class Mover:
         """Compare the two. Raises: BackendError where one is unavailable."""
         found = Difference()
         total = (await self._source.documents.counts()).documents
-        ours, theirs = _Sorted(self._source.documents), _Sorted(self._target.documents)
         compared = 0
-        while (one := await ours.next()) is not None:
-            id_, stored = one
-            found.extra += [extra async for extra in theirs.before(id_)]
-            there = await theirs.take(id_)
+        inventories = (_inventory(index.documents) for index in (self._source, self._target))
+        async for id_, stored, there in outer_join(*inventories):
+            if stored is None:
+                found.extra.append(id_)
+                continue
             if there is None:
                 found.missing[id_] = stored
             elif there.content_hash != stored.content_hash:
@@ -113,7 +117,6 @@ class Mover:
             if compared % PAGE == 0:
                 on_progress(compared, max(total, compared))
         on_progress(compared, compared)
-        found.extra += [extra async for extra in theirs.before(None)]
         return found
 
     async def copy(self, documents: Mapping[str, Stored], on_progress: OnProgress) -> Copied:
@@ -174,32 +177,30 @@ class Mover:
                 copied.kept.add(moved.document.id)
 
 
-class _Sorted:
-    """The inventory of an index by id, read page by page; its next document can be seen without being taken."""
+async def outer_join(
+    left: AsyncIterator[tuple[str, _Left]], right: AsyncIterator[tuple[str, _Right]]
+) -> AsyncIterator[tuple[str, _Left | None, _Right | None]]:
+    """Every id of two sources that are in the order of their ids, with what each has of it; None where it is missing.
 
-    def __init__(self, documents: DocumentStore) -> None:
-        self._documents = documents
-        self._page: list[tuple[str, Stored]] = []
-        """What was read and not taken yet, the next one last."""
-        self._last: str | None = ""
+    Both are read in parallel, so that neither has to fit into memory.
+    """
+    one, other = await anext(left, None), await anext(right, None)
+    while one is not None or other is not None:
+        if one is not None and (other is None or one[0] < other[0]):
+            yield one[0], one[1], None
+            one = await anext(left, None)
+        elif other is not None and (one is None or other[0] < one[0]):
+            yield other[0], None, other[1]
+            other = await anext(right, None)
+        elif one is not None and other is not None:
+            yield one[0], one[1], other[1]
+            one, other = await anext(left, None), await anext(right, None)
 
-    async def next(self) -> tuple[str, Stored] | None:
-        """Take the next document; None at the end."""
-        return self._page.pop() if await self._look() is not None else None
 
-    async def take(self, id_: str) -> Stored | None:
-        """Take the document with this id, if it is the next one."""
-        return self._page.pop()[1] if await self._look() == id_ else None
-
-    async def before(self, id_: str | None) -> AsyncIterator[str]:
-        """Take all documents before an id, or all that are left if it is None."""
-        while (there := await self._look()) is not None and (id_ is None or there < id_):
-            self._page.pop()
-            yield there
-
-    async def _look(self) -> str | None:
-        if not self._page and self._last is not None:
-            page = await self._documents.inventory(self._last, PAGE)
-            self._page = sorted(page.items(), reverse=True)
-            self._last = self._page[0][0] if self._page else None
-        return self._page[-1][0] if self._page else None
+async def _inventory(documents: DocumentStore) -> AsyncIterator[tuple[str, Stored]]:
+    """Id and state of every document, in the order of the ids, read page by page."""
+    last = ""
+    while page := await documents.inventory(last, PAGE):
+        for id_ in sorted(page):
+            yield id_, page[id_]
+        last = max(page)
