@@ -21,7 +21,7 @@ from benchmarks.figures import Figure, as_markdown
 from benchmarks.hundred_thousand import fill
 from rag_context.settings import Settings, StoreSettings
 from rag_context.stores.postgres import open_postgres
-from rag_context.wiring.move import EMBEDDED, open_move
+from rag_context.wiring.move_ends import EMBEDDED, open_move
 from rag_context.wiring.stores import open_stores
 
 CHUNKS = 100_000

@@ -29,7 +29,7 @@ from rag_context.domain.documents import Status
 from rag_context.errors import BackendError, ConfigurationError, RagContextError
 from rag_context.logs import configure_logging
 from rag_context.settings import Loaded, Settings, check_available
-from rag_context.wiring.index_embedder import open_embedder
+from rag_context.wiring.models import open_embedder
 from rag_context.wiring.probes import ask_all
 
 HEALTH_S = 15.0

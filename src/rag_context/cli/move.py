@@ -19,7 +19,7 @@ from rag_context.errors import BackendUnavailableError, ConflictError
 from rag_context.logs import configure_logging
 from rag_context.settings import Settings
 from rag_context.transfer.moving import Copied, Difference
-from rag_context.wiring.move import EMBEDDED, Move, open_move
+from rag_context.wiring.move_ends import EMBEDDED, Move, open_move
 
 _SAFE = "What was moved is safe: run the same command again, it goes on."
 _STAGES = {Stage.COMPARE: "Comparing", Stage.COPY: "Moving", Stage.VERIFY: "Checking"}

@@ -248,7 +248,7 @@ def run_embed_server(chosen: Chosen, *, port: int) -> ExitCode:
 async def _serve_embeddings(settings: Settings, options: ServerOptions, listener: socket.socket) -> None:
     from rag_context.server.embedding_routes import EmbeddingApp  # noqa: PLC0415
     from rag_context.server.running import serve as serve_app  # noqa: PLC0415
-    from rag_context.wiring.index_embedder import open_embedder  # noqa: PLC0415
+    from rag_context.wiring.models import open_embedder  # noqa: PLC0415
 
     url = server_url(options.host, options.port)
     async with open_embedder(settings) as embedder:

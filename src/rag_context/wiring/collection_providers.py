@@ -28,7 +28,7 @@ from rag_context.settings import ConnectionSettings, Settings
 from rag_context.settings.values import Expected, HttpUrl, PostgresUrl, Secret, Section, UserPath
 from rag_context.stores.sqlite import FILE_NAME
 from rag_context.stores.tokens import CAPABILITIES
-from rag_context.wiring.index_embedder import open_embedder
+from rag_context.wiring.models import open_embedder
 
 CHROMA_URL = "http://localhost:8000"
 QDRANT_PORT = 6333

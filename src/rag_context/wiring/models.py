@@ -1,4 +1,4 @@
-"""Opens the configured embedder, and checks whether its model embedded the index."""
+"""Opens the configured models: the embedder, which must be the one that embedded the index, and the reranker."""
 
 import asyncio
 import hashlib
@@ -13,20 +13,28 @@ from typing import TYPE_CHECKING, Protocol
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.embedders.model_vectors import same_model
 from rag_context.embedders.onnx import BUNDLED, OnnxEmbedder
-from rag_context.errors import BackendError, IndexMismatchError
+from rag_context.errors import BackendError, ConfigurationError, IndexMismatchError
 from rag_context.ports.models import Embedder
+from rag_context.resilience.dependency import Dependency
+from rag_context.search.reranking import Reranking
 from rag_context.service.index_model import OpenFormer
-from rag_context.settings import EmbedderSettings, Settings
+from rag_context.settings import EmbedderSettings, RerankerSettings, Settings
 from rag_context.wiring.stores import Stores
 
 if TYPE_CHECKING:
     from rag_context.embedders.openai_embedder import OpenAIEmbedder
+    from rag_context.embedders.rerankers import CrossEncoder, RerankServer
 
 logger = logging.getLogger(__name__)
 
-
 SERVER_TIMEOUT_S = 2.0
 """How long a start waits for an embedding server to name its model."""
+
+RERANK_TIMEOUT_S = 30.0
+"""Longest wait for a rerank server, where no search's deadline is sooner."""
+
+LEAST_BUDGET_S = 0.1
+"""A reranker that had less than this of a search's time and was late is not down for that."""
 
 
 class StartedEmbedder(Embedder, Protocol):
@@ -169,3 +177,49 @@ def _fingerprint(directory: Path) -> str | None:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return None
+
+
+@asynccontextmanager
+async def open_reranking(settings: Settings) -> AsyncIterator[Reranking | None]:
+    """Start the configured reranker, None if none is configured; a model in a folder loads in the background.
+
+    Raises:
+        ConfigurationError: the settings name two rerankers, or one that cannot be used.
+    """
+    chosen = settings.reranker
+    if chosen.model_dir is None and chosen.url is None:
+        yield None
+        return
+    reranker = _reranker(chosen)
+    await reranker.start()
+    try:
+        yield Reranking(
+            reranker,
+            Dependency("reranker", reranker.ping, min_budget_s=LEAST_BUDGET_S),
+            passages=chosen.passages,
+            timeout_s=settings.search.deadline_ms / 1000.0,
+        )
+    finally:
+        await reranker.close()
+
+
+def _reranker(chosen: RerankerSettings) -> "CrossEncoder | RerankServer":
+    from rag_context.embedders.rerankers import CrossEncoder, RerankServer  # noqa: PLC0415  (only if configured)
+
+    if chosen.url is None:
+        assert chosen.model_dir is not None  # noqa: S101  (one of them is set)
+        return CrossEncoder(_checked_folder(chosen.model_dir), os.cpu_count() or 1)
+    if chosen.model_dir is not None:
+        raise ConfigurationError("reranker.model_dir and reranker.url are both set: remove one of them.")
+    if chosen.model is None and chosen.api == "cohere":
+        raise ConfigurationError("reranker.url is set, but no model: set reranker.model to one that the server has.")
+    key = chosen.api_key.get_secret_value() if chosen.api_key is not None else None
+    return RerankServer(chosen.url, model=chosen.model or "", api_key=key, api=chosen.api, timeout_s=RERANK_TIMEOUT_S)
+
+
+def _checked_folder(folder: Path) -> Path:
+    for name in ("model.onnx", "tokenizer.json"):
+        if not (folder / name).is_file():
+            advice = f"put the ONNX export of a cross-encoder into {str(folder)!r}"
+            raise ConfigurationError(f"reranker.model_dir has no {name}: {advice}.")
+    return folder
