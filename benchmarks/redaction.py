@@ -31,8 +31,8 @@ def main() -> None:
         if isinstance(read, Rejected):
             continue
         files += 1
-        chars += len(read.draft.content)
-        for each in redact(read.draft.content).found:
+        chars += len(read.document.content)
+        for each in redact(read.document.content).found:
             counts[each.kind] += each.count
     if paths:
         print(f"{counts.total()} masked in {files} files of {chars / 1e6:.1f} million characters: {dict(counts)}")

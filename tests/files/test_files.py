@@ -15,7 +15,7 @@ from rag_context.domain.times import moment
 from rag_context.files.file_reading import (
     DEFAULT_MAX_BYTES,
     UNSUPPORTED,
-    FileDraft,
+    FileInput,
     Labels,
     Rejected,
     content_type_of,
@@ -36,12 +36,12 @@ def write(root: Path, files: Mapping[str, str | bytes]) -> Path:
 
 def read_files(
     paths: list[Path], labels: Labels = NO_LABELS, *, max_bytes: int = DEFAULT_MAX_BYTES
-) -> Iterator[FileDraft | Rejected]:
+) -> Iterator[FileInput | Rejected]:
     for found in find_files(paths):
         yield found if isinstance(found, Rejected) else read_file(found, labels, max_bytes=max_bytes)
 
 
-def only(path: Path, labels: Labels = NO_LABELS, *, max_bytes: int = DEFAULT_MAX_BYTES) -> FileDraft | Rejected:
+def only(path: Path, labels: Labels = NO_LABELS, *, max_bytes: int = DEFAULT_MAX_BYTES) -> FileInput | Rejected:
     (item,) = read_files([path], labels, max_bytes=max_bytes)
     return item
 
@@ -54,8 +54,8 @@ def reason(path: Path, *, max_bytes: int = DEFAULT_MAX_BYTES) -> str:
 
 def content(path: Path) -> str:
     item = only(path)
-    assert isinstance(item, FileDraft)
-    return item.draft.content
+    assert isinstance(item, FileInput)
+    return item.document.content
 
 
 class TestDrafts:
@@ -70,24 +70,24 @@ class TestDrafts:
         path = tmp_path / "docs" / "a.md"
         draft = DocumentInput("# A\n", "documentation", "files", path.as_posix(), origin=Origin.FILE)
         modified = moment(path.stat().st_mtime_ns // 1000)
-        assert isinstance(item, FileDraft)
-        assert (item.path, replace(item.draft, occurred_at=None)) == (path, draft)
-        assert item.draft.occurred_at == modified
+        assert isinstance(item, FileInput)
+        assert (item.path, replace(item.document, occurred_at=None)) == (path, draft)
+        assert item.document.occurred_at == modified
 
     def test_a_date_in_the_front_matter_comes_before_the_time_of_the_file(self, tmp_path: Path) -> None:
         item = only(write(tmp_path, {"a.md": "---\ndate: 2024-02-29\n---\nText.\n"}) / "a.md")
 
-        assert isinstance(item, FileDraft)
-        assert item.draft.occurred_at == datetime(2024, 2, 29, tzinfo=UTC)
+        assert isinstance(item, FileInput)
+        assert item.document.occurred_at == datetime(2024, 2, 29, tzinfo=UTC)
 
     def test_labels_are_put_on_every_file(self, tmp_path: Path) -> None:
         labels = Labels("decision", "s", Metadata(agent="a", tags=("x",), category="c", game="g"))
 
         item = only(write(tmp_path, {"a.py": "x = 1"}) / "a.py", labels)
 
-        assert isinstance(item, FileDraft)
-        assert (item.draft.content_type, item.draft.session_id) == ("decision", "s")
-        assert item.draft.metadata == labels.metadata
+        assert isinstance(item, FileInput)
+        assert (item.document.content_type, item.document.session_id) == ("decision", "s")
+        assert item.document.metadata == labels.metadata
 
     @pytest.mark.parametrize(
         ("name", "kind"),
@@ -150,7 +150,7 @@ class TestReading:
     def test_the_size_limit_is_the_largest_size_accepted(self, tmp_path: Path) -> None:
         path = write(tmp_path, {"a.txt": "x" * 10}) / "a.txt"
 
-        assert isinstance(only(path, max_bytes=10), FileDraft)
+        assert isinstance(only(path, max_bytes=10), FileInput)
         assert reason(path, max_bytes=9) == "larger than 9 bytes (10); see indexing.max_file_bytes"
 
     def test_a_large_file_that_is_not_text_is_called_that(self, tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ class TestReading:
 
         items = list(read_files([tmp_path]))
 
-        assert [type(item) for item in items] == [Rejected, FileDraft, Rejected, FileDraft]
+        assert [type(item) for item in items] == [Rejected, FileInput, Rejected, FileInput]
 
     def test_only_what_was_named_or_should_have_worked_counts_as_failed(self, tmp_path: Path) -> None:
         write(tmp_path, {"a.png": b"\0", "b.txt": b"\xe9"})
@@ -200,8 +200,8 @@ class TestReading:
 
         item = only(tmp_path / "link.md")
 
-        assert isinstance(item, FileDraft)
-        assert item.draft.source == path.as_posix()
+        assert isinstance(item, FileInput)
+        assert item.document.source == path.as_posix()
 
     def test_a_file_that_vanishes_before_it_is_read_is_reported(self, tmp_path: Path) -> None:
         write(tmp_path, {"a.md": "a", "b.md": "b"})
@@ -237,8 +237,8 @@ class TestReading:
     def test_an_odd_name_is_a_name(self, tmp_path: Path, name: str) -> None:
         item = only(write(tmp_path, {name: "x"}) / name)
 
-        assert isinstance(item, FileDraft)
-        assert item.draft.source == (tmp_path / name).as_posix()
+        assert isinstance(item, FileInput)
+        assert item.document.source == (tmp_path / name).as_posix()
 
     def test_a_socket_and_a_loop_of_links_are_reported(self, tmp_path: Path) -> None:
         with socket.socket(socket.AF_UNIX) as listener:

@@ -58,7 +58,7 @@ class RetrievalHarness:
             policy=IndexingPolicy(254),
         )
         self.works = RetrievalDependencies(
-            ask=self.chain.search,
+            search=self.chain.search,
             documents=self.sources.document_store.guard(self.documents.port, self.deadline_s),
             document_lists=self.sources.document_store.guard(DocumentLists(self.documents.port), self.deadline_s),
             renderer=Renderer(self.fake.tokenizer),

@@ -113,7 +113,7 @@ async def tenants_index(tmp_path: Path) -> AsyncIterator[ManyTenants]:
         )
         breaker = Breaker("search", threshold=5, cooldown=constant_cooldown(60.0))
         works = RetrievalDependencies(
-            ask=SearchChain(sources, breaker, deadline_s=10.0).search,
+            search=SearchChain(sources, breaker, deadline_s=10.0).search,
             documents=sources.document_store.guard(store.documents, 20.0),
             document_lists=sources.document_store.guard(harness.document_lists, 20.0),
             renderer=Renderer(harness.embedder.tokenizer),

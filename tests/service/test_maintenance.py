@@ -10,9 +10,9 @@ from rag_context.domain.documents import Document
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendStartingError, BackendUnavailableError
 from rag_context.service.background_maintenance import (
-    HOLD_LOOK_S,
-    HOLD_MOST_S,
+    MAX_SWEEP_DELAY_S,
     PROBE_EVERY_S,
+    SWEEP_CHECK_S,
     SWEEP_EVERY_S,
 )
 from rag_context.testing import FakeEmbedder, Fault, MemoryStore
@@ -182,14 +182,14 @@ async def test_vectors_that_were_deferred_wait_until_no_more_documents_arrive(ha
     await harness.service.bulk(line.model_copy(update={"source": "other"}), request_id="r")
     done: list[int] = []
     sweep = asyncio.create_task(harness.maintenance.sweep(done.append))
-    for _ in range(int(HOLD_MOST_S)):  # more of them, without a pause
+    for _ in range(int(MAX_SWEEP_DELAY_S)):  # more of them, without a pause
         harness.clock.advance(0.9)
-        harness.maintenance.hold_sweep()
-    await asyncio.sleep(2 * HOLD_LOOK_S)
+        harness.maintenance.delay_sweep()
+    await asyncio.sleep(2 * SWEEP_CHECK_S)
     assert done == []
-    for _ in range(int(HOLD_MOST_S)):
+    for _ in range(int(MAX_SWEEP_DELAY_S)):
         harness.clock.advance(0.9)
-        harness.maintenance.hold_sweep()
+        harness.maintenance.delay_sweep()
     await sweep  # a stream without end holds it for some time only
     assert done == [1]
 

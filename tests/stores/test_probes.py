@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rag_context.errors import BackendError
 from rag_context.settings import Settings
-from rag_context.wiring.probes import Probe, ask_all
+from rag_context.wiring.probes import Probe, answers_of_all
 from tests.servers.mongodb import mongodb_server
 from tests.servers.postgres import postgres_server
 from tests.servers.process import free_port
@@ -27,9 +27,9 @@ async def test_each_backend_tells_its_version(tmp_path: Path) -> None:
             "cache": "redis",
             "redis_url": f"redis://127.0.0.1:{redis.port}/0",
         }
-        found = answers(await ask_all(Settings.model_validate({"stores": stores})))
+        found = answers(await answers_of_all(Settings.model_validate({"stores": stores})))
         without_key = Settings.model_validate({"stores": {**stores, "qdrant_api_key": None}})
-        rejected = answers(await ask_all(without_key))
+        rejected = answers(await answers_of_all(without_key))
 
     assert set(found) == {"Qdrant", "MongoDB", "Redis"}
     assert all(answer.startswith("str: ") and answer[5].isdigit() for answer in found.values()), found
@@ -39,7 +39,7 @@ async def test_each_backend_tells_its_version(tmp_path: Path) -> None:
 async def test_postgresql_tells_its_version_and_pgvectors() -> None:
     with postgres_server() as url:
         stores = {"documents": "postgres", "vectors": "postgres", "postgres_url": url}
-        found = answers(await ask_all(Settings.model_validate({"stores": stores})))
+        found = answers(await answers_of_all(Settings.model_validate({"stores": stores})))
 
     assert found["PostgreSQL"].startswith("str: 1")
     assert " with pgvector 0." in found["PostgreSQL"]
@@ -55,7 +55,7 @@ async def test_a_dead_backend_is_reported_and_not_raised() -> None:
         "redis_url": f"redis://{dead}/0",
     }
 
-    assert answers(await ask_all(Settings.model_validate({"stores": stores}))) == {
+    assert answers(await answers_of_all(Settings.model_validate({"stores": stores}))) == {
         "Chroma": "BackendUnavailableError: it cannot be reached",
         "Redis": "BackendUnavailableError: it cannot be reached",
     }

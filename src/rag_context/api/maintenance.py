@@ -153,7 +153,7 @@ class ReindexResponse(WireResponse):
     ] = None
 
 
-class FlawReport(WireResponse):
+class IssueReport(WireResponse):
     """One kind of issue, and how often it was found."""
 
     kind: str
@@ -176,5 +176,5 @@ class CheckResponse(WireResponse):
     compared_terms: Annotated[
         Count, Field(description="Chunks whose terms were compared; fewer than `chunks` where a sample was taken")
     ]
-    flaws: list[FlawReport]
-    mended: Annotated[list[FlawReport] | None, Field(description="What a repair fixed; absent without one")] = None
+    flaws: list[IssueReport]
+    mended: Annotated[list[IssueReport] | None, Field(description="What a repair fixed; absent without one")] = None

@@ -30,7 +30,7 @@ from rag_context.errors import BackendError, ConfigurationError, RagContextError
 from rag_context.logs import configure_logging
 from rag_context.settings import Loaded, Settings, check_available
 from rag_context.wiring.models import open_embedder
-from rag_context.wiring.probes import ask_all
+from rag_context.wiring.probes import answers_of_all
 
 HEALTH_S = 15.0
 LOADING_S = 30.0
@@ -143,7 +143,7 @@ async def _model(settings: Settings) -> AsyncIterator[Finding]:
 
 
 async def _backends(settings: Settings) -> AsyncIterator[Finding]:
-    for probe, answer in await ask_all(settings):
+    for probe, answer in await answers_of_all(settings):
         if isinstance(answer, BackendError):
             step = f"start it, or correct {probe.key}"
             yield Finding("backends", "wrong", f"{probe.name} at {probe.address}: {answer}", step)

@@ -247,8 +247,8 @@ def open_sync(
     with ExitStack() as stack:
         manifest = stack.enter_context(open_file_manifest(settings.data_dir))
         converter = stack.enter_context(Converter())
-        recipe = ReadingSettings(labels, indexing.max_file_bytes, digest, generated)
-        yield FolderSync(target, manifest, recipe, converter, gone, listen, own=(settings.data_dir.resolve(),))
+        reading = ReadingSettings(labels, indexing.max_file_bytes, digest, generated)
+        yield FolderSync(target, manifest, reading, converter, gone, listen, own=(settings.data_dir.resolve(),))
 
 
 async def send_documents(documents: Iterator[BulkLine | Rejected], target: Target, listen: Listener) -> None:

@@ -8,7 +8,7 @@ from rich.progress import MofNCompleteColumn
 from rich.table import Table
 from rich.text import Text
 
-from rag_context.api.maintenance import CheckResponse, FlawReport
+from rag_context.api.maintenance import CheckResponse, IssueReport
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Screen, counted, safe
 from rag_context.cli.local_connection import MODEL_WAIT_S
@@ -121,7 +121,7 @@ def _print(checked: CheckResponse, screen: Screen) -> None:
         screen.show(_table(checked.flaws))
 
 
-def _table(flaws: list[FlawReport]) -> Table:
+def _table(flaws: list[IssueReport]) -> Table:
     table = Table(box=None, pad_edge=False)
     for column in ("Kind", "Count", "What", "For example", "--repair"):
         table.add_column(column, justify="right" if column == "Count" else "left")

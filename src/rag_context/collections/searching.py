@@ -106,10 +106,10 @@ async def _by_both(collections: Collections, ref: CollectionRef, query: Collecti
     cosines = {hit.entry.id: clipped(hit.cosine) for hit in hits}
     entries = {hit.entry.id: hit.entry for hit in hits}
     scores = await _scores(collections, ref, query, pool, list(cosines))
-    lacking = [id_ for id_ in scores if id_ not in cosines]
-    if lacking:
-        entries |= await collections.get_entries(ref, lacking)
-        made = await collections.vectors(ref, lacking)
+    missing = [id_ for id_ in scores if id_ not in cosines]
+    if missing:
+        entries |= await collections.get_entries(ref, missing)
+        made = await collections.vectors(ref, missing)
         cosines |= {id_: clipped(float(row @ vector)) for id_, row in made.items()}
     ids = [id_ for id_ in cosines if id_ in entries]
     # Both scores of every candidate: one that only one side returned must not rank below one that both returned.

@@ -251,15 +251,15 @@ class FileDocument:
 class FileEntry:
     """The result of reading a file last time.
 
-    `digest` identifies its content, `recipe` the settings it was read and labelled with, `read_ns` is the time by the
-    wall clock; `is_named` tells whether a caller named the file itself, not only a folder above it.
+    `digest` identifies its content, `settings_hash` the settings it was read and labelled with, `read_ns` is the time
+    by the wall clock; `is_named` tells whether a caller named the file itself, not only a folder above it.
     """
 
     path: str
     stamp: FileStamp
     read_ns: int
     digest: bytes
-    recipe: bytes
+    settings_hash: bytes
     is_named: bool
     documents: tuple[FileDocument, ...]
 

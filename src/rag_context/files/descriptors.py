@@ -19,7 +19,7 @@ from pathlib import Path
 
 # O_NONBLOCK, because opening a named pipe without a writer would wait for ever.
 _PLAIN = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_BINARY", "O_NOCTTY"))
-_WHOLE_PATH = getattr(os, "O_NOFOLLOW_ANY", 0)
+_NO_LINK_IN_PATH = getattr(os, "O_NOFOLLOW_ANY", 0)
 _FOLDER = sum(getattr(os, name, 0) for name in ("O_PATH", "O_DIRECTORY", "O_NOFOLLOW", "O_CLOEXEC"))
 _WALKS = hasattr(os, "O_PATH") and {os.open, os.rename, os.unlink} <= os.supports_dir_fd
 
@@ -43,8 +43,8 @@ class Folder:
         if self.descriptor is not None:
             return os.open(name, flags | _PLAIN, mode, dir_fd=self.descriptor)
         path = self.path / name
-        descriptor = os.open(path, flags | (_WHOLE_PATH or _PLAIN) | _PLAIN, mode)
-        if not _WHOLE_PATH and not _still_leads_to(path, descriptor):
+        descriptor = os.open(path, flags | (_NO_LINK_IN_PATH or _PLAIN) | _PLAIN, mode)
+        if not _NO_LINK_IN_PATH and not _still_leads_to(path, descriptor):
             os.close(descriptor)
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
         return descriptor

@@ -16,15 +16,15 @@ from rag_context.domain.documents import DocumentInput, FileDocument, FileEntry,
 from rag_context.errors import InvalidInputError
 from rag_context.files.commits import FileTimes
 from rag_context.files.file_reading import (
-    FileDraft,
+    FileInput,
     Found,
     Labels,
     Loaded,
     Rejected,
-    converted_drafts,
+    converted_inputs,
     load_file,
     printable,
-    text_draft,
+    text_input,
 )
 from rag_context.files.formats.converter import Converter
 from rag_context.files.generated import Generated
@@ -52,11 +52,11 @@ class ReadingSettings:
 
 @dataclass(frozen=True, slots=True)
 class Todo:
-    """A file to read. `is_whole`: all documents of its last version are stored unchanged."""
+    """A file to read. `is_complete`: all documents of its last version are stored unchanged."""
 
     found: Found
     entry: FileEntry | None
-    is_whole: bool
+    is_complete: bool
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class OpenFile:
     twin: FileEntry | None
     sent: list[FileDocument] = field(default_factory=list)
     kept: list[FileDocument] = field(default_factory=list)
-    refused: int = 0
+    rejected: int = 0
     is_read: bool = False
     """All documents in it were read."""
     is_broken: bool = False
@@ -82,7 +82,7 @@ class OpenFile:
 
     @property
     def is_done(self) -> bool:
-        return self.is_read and len(self.kept) + self.refused == len(self.sent)
+        return self.is_read and len(self.kept) + self.rejected == len(self.sent)
 
     @property
     def old(self) -> tuple[FileDocument, ...]:
@@ -101,10 +101,10 @@ class OpenFile:
         part = source[len(self.path) :]
         return [each.id for each in self.twin.documents if each.source == self.twin.path + part] or None
 
-    def remembered(self, recipe: bytes, documents: Sequence[FileDocument], *, digest: bytes) -> FileEntry:
+    def remembered(self, settings_hash: bytes, documents: Sequence[FileDocument], *, digest: bytes) -> FileEntry:
         """The file's entry in the manifest."""
         loaded = self.loaded
-        return FileEntry(self.path, loaded.stamp, loaded.read_ns, digest, recipe, loaded.named, tuple(documents))
+        return FileEntry(self.path, loaded.stamp, loaded.read_ns, digest, settings_hash, loaded.named, tuple(documents))
 
 
 class FileJobs:
@@ -112,7 +112,7 @@ class FileJobs:
 
     Args:
         manifest: the manifest of files.
-        recipe: how they are read.
+        settings: how they are read.
         converter: reads files that are not text.
         soon: runs a function on the event loop.
         listen: called for every file and document.
@@ -121,14 +121,14 @@ class FileJobs:
     def __init__(
         self,
         manifest: FileManifest,
-        recipe: ReadingSettings,
+        settings: ReadingSettings,
         converter: Converter,
         *,
         soon: Callable[[Callable[[], None]], object],
         listen: Callable[[FileReceipt], None],
     ) -> None:
         self._manifest = manifest
-        self._recipe = recipe
+        self._settings = settings
         self._converter = converter
         self._soon = soon
         self._listen = listen
@@ -173,15 +173,15 @@ class FileJobs:
             loaded = self._load(each.found)
             if isinstance(loaded, Rejected):
                 self._soon(partial(self.reject, loaded, each.entry))
-            elif each.entry is not None and each.is_whole and loaded.digest == each.entry.digest:
+            elif each.entry is not None and each.is_complete and loaded.digest == each.entry.digest:
                 self._soon(partial(self._same, each.entry, loaded))
             else:
                 yield from self._documents(OpenFile(loaded, each.entry, self._twin(loaded)))
 
     def _load(self, found: Found) -> Loaded | Rejected:
-        if not found.named and (reason := self._recipe.generated.name(found.path)):
+        if not found.named and (reason := self._settings.generated.name(found.path)):
             return Rejected(printable(found.path), reason, failed=False)
-        return load_file(found, max_bytes=self._recipe.max_bytes)
+        return load_file(found, max_bytes=self._settings.max_bytes)
 
     def _same(self, entry: FileEntry, loaded: Loaded) -> None:
         self.finished.append(replace(entry, stamp=loaded.stamp, read_ns=loaded.read_ns))
@@ -193,12 +193,12 @@ class FileJobs:
         return next((twin for twin in twins if not os.path.lexists(twin.path)), next(iter(twins), None))
 
     def _documents(self, file: OpenFile) -> Iterator[Job]:
-        for item in self._drafts(file.loaded):
-            made = item if isinstance(item, Rejected) else _line(item.draft, file, defer=self._defers(file))
+        for item in self._inputs(file.loaded):
+            made = item if isinstance(item, Rejected) else _line(item.document, file, defer=self._defers(file))
             if isinstance(item, Rejected) or isinstance(made, Rejected):
                 self._soon(partial(self._refuse, made, file))
                 continue
-            file.sent.append(FileDocument(item.draft.source, document_id(item.draft)))
+            file.sent.append(FileDocument(item.document.source, document_id(item.document)))
             self._touched[file.path] = file
             yield Job(made, partial(self._done, file, item))
         self._soon(partial(self._read, file))
@@ -210,17 +210,17 @@ class FileJobs:
         self._new += 1
         return self._new > EMBEDDED_AT_ONCE
 
-    def _drafts(self, loaded: Loaded) -> Iterator[FileDraft | Rejected]:
+    def _inputs(self, loaded: Loaded) -> Iterator[FileInput | Rejected]:
         if loaded.format is None:
-            return iter([text_draft(loaded, self._recipe.labels, self._recipe.generated, self._times.of)])
-        return converted_drafts(loaded, loaded.format, self._converter, self._recipe.labels, self._times.of)
+            return iter([text_input(loaded, self._settings.labels, self._settings.generated, self._times.of)])
+        return converted_inputs(loaded, loaded.format, self._converter, self._settings.labels, self._times.of)
 
     def _announce(self) -> None:
         entries = []
         for file in self._touched.values():
             new = {each.id for each in file.sent}
             documents = [*file.sent, *(each for each in file.old if each.id not in new)]
-            entries.append(file.remembered(self._recipe.key, documents, digest=b""))
+            entries.append(file.remembered(self._settings.key, documents, digest=b""))
         self._touched.clear()
         self._manifest.put(entries)
 
@@ -230,17 +230,17 @@ class FileJobs:
             file.is_unknown |= made.unknown
             self.reject(made)
 
-    def _done(self, file: OpenFile, item: FileDraft, receipt: BulkReceipt) -> None:
-        source = item.draft.source
+    def _done(self, file: OpenFile, item: FileInput, receipt: BulkReceipt) -> None:
+        source = item.document.source
         if receipt.status == "rejected":
-            file.refused += 1
+            file.rejected += 1
             if receipt.retryable:
                 self.to_retry.add(file.loaded.path)
         else:
             file.kept.append(FileDocument(source, receipt.document_id or "", receipt.content_hash or ""))
         former = file.former_path if receipt.status in {"indexed", "deferred"} else None
-        told = receipt.model_copy(update={"line": None, "source": receipt.source or source}).model_dump()
-        self._listen(FileReceipt(**told, renamed_from=former, left_out=dict(item.left_out) or None))
+        fields = receipt.model_copy(update={"line": None, "source": receipt.source or source}).model_dump()
+        self._listen(FileReceipt(**fields, renamed_from=former, left_out=dict(item.left_out) or None))
         if file.is_done:
             self._finish(file)
 
@@ -254,26 +254,26 @@ class FileJobs:
     def _finish(self, file: OpenFile) -> None:
         kept = {each.id for each in file.kept}
         stale = [each for each in file.old if each.id not in kept]
-        if file.refused or file.is_broken:
+        if file.rejected or file.is_broken:
             if documents := [*file.kept, *stale]:
-                self.finished.append(file.remembered(self._recipe.key, documents, digest=b""))
+                self.finished.append(file.remembered(self._settings.key, documents, digest=b""))
             else:
                 self.forgotten.append(file.path)
             return
         self.replaced += stale
-        self.finished.append(file.remembered(self._recipe.key, file.kept, digest=file.loaded.digest))
+        self.finished.append(file.remembered(self._settings.key, file.kept, digest=file.loaded.digest))
 
 
-def _line(draft: DocumentInput, file: OpenFile, *, defer: bool) -> BulkLine | Rejected:
-    metadata = draft.metadata
+def _line(document: DocumentInput, file: OpenFile, *, defer: bool) -> BulkLine | Rejected:
+    metadata = document.metadata
     fields = {
-        "content": draft.content,
-        "contentType": draft.content_type,
-        "sessionId": draft.session_id,
-        "source": draft.source,
+        "content": document.content,
+        "contentType": document.content_type,
+        "sessionId": document.session_id,
+        "source": document.source,
         "fromFile": True,
-        "occurredAt": draft.occurred_at,
-        "messageTimes": [{"start": each.start, "at": each.at} for each in draft.message_times] or None,
+        "occurredAt": document.occurred_at,
+        "messageTimes": [{"start": each.start, "at": each.at} for each in document.message_times] or None,
         "metadata": {
             **metadata.extra,
             "agent": metadata.agent,
@@ -281,10 +281,10 @@ def _line(draft: DocumentInput, file: OpenFile, *, defer: bool) -> BulkLine | Re
             "category": metadata.category,
             "game": metadata.game,
         },
-        "like": file.like(draft.source),
+        "like": file.like(document.source),
         "deferVectors": defer,
     }
     try:
         return read_fields(BulkLine, fields)
     except InvalidInputError as error:
-        return Rejected(printable(Path(draft.source)), str(error))
+        return Rejected(printable(Path(document.source)), str(error))

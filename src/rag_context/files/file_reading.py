@@ -138,11 +138,11 @@ FileTime: TypeAlias = Callable[[Loaded], datetime | None]
 
 
 @dataclass(frozen=True, slots=True)
-class FileDraft:
+class FileInput:
     """A file that was read."""
 
     path: Path
-    draft: DocumentInput
+    document: DocumentInput
     left_out: Mapping[str, int] = field(default_factory=dict)
     """How many other parts of a conversation were left out, by kind."""
 
@@ -193,7 +193,7 @@ def modified_at(loaded: Loaded) -> datetime | None:
 
 def read_file(
     found: Found, labels: Labels = _NO_LABELS, *, max_bytes: int = DEFAULT_MAX_BYTES, times: FileTime = modified_at
-) -> FileDraft | Rejected:
+) -> FileInput | Rejected:
     """Read one file of text; its source is its absolute POSIX path, and line ends stay as they are.
 
     Args:
@@ -207,7 +207,7 @@ def read_file(
         return loaded
     if loaded.format is not None:
         return _rejected(found, _UnusableError(f"{loaded.format} file, not text", expected=True))
-    return text_draft(loaded, labels, times=times)
+    return text_input(loaded, labels, times=times)
 
 
 def load_file(found: Found, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Loaded | Rejected:
@@ -223,13 +223,13 @@ def load_file(found: Found, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Loaded | R
         return _rejected(found, error)
 
 
-def text_draft(
+def text_input(
     loaded: Loaded,
     labels: Labels = _NO_LABELS,
     generated: Generated | None = None,
     times: FileTime = modified_at,
-) -> FileDraft | Rejected:
-    """The text of a file as a draft. A generated file is rejected, unless it was named or the check is off (None)."""
+) -> FileInput | Rejected:
+    """The text of a file. A generated file is rejected, unless it was named or the check is off (None)."""
     path = loaded.path
     try:
         content = _text(loaded.data)
@@ -238,7 +238,7 @@ def text_draft(
     if not loaded.named and generated is not None and (reason := generated.text(path, content)):
         return Rejected(printable(path), reason, failed=False)
     content_type = labels.content_type or content_type_of(path)
-    draft = DocumentInput(
+    document = DocumentInput(
         content=content,
         content_type=content_type,
         session_id=labels.session_id or FILES_SESSION,
@@ -247,16 +247,16 @@ def text_draft(
         origin=Origin.FILE,
         occurred_at=stated_time(content, content_type) or times(loaded),
     )
-    return FileDraft(path, draft)
+    return FileInput(path, document)
 
 
-def converted_drafts(
+def converted_inputs(
     loaded: Loaded,
     format_: Format,
     converter: Converter,
     labels: Labels = _NO_LABELS,
     times: FileTime = modified_at,
-) -> Iterator[FileDraft | Rejected]:
+) -> Iterator[FileInput | Rejected]:
     """The documents of a file in another format; after a failure in the middle, those before it are valid."""
     path = loaded.path
     try:
@@ -267,7 +267,7 @@ def converted_drafts(
             content_type = labels.content_type or extracted.content_type
             said = tuple(MessageTime(start, moment(at)) for start, at in extracted.message_times)
             began = min((each.at for each in said), default=None)
-            draft = DocumentInput(
+            document = DocumentInput(
                 content=extracted.content,
                 content_type=content_type,
                 session_id=labels.session_id or extracted.session_id or FILES_SESSION,
@@ -277,7 +277,7 @@ def converted_drafts(
                 occurred_at=began or stated_time(extracted.content, content_type, extra) or times(loaded),
                 message_times=said,
             )
-            yield FileDraft(path, draft, extracted.left_out)
+            yield FileInput(path, document, extracted.left_out)
     except ConversionError as error:
         yield _rejected(
             Found(path, loaded.named), _UnusableError(str(error), expected=error.expected, unknown=not error.expected)

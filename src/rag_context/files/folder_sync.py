@@ -62,7 +62,7 @@ class FolderSync:
     Args:
         target: the index.
         manifest: the manifest of files.
-        recipe: how they are read.
+        settings: how they are read.
         converter: reads files that are not text.
         gone: what happens to documents whose file was deleted.
         listen: called for every file and document.
@@ -72,7 +72,7 @@ class FolderSync:
 
     target: Target
     manifest: FileManifest
-    recipe: ReadingSettings
+    settings: ReadingSettings
     converter: Converter
     gone: Gone
     listen: Callable[[FileReceipt], None]
@@ -86,7 +86,7 @@ class FolderSync:
             BackendError: the index is unavailable; acknowledged documents are stored, and the next run skips them.
         """
         one = _Pass(self)
-        found = chain.from_iterable(walk(root, self.recipe.generated) for root in roots)
+        found = chain.from_iterable(walk(root, self.settings.generated) for root in roots)
         await one.send(self._except_own(found, [root.path for root in roots]))
         for root in roots:
             await one.remove_gone(root.path, root)
@@ -98,7 +98,7 @@ class FolderSync:
     async def follow(self, root: Path, changed: Collection[Path]) -> frozenset[Path]:
         """As `run`, for some paths at or below a root."""
         one = _Pass(self)
-        await one.send(self._except_own(find_changed(root, changed, self.recipe.generated), [root]))
+        await one.send(self._except_own(find_changed(root, changed, self.settings.generated), [root]))
         for place in outermost(changed):
             await one.remove_gone(place, Root(root))
         await one.end()
@@ -126,7 +126,7 @@ class _Pass:
     def __post_init__(self) -> None:
         sync = self.sync
         soon = asyncio.get_running_loop().call_soon_threadsafe
-        self.jobs = FileJobs(sync.manifest, sync.recipe, sync.converter, soon=soon, listen=sync.listen)
+        self.jobs = FileJobs(sync.manifest, sync.settings, sync.converter, soon=soon, listen=sync.listen)
 
     async def send(self, items: Iterator[Found | Rejected]) -> None:
         try:
@@ -152,7 +152,7 @@ class _Pass:
         versions = {
             each.id: each.content_hash
             for _, entry, _ in known
-            if entry is not None and entry.recipe == self.sync.recipe.key
+            if entry is not None and entry.settings_hash == self.sync.settings.key
             for each in entry.documents
             if each.content_hash
         }
@@ -160,11 +160,11 @@ class _Pass:
         there = versions.keys() - await self._missing(versions)
         todo = []
         for found, entry, stamp in known:
-            is_whole = entry is not None and bool(entry.digest) and all(each.id in there for each in entry.documents)
-            if entry is not None and is_whole and stamp == entry.stamp and not self._is_racy(entry):
+            is_complete = entry is not None and bool(entry.digest) and all(each.id in there for each in entry.documents)
+            if entry is not None and is_complete and stamp == entry.stamp and not self._is_racy(entry):
                 self.jobs.unchanged(entry)
             else:
-                todo.append(Todo(found, entry, is_whole))
+                todo.append(Todo(found, entry, is_complete))
         return todo
 
     def _is_racy(self, entry: FileEntry) -> bool:

@@ -127,7 +127,7 @@ async def send(batches: AsyncIterator[list[Job]], target: Target, concurrency: i
                     await earlier.wait()
                 running[done] = sources
             try:
-                await target.bulk([job.line for job in batch], partial(_tell, batch))
+                await target.bulk([job.line for job in batch], partial(_report, batch))
             finally:
                 del running[done]
                 done.set()
@@ -146,7 +146,7 @@ async def in_thread(batches: Iterator[list[Job]]) -> AsyncIterator[list[Job]]:
         yield batch
 
 
-def _tell(batch: Sequence[Job], place: int, receipt: BulkReceipt) -> None:
+def _report(batch: Sequence[Job], place: int, receipt: BulkReceipt) -> None:
     batch[place].done(receipt)
 
 

@@ -199,8 +199,8 @@ def find_changed(
 
 def outermost(paths: Collection[Path]) -> list[Path]:
     """The paths that are not below another one, in order. For an ignore file, the folder that it applies to."""
-    meant = {path.parent if path.name in IGNORE_FILES else path for path in paths}
-    return sorted(path for path in meant if meant.isdisjoint(path.parents))
+    touched = {path.parent if path.name in IGNORE_FILES else path for path in paths}
+    return sorted(path for path in touched if touched.isdisjoint(path.parents))
 
 
 def _of(

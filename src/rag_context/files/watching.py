@@ -40,14 +40,14 @@ OpenSync = Callable[[], AbstractAsyncContextManager[FolderSync]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Identity:
     """The file or folder at a path."""
 
     device: int
     inode: int
     is_folder: bool
 
-    def still_is(self, now: "_Place | None") -> bool:
+    def still_is(self, now: "_Identity | None") -> bool:
         """Whether the watch still applies; a file may have been replaced by another."""
         return now is not None and now.is_folder == self.is_folder and (now == self or not self.is_folder)
 
@@ -82,27 +82,27 @@ async def watch(root: Path, *, debounce_s: float = 0.5, stop: asyncio.Event) -> 
     """
     has_yielded = False
     while not stop.is_set():
-        place = _place(root)
-        if place is None:
+        identity = _identity_of(root)
+        if identity is None:
             if not has_yielded:
                 yield frozenset()
                 has_yielded = True
             await _wait(stop, debounce_s)
             continue
-        async for paths in _armed(root, place, debounce_s, stop):
+        async for paths in _armed(root, identity, debounce_s, stop):
             yield paths if paths or not has_yielded else frozenset({root})
             has_yielded = True
 
 
 async def _armed(
-    root: Path, place: _Place, debounce_s: float, stop: asyncio.Event
+    root: Path, identity: _Identity, debounce_s: float, stop: asyncio.Event
 ) -> AsyncGenerator[frozenset[Path], None]:
     """The changes until the root is replaced by another file or folder; then the root itself, last."""
     waiting: set[Path] = set()
     since = last = 0.0
     clock = asyncio.get_running_loop().time
     is_armed = is_last = False
-    async with aclosing(_raw(root, place, debounce_s / _STEPS)) as changes:
+    async with aclosing(_raw(root, identity, debounce_s / _STEPS)) as changes:
         async for changed in changes:
             now = clock()
             if not is_armed:
@@ -114,7 +114,7 @@ async def _armed(
             if waiting and (now - last >= debounce_s or now - since >= LONGEST_S):
                 yield frozenset(waiting)
                 waiting.clear()
-            if is_last or not place.still_is(_place(root)):
+            if is_last or not identity.still_is(_identity_of(root)):
                 break
             is_last = stop.is_set()  # earlier changes are reported by the next step at the latest
     if waiting:
@@ -123,19 +123,19 @@ async def _armed(
         yield frozenset({root})
 
 
-async def _raw(root: Path, place: _Place, step_s: float) -> AsyncGenerator[set[Path], None]:
+async def _raw(root: Path, identity: _Identity, step_s: float) -> AsyncGenerator[set[Path], None]:
     """The changes that the system reports, at least once a step, empty without changes."""
     step_ms = max(round(step_s * 1000), 1)
     try:
         async for changes in awatch(
-            root if place.is_folder else root.parent,  # editors replace a file: only its folder reports that
+            root if identity.is_folder else root.parent,  # editors replace a file: only its folder reports that
             watch_filter=_below(root),
             debounce=step_ms,
             step=step_ms,
             rust_timeout=step_ms,
             yield_on_timeout=True,
             stop_event=_Cancelled(),
-            recursive=place.is_folder,
+            recursive=identity.is_folder,
             ignore_permission_denied=True,
         ):
             yield {Path(path) for _, path in changes}
@@ -159,12 +159,12 @@ def _below(root: Path) -> Callable[[Change, str], bool]:
     return is_relevant
 
 
-def _place(root: Path) -> _Place | None:
+def _identity_of(root: Path) -> _Identity | None:
     try:
         status = root.stat()
     except OSError:
         return None
-    return _Place(status.st_dev, status.st_ino, is_folder=stat.S_ISDIR(status.st_mode))
+    return _Identity(status.st_dev, status.st_ino, is_folder=stat.S_ISDIR(status.st_mode))
 
 
 async def _wait(stop: asyncio.Event, seconds: float) -> None:
@@ -262,12 +262,12 @@ class Follower:
         root, paths = next(iter(self._waiting.items()))
         del self._waiting[root]
         try:
-            refused = await (sync.run([Root(root)]) if root in paths else sync.follow(root, paths))
+            rejected = await (sync.run([Root(root)]) if root in paths else sync.follow(root, paths))
         except BackendError:
             self._note(root, paths, changed)
             raise
-        if refused:
-            asyncio.get_running_loop().call_later(self.retry_s, self._note, root, refused, changed)
+        if rejected:
+            asyncio.get_running_loop().call_later(self.retry_s, self._note, root, rejected, changed)
 
 
 async def _pause(stop: asyncio.Event, seconds: float) -> None:

@@ -215,7 +215,7 @@ def _remove_unknown(values: dict[str, Any]) -> list[str]:
             for step in above:
                 holder = holder[step]
             del holder[key]
-        return [_place(loc) for loc in unknown]
+        return [_location(loc) for loc in unknown]
     return []
 
 
@@ -286,8 +286,8 @@ def _parsed(path: Path) -> dict[str, Any]:
     except RecursionError:
         raise _invalid(path, [FieldError("", "It is nested too deeply")]) from None
     except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise _invalid(path, [FieldError("", f"It is not valid JSON: {error.msg} ({place})")]) from None
+        location = f"line {error.lineno}, column {error.colno}"
+        raise _invalid(path, [FieldError("", f"It is not valid JSON: {error.msg} ({location})")]) from None
     except ValueError as error:
         raise _invalid(path, [FieldError("", f"It is not valid JSON: {error}")]) from None
     if not isinstance(values, dict):
@@ -311,17 +311,19 @@ def _invalid(path: Path, details: Sequence[FieldError]) -> SchemaValidationError
 
 
 def _detail(item: ErrorDetails) -> FieldError:
-    place = _place(item["loc"])
+    location = _location(item["loc"])
     match item["type"]:
         case "missing":
-            return FieldError(place, "Is missing")
+            return FieldError(location, "Is missing")
         case "extra_forbidden":
-            return FieldError(place, "Is not a setting of a project")
-        case "string_pattern_mismatch" if place == "project_name":
-            return FieldError(place, "Must begin with a lower-case letter; then lower-case letters, digits and hyphens")
+            return FieldError(location, "Is not a setting of a project")
+        case "string_pattern_mismatch" if location == "project_name":
+            return FieldError(
+                location, "Must begin with a lower-case letter; then lower-case letters, digits and hyphens"
+            )
         case _:
-            return FieldError(place, item["msg"])
+            return FieldError(location, item["msg"])
 
 
-def _place(loc: tuple[int | str, ...]) -> str:
+def _location(loc: tuple[int | str, ...]) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")

@@ -280,10 +280,10 @@ class Excerpts:
         """As much of one passage as fits."""
         span = passage.chunk.span
         (heading,) = self.renderer.count([_head(quote_of(passage))])
-        room = tokens - heading
-        if room < LEAST_TOKENS:
+        budget = tokens - heading
+        if budget < LEAST_TOKENS:
             return None
-        text = _cut(passage.chunk.text, room, self.renderer.tokenizer)
+        text = _cut(passage.chunk.text, budget, self.renderer.tokenizer)
         end_line = span.start_line + text.rstrip().count("\n")
         shown = Quote(text, span.heading, span.start_line, end_line)
         made = f"{_head(shown)}\n\n{demoted(text, DOCUMENT_LEVEL)}".rstrip()

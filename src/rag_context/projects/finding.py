@@ -30,14 +30,14 @@ from rag_context.projects.records import (
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.query import Answer, Mode, Query, Result
 
-Ask: TypeAlias = Callable[[Query], Awaitable[Answer]]
+Search: TypeAlias = Callable[[Query], Awaitable[Answer]]
 """Answers a query; it raises no `BackendError`."""
 
 PASSAGES_PER_DOCUMENT = 4
 """Most chunks of one document in the results of a search, so that a large document does not fill them."""
 
 FIRST_CHUNKS = 20
-SPARE_DOCUMENTS = 2
+DOCUMENTS_PER_RESULT = 2
 """Candidates per requested document: a boost may lift one from below."""
 
 WIDENED = 4
@@ -116,7 +116,7 @@ def query_for(question: str | Vector, options: RetrievalOptions, tenant: Tenant,
 
 
 async def find(
-    ask: Ask,
+    search: Search,
     query: Query,
     options: RetrievalOptions,
     deadline: Deadline,
@@ -128,7 +128,7 @@ async def find(
     """Find enough documents for `max_results`, with a second, wider search if the first found too few.
 
     Args:
-        ask: the search.
+        search: the search.
         query: the query of the first search.
         options: number and types of the documents, and boosts.
         deadline: limits the second search; if it is over, the results of the first are returned.
@@ -142,7 +142,7 @@ async def find(
         return Found(tuple(matches), first)
     try:
         async with asyncio.timeout(deadline.remaining_s):
-            further = await ask(replace(query, limit=WIDENED * query.limit))
+            further = await search(replace(query, limit=WIDENED * query.limit))
     except TimeoutError:
         return Found(tuple(matches), first)
     if further.level > first.level:
@@ -152,7 +152,7 @@ async def find(
 
 def first_limit(options: RetrievalOptions) -> int:
     """The limit of the first search, in chunks."""
-    return max(FIRST_CHUNKS, PASSAGES_PER_DOCUMENT * SPARE_DOCUMENTS * options.max_results)
+    return max(FIRST_CHUNKS, PASSAGES_PER_DOCUMENT * DOCUMENTS_PER_RESULT * options.max_results)
 
 
 def _visible(options: RetrievalOptions, tenant: Tenant) -> Filter | None:

@@ -84,7 +84,7 @@ def link_candidates(href: str, document: str, docs_folder: str) -> tuple[str, ..
     if len(href) > MAX_PATH_CHARS or _SCHEME.match(href) or href.startswith(("//", "\\\\")):
         return ()
     decoded = _decoded(re.split(r"[?#]", href, maxsplit=1)[0])
-    return tuple(dict.fromkeys(_meant(decoded, document, docs_folder))) if decoded else ()
+    return tuple(dict.fromkeys(_resolved(decoded, document, docs_folder))) if decoded else ()
 
 
 def reference_candidates(path: str, document: str, docs_folder: str) -> tuple[str, ...]:
@@ -94,7 +94,7 @@ def reference_candidates(path: str, document: str, docs_folder: str) -> tuple[st
         return ()
     plain = path.split("#", 1)[0]
     from_root = () if plain.startswith(("./", "../")) else _spelt(_walked([], plain.split("/")))
-    return tuple(dict.fromkeys([*from_root, *_meant(plain, document, docs_folder)]))
+    return tuple(dict.fromkeys([*from_root, *_resolved(plain, document, docs_folder)]))
 
 
 def inside(folder: Path, relative: str, root: Path) -> Path | None:
@@ -143,7 +143,7 @@ def relative_path(docs_root: Path, path: Path) -> str:
     return os.path.relpath(path, docs_root).replace(os.sep, "/")
 
 
-def _meant(decoded: str, document: str, docs_folder: str) -> Iterator[str]:
+def _resolved(decoded: str, document: str, docs_folder: str) -> Iterator[str]:
     from_top = decoded.startswith("/")
     parts = decoded.split("/")
     base = [] if from_top else document.split("/")[:-1]

@@ -256,16 +256,16 @@ def text_digest(revision: str) -> str:
     return revision.partition(".")[0]
 
 
-def project_input(draft: DocumentInput, path: str, reader: Reader, rules: str) -> Read:
+def project_input(document: DocumentInput, path: str, reader: Reader, rules: str) -> Read:
     """The document of a project's file, with type, level, tags and metadata; secrets in its front matter are redacted.
 
     Args:
-        draft: the file as it was read.
+        document: the file as it was read.
         path: relative to the docs folder.
         reader: the docs folder and its tenant.
         rules: `reader.rules`.
     """
-    front = read_front_matter(draft.content)
+    front = read_front_matter(document.content)
     doc_type, warnings = _kind(front, path, reader.doc_types)
     values = {key: _redacted(value) for key, value in {**front.further, **_values(front)}.items()}
     extra: dict[str, Json] = {
@@ -273,9 +273,9 @@ def project_input(draft: DocumentInput, path: str, reader: Reader, rules: str) -
         "path": path,
         "doc_type": doc_type,
         "promotion_level": front.promotion_level.label,
-        "char_count": len(draft.content) - front.body_start,
-        "line_count": draft.content.count("\n") + (not draft.content.endswith("\n")),
-        "revision": revision(draft.content, rules),
+        "char_count": len(document.content) - front.body_start,
+        "line_count": document.content.count("\n") + (not document.content.endswith("\n")),
+        "revision": revision(document.content, rules),
     }
     if warnings:
         extra["warnings"] = list(warnings)
@@ -283,7 +283,7 @@ def project_input(draft: DocumentInput, path: str, reader: Reader, rules: str) -
     if own_tags:
         extra["tags"] = list(own_tags)
     metadata = Metadata(tags=(doc_type_tag(doc_type), promotion_tag(front.promotion_level), *own_tags), extra=extra)
-    return Read(replace(draft, content_type=DOCUMENTATION, tenant=reader.tenant, metadata=metadata), warnings)
+    return Read(replace(document, content_type=DOCUMENTATION, tenant=reader.tenant, metadata=metadata), warnings)
 
 
 def project_document(stored: Listing | Document) -> ProjectDocument:

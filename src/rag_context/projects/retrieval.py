@@ -20,9 +20,9 @@ from rag_context.projects.assembly import Assembled, Entry, Renderer, Section, m
 from rag_context.projects.document_lists import DocumentList, DocumentLists, Link, follow
 from rag_context.projects.excerpts import Excerpts, Text, opening_quote, quote_of, text_of
 from rag_context.projects.finding import (
-    Ask,
     Found,
     Match,
+    Search,
     best_first,
     find,
     lets_through,
@@ -53,11 +53,11 @@ LIST_UNREADABLE = "The list of the project's documents could not be read: {}"
 class RetrievalDependencies:
     """The dependencies of retrieval, shared by all projects.
 
-    `ask` answers searches at the best level that works, well before `deadline_s` (seconds) is over. `documents` and
+    `search` answers searches at the best level that works, well before `deadline_s` (seconds) is over. `documents` and
     `document_lists` are guarded (`Dependency.guard`): a retrieval applies its deadline to their calls.
     """
 
-    ask: Ask
+    search: Search
     documents: DocumentStore
     document_lists: DocumentLists
     renderer: Renderer
@@ -94,7 +94,7 @@ class Run:
         if self._query is None or self._answer is None:
             return Found((), Answer((), Level.PRIMARY, {}, 0))
         return await find(
-            self._dependencies.ask,
+            self._dependencies.search,
             self._query,
             self._options,
             self._deadline,
@@ -111,7 +111,7 @@ class Run:
         return [
             document
             for document in self._lookup.critical()
-            if (not options.doc_types or document.doc_type in options.doc_types) and self._holds(document)
+            if (not options.doc_types or document.doc_type in options.doc_types) and self._is_covered(document)
         ]
 
     async def links(self, sources: Sequence[ProjectDocument], passed: Collection[str] = ()) -> list[Link]:
@@ -203,9 +203,9 @@ class Run:
             targets += await deadline.bound("documents", self._lookup.links(document))
         except BackendError:
             self._warn(LINKS_LOST, document.path)
-        return [target for target in targets if self._holds(target)]
+        return [target for target in targets if self._is_covered(target)]
 
-    def _holds(self, document: ProjectDocument) -> bool:
+    def _is_covered(self, document: ProjectDocument) -> bool:
         return self._options.include_superseded or not self._lookup.superseded_by(document.path)
 
     async def _read(self, listed: Iterable[ProjectDocument]) -> dict[str, Text | BackendError | None]:
@@ -369,7 +369,7 @@ class RetrievalService:
             lookup = await self._lookup(options, deadline, warnings)
         else:
             lookup_read = self._lookup(options, deadline, warnings)
-            answer, lookup = await asyncio.gather(self._dependencies.ask(query), lookup_read)
+            answer, lookup = await asyncio.gather(self._dependencies.search(query), lookup_read)
         return Run(self._dependencies, options, deadline, lookup, query, answer, warnings)
 
     async def _lookup(self, options: RetrievalOptions, deadline: Deadline, warnings: list[str]) -> DocumentList:

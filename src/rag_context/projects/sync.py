@@ -16,7 +16,7 @@ from typing import Protocol
 from rag_context.domain.documents import DOCUMENTATION, Tenant
 from rag_context.errors import BackendError, InvalidInputError
 from rag_context.files.commits import FileTimes
-from rag_context.files.file_reading import DEFAULT_MAX_BYTES, FileDraft, Found, Labels, Rejected, printable, read_file
+from rag_context.files.file_reading import DEFAULT_MAX_BYTES, FileInput, Found, Labels, Rejected, printable, read_file
 from rag_context.files.walk import Root, find_changed, outermost, path_patterns, walk
 from rag_context.ingest.indexer import Indexer
 from rag_context.ingest.submissions import Outcome, Receipt
@@ -254,14 +254,14 @@ class Synchroniser:
         file = await asyncio.to_thread(self._read, path)
         if isinstance(file, Rejected):
             return _rejection(path, file)
-        read = await asyncio.to_thread(project_input, file.draft, path, self.reader, self._rules)
+        read = await asyncio.to_thread(project_input, file.document, path, self.reader, self._rules)
         try:
             receipt = await self._indexer.index(
                 read.document, reuse_from=[*(each.id for each in candidates), *similar.get(path, ())]
             )
         except InvalidInputError as error:
             return FileReceipt(path, FileOutcome.REJECTED, reason=str(error), warnings=read.warnings)
-        digest = revision(file.draft.content, self._rules)
+        digest = revision(file.document.content, self._rules)
         text = text_digest(digest)
         renamed_from = next(
             (candidate.path for candidate in candidates if text_digest(candidate.revision) == text), None
@@ -288,7 +288,7 @@ class Synchroniser:
     def _rules(self) -> str:
         return self.reader.rules
 
-    def _read(self, path: str) -> FileDraft | Rejected:
+    def _read(self, path: str) -> FileInput | Rejected:
         found = Found(self.reader.docs_root / path, named=True)
         return read_file(found, _LABELS, max_bytes=self._max_bytes, times=self._times.of)
 
@@ -306,8 +306,8 @@ class Synchroniser:
             if not self._scope(path):
                 continue
             file = read_file(found, _LABELS, max_bytes=self._max_bytes)
-            if isinstance(file, FileDraft):
-                scan.revisions[path] = revision(file.draft.content, self._rules)
+            if isinstance(file, FileInput):
+                scan.revisions[path] = revision(file.document.content, self._rules)
             else:
                 scan.rejected.append(_rejection(path, file))
                 scan.unseen += [path] if file.unknown else []

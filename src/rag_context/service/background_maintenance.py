@@ -33,11 +33,11 @@ RECONCILE_TIMEOUT_S = 30.0
 MISMATCHES_BEFORE_COMPARING = 2
 """Checks in a row that find a wrong number of vectors, before all documents and vectors are compared."""
 
-HOLD_S = 1.0
+SWEEP_DELAY_S = 1.0
 """The sweep waits while documents arrive whose vectors were deferred, until none came for so long."""
 
-HOLD_LOOK_S = 0.1
-HOLD_MOST_S = 120.0
+SWEEP_CHECK_S = 0.1
+MAX_SWEEP_DELAY_S = 120.0
 """But no longer than this after the first of them: a stream without end must not keep vectors away for ever."""
 
 MAX_UNFINISHED = 100
@@ -99,7 +99,7 @@ class BackgroundMaintenance:
         self._documents = documents
         self._clock = clock
         self._sweep_now = asyncio.Event()
-        self._deferred_at = self._held_since = self._held_until = float("-inf")
+        self._deferred_at = self._delayed_since = self._delayed_until = float("-inf")
         self.problem: str | None = None
         """How many documents the last sweep could not embed, and why; None if there were none."""
 
@@ -240,13 +240,13 @@ class BackgroundMaintenance:
         with suppress(asyncio.QueueFull):
             self._unfinished.put_nowait(document_id)
 
-    def hold_sweep(self) -> None:
+    def delay_sweep(self) -> None:
         """Have the sweep wait a moment: documents arrive whose vectors were deferred, and the sweep would slow them."""
         now = self._clock()
-        if now - self._deferred_at > HOLD_S:
-            self._held_since = now
+        if now - self._deferred_at > SWEEP_DELAY_S:
+            self._delayed_since = now
         self._deferred_at = now
-        self._held_until = min(now + HOLD_S, self._held_since + HOLD_MOST_S)
+        self._delayed_until = min(now + SWEEP_DELAY_S, self._delayed_since + MAX_SWEEP_DELAY_S)
         self._sweep_now.set()
 
     def sweep_soon(self) -> None:
@@ -256,8 +256,8 @@ class BackgroundMaintenance:
 
     async def _released(self) -> None:
         """Wait as long as the sweep is held."""
-        while (left_s := self._held_until - self._clock()) > 0.0:  # noqa: ASYNC110  (a time ends it, no event)
-            await asyncio.sleep(min(left_s, HOLD_LOOK_S))
+        while (left_s := self._delayed_until - self._clock()) > 0.0:  # noqa: ASYNC110  (a time ends it, no event)
+            await asyncio.sleep(min(left_s, SWEEP_CHECK_S))
 
     async def sweep(self, on_done: Callable[[int], None], *, together: int = SWEEP_TOGETHER) -> int:
         """Embed and store pending documents until no more can be completed; returns how many were.

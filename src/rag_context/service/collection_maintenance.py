@@ -152,13 +152,13 @@ class CollectionReindexing:
         self, connection: Connection, name: str, built: str, model: EmbeddingModel, on_progress: OnProgress
     ) -> None:
         ref, provider = CollectionRef(name, connection.id), connection.within(WRITE_S)
-        lacking, extra = await _differences(provider, name, built)
+        missing, extra = await _differences(provider, name, built)
         if extra:
             await provider.delete_many(built, extra, EVERYTHING)
         total = (await _described(provider, name)).count
-        for start in range(0, len(lacking), _BATCH):
-            on_progress(ref, max(total - len(lacking), 0) + start, total)
-            entries = await _entries(provider, name, lacking[start : start + _BATCH])
+        for start in range(0, len(missing), _BATCH):
+            on_progress(ref, max(total - len(missing), 0) + start, total)
+            entries = await _entries(provider, name, missing[start : start + _BATCH])
             if not entries:
                 continue
             vectors = await connection.embedder.documents([entry.text for entry in entries])
@@ -188,14 +188,14 @@ async def _differences(provider: ProviderCalls, name: str, built: str) -> tuple[
     """Ids of documents missing in `built` or there in another version, and of those that only `built` has."""
     source_ids = await provider.ids(name, EVERYTHING)
     built_ids = set(await provider.ids(built, EVERYTHING))
-    lacking = [id_ for id_ in source_ids if id_ not in built_ids]
+    missing = [id_ for id_ in source_ids if id_ not in built_ids]
     both = [id_ for id_ in source_ids if id_ in built_ids]
     for start in range(0, len(both), _BATCH):
         some = both[start : start + _BATCH]
         one = {entry.id: entry for entry in await _entries(provider, name, some)}
         other = {entry.id: entry for entry in await _entries(provider, built, some)}
-        lacking += [id_ for id_ in some if one.get(id_) != other.get(id_)]
-    return lacking, sorted(built_ids - set(source_ids))
+        missing += [id_ for id_ in some if one.get(id_) != other.get(id_)]
+    return missing, sorted(built_ids - set(source_ids))
 
 
 ROLE = "collections"

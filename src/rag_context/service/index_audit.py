@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from rag_context.api.maintenance import CheckResponse, FlawReport
+from rag_context.api.maintenance import CheckResponse, IssueReport
 from rag_context.domain.documents import (
     Chunk,
     Counts,
@@ -115,7 +115,7 @@ def document_issues(document: Document, chunks: Sequence[Chunk]) -> Iterator[Iss
 def report(found: IntegrityReport, thoroughness: Thoroughness, before: IntegrityReport | None = None) -> CheckResponse:
     """The report of an examination; after a repair, `before` is the examination before it."""
     left = {issue.kind for issue in found.issues}
-    repaired = None if before is None else [_flaw(issue) for issue in before.issues if issue.kind not in left]
+    repaired = None if before is None else [_issue(issue) for issue in before.issues if issue.kind not in left]
     return CheckResponse(
         sound=not found.issues,
         thoroughness=thoroughness.value,
@@ -124,14 +124,14 @@ def report(found: IntegrityReport, thoroughness: Thoroughness, before: Integrity
         chunks=found.counts.chunks,
         vectors=found.counts.vectors,
         compared_terms=found.compared_terms,
-        flaws=[_flaw(issue) for issue in found.issues],
+        flaws=[_issue(issue) for issue in found.issues],
         mended=repaired,
     )
 
 
-def _flaw(issue: Issue) -> FlawReport:
+def _issue(issue: Issue) -> IssueReport:
     issue_type = ISSUE_TYPES[issue.kind]
-    return FlawReport(
+    return IssueReport(
         kind=issue.kind.value,
         says=issue_type.message,
         count=issue.count,

@@ -178,15 +178,15 @@ def within_token_budget(response: SearchResponse, max_tokens: int, tokenizer: To
     return response.model_copy(update={"results": results, "standing": standing[:listed] or None, "omitted": omitted})
 
 
-def _fitting(texts: Sequence[str], room: int, tokenizer: Tokenizer) -> tuple[int, int]:
-    """How many of the first texts fit into `room` tokens, and how many tokens are left."""
+def _fitting(texts: Sequence[str], budget: int, tokenizer: Tokenizer) -> tuple[int, int]:
+    """How many of the first texts fit into `budget` tokens, and how many tokens are left."""
     fitting = 0
     for size in tokenizer.count(texts):
-        if size > room:
+        if size > budget:
             break
-        room -= size
+        budget -= size
         fitting += 1
-    return fitting, room
+    return fitting, budget
 
 
 def _tokens_around(result: SearchResult, tokenizer: Tokenizer) -> int:

@@ -277,7 +277,7 @@ class TenantResolver:
 
     def labelled(self, answer: Answer, tenant: Tenant) -> Answer:
         """The answer with a warning where the index may be older than the files of its project."""
-        behind = [] if self._projects is None else _behind(self._projects, tenant)
+        behind = _behind(self._projects, tenant) if self._projects is not None and tenant.has_files else []
         warnings = [*([] if answer.warning is None else [answer.warning]), *behind]
         return replace(answer, warning="; ".join(warnings)) if behind else answer
 

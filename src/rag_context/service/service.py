@@ -207,7 +207,7 @@ class Service:
     async def bulk_all(self, lines: Sequence[BulkLine], *, request_id: str) -> list[BulkReceipt | Exception]:
         """As `bulk` for documents that are indexed together: what it returns or raises for each."""
         if any(line.defer_vectors for line in lines):
-            self._dependencies.maintenance.hold_sweep()
+            self._dependencies.maintenance.delay_sweep()
         # Waits without a limit: the stream is read no faster than its documents are indexed.
         async with self._dependencies.admissions.writes.admitted_in_turn():
             results = await self._index(lines, request_id, BULK_S)

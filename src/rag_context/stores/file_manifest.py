@@ -136,7 +136,7 @@ def _row(entry: FileEntry) -> _Row:
     documents = json.dumps([[each.source, each.id, each.content_hash] for each in entry.documents])
     return (
         *(entry.path, stamp.size, stamp.modified_ns, stamp.changed_ns, _signed(stamp.inode), entry.read_ns),
-        *(entry.digest, entry.recipe, int(entry.is_named), documents),
+        *(entry.digest, entry.settings_hash, int(entry.is_named), documents),
     )
 
 
@@ -147,7 +147,7 @@ def _entry(row: _Row) -> FileEntry:
         stamp=FileStamp(size, modified_ns, changed_ns, inode & _ALL),
         read_ns=read_ns,
         digest=digest,
-        recipe=recipe,
+        settings_hash=recipe,
         is_named=bool(is_named),
         documents=tuple(FileDocument(*each) for each in json.loads(documents)),
     )

@@ -128,9 +128,9 @@ class Exporter:
             chunks = await self._documents.chunks(id_)
             vectors = await self._vectors_of(chunks, model) if stored.indexed else None
             ids = tuple(chunk.id for chunk in chunks)
-            told = Stored(document.content_hash, stored.indexed, ids, document.occurred_at)
+            now = Stored(document.content_hash, stored.indexed, ids, document.occurred_at)
             before, stored = stored, await self._documents.stored(id_)
-            if stored == before == told:
+            if stored == before == now:
                 return Moved(document, tuple(chunks), vectors)
         raise BackendUnavailableError(
             "documents", f"The document {id_!r} changed during each of several reads: export it again later."

@@ -349,7 +349,7 @@ async def open_projects(dependencies: Dependencies, settings: Settings) -> Async
         dependencies.indexer, backends.documents, registry=registry, max_bytes=settings.indexing.max_file_bytes
     )
     retrieval = RetrievalDependencies(
-        ask=chain.search,
+        search=chain.search,
         documents=backends.document_store.guard(backends.documents, PROJECT_READ_S),
         document_lists=backends.document_store.guard(projects.document_lists, PROJECT_READ_S),
         renderer=Renderer(dependencies.embedder.tokenizer),

@@ -145,7 +145,7 @@ async def check_model(stores: Stores, embedder: StartedEmbedder, settings: Setti
         logger.warning("the index cannot be read yet: %s", error)
         return
     raise IndexMismatchError(
-        f"The index {_place(settings)} was made by {recorded.name} ({recorded.fingerprint[:12]}), "
+        f"The index {_location(settings)} was made by {recorded.name} ({recorded.fingerprint[:12]}), "
         f"and the configured model {_model_place(settings)} is another: run `rag-context reindex`, "
         "or start with `rag-context serve --reindex`."
     )
@@ -158,7 +158,7 @@ async def _found_fingerprint(embedder: StartedEmbedder, settings: Settings) -> s
     return embedder.model.fingerprint if await embedder.ready(SERVER_TIMEOUT_S) else None
 
 
-def _place(settings: Settings) -> str:
+def _location(settings: Settings) -> str:
     if settings.stores.documents == "embedded":
         return f"in {settings.data_dir}"
     return f"on {settings.stores.documents}"

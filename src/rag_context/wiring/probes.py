@@ -45,18 +45,18 @@ def probes(settings: Settings) -> Iterator[Probe]:
         ("MongoDB", "mongodb_uri", chosen.mongodb_uri, chosen.documents == "mongodb", _mongodb),
         ("Redis", "redis_url", chosen.redis_url, chosen.cache == "redis", _redis),
     )
-    for name, key, url, is_chosen, ask in known:
-        if is_chosen and url is not None:
-            yield Probe(name, f"stores.{key}", mask_url(url), _bounded(name, ask, url, chosen))
+    for name, key, url, is_configured, request in known:
+        if is_configured and url is not None:
+            yield Probe(name, f"stores.{key}", mask_url(url), _bounded(name, request, url, chosen))
 
 
 def _bounded(
-    name: str, ask: Callable[[str, StoreSettings], Awaitable[str]], url: str, chosen: StoreSettings
+    name: str, request: Callable[[str, StoreSettings], Awaitable[str]], url: str, chosen: StoreSettings
 ) -> Callable[[], Awaitable[str]]:
     async def version() -> str:
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                return await ask(url, chosen)
+                return await request(url, chosen)
         except TimeoutError as error:
             raise BackendUnavailableError(name, f"it did not answer within {TIMEOUT_S:.0f} s") from error
         except OSError as error:
@@ -142,7 +142,7 @@ async def _redis(url: str, _chosen: StoreSettings) -> str:
         await client.aclose()
 
 
-async def ask_all(settings: Settings) -> list[tuple[Probe, str | BackendError]]:
+async def answers_of_all(settings: Settings) -> list[tuple[Probe, str | BackendError]]:
     """The version of each backend, or why it is not known; all at once."""
     every = list(probes(settings))
     for probe in every:

@@ -32,7 +32,7 @@ from rag_context.stores.sqlite import (
 if TYPE_CHECKING:
     from rag_context.stores.postgres import PostgresStore
 
-FAIR_SHARE = 1.0 / 3.0
+LEAST_SHARE = 1.0 / 3.0
 """Share of a search's deadline; a call with a smaller time budget that times out does not count as a failure."""
 
 
@@ -235,7 +235,7 @@ def _two_stores(
 
 
 def _guarded(name: str, ping: Callable[[], Awaitable[str]], settings: Settings) -> Dependency:
-    return Dependency(name, ping, min_budget_s=FAIR_SHARE * settings.search.deadline_ms / 1000.0)
+    return Dependency(name, ping, min_budget_s=LEAST_SHARE * settings.search.deadline_ms / 1000.0)
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from itertools import chain
 
 from rag_context.files.formats.exchange import Format
 from rag_context.files.formats.json_stream import Fields, beginning, fields, lines, whole_elements, word
-from rag_context.files.formats.turns import Conversation, Message, joined, moment, text_of
+from rag_context.files.formats.turns import Conversation, Message, joined, text_of, timestamp
 
 TOOL_CALL = "tool-call"
 TOOL_OUTPUT = "tool-output"
@@ -222,7 +222,7 @@ def record_by(role: str, content: object, at: object, id_: str = "") -> Record:
     if role not in _SPEAKERS:
         return other(left_out_role(role) or RECORD)
     texts, left_out = parts(content)
-    return Record(_SPEAKERS[role], texts, moment(at), id_, left_out)
+    return Record(_SPEAKERS[role], texts, timestamp(at), id_, left_out)
 
 
 _UNMARKED = Marks()

@@ -11,9 +11,9 @@ from rag_context.files.formats.turns import (
     Conversation,
     Message,
     messages_of,
-    moment,
     text_of,
     time_of,
+    timestamp,
     turn_of,
 )
 from rag_context.speakers import role_name
@@ -69,7 +69,7 @@ def _chatgpt_turn(message: Fields) -> Message | str:
     if word(message, "recipient") not in ("", "all"):
         return TOOL_CALL
     text = text_of(content.get("parts")) or text_of(content.get("text"))
-    return Message(word(author, "name") or role_name(role), text, moment(message.get("create_time")))
+    return Message(word(author, "name") or role_name(role), text, timestamp(message.get("create_time")))
 
 
 def claude(data: bytes) -> Iterator[Conversation]:
@@ -88,7 +88,7 @@ def _claude_turn(message: Fields) -> Message:
     attached = [word(file, "extracted_content") for file in objects(message.get("attachments"))]
     text = text_of(message.get("content")) or word(message, "text")
     said = "\n\n".join(filter(None, [text, *attached]))
-    return Message(role_name(word(message, "sender") or "assistant"), said, moment(message.get("created_at")))
+    return Message(role_name(word(message, "sender") or "assistant"), said, timestamp(message.get("created_at")))
 
 
 def slack(data: bytes, channel: str, names: Mapping[str, str]) -> Conversation:
@@ -110,7 +110,7 @@ def _slack_turn(item: Fields, names: Mapping[str, str]) -> Message:
         if id_ in text:
             text = text.replace(f"<@{id_}>", f"@{name}")
     text = text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-    return Message(speaker or user or "Bot", text, moment(item.get("ts")))
+    return Message(speaker or user or "Bot", text, timestamp(item.get("ts")))
 
 
 def slack_names(data: bytes) -> dict[str, str]:

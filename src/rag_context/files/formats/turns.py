@@ -92,18 +92,18 @@ def text_of(content: object) -> str:
 
 def time_of(item: Fields) -> datetime | None:
     """The time stamp of an object, in UTC."""
-    moments = (moment(item[key]) for key in _TIMES if key in item)
-    return next((found for found in moments if found is not None), None)
+    times = (timestamp(item[key]) for key in _TIMES if key in item)
+    return next((found for found in times if found is not None), None)
 
 
-def moment(said: object) -> datetime | None:
+def timestamp(said: object) -> datetime | None:
     """A time stamp in seconds, milliseconds or ISO 8601, in UTC; None if it is invalid."""
     try:
         if isinstance(said, int | float) and not isinstance(said, bool):
             return datetime.fromtimestamp(said / 1000 if said > _MILLISECONDS_FROM else said, UTC)
         if isinstance(said, str):
             if said.replace(".", "", 1).isdigit():
-                return moment(float(said))
+                return timestamp(float(said))
             found = datetime.fromisoformat(said.strip())
             return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError, OSError):
@@ -200,18 +200,18 @@ def _document(
         content_type=CHAT,
         part=part,
         session_id=conversation.id or None,
-        extra=_facts(turns),
+        extra=_details(turns),
         left_out=conversation.left_out if number == 1 else {},
         message_times=times,
     )
 
 
-def _facts(turns: list[Message]) -> dict[str, Label]:
-    facts: dict[str, Label] = {}
+def _details(turns: list[Message]) -> dict[str, Label]:
+    details: dict[str, Label] = {}
     times: list[datetime] = [turn.at for turn in turns if turn.at is not None]
     if times:
-        facts["startedAt"] = f"{min(times):%Y-%m-%dT%H:%M:%SZ}"
-        facts["endedAt"] = f"{max(times):%Y-%m-%dT%H:%M:%SZ}"
-    facts["speakers"] = list(dict.fromkeys(_name(turn.speaker) for turn in turns))[:MAX_SPEAKERS]
-    facts["turns"] = len(turns)
-    return facts
+        details["startedAt"] = f"{min(times):%Y-%m-%dT%H:%M:%SZ}"
+        details["endedAt"] = f"{max(times):%Y-%m-%dT%H:%M:%SZ}"
+    details["speakers"] = list(dict.fromkeys(_name(turn.speaker) for turn in turns))[:MAX_SPEAKERS]
+    details["turns"] = len(turns)
+    return details
