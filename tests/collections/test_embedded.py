@@ -26,11 +26,11 @@ from rag_context.errors import (
 )
 from rag_context.ports.provider import Collection, Entry, Provider
 from rag_context.stores.sqlite import FILE_NAME, begin_empty, open_database
+from rag_context.stores.sqlite.collection_rows import REMEMBERED_DELETIONS
+from rag_context.stores.sqlite.collection_view import FieldColumn
 from rag_context.stores.sqlite.collections import SqliteCollections, open_collections
-from rag_context.stores.sqlite.collections.changes import REMEMBERED_DELETIONS
-from rag_context.stores.sqlite.collections.columns import FieldColumn
-from rag_context.stores.sqlite.collections.loaded import AT_ONCE, IDLE_S, LoadedCollection, LoadedCollections
 from rag_context.stores.sqlite.engine.vectors import BLOCK_ROWS
+from rag_context.stores.sqlite.loaded_collections import AT_ONCE, IDLE_S, LoadedCollection, LoadedCollections
 from rag_context.testing.fakes import FrozenClock
 from rag_context.where import matches, parse
 from tests.collections.strategies import clauses, metadata
@@ -491,10 +491,10 @@ def test_a_field_whose_values_have_mostly_gone_says_so() -> None:
         column.append([f"value {number}"])
         if number:
             column.move_last_to(0)
-    assert column.equal("value 2999").tolist() == [True]
-    assert column.is_worn
+    assert column.compared(Operator.EQUAL, "value 2999").tolist() == [True]
+    assert column.has_mostly_unused_values
     assert column.distinct() == ["value 2999"]
-    assert column.ordered(Operator.GREATER, "value 0").tolist() == [True]
+    assert column.compared(Operator.GREATER, "value 0").tolist() == [True]
 
 
 async def test_fields_beyond_those_cached_are_read_again(collections: SqliteCollections) -> None:

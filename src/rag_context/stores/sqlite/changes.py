@@ -4,8 +4,6 @@ import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
-
 from rag_context.domain.documents import Chunk, Document, Tenant
 from rag_context.domain.times import microseconds
 from rag_context.domain.vectors import Matrix
@@ -13,6 +11,7 @@ from rag_context.errors import BackendRejectedError
 from rag_context.event_times import packed_times
 from rag_context.speakers import is_standing
 from rag_context.stores.sqlite.engine.terms import packed
+from rag_context.stores.sqlite.engine.vectors import blobs_of
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.passages import lenient, signed, tenant_values
 
@@ -77,7 +76,7 @@ def write_document(
     _remove_chunks(key, connection)
     first = _put_chunks(key, document.content_type, chunks, terms, connection)
     if vectors is not None:
-        _put_vectors(enumerate(vector_blobs(vectors), first), connection)
+        _put_vectors(enumerate(blobs_of(vectors), first), connection)
     else:
         known = [kept.get((chunk.id, chunk.text, chunk.context)) for chunk in chunks]
         _put_vectors(((first + i, blob) for i, blob in enumerate(known) if blob is not None), connection)
@@ -115,7 +114,7 @@ def attach_vectors(
     _check_model(made_by, connection)
     _check_vectors(vectors, len(chunks), connection)
     connection.execute("DELETE FROM vectors WHERE chunk IN (SELECT key FROM chunks WHERE document = ?)", (key,))
-    _put_vectors(zip(chunks, vector_blobs(vectors), strict=True), connection)
+    _put_vectors(zip(chunks, blobs_of(vectors), strict=True), connection)
     connection.execute("UPDATE documents SET status = ? WHERE key = ?", (INDEXED, key))
     forget_old_deletions(connection)
     return True
@@ -249,11 +248,6 @@ def _vectors_of(key: int, connection: sqlite3.Connection) -> dict[tuple[str, str
 
 def _put_vectors(vectors: Iterable[tuple[int, bytes]], connection: sqlite3.Connection) -> None:
     connection.executemany("INSERT INTO vectors (chunk, vector) VALUES (?, ?)", vectors)
-
-
-def vector_blobs(vectors: Matrix) -> list[bytes]:
-    """Each row as it is stored."""
-    return [row.tobytes() for row in np.ascontiguousarray(vectors, dtype="<f4")]
 
 
 def _check_model(made_by: str | None, connection: sqlite3.Connection) -> None:

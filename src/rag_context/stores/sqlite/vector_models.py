@@ -10,8 +10,9 @@ from functools import partial
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
 from rag_context.errors import BackendRejectedError
 from rag_context.ports.maintenance import require_comparable
-from rag_context.stores.sqlite.changes import INDEXED, PENDING, check_size, forget_old_deletions, vector_blobs
+from rag_context.stores.sqlite.changes import INDEXED, PENDING, check_size, forget_old_deletions
 from rag_context.stores.sqlite.database import Database
+from rag_context.stores.sqlite.engine.vectors import blobs_of
 from rag_context.stores.sqlite.faults import COMPONENT
 
 _NAME = "model"
@@ -183,7 +184,7 @@ def _add(
     connection.executemany(
         """INSERT INTO next_vectors (chunk, vector) VALUES (?, ?)
            ON CONFLICT (chunk) DO UPDATE SET vector = excluded.vector""",
-        zip(chunks, vector_blobs(vectors), strict=True),
+        zip(chunks, blobs_of(vectors), strict=True),
     )
     connection.execute("UPDATE meta SET value = ? WHERE name = ?", (now, TOUCHED))
     return True

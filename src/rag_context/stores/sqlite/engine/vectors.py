@@ -63,6 +63,16 @@ def matrix_of(stored: Sequence[bytes], dimension: int) -> Matrix:
     return np.frombuffer(b"".join(stored), dtype="<f4").reshape(-1, dimension)
 
 
+def vector_of(stored: bytes) -> Vector:
+    """`(dim,) float32`, a vector as the file has it."""
+    return np.frombuffer(stored, dtype="<f4").astype(np.float32, copy=False)
+
+
+def blobs_of(vectors: Matrix) -> list[bytes]:
+    """Each row (`(n, dim)`) as the file has it."""
+    return [row.tobytes() for row in np.ascontiguousarray(vectors, dtype="<f4")]
+
+
 class Blocks:
     """A growing and shrinking `(n, dim) float32` matrix."""
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-import numpy as np
 from cachetools import LRUCache
 
 from rag_context.domain.reports import counted
@@ -17,6 +16,7 @@ from rag_context.errors import BackendStartingError
 from rag_context.ports.reading import CandidateRequest, Snapshot
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.engine.terms import KeywordScores, QueryTerms
+from rag_context.stores.sqlite.engine.vectors import vector_of
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.memory.following import CATCH_UP_S, Memory, Reading, stored_vectors
 from rag_context.stores.sqlite.memory.index import MemoryIndex
@@ -112,7 +112,7 @@ class SqliteVectors:
 def _read_vectors(chunk_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, Vector]:
     """The vectors (`(dim,) float32`) of the given chunks; those without are left out."""
     rows = connection.execute(_VECTORS, (json.dumps(chunk_ids),))
-    return {id_: np.frombuffer(blob, dtype="<f4").astype(np.float32, copy=False) for id_, blob in rows}
+    return {id_: vector_of(blob) for id_, blob in rows}
 
 
 class SqliteTexts:

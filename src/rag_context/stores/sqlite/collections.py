@@ -1,4 +1,8 @@
-"""`Provider` over the embedded file."""
+"""Collections in the embedded store's file: the provider that needs nothing but a data directory.
+
+Texts, metadata and vectors are rows of the file; what filters and searches need is cached in memory and follows the
+file by sequence number, so that several processes share it.
+"""
 
 import asyncio
 import logging
@@ -12,10 +16,10 @@ from pathlib import Path as FilePath
 from typing import TypeVar
 
 from rag_context.domain.clauses import EVERYTHING, Clause, Path
-from rag_context.domain.documents import Json, Status
+from rag_context.domain.documents import Json
 from rag_context.domain.times import utc_now
 from rag_context.domain.vectors import Matrix, Vector
-from rag_context.errors import BackendError, ConfigurationError
+from rag_context.errors import BackendError
 from rag_context.ports.provider import (
     Capabilities,
     Collection,
@@ -25,18 +29,19 @@ from rag_context.ports.provider import (
     KeywordScore,
     ProviderHealth,
 )
-from rag_context.stores.engines import check_dimension
-from rag_context.stores.sqlite.collections import changes, reading
-from rag_context.stores.sqlite.collections.loaded import LoadedCollections
-from rag_context.stores.sqlite.collections.reading import CollectionRow
-from rag_context.stores.sqlite.collections.view import CollectionView, paths_of
+from rag_context.stores.engines import check_dimension, timed_health
+from rag_context.stores.sqlite import collection_rows
+from rag_context.stores.sqlite.collection_rows import CollectionRow
+from rag_context.stores.sqlite.collection_view import CollectionView, paths_of
 from rag_context.stores.sqlite.connections import DatabaseFile, checked
 from rag_context.stores.sqlite.database import Database
+from rag_context.stores.sqlite.loaded_collections import LoadedCollections
 
 LOCK_TIMEOUT_S = 4.0
 
 MOST_ATTEMPTS = 8
 """How often in a row the memory may be newer than a snapshot; then the file must be an older copy."""
+
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
@@ -76,28 +81,29 @@ class SqliteCollections:
 
     async def collections(self) -> list[Collection]:
         """All collections, by name."""
-        return await self._opened().read(reading.read_collections)
+        return await self._opened().read(collection_rows.read_collections)
 
     async def collection(self, name: str) -> Collection | None:
         """One collection; None if it does not exist."""
-        return await self._opened().read(partial(reading.look_for, name))
+        return await self._opened().read(partial(collection_rows.look_for, name))
 
     async def create(self, collection: Collection) -> bool:
         """Create an empty collection; False if the name exists."""
-        return await self._opened().write(partial(changes.create, collection, collection.created or self._now()))
+        created = collection.created or self._now()
+        return await self._opened().write(partial(collection_rows.create, collection, created))
 
     async def drop(self, name: str) -> None:
         """Remove a collection at once; its space in the file is freed little by little."""
-        await self._opened().write(partial(changes.drop, name))
+        await self._opened().write(partial(collection_rows.drop, name))
         self._start_sweeping()
 
     async def replace_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
         """Put other metadata in place."""
-        return await self._opened().write(partial(changes.replace_metadata, name, changes.as_text(metadata)))
+        return await self._opened().write(partial(collection_rows.replace_metadata, name, metadata))
 
     async def merge_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
         """Set these keys and keep the others, as one step."""
-        return await self._opened().write(partial(changes.merge_metadata, name, metadata))
+        return await self._opened().write(partial(collection_rows.merge_metadata, name, metadata))
 
     async def upsert(self, name: str, entries: Sequence[Entry], vectors: Matrix) -> None:
         """Store entries with their vectors (`(len(entries), dim) float32`) in one transaction.
@@ -105,23 +111,23 @@ class SqliteCollections:
         Raises:
             InvalidInputError: the vectors are of another dimension than the collection's, or an id is there twice.
         """
-        rows = await asyncio.to_thread(changes.rows_of, entries, vectors)
-        await self._opened().write(partial(changes.upsert, name, rows))
+        stored = await asyncio.to_thread(collection_rows.stored_entries, entries, vectors)
+        await self._opened().write(partial(collection_rows.upsert, name, stored))
 
     async def entries(self, name: str, where: Clause, *, limit: int, offset: int = 0) -> EntryPage:
         """What `where` lets through, by id."""
         if where == EVERYTHING:
-            return await self._opened().read(partial(reading.read_page, name, limit, offset))
+            return await self._opened().read(partial(collection_rows.read_page, name, limit, offset))
 
         def page(_: CollectionRow, view: CollectionView, connection: sqlite3.Connection) -> EntryPage:
             seqs, total = view.matching(where, limit, offset)
-            return EntryPage(tuple(reading.read_entries(seqs, connection)), total)
+            return EntryPage(tuple(collection_rows.read_entries(seqs, connection)), total)
 
-        return await self._ask(name, paths_of(where), page)
+        return await self._query(name, paths_of(where), page)
 
     async def vectors(self, name: str, ids: Sequence[str]) -> dict[str, Vector]:
         """The vectors (`(dim,) float32`) of the given entries; unknown ones are left out."""
-        return await self._opened().read(partial(reading.read_vectors, name, list(ids)))
+        return await self._opened().read(partial(collection_rows.read_vectors, name, list(ids)))
 
     async def search(self, name: str, vector: Vector, *, limit: int, where: Clause) -> list[EntryHit]:
         """The entries of highest cosine to `vector` (`(dim,) float32`), equal ones by id. Exact under every filter.
@@ -132,11 +138,11 @@ class SqliteCollections:
 
         def hits(row: CollectionRow, view: CollectionView, connection: sqlite3.Connection) -> list[EntryHit]:
             check_dimension(name, row.dimension, len(vector))
-            nearest = view.nearest(vector, where, limit, partial(reading.read_matrix, connection))
-            entries = reading.read_entries([scored.seq for scored in nearest], connection)
+            nearest = view.nearest(vector, where, limit, partial(collection_rows.read_matrix, connection))
+            entries = collection_rows.read_entries([scored.seq for scored in nearest], connection)
             return [EntryHit(entry, scored.cosine) for entry, scored in zip(entries, nearest, strict=True)]
 
-        return await self._ask(name, paths_of(where), hits)
+        return await self._query(name, paths_of(where), hits)
 
     async def keyword_scores(
         self, name: str, text: str, where: Clause, *, limit: int, also: Sequence[str] = ()
@@ -145,49 +151,50 @@ class SqliteCollections:
         database, paths = self._opened(), list(paths_of(where))
 
         def answer(connection: sqlite3.Connection) -> tuple[dict[str, KeywordScore]] | None:
-            row = reading.find(name, connection)
+            row = collection_rows.find(name, connection)
             loaded = self._memory.of(row.key, database.file.generation)
-            loaded.keywords.forget_gone(row.entries)
-            loaded.keywords.follow(connection)  # before the view is created, so that other readers do not wait for it
+            loaded.keywords.forget_deleted(row.entries)
+            # Before the view is made: analysing texts takes long, and other queries would wait for the lock meanwhile.
+            loaded.keywords.follow(connection)
 
             def scored(view: CollectionView) -> dict[str, KeywordScore]:
                 return loaded.keywords.scores(text, view, view.mask(where), limit, also)
 
             return loaded.read(row.version, paths, scored, connection)
 
-        return await self._answered(answer)
+        return await self._repeated(answer)
 
     async def ids(self, name: str, where: Clause) -> list[str]:
         """The ids of what `where` lets through, in order."""
         if where == EVERYTHING:
-            return await self._opened().read(partial(reading.read_ids, name))
+            return await self._opened().read(partial(collection_rows.read_ids, name))
 
         def matching(_: CollectionRow, view: CollectionView, __: sqlite3.Connection) -> list[str]:
             return view.matching_ids(where)
 
-        return await self._ask(name, paths_of(where), matching)
+        return await self._query(name, paths_of(where), matching)
 
     async def get(self, name: str, ids: Sequence[str]) -> dict[str, Entry]:
         """The given entries; unknown ones are left out."""
-        return await self._opened().read(partial(reading.read_by_id, name, list(ids)))
+        return await self._opened().read(partial(collection_rows.read_by_id, name, list(ids)))
 
     async def delete_many(self, name: str, ids: Sequence[str], where: Clause) -> int:
         """Remove those of these entries that `where` lets through when they go, all in one transaction."""
-        return await self._opened().write(partial(changes.delete_many, name, list(ids), where))
+        return await self._opened().write(partial(collection_rows.delete_many, name, list(ids), where))
 
     async def switch(self, name: str, built: str) -> bool:
         """Put `built` in the place of `name` in one transaction, which also sees that both hold the same documents."""
-        switched = await self._opened().write(partial(changes.switch, name, built))
+        switched = await self._opened().write(partial(collection_rows.switch, name, built))
         self._start_sweeping()
         return switched
 
     async def delete(self, name: str, id_: str) -> bool:
         """Remove one entry; False where it is unknown."""
-        return await self._opened().write(partial(changes.delete, name, id_))
+        return await self._opened().write(partial(collection_rows.delete, name, id_))
 
     async def empty(self, name: str) -> int:
         """Remove all entries at once; their space in the file is freed little by little. Returns how many."""
-        emptied = await self._opened().write(partial(changes.empty, name))
+        emptied = await self._opened().write(partial(collection_rows.empty, name))
         self._start_sweeping()
         return emptied
 
@@ -197,17 +204,11 @@ class SqliteCollections:
         def values(_: CollectionRow, view: CollectionView, __: sqlite3.Connection) -> list[Json]:
             return view.values(path)
 
-        return await self._ask(name, [path], values)
+        return await self._query(name, [path], values)
 
     async def health(self) -> ProviderHealth:
         """Reads the file; the size is that of the whole file, with whatever else it holds."""
-        checked, started = self._now(), self._clock()
-        status, error, count, size = Status.HEALTHY, None, None, None
-        try:
-            count, size = await self._opened().read(reading.count_collections)
-        except (BackendError, ConfigurationError) as failure:
-            status, error = Status.UNAVAILABLE, str(failure)
-        return ProviderHealth(status, checked, (self._clock() - started) * 1000.0, error, count, size)
+        return await timed_health(lambda: self._opened().read(collection_rows.count_collections))
 
     async def close(self) -> None:
         """Wait for the calls under way, and close the file."""
@@ -224,24 +225,23 @@ class SqliteCollections:
             self._start_sweeping()
         return self._database
 
-    async def _ask(
+    async def _query(
         self,
         name: str,
         paths: Iterable[Path],
-        question: Callable[[CollectionRow, CollectionView, sqlite3.Connection], T],
+        query: Callable[[CollectionRow, CollectionView, sqlite3.Connection], T],
     ) -> T:
         """Run a query on the collection in memory, brought up to the state of the file."""
-        asked = list(paths)
-        database = self._opened()
+        fields, database = list(paths), self._opened()
 
         def answer(connection: sqlite3.Connection) -> tuple[T] | None:
-            row = reading.find(name, connection)
+            row = collection_rows.find(name, connection)
             loaded = self._memory.of(row.key, database.file.generation)
-            return loaded.read(row.version, asked, lambda view: question(row, view, connection), connection)
+            return loaded.read(row.version, fields, lambda view: query(row, view, connection), connection)
 
-        return await self._answered(answer)
+        return await self._repeated(answer)
 
-    async def _answered(self, answer: Callable[[sqlite3.Connection], tuple[T] | None]) -> T:
+    async def _repeated(self, answer: Callable[[sqlite3.Connection], tuple[T] | None]) -> T:
         """Repeat in newer snapshots until one is not behind the memory."""
         attempts = 0
         while (answered := await self._opened().read(answer)) is None:
@@ -263,10 +263,11 @@ class SqliteCollections:
         """Free the space of discarded collections; after an interruption it continues at the next opening."""
         database = self._opened()
         try:
+            # Again as long as collections are discarded meanwhile: `_start_sweeping` does not start a second task.
             while self._to_sweep:
                 self._to_sweep = False
-                while await database.read(reading.has_discarded):
-                    await database.write(changes.sweep)
+                while await database.read(collection_rows.has_discarded):
+                    await database.write(collection_rows.sweep)
         except BackendError as error:
             logger.info("discarded collections are swept later: %s", error)
 

@@ -1,6 +1,7 @@
-"""A collection in memory: its vectors, and the fields that filters have used, kept in step with the file.
+"""Collections in memory, kept in step with the file: vectors, the fields that filters have used, and terms.
 
-A read-write lock protects it: no query sees a partial change.
+A read-write lock protects a collection: no query sees a partial change. Its terms have a lock of their own, and may be
+newer: they belong to entries by their numbers in the file, which grow and are never used twice.
 """
 
 import json
@@ -10,19 +11,26 @@ from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rag_context.domain.clauses import Path
 from rag_context.domain.documents import Json
 from rag_context.errors import BackendDataError
-from rag_context.stores.sqlite.collections.columns import FieldColumn
-from rag_context.stores.sqlite.collections.keywords import KeywordIndex
-from rag_context.stores.sqlite.collections.view import CollectionView, IdOrder
+from rag_context.ports.provider import KeywordScore
+from rag_context.stores.sqlite.collection_view import CollectionView, FieldColumn, IdOrder
 from rag_context.stores.sqlite.database import ReadWriteLock
-from rag_context.stores.sqlite.engine.vectors import Vectors, matrix_of
+from rag_context.stores.sqlite.engine.terms import Postings, QueryTerms, Statistics, packed, score
+from rag_context.stores.sqlite.engine.vectors import Mask, Vectors, best, in_order, matrix_of
 from rag_context.stores.sqlite.faults import COMPONENT
+from rag_context.text import terms
 from rag_context.where import value_at
 
 AT_ONCE = 4096
 """Entries read in one step. What an interrupted reader has read before its last step is kept."""
+
+ANALYSED_AT_ONCE = 256
+"""Entries analysed in one step. What an interrupted reader has analysed before its last step is kept."""
 
 MOST_COLUMNS = 64
 """Fields in memory at a time; the least recently used one is dropped first."""
@@ -33,6 +41,11 @@ FROM entries AS e CROSS JOIN entry_vectors AS v ON v.entry = e.seq
 WHERE e.collection = ? AND e.seq > ? ORDER BY e.seq LIMIT ?
 """
 
+_NEW_TEXTS = """
+SELECT e.seq, t.text FROM entries AS e CROSS JOIN entry_texts AS t ON t.entry = e.seq
+WHERE e.collection = ? AND e.seq > ? ORDER BY e.seq LIMIT ?
+"""
+
 _METADATA = "SELECT seq, metadata FROM entries WHERE collection = ?"
 
 _NEWEST_DELETION = "SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'entry_deletions'"
@@ -40,7 +53,96 @@ _NEWEST_DELETION = "SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name =
 _CHANGING = -1
 """The version during a change; the change must be completed up to it, or to a newer one."""
 
+IDLE_S = 600.0
+"""A collection that was not used for so long is dropped from memory."""
+
 T = TypeVar("T")
+
+
+class KeywordIndex:
+    """The terms of a collection's entries, built by its first keyword query. Safe to use from several threads.
+
+    New entries are appended, and deleted ones are skipped until they are half of the index, when it is built again.
+
+    Args:
+        key: of the collection in the file.
+    """
+
+    def __init__(self, key: int) -> None:
+        self._key = key
+        self._lock = threading.Lock()
+        self._clear()
+
+    def follow(self, connection: sqlite3.Connection) -> None:
+        """Add the new entries up to the connection's snapshot."""
+        while True:
+            # Locked step by step: analysing all texts takes long, and the queries that wait could not be answered.
+            with self._lock:
+                new = connection.execute(_NEW_TEXTS, (self._key, self._last, ANALYSED_AT_ONCE)).fetchall()
+                if new:
+                    self._append(new)
+            if len(new) < ANALYSED_AT_ONCE:
+                return
+
+    def scores(
+        self, query: str, view: CollectionView, matching: Mask, limit: int, also: Sequence[str]
+    ) -> dict[str, KeywordScore]:
+        """The scores of the best `limit` entries that hold a term of `query` and match, equal ones by id.
+
+        Args:
+            query: the text of the query.
+            view: the collection's entries.
+            matching: `(n,)`, which of them a filter lets through; the statistics of terms are theirs.
+            limit: how many.
+            also: ids of entries that are scored too if they hold a term.
+        """
+        bm25, shares = np.zeros(len(view.ids)), np.zeros(len(view.ids))
+        with self._lock:
+            rows = self._rows(np.array(view.seqs, dtype=np.int64))
+            counted = rows >= 0
+            counted[counted] = matching[rows[counted]]
+            # Copied: an array that numpy still views cannot grow, and the next entries are appended to it.
+            lengths = np.frombuffer(self._lengths, dtype=np.uint32).astype(np.int32)
+            count = int(counted.sum())
+            average_length = float(lengths[counted].mean()) if count else 0.0
+            is_conversation = np.zeros(len(lengths), dtype=np.bool_)
+            statistics = Statistics.of(lengths, counted, is_conversation, count, average_length)
+            scored = score(QueryTerms.of(query), self._postings, statistics)
+        bm25[rows[counted]], shares[rows[counted]] = scored.bm25[counted], scored.shares[counted]
+        with_terms = np.flatnonzero(bm25)
+        highest = with_terms[best(bm25[with_terms], limit)]
+        found = [row for _, row in in_order(bm25[highest], highest, view.ids, limit)]
+        found += [row for id_ in also if (row := view.rows.get(id_)) is not None and bm25[row]]
+        return {view.ids[row]: KeywordScore(float(bm25[row]), float(shares[row])) for row in found}
+
+    def _clear(self) -> None:
+        self._last = 0
+        self._seqs = array("q")
+        self._lengths = array("I")
+        self._postings = Postings()
+
+    def _append(self, new: Sequence[tuple[int, str]]) -> None:
+        words = [terms(text) for _, text in new]
+        self._postings.append(len(self._seqs), [packed(each) for each in words])
+        self._seqs.extend([seq for seq, _ in new])
+        self._lengths.extend([len(each) for each in words])
+        self._last = new[-1][0]
+
+    def _rows(self, live: NDArray[np.int64]) -> NDArray[np.int64]:
+        """For each position the row of its entry among the live ones; -1 if it was deleted."""
+        indexed = np.frombuffer(self._seqs, dtype=np.int64)
+        if not len(live):
+            return np.full(len(indexed), -1)
+        # Mostly ascending, since only deletions move entries: sorting in runs is several times faster then.
+        order = np.argsort(live, kind="stable")
+        rows = order[np.minimum(np.searchsorted(live, indexed, sorter=order), len(live) - 1)]
+        return np.where(live[rows] == indexed, rows, -1)
+
+    def forget_deleted(self, live: int) -> None:
+        """Build the index again with the next query if more than half of its entries were deleted."""
+        with self._lock:
+            if len(self._seqs) > 2 * max(live, ANALYSED_AT_ONCE):
+                self._clear()
 
 
 class _Stored(NamedTuple):
@@ -68,7 +170,7 @@ class LoadedCollection:
         self,
         version: int,
         paths: Sequence[Path],
-        question: Callable[[CollectionView], T],
+        query: Callable[[CollectionView], T],
         connection: sqlite3.Connection,
     ) -> tuple[T] | None:
         """Bring it up to the snapshot's version, and run a query that needs the columns of these fields.
@@ -80,11 +182,12 @@ class LoadedCollection:
             # A change that a newer snapshot began cannot be completed from an older one.
             if self._version < version and self._begun <= version:
                 self._follow(version, connection)
-            columns = self._provided(paths, connection) if self._version == version else {}
+            columns = self._columns_of(paths, connection) if self._version == version else {}
         with self._lock.reading():
+            # Once more: between the two locks another thread may have begun a change.
             if self._version != version:
                 return None
-            return (question(CollectionView(self._ids, self._seqs, self._rows, self._vectors, columns, self._order)),)
+            return (query(CollectionView(self._ids, self._seqs, self._rows, self._vectors, columns, self._order)),)
 
     def _clear(self) -> None:
         self._version = _CHANGING
@@ -105,25 +208,28 @@ class LoadedCollection:
             with self._lock.writing():
                 self._clear()
         self._begun = version
+        # With their number known, a matrix too large for float32 never begins as one.
         if not self._last_entry:
             (entries,) = connection.execute("SELECT entries FROM collections WHERE key = ?", (self._key,)).fetchone()
             with self._lock.writing():
                 self._vectors = Vectors(entries)
         newest: int = connection.execute(_NEWEST_DELETION).fetchone()[0]
         since = newest if self._last_deletion is None else self._last_deletion
-        gone = [
+        deleted = [
             id_
             for (id_,) in connection.execute(
                 "SELECT id FROM entry_deletions WHERE seq > ? AND collection = ?", (since, self._key)
             )
         ]
         while new := self._read(connection):
-            self._change(gone, new)
+            # Deletions with the first entries: an id that was deleted and stored again is in both.
+            self._change(deleted, new)
             self._last_entry, self._last_deletion = new[-1].seq, newest
-            gone = []
-        if gone:
-            self._change(gone, [])
+            deleted = []
+        if deleted:
+            self._change(deleted, [])
         self._last_deletion = newest
+        # Last: a reader that was interrupted before leaves `_CHANGING`, and the next one continues from its last step.
         self._version = version
 
     def _read(self, connection: sqlite3.Connection) -> list[_Stored]:
@@ -134,12 +240,13 @@ class LoadedCollection:
             raise BackendDataError(COMPONENT, "The vectors of a collection differ in length; copy it into a new one.")
         return new
 
-    def _change(self, gone: Sequence[str], new: Sequence[_Stored]) -> None:
+    def _change(self, deleted: Sequence[str], new: Sequence[_Stored]) -> None:
+        # Parsed before the lock is taken, since that is most of the work.
         metadata = _parsed([row.metadata for row in new]) if self._columns else []
         with self._lock.writing():
             self._version = _CHANGING
             self._order.forget()
-            for id_ in gone:
+            for id_ in deleted:
                 self._remove(id_)
             for row in new:
                 self._remove(row.id)
@@ -154,7 +261,7 @@ class LoadedCollection:
         self._rows.update(zip([row.id for row in new], range(start, start + len(new)), strict=True))
         for path, column in list(self._columns.items()):
             column.append([value_at(values, path) for values in metadata])
-            if column.is_worn:
+            if column.has_mostly_unused_values:  # made again from the file by the next filter on this field
                 del self._columns[path]
 
     def _remove(self, id_: str) -> None:
@@ -169,17 +276,17 @@ class LoadedCollection:
             self._ids[row], self._seqs[row] = moved, seq
             self._rows[moved] = row
 
-    def _provided(self, paths: Sequence[Path], connection: sqlite3.Connection) -> dict[Path, FieldColumn]:
+    def _columns_of(self, paths: Sequence[Path], connection: sqlite3.Connection) -> dict[Path, FieldColumn]:
         """The fields' columns; for missing ones the metadata of all entries is read."""
         missing = [path for path in dict.fromkeys(paths) if path not in self._columns]
         if missing:
             self._columns.update(zip(missing, self._built(missing, connection), strict=True))
         # Taken out and put back at the end: the order of the dictionary is that of the last use.
-        asked = {path: self._columns.pop(path) for path in dict.fromkeys(paths)}
-        self._columns.update(asked)
+        columns = {path: self._columns.pop(path) for path in dict.fromkeys(paths)}
+        self._columns.update(columns)
         for path in list(self._columns)[: max(len(self._columns) - MOST_COLUMNS, 0)]:
             del self._columns[path]
-        return asked
+        return columns
 
     def _built(self, paths: Sequence[Path], connection: sqlite3.Connection) -> list[FieldColumn]:
         row_of = {seq: row for row, seq in enumerate(self._seqs)}
@@ -200,14 +307,10 @@ def _parsed(texts: Sequence[str]) -> list[dict[str, Json]]:
 
 
 def _forgotten(connection: sqlite3.Connection) -> int:
-    """The last deletion that is no longer listed."""
+    """The last deletion that is no longer listed: who has not seen it cannot know which entries to remove."""
     oldest: int | None = connection.execute("SELECT min(seq) FROM entry_deletions").fetchone()[0]
     newest: int = connection.execute(_NEWEST_DELETION).fetchone()[0]
     return newest if oldest is None else oldest - 1
-
-
-IDLE_S = 600.0
-"""A collection that was not used for so long is dropped from memory."""
 
 
 class LoadedCollections:
@@ -230,8 +333,10 @@ class LoadedCollections:
     def of(self, key: int, generation: int) -> LoadedCollection:
         """The collection with this key, empty if it is new; those of another generation of the file are dropped."""
         with self._lock:
+            # Another file in its place: its keys and versions may be the same ones for other collections.
             if generation != self._generation:
-                self._forget_all()
+                self._loaded.clear()
+                self._used.clear()
                 self._generation = generation
             self._used[key] = self._clock()
             if key not in self._loaded:
@@ -248,8 +353,5 @@ class LoadedCollections:
     def clear(self) -> None:
         """Drop all collections."""
         with self._lock:
-            self._forget_all()
-
-    def _forget_all(self) -> None:
-        self._loaded.clear()
-        self._used.clear()
+            self._loaded.clear()
+            self._used.clear()

@@ -1,0 +1,370 @@
+"""The SQL of collections: rows of the file to entries, and changes.
+
+Each function that reads runs in one read snapshot, each that writes in one savepoint.
+"""
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import NamedTuple
+
+from rag_context.domain.clauses import Clause
+from rag_context.domain.documents import Json
+from rag_context.domain.times import microseconds, moment
+from rag_context.domain.vectors import Matrix, Vector
+from rag_context.errors import BackendDataError
+from rag_context.ports.provider import Collection, Entry, EntryPage
+from rag_context.stores.engines import check_dimension, check_distinct, unknown_collection
+from rag_context.stores.sqlite.engine.vectors import blobs_of, matrix_of, vector_of
+from rag_context.stores.sqlite.faults import COMPONENT
+from rag_context.where import matches
+
+REMEMBERED_DELETIONS = 20_000
+"""Processes further behind than this load their copy again."""
+
+SWEPT_AT_ONCE = 500
+"""Entries; others that write wait for so many at most."""
+
+_COLLECTIONS = (
+    "SELECT name, metadata, embedding_provider, embedding_model, dimension, created, entries FROM collections"
+)
+
+# The page is chosen from the index alone; texts are read of its rows only.
+_PAGE = """
+SELECT e.id, t.text, e.metadata
+FROM (SELECT seq FROM entries WHERE collection = ? ORDER BY id LIMIT ? OFFSET ?) AS page
+CROSS JOIN entries AS e ON e.seq = page.seq
+CROSS JOIN entry_texts AS t ON t.entry = e.seq
+ORDER BY e.id
+"""
+
+_BY_SEQ = """
+SELECT e.seq, e.id, t.text, e.metadata
+FROM json_each(?) AS requested
+CROSS JOIN entries AS e ON e.seq = requested.value
+CROSS JOIN entry_texts AS t ON t.entry = e.seq
+"""
+
+_BY_ID = """
+SELECT e.id, t.text, e.metadata
+FROM json_each(?) AS requested
+CROSS JOIN entries AS e ON e.collection = ? AND e.id = requested.value
+CROSS JOIN entry_texts AS t ON t.entry = e.seq
+"""
+
+_BY_ENTRY = "SELECT v.vector FROM json_each(?) AS requested CROSS JOIN entry_vectors AS v ON v.entry = requested.value"
+
+_VECTOR = """
+SELECT v.vector FROM entries AS e CROSS JOIN entry_vectors AS v ON v.entry = e.seq
+WHERE e.collection = ? AND e.id = ?
+"""
+
+
+_DIFFER = """
+SELECT EXISTS (
+    SELECT e.id, e.metadata, t.text FROM entries AS e CROSS JOIN entry_texts AS t ON t.entry = e.seq
+    WHERE e.collection = :one
+    EXCEPT
+    SELECT e.id, e.metadata, t.text FROM entries AS e CROSS JOIN entry_texts AS t ON t.entry = e.seq
+    WHERE e.collection = :other
+)
+"""
+
+
+class CollectionRow(NamedTuple):
+    """A row of the table of collections."""
+
+    key: int
+    dimension: int | None
+    version: int
+    entries: int
+
+
+def find(name: str, connection: sqlite3.Connection) -> CollectionRow:
+    """The row of a collection.
+
+    Raises:
+        NotFoundError: there is no collection of this name.
+    """
+    row = connection.execute(
+        "SELECT key, dimension, version, entries FROM collections WHERE name = ?", (name,)
+    ).fetchone()
+    if row is None:
+        raise unknown_collection(name)
+    return CollectionRow(*row)
+
+
+def read_collection(name: str, connection: sqlite3.Connection) -> Collection:
+    """A collection with its metadata.
+
+    Raises:
+        NotFoundError: there is no collection of this name.
+    """
+    found = look_for(name, connection)
+    if found is None:
+        raise unknown_collection(name)
+    return found
+
+
+def look_for(name: str, connection: sqlite3.Connection) -> Collection | None:
+    """As `read_collection`; None if it does not exist."""
+    row = connection.execute(f"{_COLLECTIONS} WHERE name = ?", (name,)).fetchone()
+    return None if row is None else _collection(row)
+
+
+def read_collections(connection: sqlite3.Connection) -> list[Collection]:
+    """All collections, by name."""
+    return [_collection(row) for row in connection.execute(f"{_COLLECTIONS} ORDER BY name")]
+
+
+def read_page(name: str, limit: int, offset: int, connection: sqlite3.Connection) -> EntryPage:
+    """A page of all entries, by id."""
+    collection = find(name, connection)
+    rows = connection.execute(_PAGE, (collection.key, limit, offset))
+    entries = tuple([Entry(id_, text, json.loads(metadata)) for id_, text, metadata in rows])
+    return EntryPage(entries, collection.entries)
+
+
+def read_entries(seqs: Sequence[int], connection: sqlite3.Connection) -> list[Entry]:
+    """The entries of these numbers, which must exist, in this order."""
+    rows = connection.execute(_BY_SEQ, (json.dumps(seqs),))
+    found = {seq: Entry(id_, text, json.loads(metadata)) for seq, id_, text, metadata in rows}
+    return [found[seq] for seq in seqs]
+
+
+def read_by_id(name: str, ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, Entry]:
+    """The entries of these ids; unknown ones are left out."""
+    key = find(name, connection).key
+    rows = connection.execute(_BY_ID, (json.dumps(list(dict.fromkeys(ids))), key))
+    return {id_: Entry(id_, text, json.loads(metadata)) for id_, text, metadata in rows}
+
+
+def read_ids(name: str, connection: sqlite3.Connection) -> list[str]:
+    """The ids of all entries, in order."""
+    key = find(name, connection).key
+    return [id_ for (id_,) in connection.execute("SELECT id FROM entries WHERE collection = ? ORDER BY id", (key,))]
+
+
+def read_vectors(name: str, ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, Vector]:
+    """The vectors (`(dim,) float32`) of these entries; unknown ones are left out."""
+    key = find(name, connection).key
+    found: dict[str, Vector] = {}
+    for id_ in ids:
+        row = connection.execute(_VECTOR, (key, id_)).fetchone()
+        if row is not None:
+            found[id_] = vector_of(row[0])
+    return found
+
+
+def read_matrix(connection: sqlite3.Connection, seqs: Sequence[int]) -> Matrix:
+    """`(n, dim) float32`, the vectors of the entries of these numbers; at least one.
+
+    Raises:
+        BackendDataError: not all of them are there.
+    """
+    stored = [vector for (vector,) in connection.execute(_BY_ENTRY, (json.dumps(seqs),))]
+    if len(stored) < len(seqs):
+        raise BackendDataError(COMPONENT, "Vectors of a collection were lost; copy it into a new one.")
+    return matrix_of(stored, len(stored[0]) // 4)
+
+
+def count_collections(connection: sqlite3.Connection) -> tuple[int, int]:
+    """How many collections there are, and the size of the file in bytes."""
+    row: tuple[int, int] = connection.execute(
+        """SELECT (SELECT count(*) FROM collections),
+                  (SELECT page_count FROM pragma_page_count) * (SELECT page_size FROM pragma_page_size)"""
+    ).fetchone()
+    return row
+
+
+def has_discarded(connection: sqlite3.Connection) -> bool:
+    """Whether rows of discarded collections are left."""
+    return connection.execute("SELECT 1 FROM discarded_collections LIMIT 1").fetchone() is not None
+
+
+def _collection(row: tuple[str, str, str | None, str | None, int | None, int, int]) -> Collection:
+    name, metadata, provider, model, dimension, created, entries = row
+    return Collection(name, json.loads(metadata), provider, model, dimension, moment(created), entries)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntries:
+    """Entries as they are stored, column by column."""
+
+    ids: Sequence[str]
+    metadata: Sequence[str]
+    texts: Sequence[str]
+    vectors: Sequence[bytes]
+    dimension: int
+
+
+def stored_entries(entries: Sequence[Entry], vectors: Matrix) -> StoredEntries:
+    """Entries with their vectors (`(len(entries), dim) float32`), written out.
+
+    Raises:
+        InvalidInputError: an id is there twice.
+    """
+    check_distinct(entries)
+    return StoredEntries(
+        [entry.id for entry in entries],
+        [_json(entry.metadata) for entry in entries],
+        [entry.text for entry in entries],
+        blobs_of(vectors),
+        vectors.shape[1],
+    )
+
+
+def _json(metadata: Mapping[str, Json]) -> str:
+    """JSON that reads back as exactly this."""
+    return json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False)
+
+
+def create(collection: Collection, created: datetime, connection: sqlite3.Connection) -> bool:
+    """Create an empty collection; False if the name exists."""
+    return _insert(replace(collection, dimension=None), created, connection)
+
+
+def drop(name: str, connection: sqlite3.Connection) -> None:
+    """Remove a collection; its entries are to be swept."""
+    connection.execute("DELETE FROM collections WHERE key = ?", (find(name, connection).key,))
+
+
+def empty(name: str, connection: sqlite3.Connection) -> int:
+    """Put an empty collection in its place; returns how many entries are to be swept."""
+    collection = read_collection(name, connection)
+    connection.execute("DELETE FROM collections WHERE name = ?", (name,))
+    assert collection.created is not None  # noqa: S101  (every stored one has a date)
+    _insert(collection, collection.created, connection)
+    return collection.count
+
+
+def replace_metadata(name: str, metadata: Mapping[str, Json], connection: sqlite3.Connection) -> Collection:
+    """Put other metadata in place."""
+    connection.execute("UPDATE collections SET metadata = ? WHERE name = ?", (_json(metadata), name))
+    return read_collection(name, connection)
+
+
+def merge_metadata(name: str, metadata: Mapping[str, Json], connection: sqlite3.Connection) -> Collection:
+    """Set these keys and keep the others."""
+    known = read_collection(name, connection).metadata
+    return replace_metadata(name, {**known, **metadata}, connection)
+
+
+def upsert(name: str, rows: StoredEntries, connection: sqlite3.Connection) -> None:
+    """Store entries, in place of those with their ids.
+
+    Raises:
+        InvalidInputError: the vectors are of another dimension than the collection's.
+    """
+    collection = find(name, connection)
+    if not rows.ids:
+        return
+    check_dimension(name, collection.dimension, rows.dimension)
+    if collection.dimension is None:
+        connection.execute("UPDATE collections SET dimension = ? WHERE key = ?", (rows.dimension, collection.key))
+    if collection.entries:
+        connection.executemany(
+            "DELETE FROM entries WHERE collection = ? AND id = ?", [(collection.key, id_) for id_ in rows.ids]
+        )
+    first: int = connection.execute(
+        "SELECT ifnull(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'entries'"
+    ).fetchone()[0]
+    connection.executemany(
+        "INSERT INTO entries VALUES (?, ?, ?, ?)",
+        [
+            (seq, collection.key, id_, metadata)
+            for seq, (id_, metadata) in enumerate(zip(rows.ids, rows.metadata, strict=True), first)
+        ],
+    )
+    connection.executemany("INSERT INTO entry_texts VALUES (?, ?)", enumerate(rows.texts, first))
+    connection.executemany("INSERT INTO entry_vectors VALUES (?, ?)", enumerate(rows.vectors, first))
+
+
+def delete(name: str, id_: str, connection: sqlite3.Connection) -> bool:
+    """Remove one entry; False where it is unknown."""
+    key = find(name, connection).key
+    deleted = connection.execute("DELETE FROM entries WHERE collection = ? AND id = ?", (key, id_)).rowcount > 0
+    if deleted:
+        connection.execute("INSERT INTO entry_deletions (collection, id) VALUES (?, ?)", (key, id_))
+        _forget_old_deletions(connection)
+    return deleted
+
+
+def delete_many(name: str, ids: Sequence[str], where: Clause, connection: sqlite3.Connection) -> int:
+    """Remove those of these entries that now pass a clause; returns how many."""
+    key = find(name, connection).key
+    rows = connection.execute(
+        "SELECT e.seq, e.id, e.metadata FROM json_each(?) AS requested "
+        "CROSS JOIN entries AS e ON e.collection = ? AND e.id = requested.value",
+        (json.dumps(list(dict.fromkeys(ids))), key),
+    ).fetchall()
+    gone = [(seq, id_) for seq, id_, metadata in rows if matches(where, json.loads(metadata))]
+    # One statement each: SQLite walks through its journal of the transaction after every statement that has triggers.
+    seqs = (json.dumps([seq for seq, _ in gone]),)
+    connection.execute(
+        "INSERT INTO entry_deletions (collection, id) "
+        "SELECT e.collection, e.id FROM json_each(?) AS gone CROSS JOIN entries AS e ON e.seq = gone.value",
+        seqs,
+    )
+    connection.execute("DELETE FROM entries WHERE seq IN (SELECT value FROM json_each(?))", seqs)
+    if gone:
+        _forget_old_deletions(connection)
+    return len(gone)
+
+
+def switch(name: str, built: str, connection: sqlite3.Connection) -> bool:
+    """Put `built` in the place of `name`, under its labels and date; False where they hold different documents."""
+    old, new = find(name, connection), find(built, connection)
+    pairs = ({"one": old.key, "other": new.key}, {"one": new.key, "other": old.key})
+    if old.entries != new.entries or any(connection.execute(_DIFFER, pair).fetchone()[0] for pair in pairs):
+        return False
+    row = connection.execute(
+        "SELECT embedding_provider, embedding_model, created FROM collections WHERE key = ?", (old.key,)
+    ).fetchone()
+    connection.execute("DELETE FROM collections WHERE key = ?", (old.key,))
+    connection.execute(
+        "UPDATE collections SET name = ?, embedding_provider = ?, embedding_model = ?, created = ? WHERE key = ?",
+        (name, *row, new.key),
+    )
+    return True
+
+
+def sweep(connection: sqlite3.Connection) -> bool:
+    """Delete some rows of discarded collections; False once none are left."""
+    row = connection.execute("SELECT key FROM discarded_collections LIMIT 1").fetchone()
+    if row is None:
+        return False
+    swept = connection.execute(
+        "DELETE FROM entries WHERE seq IN (SELECT seq FROM entries WHERE collection = ? LIMIT ?)",
+        (row[0], SWEPT_AT_ONCE),
+    ).rowcount
+    if swept < SWEPT_AT_ONCE:
+        connection.execute("DELETE FROM discarded_collections WHERE key = ?", row)
+    return True
+
+
+def _insert(collection: Collection, created: datetime, connection: sqlite3.Connection) -> bool:
+    inserted = connection.execute(
+        """INSERT INTO collections (name, metadata, embedding_provider, embedding_model, dimension, created)
+           VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING""",
+        (
+            collection.name,
+            _json(collection.metadata),
+            collection.embedding_provider,
+            collection.embedding_model,
+            collection.dimension,
+            microseconds(created),
+        ),
+    )
+    return inserted.rowcount > 0
+
+
+def _forget_old_deletions(connection: sqlite3.Connection) -> None:
+    """Shorten the list of deletions once it is twice as long as it has to be."""
+    oldest, newest = connection.execute(
+        "SELECT (SELECT min(seq) FROM entry_deletions), (SELECT max(seq) FROM entry_deletions)"
+    ).fetchone()
+    if newest - oldest >= 2 * REMEMBERED_DELETIONS:
+        connection.execute("DELETE FROM entry_deletions WHERE seq <= ?", (newest - REMEMBERED_DELETIONS,))
