@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.projects.front_matter import read_front_matter
-from rag_context.projects.promotion import promoted, rewrite
+from rag_context.projects.front_matter import promoted, read_front_matter, rewrite
 from rag_context.projects.records import FileSystemError, PromotionLevel, SchemaValidationError
 
 STANDARD, IMPORTANT, CRITICAL = PromotionLevel

@@ -1,4 +1,4 @@
-"""Opens files so that a path cannot lead to another file between its check and its use (TOCTOU).
+"""Opens and replaces files so that a path cannot lead to another file between its check and its use (TOCTOU).
 
 A program that may write in a folder can replace a part of it by a symbolic link at any time, also after the check. So
 a resolved path is walked from the top, folder by folder, each opened relative to the one before and none through a
@@ -11,6 +11,7 @@ on Windows, the path is resolved again once the file is open, and must lead to t
 import contextlib
 import errno
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,21 +50,49 @@ class Folder:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
         return descriptor
 
-    def replace(self, source: str, target: str) -> None:
-        """Rename one of its files over another. Raises: OSError."""
+    def read(self, name: str) -> bytes:
+        """The bytes of one of its files. Raises: OSError."""
+        with os.fdopen(self.open(name), "rb") as file:
+            return file.read()
+
+    def write(self, name: str, data: bytes) -> None:
+        """Replace one of its files atomically; its mode and, if permitted, its owner stay.
+
+        Readers see either the old or the new content, after a loss of power too.
+
+        Raises:
+            OSError: the file is as it was.
+        """
+        with os.fdopen(self.open(name), "rb") as replaced:
+            status = os.fstat(replaced.fileno())
+        new = f".{name[:100]}.{secrets.token_hex(8)}.tmp"
+        handle = self.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                _set_mode_and_owner(file.fileno(), status)
+                os.fsync(file.fileno())
+            self._rename(new, name)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self._unlink(new)
+            raise
+        self._sync()
+
+    def _rename(self, source: str, target: str) -> None:
         if self.descriptor is not None:
             os.replace(source, target, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
         else:
             (self.path / source).replace(self.path / target)
 
-    def unlink(self, name: str) -> None:
-        """Remove one of its files. Raises: OSError."""
+    def _unlink(self, name: str) -> None:
         if self.descriptor is not None:
             os.unlink(name, dir_fd=self.descriptor)
         else:
             (self.path / name).unlink()
 
-    def sync(self) -> None:
+    def _sync(self) -> None:
         """Flush its entries to the disk, where the system supports that."""
         with contextlib.suppress(OSError):
             # A descriptor of O_PATH cannot be flushed, so the folder is opened once more, relative to it.
@@ -118,3 +147,11 @@ def _still_leads_to(path: Path, descriptor: int) -> bool:
     opened = os.fstat(descriptor)
     resolved = Path(os.path.realpath(path))
     return resolved == path and os.path.samestat(opened, resolved.lstat())
+
+
+def _set_mode_and_owner(handle: int, status: os.stat_result) -> None:
+    if hasattr(os, "fchown"):
+        with contextlib.suppress(OSError):
+            os.fchown(handle, status.st_uid, status.st_gid)
+    if hasattr(os, "fchmod"):
+        os.fchmod(handle, stat.S_IMODE(status.st_mode))

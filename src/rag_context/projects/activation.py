@@ -14,10 +14,10 @@ from rag_context.ports.maintenance import ProjectRegistry
 from rag_context.ports.reading import DocumentStore
 from rag_context.projects.callers import Activations, ProjectRecords
 from rag_context.projects.document_lists import DocumentLists
+from rag_context.projects.front_matter import rewrite
 from rag_context.projects.project_documents import project_document
 from rag_context.projects.project_following import STOP_S, Following, FollowingTools, FollowState, Watch
 from rag_context.projects.project_opening import Activation, open_project
-from rag_context.projects.promotion import rewrite
 from rag_context.projects.records import (
     DocumentNotFoundError,
     ExternalDocsNotPromotableError,

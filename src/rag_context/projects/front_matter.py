@@ -1,7 +1,12 @@
-"""Reads the front matter of a document, the YAML block at its top; an invalid one causes warnings only.
+"""Reads the front matter of a document, the YAML block at its top, and writes a promotion level into it.
 
 YAML is read by its 1.2 core schema: `no`, `2026-11-22` and `12:30` are strings. Anchors, aliases and tags are
-rejected, so that a short block cannot expand into a long one or into anything but plain values.
+rejected, so that a short block cannot expand into a long one or into anything but plain values. An invalid block causes
+warnings only.
+
+Every byte but the level stays. The file is the source of truth, so it is written first, atomically. If the process is
+killed before the index is written, the next synchronisation completes the change; if the index fails, the file is
+restored.
 """
 
 import datetime
@@ -9,14 +14,18 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import yaml
 
 from rag_context.domain.documents import Json
+from rag_context.errors import FieldError
+from rag_context.files.descriptors import open_folder
 from rag_context.ingest.chunking.prose import front_matter
-from rag_context.projects.records import RESERVED_TAGS, PromotionLevel
+from rag_context.projects.records import RESERVED_TAGS, FileSystemError, PromotionLevel, SchemaValidationError
 
 if TYPE_CHECKING:
     from yaml import SafeLoader as _Safe
@@ -36,7 +45,10 @@ _STANDING = frozenset(
 )
 _DOC_TYPE = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
-_OPENING = re.compile(r"\ufeff?---[ \t]*+\r?\n")
+KEY = "promotion_level"
+_MARK = "\ufeff"
+_LINE_END = re.compile(r"\r?\n")
+_OPENING = re.compile(r"\ufeff?---[ \t]*+(?P<end>\r?\n)")
 
 
 class _Loader(_Safe):
@@ -240,3 +252,121 @@ def _listed(value: Json, key: str, warnings: list[str]) -> Iterator[str]:
     for each in value if isinstance(value, list) else ():
         if isinstance(each, (str, int, float)) and not isinstance(each, bool) and (text := str(each).strip()):
             yield text
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """A replaced file, with its content before and after."""
+
+    path: Path
+    before: bytes
+    after: bytes
+
+    @property
+    def previous(self) -> PromotionLevel:
+        """The level that the file had before."""
+        return read_front_matter(self.before.decode()).promotion_level
+
+    def undo(self) -> None:
+        """Restore the file, unless it was changed since. Raises: FileSystemError."""
+        with _mapped(self.path), open_folder(self.path.parent) as folder:
+            if folder.read(self.path.name) == self.after:
+                folder.write(self.path.name, self.before)
+
+
+def rewrite(path: Path, level: PromotionLevel) -> Rewrite:
+    """Write a promotion level into a file, atomically; its mode and owner stay.
+
+    All steps use one open folder, so that replacing the folder by a link meanwhile has no effect.
+
+    Raises:
+        FileSystemError: the file cannot be read or written; nothing has changed.
+        SchemaValidationError: it is not UTF-8, or its front matter is not YAML with one value to change.
+    """
+    with _mapped(path), open_folder(path.parent) as folder:
+        before = folder.read(path.name)
+        try:
+            text = before.decode()
+        except UnicodeDecodeError as error:
+            raise _unusable(f"{path.name!r} is not valid UTF-8") from error
+        after = promoted(text, level).encode()
+        if after != before:
+            if folder.read(path.name) != before:
+                raise FileSystemError(f"Another program is changing {path.name!r}: try again")
+            folder.write(path.name, after)
+        return Rewrite(path, before, after)
+
+
+def promoted(text: str, level: PromotionLevel) -> str:
+    """The text with this promotion level in its front matter, which is added if there is none.
+
+    Raises:
+        SchemaValidationError: the front matter is not YAML with one value to change.
+    """
+    if read_front_matter(text).promotion_level is level and not read_front_matter(text).warnings:
+        return text
+    start, end = front_matter(text)
+    changed = _with_value(text, start, end, level) if end else _with_front_matter(text, level)
+    read = read_front_matter(changed)
+    if read.promotion_level is not level or read.values.get(KEY) != level.label:
+        raise _unusable("; ".join(read.warnings) or "its front matter cannot be changed")
+    return changed
+
+
+def _with_front_matter(text: str, level: PromotionLevel) -> str:
+    if level is PromotionLevel.STANDARD and not _OPENING.match(text):
+        return text
+    mark = _MARK if text.startswith(_MARK) else ""
+    found = _LINE_END.search(text)
+    line_end = found[0] if found else "\n"
+    lines = ("---", f"{KEY}: {level.label}", "---", "")
+    return f"{mark}{line_end.join(lines)}{line_end}{text.removeprefix(mark)}"
+
+
+def _with_value(text: str, start: int, end: int, level: PromotionLevel) -> str:
+    block = text[start:end]
+    if len(block) > MAX_FRONT_MATTER_CHARS:
+        raise _unusable(f"its front matter is longer than {MAX_FRONT_MATTER_CHARS} characters")
+    try:
+        node = yaml.compose(block, Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise _unusable("its front matter is not valid YAML; correct it first") from error
+    if node is None:
+        opening = _OPENING.match(text)
+        line_end = opening["end"] if opening else "\n"
+        return f"{text[:end]}{KEY}: {level.label}{line_end}{text[end:]}"
+    if not isinstance(node, yaml.MappingNode):
+        raise _unusable("its front matter is not made of `key: value` lines; correct it first")
+    values = [value for key, value in node.value if key.value == KEY]
+    return text[:start] + _set(block, node, values, level) + text[end:]
+
+
+def _set(block: str, node: yaml.MappingNode, values: list[yaml.Node], level: PromotionLevel) -> str:
+    """The block with each of its values replaced, from the last to the first, or with a new key at the end."""
+    for value in reversed(values):
+        begin = value.start_mark.index
+        end = begin + len(block[begin : value.end_mark.index].rstrip())  # a block scalar ends behind its line
+        gap = " " if block[begin - 1 : begin] == ":" else ""
+        block = block[:begin] + gap + level.label + block[end:]
+    if values:
+        return block
+    if node.flow_style:
+        begin = node.start_mark.index + 1
+        return f"{block[:begin]}{KEY}: {level.label}{', ' if node.value else ''}{block[begin:]}"
+    found = _LINE_END.search(block)
+    line_end = found[0] if found else "\n"
+    indent = " " * int(node.start_mark.column)
+    return f"{block}{indent}{KEY}: {level.label}{line_end}"
+
+
+@contextmanager
+def _mapped(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FileSystemError(f"{path.name!r} cannot be changed: {error.strerror}") from error
+
+
+def _unusable(reason: str) -> SchemaValidationError:
+    message = f"The promotion level cannot be written: {reason}"
+    return SchemaValidationError(message, [FieldError("document_path", message)])
