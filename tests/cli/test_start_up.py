@@ -48,7 +48,7 @@ def test_the_version_loads_nothing() -> None:
 
 
 def test_the_list_of_commands_loads_none_of_them() -> None:
-    names = ("rag_context.cli.memory_commands", "rag_context.cli.shared_options", "pydantic", "numpy")
+    names = ("rag_context.cli.memory_commands", "rag_context.cli.console", "pydantic", "numpy")
 
     assert modules_of(["--help"], *names) == []
 

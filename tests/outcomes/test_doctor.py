@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rag_context.cli.installation import index_file
+from rag_context.cli.doctor import index_file
 from rag_context.embedders.onnx_model import BUNDLED
 from rag_context.settings import Settings
 from tests.end_to_end.process import COMMAND, Served, environment, served
@@ -162,7 +162,7 @@ def test_an_index_that_was_lost_is_not_taken_for_a_new_one(home: Path, left: byt
         (home / "rag-context.db").write_bytes(left)
     found = list(index_file(Settings(data_dir=home)))
 
-    assert [(each.status, each.says) for each in found] == [
+    assert [(each.status, each.message) for each in found] == [
         ("wrong", f"{home / 'rag-context.db'} is {state}; it had 12 documents")
     ]
     assert "check --start-empty" in str(found[0].next_step)

@@ -21,8 +21,7 @@ from rag_context.api.collection_documents import NOT_EMBEDDED
 from rag_context.api.wire import CONNECTION_PATTERN, name_problem
 from rag_context.cli.command_line import ExitCode, exit_code, run_to_end
 from rag_context.cli.connecting import CollectionsClient, open_client
-from rag_context.cli.console import Screen, safe
-from rag_context.cli.shared_options import Chosen, load_available
+from rag_context.cli.console import Chosen, Screen, load_available, safe
 from rag_context.collections.collections import entry_id
 from rag_context.collections.connections import DEFAULT, Connections
 from rag_context.collections.copying import (

@@ -16,9 +16,19 @@ from rag_context.api.operations import Operation
 from rag_context.api.operations import collections as operations
 from rag_context.cli.command_line import EPILOG, run_to_end
 from rag_context.cli.connecting import CollectionsClient, JsonObject, open_client
-from rag_context.cli.console import Screen, ask_first, counted, safe
+from rag_context.cli.console import (
+    AsJson,
+    Chosen,
+    Config,
+    DataDir,
+    Screen,
+    Yes,
+    ask_first,
+    counted,
+    load_available,
+    safe,
+)
 from rag_context.cli.operation_options import Fields, Name, exit_with, with_fields
-from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, Yes, load_available
 from rag_context.errors import InvalidInputError
 
 _TEXT_CHARS = 300

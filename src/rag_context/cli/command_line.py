@@ -78,7 +78,7 @@ _COMMANDS = {
         "Import an export, beside a running server; existing documents stay unchanged.",
     ),
     "move": (
-        "move:move",
+        "maintenance_commands:move",
         "Move the whole index and its collections to PostgreSQL, or back to the data directory.",
     ),
     "eval": (

@@ -14,8 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rag_context.cli.command_line import ExitCode
-from rag_context.cli.console import Screen, safe
-from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load
+from rag_context.cli.console import AsJson, Chosen, Config, DataDir, Screen, load, safe
 from rag_context.errors import InvalidInputError
 from rag_context.settings import Loaded, shown
 

@@ -1,40 +1,72 @@
 """`doctor`: what is wrong with this installation, and how to repair it. It looks, and changes nothing."""
 
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
+import os
+import platform
+import shutil
+import sys
+import tomllib
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
 
+import httpx2
 import typer
 from rich.text import Text
 
 from rag_context._version import __version__
+from rag_context.api.discovery import read_announcement, server_url
 from rag_context.api.maintenance import HealthRequest
 from rag_context.api.operations import memory
 from rag_context.cli.command_line import ExitCode, run_to_end
+from rag_context.cli.configure import is_open_to_others
 from rag_context.cli.connecting import Remote, open_http
-from rag_context.cli.console import Screen, counted, safe
-from rag_context.cli.installation import (
-    Finding,
-    clients,
-    configuration,
-    data_directory,
-    index_file,
-    port,
-    problem,
-    room,
-    versions,
-)
-from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load
+from rag_context.cli.console import AsJson, Chosen, Config, DataDir, Screen, counted, load, safe
+from rag_context.cli.mcp_clients import CLIENTS, NAME, Client
+from rag_context.cli.serve import server_options
 from rag_context.client.address import announced_address
 from rag_context.domain.documents import Status
 from rag_context.errors import BackendError, ConfigurationError, RagContextError
 from rag_context.logs import configure_logging
-from rag_context.settings import Loaded, Settings, check_available
+from rag_context.server.running import bind
+from rag_context.settings import Loaded, Settings, check_available, shown
+from rag_context.stores.sqlite import FILE_NAME
+from rag_context.stores.sqlite.mark import IndexMark
+from rag_context.stores.sqlite.migration import file_problem, sqlite_version
 from rag_context.wiring.models import open_embedder
 from rag_context.wiring.probes import answers_of_all
 
-HEALTH_S = 15.0
-LOADING_S = 30.0
+HEALTH_TIMEOUT_S = 15.0
+MODEL_TIMEOUT_S = 30.0
+LIVE_TIMEOUT_S = 2.0
+_GIB = 1 << 30
+
+LEAST_FREE_BYTES = 100 << 20
+"""Less space than this is wrong: an index that is written needs space for its write-ahead log."""
+LITTLE_FREE_BYTES = 1 << 30
 _SIGNS = {"ok": ("ok     ", "green"), "warning": ("warning", "bold yellow"), "wrong": ("wrong  ", "bold red")}
+
+Severity = Literal["ok", "warning", "wrong"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fact about this installation.
+
+    Attributes:
+        area: what it is about.
+        status: `wrong` is what keeps something from working.
+        message: the fact, in a sentence.
+        next_step: what to do about it; None where there is nothing to do.
+    """
+
+    area: str
+    status: Severity
+    message: str
+    next_step: str | None = None
 
 
 def doctor(as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
@@ -54,7 +86,7 @@ def run_doctor(chosen: Chosen, *, as_json: bool) -> ExitCode:
     is_sound = all(finding.status != "wrong" for finding in findings)
     if as_json:
         rows = [
-            {"area": each.area, "status": each.status, "message": each.says, "nextStep": each.next_step}
+            {"area": each.area, "status": each.status, "message": each.message, "nextStep": each.next_step}
             for each in findings
         ]
         screen.line(json.dumps({"ok": is_sound, "version": __version__, "findings": rows}))
@@ -68,7 +100,7 @@ def _examined(chosen: Chosen) -> Iterator[Finding]:
     try:
         loaded = load(chosen)
     except ConfigurationError as error:
-        yield from problem("settings", error, "correct it; docs/settings.md lists every setting")
+        yield from problems("settings", error, "correct it; docs/settings.md lists every setting")
         yield from clients()
         yield Finding("settings", "warning", "The rest was not examined", "run this again once that is corrected")
         return
@@ -76,7 +108,7 @@ def _examined(chosen: Chosen) -> Iterator[Finding]:
     yield from configuration(loaded)
     yield from data_directory(settings)
     yield from index_file(settings)
-    yield from room(settings)
+    yield from free_space(settings)
     yield from run_to_end(_alive(loaded))
     yield from clients()
 
@@ -87,7 +119,7 @@ async def _alive(loaded: Loaded) -> list[Finding]:
     try:
         check_available(settings, loaded.sources)
     except ConfigurationError as error:
-        return [*problem("backends", error, "install the extra"), *port(settings)]
+        return [*problems("backends", error, "install the extra"), *port(settings)]
     return [
         *[finding async for finding in _server(settings)],
         *[finding async for finding in _model(settings)],
@@ -97,7 +129,7 @@ async def _alive(loaded: Loaded) -> list[Finding]:
 
 async def _server(settings: Settings) -> AsyncIterator[Finding]:
     """The running server and what it says of its components, or the port for one."""
-    async with open_http(announced_address(settings), HEALTH_S) as http:
+    async with open_http(announced_address(settings), HEALTH_TIMEOUT_S) as http:
         url = await http.find()
         if url is None:
             for finding in port(settings):
@@ -106,21 +138,21 @@ async def _server(settings: Settings) -> AsyncIterator[Finding]:
         try:
             report = await Remote(http, url).run(memory.HEALTH, HealthRequest())
         except RagContextError as error:
-            for finding in problem("server", error, "look into its log, and restart it"):
+            for finding in problems("server", error, "look into its log, and restart it"):
                 yield finding
             return
     if report.version == __version__:
         yield Finding("server", "ok", f"rag-context {report.version} runs at {url}")
     else:
-        says = f"rag-context {report.version} runs at {url}, and {__version__} is installed"
-        yield Finding("server", "warning", says, "restart the server")
+        message = f"rag-context {report.version} runs at {url}, and {__version__} is installed"
+        yield Finding("server", "warning", message, "restart the server")
     for component in report.components:
-        says = f"{component.name}, {component.role}: {component.detail or component.status.value}"
+        message = f"{component.name}, {component.role}: {component.detail or component.status.value}"
         if component.status is Status.HEALTHY:
-            yield Finding("server", "ok", says)
+            yield Finding("server", "ok", message)
         else:
             step = "see what is said of backends and the model below; the server reconnects by itself"
-            yield Finding("server", "wrong", f"{says} ({component.status.value})", step)
+            yield Finding("server", "wrong", f"{message} ({component.status.value})", step)
 
 
 async def _model(settings: Settings) -> AsyncIterator[Finding]:
@@ -133,7 +165,7 @@ async def _model(settings: Settings) -> AsyncIterator[Finding]:
     )
     try:
         async with open_embedder(settings) as embedder:
-            await embedder.ready(LOADING_S)
+            await embedder.ready(MODEL_TIMEOUT_S)
             vector = await embedder.embed_query("rag-context doctor")
             name = embedder.model.name
     except RagContextError as error:
@@ -151,11 +183,179 @@ async def _backends(settings: Settings) -> AsyncIterator[Finding]:
             yield Finding("backends", "ok", f"{probe.name} {answer} at {probe.address}")
 
 
+def versions() -> Iterator[Finding]:
+    """What runs."""
+    packages = ", ".join(f"{name} {metadata.version(name)}" for name in ("onnxruntime", "numpy", "mcp"))
+    python = f"Python {platform.python_version()} in {sys.prefix}"
+    system = f"{platform.system()} {platform.machine()}"
+    message = f"rag-context {__version__}, {python}, SQLite {sqlite_version()}, {packages}, {system}"
+    yield Finding("versions", "ok", message)
+
+
+def configuration(loaded: Loaded) -> Iterator[Finding]:
+    """Every setting that is not the default, with its source."""
+    values = shown(loaded.settings)
+    odd = {key: source for key, source in loaded.sources.items() if source != "default"}
+    for key, source in odd.items():
+        yield Finding("settings", "ok", f"{key} = {json.dumps(values[key])} ({source})")
+    if not odd:
+        yield Finding("settings", "ok", "Every setting has its default; no configuration file was found")
+
+
+def data_directory(settings: Settings) -> Iterator[Finding]:
+    """Whether this user can work in the directory, and what is in it."""
+    folder = settings.data_dir
+    area = "data directory"
+    if not folder.exists():
+        parent = next(each for each in folder.parents if each.exists())
+        if os.access(parent, os.W_OK | os.X_OK) and parent.is_dir():
+            yield Finding(area, "ok", f"{folder} does not exist yet; the first start creates it")
+        else:
+            step = f"let this user write to {parent}, or choose another folder with --data-dir"
+            yield Finding(area, "wrong", f"{folder} does not exist, and cannot be created in {parent}", step)
+        return
+    if not folder.is_dir():
+        yield Finding(area, "wrong", f"{folder} is a file", "choose a folder with --data-dir")
+        return
+    owner = folder.stat().st_uid
+    step = f"`chown -R` it to this user, `chmod u+rwx {folder}`, or choose another folder with --data-dir"
+    if not os.access(folder, os.R_OK | os.X_OK):
+        yield Finding(area, "wrong", f"{folder} (owner: user {owner}) cannot be read by this user", step)
+        return
+    blocked = [name.name for name in (folder, folder / FILE_NAME) if name.exists() and not os.access(name, os.W_OK)]
+    if blocked:
+        message = f"{folder} (owner: user {owner}) cannot be written by this user: searches work, but nothing is stored"
+        yield Finding(area, "wrong", f"{message} ({', '.join(blocked)})", step)
+    else:
+        yield Finding(area, "ok", f"{folder} can be read and written")
+    if is_open_to_others(folder):
+        yield Finding(area, "warning", f"Other users of this machine may open {folder}", f"`chmod 700 {folder}`")
+
+
+def index_file(settings: Settings) -> Iterator[Finding]:
+    """What the head of the embedded index says, without opening it."""
+    if settings.stores.documents != "embedded" or not settings.data_dir.is_dir():
+        return
+    path = settings.data_dir / FILE_NAME
+    try:
+        message = file_problem(path)
+        size = path.stat().st_size if path.exists() else None
+    except OSError as error:
+        step = "let this user read it, or restore it from a backup"
+        yield Finding("index", "wrong", f"{path} cannot be read: {error.strerror}", step)
+        return
+    if message is not None:
+        yield Finding("index", "wrong", f"{path} {message}", "see `rag-context check`, or restore a backup")
+    elif not size and (lost := IndexMark(path.with_name(f"{path.name}.json")).known()):
+        step = "restore a backup, or begin again with `rag-context check --start-empty`"
+        yield Finding("index", "wrong", f"{path} is {'gone' if size is None else 'empty'}; it had {lost}", step)
+    elif not size:
+        yield Finding("index", "ok", "There is no index yet; `rag-context index PATH...` fills one")
+    else:
+        yield Finding("index", "ok", f"{path} has {size / (1 << 20):.1f} MiB; `rag-context check` looks into it")
+
+
+def free_space(settings: Settings) -> Iterator[Finding]:
+    """How much space is left where the data is."""
+    folder = next(each for each in (settings.data_dir, *settings.data_dir.parents) if each.is_dir())
+    free = shutil.disk_usage(folder).free
+    message = f"{free / _GIB:.1f} GiB are free where {settings.data_dir} is"
+    step = "free some space, or move the data directory (--data-dir)"
+    if free < LEAST_FREE_BYTES:
+        yield Finding("disk", "wrong", f"{free / (1 << 20):.0f} MiB are free where {settings.data_dir} is", step)
+    elif free < LITTLE_FREE_BYTES:
+        yield Finding("disk", "warning", message, step)
+    else:
+        yield Finding("disk", "ok", message)
+
+
+def port(settings: Settings) -> Iterator[Finding]:
+    """Whether a server could listen, where none of this directory runs."""
+    host, number = settings.server.host, settings.server.port
+    if read_announcement(settings.data_dir) is not None:
+        message = "server.json names a server that does not answer: it hangs, or was killed"
+        yield Finding("server", "warning", message, "look into its log; the next start replaces the file")
+    try:
+        with closing(bind(server_options(settings))):
+            yield Finding("port", "ok", f"Port {number} on {host} is free; no server of this data directory runs")
+    except ConfigurationError as error:
+        other = _running_version(server_url(host, number))
+        if other is None:
+            yield from problems("port", error, "choose another port (--port)")
+        else:
+            message = f"Port {number} on {host} is in use by a rag-context {other} with another data directory"
+            yield Finding("port", "wrong", message, "stop it, use its --data-dir, or choose another port (--port)")
+
+
+def _running_version(url: str) -> str | None:
+    """The version of the rag-context that answers there; None where none does."""
+    try:
+        answer = httpx2.get(url + "/live", timeout=LIVE_TIMEOUT_S, trust_env=False).json()
+        return str(answer["version"]) if "instance" in answer else None
+    except (httpx2.HTTPError, ValueError, TypeError, KeyError):
+        return None
+
+
+def clients() -> Iterator[Finding]:
+    """The entries for this server in the files of MCP clients of this user and this folder."""
+    found = False
+    files = [(known, known.path()) for known in CLIENTS.values()]
+    files.append((CLIENTS["claude-code"], Path.home() / ".claude.json"))
+    for known, path in files:
+        if not path.is_file():
+            continue
+        try:
+            entry = _entry(known, path)
+        except (OSError, ValueError) as error:
+            found = True
+            step = "correct the file; until then the client starts no server"
+            yield Finding("clients", "warning", f"{known.title}'s {path} cannot be read: {error}", step)
+            continue
+        if entry is not None:
+            found = True
+            yield _wire(known, path, entry)
+    if not found:
+        yield Finding("clients", "ok", "No MCP client is set up; `rag-context mcp install CLIENT` does it")
+
+
+def _entry(known: Client, path: Path) -> Mapping[str, Any] | None:
+    """What a client runs for this server. Raises: OSError, ValueError."""
+    text = path.read_text(encoding="utf-8")
+    content: Any = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text or "{}")
+    servers = content.get(known.section, {}) if isinstance(content, dict) else None
+    if not isinstance(servers, dict):
+        raise ValueError(f"{known.section} is not a table of servers")  # noqa: TRY004  (as a parser's error)
+    entry = servers.get(NAME)
+    return entry if isinstance(entry, dict) else None
+
+
+def _wire(known: Client, path: Path, entry: Mapping[str, Any]) -> Finding:
+    step = f"`rag-context mcp install {known.name}` writes the entry again"
+    url = next((entry[key] for key in ("url", "httpUrl", "serverUrl") if isinstance(entry.get(key), str)), None)
+    if url is not None:
+        version = _running_version(url.rstrip("/").removesuffix("/mcp"))
+        if version is None:
+            message = f"{known.title} ({path}) calls {url}, where no rag-context answers"
+            return Finding("clients", "wrong", message, f"start the server (`rag-context serve`), or {step}")
+        return Finding("clients", "ok", f"{known.title} ({path}) calls rag-context {version} at {url}")
+    program = str(entry.get("command", ""))
+    if shutil.which(program) is None:
+        return Finding("clients", "wrong", f"{known.title} ({path}) runs {program!r}, which is not there", step)
+    return Finding("clients", "ok", f"{known.title} ({path}) runs {program}")
+
+
+def problems(area: str, error: RagContextError, default_step: str, status: Severity = "wrong") -> Iterator[Finding]:
+    """An error as findings, a line each; `default_step` is for one that does not say behind a colon what to do."""
+    for line in str(error).splitlines():
+        message, colon, step = line.rstrip(".").rpartition(": ")
+        yield Finding(area, status, message if colon else line.rstrip("."), step if colon else default_step)
+
+
 def _print(findings: Sequence[Finding], screen: Screen) -> None:
     width = max(len(finding.area) for finding in findings)
     for finding in findings:
         sign, style = _SIGNS[finding.status]
-        screen.show(Text.assemble((sign, style), f"  {finding.area:<{width}}  ", safe(finding.says)))
+        screen.show(Text.assemble((sign, style), f"  {finding.area:<{width}}  ", safe(finding.message)))
         if finding.next_step is not None:
             screen.show(Text.assemble(" " * (len(sign) + width + 4), ("next: ", "bold"), safe(finding.next_step)))
     wrong = sum(finding.status == "wrong" for finding in findings)

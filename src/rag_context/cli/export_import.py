@@ -25,9 +25,8 @@ from rich.text import Text
 
 from rag_context.api.export_lines import ExportHeader
 from rag_context.cli.command_line import ExitCode, exit_code, run_to_end
-from rag_context.cli.console import Screen, counted, safe
+from rag_context.cli.console import AsJson, Chosen, Config, DataDir, Screen, counted, load_available, safe
 from rag_context.cli.local_connection import MODEL_WAIT_S
-from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load_available
 from rag_context.cli.summary import Stages, stages
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendError, BackendUnavailableError, InvalidInputError, RagContextError

@@ -28,9 +28,8 @@ from rag_context.api.index import BulkLine, BulkReceipt, FileReceipt
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.command_line import ExitCode, exit_code, run_to_end
 from rag_context.cli.connecting import Connection, open_connection
-from rag_context.cli.console import Screen
+from rag_context.cli.console import AsJson, Chosen, Config, DataDir, Screen, load_available, named_path
 from rag_context.cli.operation_options import with_options_of
-from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load_available, named_path
 from rag_context.cli.summary import Embedding, Sink, Summary, receipts_file
 from rag_context.domain.documents import Metadata
 from rag_context.errors import BackendUnavailableError, InvalidInputError

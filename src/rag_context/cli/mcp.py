@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from rag_context.cli.command_line import ExitCode, exit_code, report
-from rag_context.cli.console import Screen
-from rag_context.cli.shared_options import Chosen, Config, DataDir, load_available
+from rag_context.cli.console import Chosen, Config, DataDir, Screen, load_available
 from rag_context.errors import InvalidInputError, RagContextError
 from rag_context.logs import configure_logging
 from rag_context.server.mcp.handshake import OversizedLineError, Wire, answer_ahead, claim_wire

@@ -15,9 +15,8 @@ from typing import Any, TypeAlias
 from rich.text import Text
 
 from rag_context.cli.command_line import ExitCode
-from rag_context.cli.console import Screen
+from rag_context.cli.console import Chosen, Screen, load
 from rag_context.cli.mcp import MEMORY, check_toolset
-from rag_context.cli.shared_options import Chosen, load
 from rag_context.errors import ConfigurationError, InvalidInputError
 from rag_context.settings import Loaded
 

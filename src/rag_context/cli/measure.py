@@ -11,8 +11,7 @@ from rich.progress import MofNCompleteColumn, Progress, TaskID
 from rich.text import Text
 
 from rag_context.cli.command_line import ExitCode, run_to_end
-from rag_context.cli.console import Screen
-from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load_available
+from rag_context.cli.console import AsJson, Chosen, Config, DataDir, Screen, load_available
 from rag_context.errors import InvalidInputError
 from rag_context.evaluation.collection_quality import evaluate_collections
 from rag_context.evaluation.datasets import Dataset

@@ -13,9 +13,19 @@ from rag_context.api.search import Explain, SearchRequest, SearchResponse, Searc
 from rag_context.api.wire import WireResponse
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.connecting import open_connection
-from rag_context.cli.console import Screen, ask_first, counted, safe
+from rag_context.cli.console import (
+    AsJson,
+    Chosen,
+    Config,
+    DataDir,
+    Screen,
+    Yes,
+    ask_first,
+    counted,
+    load_available,
+    safe,
+)
 from rag_context.cli.operation_options import Fields, Name, exit_with, read_typed, with_fields
-from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, Yes, load_available
 from rag_context.settings import Loaded, Settings
 
 SNIPPET_CHARS = 400

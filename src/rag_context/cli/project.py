@@ -22,9 +22,8 @@ from rag_context.api.project_queries import LabelledResponse, RagQueryResponse, 
 from rag_context.api.projects import ActivateProjectRequest, ProjectResponse
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.connecting import Remote, open_connection
-from rag_context.cli.console import Screen, counted, safe
+from rag_context.cli.console import Chosen, Screen, counted, load_available, safe
 from rag_context.cli.operation_options import Fields, Name, read_typed
-from rag_context.cli.shared_options import Chosen, load_available
 from rag_context.errors import InvalidInputError
 from rag_context.projects.callers import CallerId
 from rag_context.projects.project_opening import Activation, find_config, open_project

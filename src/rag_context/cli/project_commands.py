@@ -11,9 +11,8 @@ from rag_context.api.operations import projects as operations
 from rag_context.api.projects import DeleteDocumentsResponse, ListedProject, ListProjectsRequest, ListProjectsResponse
 from rag_context.cli import project as work
 from rag_context.cli.command_line import EPILOG, ExitCode, run_to_end
-from rag_context.cli.console import Screen, ask_first, counted, safe
+from rag_context.cli.console import AsJson, Chosen, Config, DataDir, Screen, Yes, ask_first, counted, safe
 from rag_context.cli.operation_options import Fields, Name, exit_with, read_typed, with_fields
-from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, Yes
 
 group = typer.Typer(
     help="Project documents: a repository's Markdown files, with links and promotion levels. The commands "

@@ -19,8 +19,7 @@ from rag_context.api.discovery import Announcement, is_every_address, server_url
 from rag_context.api.operations import Access
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.command_line import ExitCode
-from rag_context.cli.console import Screen
-from rag_context.cli.shared_options import Chosen, Config, DataDir, load, load_available, named_path
+from rag_context.cli.console import Chosen, Config, DataDir, Screen, load, load_available, named_path
 from rag_context.errors import ConfigurationError
 from rag_context.logs import configure_logging
 from rag_context.server.options import ApiKey, ServerOptions, hash_key
@@ -127,7 +126,7 @@ async def _supervise(start: Start, listener: socket.socket, screen: Screen) -> E
         starts = [replace(start, options=options, place=place) for place in places]
         try:
             async with (
-                supervising(listener, "rag_context.cli.worker", starts) as supervisor,
+                supervising(listener, "rag_context.cli.serving", starts) as supervisor,
                 _announced(start, listener, screen),
             ):
                 await supervisor.stopped()

@@ -14,9 +14,8 @@ from rag_context.api.operations import Operation, memory
 from rag_context.api.stored_documents import ListRequest, ListResponse
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.connecting import open_connection
-from rag_context.cli.console import Screen, counted, safe
+from rag_context.cli.console import AsJson, Chosen, Config, DataDir, Screen, counted, load_available, safe
 from rag_context.cli.operation_options import Fields, exit_with, read_typed, with_fields
-from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load_available
 from rag_context.domain.documents import Status
 from rag_context.settings import Loaded
 

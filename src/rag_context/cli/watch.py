@@ -15,10 +15,9 @@ from rich.text import Text
 from rag_context.api.index import FileReceipt
 from rag_context.cli.command_line import ExitCode
 from rag_context.cli.connecting import open_connection
-from rag_context.cli.console import Screen
+from rag_context.cli.console import AsJson, Chosen, Config, DataDir, Screen, load_available, named_path
 from rag_context.cli.index_files import LabelOptions, open_sync
 from rag_context.cli.operation_options import with_options_of
-from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load_available, named_path
 from rag_context.cli.summary import one_line
 from rag_context.errors import InvalidInputError, RagContextError
 from rag_context.files.file_reading import Labels
