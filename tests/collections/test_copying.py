@@ -1,6 +1,7 @@
 """A collection is copied completely, or the answer names what is not."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -63,6 +64,16 @@ async def test_a_copy_has_the_documents_the_vectors_the_metadata_and_the_labels(
         "somewhere",
         "some-model",
     )
+
+
+async def test_the_time_of_creation_goes_with_the_name(provider: Provider) -> None:
+    source, long_ago = MemoryCollections(), datetime(2020, 2, 29, tzinfo=UTC)
+    await source.create(Collection("a", created=long_ago))
+    for name, is_kept in (("a", True), ("b", False)):
+        await copy_collection(Located(source, "a"), Located(provider, name))
+        copy = await provider.collection(name)
+        assert copy is not None
+        assert (copy.created == long_ago) is is_kept
 
 
 async def test_progress_is_reported_to_the_end() -> None:

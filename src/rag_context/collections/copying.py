@@ -204,8 +204,10 @@ async def _prepare(
             return found
         await target.provider.drop(target.name)
         dropped = existing.count
-    made = CollectionRecord(target.name, original.metadata, original.embedding_provider, original.embedding_model)
-    if not await target.provider.create(made):
+    # Under its own name it is the same collection at another place; under another name it is a new one.
+    created = original.created if target.name == source.name else None
+    labels = original.embedding_provider, original.embedding_model
+    if not await target.provider.create(CollectionRecord(target.name, original.metadata, *labels, created=created)):
         raise ConflictError(f"Another program has created the collection '{target.name}' meanwhile: copy again")
     return _Comparison(blank=True, dropped=dropped)
 
