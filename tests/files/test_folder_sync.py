@@ -14,7 +14,7 @@ from rag_context.files.file_reading import Labels, stamp_of
 from rag_context.files.folder_sync import Gone
 from rag_context.files.walk import Root, roots
 from rag_context.ports.maintenance import FileManifest
-from rag_context.stores.file_manifest import FILE_NAME, open_file_manifest
+from rag_context.stores.machine_tables import FILES_NAME, open_file_manifest
 
 from .index_target import MAX_BYTES, CollectedReceipts, IndexTarget, syncing
 
@@ -284,7 +284,7 @@ class TestTrouble:
         await place.run()
         other = tmp_path / "other"
         other.mkdir()
-        (other / FILE_NAME).write_bytes(b"no database at all" * 100)
+        (other / FILES_NAME).write_bytes(b"no database at all" * 100)
         with open_file_manifest(other) as ledger:
             place.ledger = ledger
 
@@ -293,7 +293,7 @@ class TestTrouble:
 
     async def test_a_table_that_cannot_be_kept_costs_no_document(self, place: Place, tmp_path: Path) -> None:
         place.write("a.md")
-        (tmp_path / "taken" / FILE_NAME).mkdir(parents=True)
+        (tmp_path / "taken" / FILES_NAME).mkdir(parents=True)
         with open_file_manifest(tmp_path / "taken") as ledger:
             place.ledger = ledger
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_context.files.walk import Root
-from rag_context.stores.file_manifest import open_file_manifest
+from rag_context.stores.machine_tables import open_file_manifest
 
 from .index_target import CollectedReceipts, IndexTarget, syncing
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from rag_context.errors import BackendUnavailableError, RagContextError
 from rag_context.files.folder_sync import FolderSync
 from rag_context.files.watching import Follower
-from rag_context.stores.file_manifest import open_file_manifest
+from rag_context.stores.machine_tables import open_file_manifest
 
 from .index_target import CollectedReceipts, IndexTarget, syncing
 from .test_folder_sync_at_random import Look, Step, fresh, steps

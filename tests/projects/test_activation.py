@@ -21,7 +21,7 @@ from rag_context.projects.records import (
     SchemaValidationError,
 )
 from rag_context.projects.sync import SyncProgress
-from rag_context.stores.project_registry import SqliteProjectRegistry
+from rag_context.stores.machine_tables import SqliteProjectRegistry
 from rag_context.testing import Fault, Faulty
 from tests.projects.sync_harness import ManualWatch, SyncHarness, configure, write
 

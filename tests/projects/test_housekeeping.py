@@ -12,7 +12,7 @@ from rag_context.projects.activation import Projects
 from rag_context.projects.housekeeping import SEEN_S, Housekeeping, Rules, why_gone
 from rag_context.projects.project_opening import open_project
 from rag_context.projects.tenants import MAX_BRANCH_CHARS, has_branch
-from rag_context.stores.project_registry import SqliteProjectRegistry
+from rag_context.stores.machine_tables import SqliteProjectRegistry
 from rag_context.testing import FrozenClock
 from tests.projects.sync_harness import ManualWatch, SyncHarness, configure, write
 

@@ -11,7 +11,7 @@ import pytest
 
 from rag_context.domain.documents import FileDocument, FileEntry, FileStamp
 from rag_context.ports.maintenance import FileManifest
-from rag_context.stores.file_manifest import FILE_NAME, SqliteFileManifest, open_file_manifest
+from rag_context.stores.machine_tables import FILES_NAME, SqliteFileManifest, open_file_manifest
 
 
 def entry(path: str, *, digest: bytes = b"d", documents: int = 1) -> FileEntry:
@@ -75,7 +75,7 @@ def test_two_processes_may_use_it_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"x" * 5000, b"SQLite format 3\0" + b"\xff" * 5000])
 def test_a_damaged_file_is_recreated(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / FILE_NAME).write_bytes(content)
+    (tmp_path / FILES_NAME).write_bytes(content)
     for expected in ([], ["/a"]):
         with open_file_manifest(tmp_path) as ledger:
             assert [each.path for each in ledger.below("/")] == expected
@@ -83,7 +83,7 @@ def test_a_damaged_file_is_recreated(tmp_path: Path, content: bytes) -> None:
 
 
 def test_one_of_another_version_is_recreated(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as other:
+    with closing(sqlite3.connect(tmp_path / FILES_NAME)) as other:
         other.executescript("CREATE TABLE files (name TEXT); PRAGMA user_version = 99")
     with open_file_manifest(tmp_path) as ledger:
         ledger.put([entry("/a")])
@@ -94,17 +94,18 @@ def test_one_of_another_version_is_recreated(tmp_path: Path) -> None:
 def test_without_a_directory_for_it_the_manifest_lasts_as_long_as_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / FILE_NAME).mkdir()
+    (tmp_path / FILES_NAME).mkdir()
     with open_file_manifest(tmp_path) as ledger:
         ledger.put([entry("/a")])
 
         assert [each.path for each in ledger.below("/")] == ["/a"]
-    assert "so every file is read" in caplog.text
+    assert "so files are read again" in caplog.text
 
 
 def test_a_manifest_that_breaks_while_it_is_used_is_empty(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with open_file_manifest(tmp_path) as ledger:
-        with closing(sqlite3.connect(tmp_path / FILE_NAME)) as other:
+        ledger.put([entry("/a")])
+        with closing(sqlite3.connect(tmp_path / FILES_NAME)) as other:
             other.execute("DROP TABLE files")
         ledger.put([entry("/a")])
 

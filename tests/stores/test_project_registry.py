@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rag_context.domain.documents import ProjectRecord, Tenant
-from rag_context.stores.project_registry import FILE_NAME, SqliteProjectRegistry
+from rag_context.stores.machine_tables import PROJECTS_NAME, SqliteProjectRegistry
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SHOP = Tenant("shop", "main", "0" * 16)
@@ -51,7 +51,7 @@ def test_what_one_process_records_another_reads(tmp_path: Path) -> None:
 def test_a_record_that_cannot_be_read_is_not_missing(tmp_path: Path) -> None:
     registry = SqliteProjectRegistry(tmp_path)
     registry.put(record())
-    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as other:
+    with closing(sqlite3.connect(tmp_path / PROJECTS_NAME)) as other:
         other.execute("DROP TABLE projects")
     assert registry.has(SHOP) is None
     registry.close()
@@ -59,7 +59,7 @@ def test_a_record_that_cannot_be_read_is_not_missing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [b"no database at all" * 400, b""])
 def test_a_damaged_file_is_recreated(tmp_path: Path, damage: bytes) -> None:
-    (tmp_path / FILE_NAME).write_bytes(damage)
+    (tmp_path / PROJECTS_NAME).write_bytes(damage)
     registry = SqliteProjectRegistry(tmp_path)
     registry.put(record())
     registry.close()

@@ -42,7 +42,7 @@ from rag_context.files.sending import CONCURRENCY, Job, batched, in_thread, read
 from rag_context.files.target import Target
 from rag_context.files.walk import find_files, roots
 from rag_context.settings import Loaded, Settings
-from rag_context.stores.file_manifest import open_file_manifest
+from rag_context.stores.machine_tables import open_file_manifest
 
 Include = Annotated[
     list[str] | None,

@@ -38,7 +38,7 @@ from rag_context.service.telemetry import Telemetry
 from rag_context.settings import Settings, StoreSettings, check_available
 from rag_context.settings.places import TITLES
 from rag_context.settings.sections import ChatSettings
-from rag_context.stores.project_registry import SqliteProjectRegistry
+from rag_context.stores.machine_tables import SqliteProjectRegistry
 from rag_context.stores.sqlite import FILE_NAME, require_index
 from rag_context.tracing import exported
 from rag_context.transfer.export_import import Conflict, Exporter, Importer

@@ -1,0 +1,326 @@
+"""What a machine keeps beside the index: the files that it has read, and the projects that it follows.
+
+Paths mean something on one machine only, so they are not in the index, which other machines may share. Each table has a
+small SQLite file of its own. A damaged one, or one of another version, is created again; where it cannot be used, the
+table lasts as long as the process. Nothing is raised: what fails is logged.
+"""
+
+import json
+import logging
+import sqlite3
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from rag_context.domain.documents import FileDocument, FileEntry, FileStamp, ProjectRecord, Tenant
+
+FILES_NAME = "files.db"
+PROJECTS_NAME = "projects.db"
+
+VERSION = 1
+"""Of both tables; one of another version is created again, empty."""
+
+_PAGE = 500
+_ALL = (1 << 64) - 1
+
+_Row: TypeAlias = tuple[Any, ...]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Schema:
+    """A table.
+
+    Args:
+        name: its name.
+        columns: its columns, as they are selected and inserted.
+        statements: what creates it.
+        timeout_s: how long a call waits for another process.
+        without_file: what it means that the file cannot be used, for the log.
+        when_lost: what it means that a damaged file is created again, for the log; "" logs nothing.
+    """
+
+    name: str
+    columns: str
+    statements: tuple[str, ...]
+    timeout_s: float
+    without_file: str
+    when_lost: str = ""
+
+
+class _Table:
+    """A table in the database at `path`, which the first call opens. Used by several threads and processes."""
+
+    def __init__(self, path: Path, schema: _Schema) -> None:
+        self._path = path
+        self._schema = schema
+        # SQLite ends the process where a connection is closed under a statement of another thread.
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._is_closed = False
+        self._has_failed = False
+
+    def close(self) -> None:
+        """Close the file, after the calls under way; later ones find and change nothing."""
+        with self._lock:
+            self._is_closed = True
+            if self._connection is not None:
+                self._connection.close()
+
+    def rows(self, condition: str, values: _Row = ()) -> list[_Row] | None:
+        """The rows that `condition` (from WHERE or ORDER on) selects; None if they cannot be read."""
+        sql = f"SELECT {self._schema.columns} FROM {self._schema.name} {condition}"  # noqa: S608
+        try:
+            with self._lock:
+                return None if self._is_closed else self._opened().execute(sql, values).fetchall()
+        except sqlite3.Error as error:
+            self.log(f"cannot be read: {error}")
+            return None
+
+    def put(self, rows: Iterable[_Row]) -> None:
+        """Store rows, in place of those with their keys."""
+        marks = ", ".join("?" * len(self._schema.columns.split()))
+        self.write(f"INSERT OR REPLACE INTO {self._schema.name} ({self._schema.columns}) VALUES ({marks})", rows)  # noqa: S608
+
+    def write(self, sql: str, rows: Iterable[_Row]) -> None:
+        """Run a statement for each row of values, all in one transaction."""
+        try:
+            with self._lock:
+                if not self._is_closed:
+                    with self._opened() as connection:
+                        connection.executemany(sql, rows)
+        except sqlite3.Error as error:
+            self.log(f"cannot be written, so {self._schema.without_file}: {error}")
+
+    def log(self, problem: str) -> None:
+        """Log a problem: the first as a warning, since others may follow for every file or every second."""
+        logger.log(logging.DEBUG if self._has_failed else logging.WARNING, "%s %s", self._path.name, problem)
+        self._has_failed = True
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None:
+            try:
+                self._connection = self._created()
+            except (sqlite3.Error, OSError) as error:
+                self.log(f"cannot be used, so {self._schema.without_file}: {error}")
+                self._connection = self._prepared(":memory:")
+        return self._connection
+
+    def _created(self) -> sqlite3.Connection:
+        """The file, created if it is missing, and again if it is damaged. Raises: sqlite3.Error, OSError."""
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            return self._prepared(self._path)
+        except sqlite3.OperationalError:  # locked, or no space: deleting the file would not help
+            raise
+        except sqlite3.DatabaseError:
+            if self._schema.when_lost:
+                logger.warning("%s is damaged and was created again: %s", self._path.name, self._schema.when_lost)
+            for suffix in ("", "-wal", "-shm"):
+                self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+            return self._prepared(self._path)
+
+    def _prepared(self, path: Path | str) -> sqlite3.Connection:
+        name = self._schema.name
+        connection = sqlite3.connect(path, timeout=self._schema.timeout_s, check_same_thread=False)
+        try:
+            connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; BEGIN IMMEDIATE;")
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version != VERSION:
+                connection.execute(f"DROP TABLE IF EXISTS {name}")
+                for statement in self._schema.statements:
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {VERSION}")
+            connection.commit()
+            # A file may be damaged behind a sound header: only reading a row's columns shows it.
+            connection.execute(f"SELECT {self._schema.columns} FROM {name} LIMIT 1").fetchone()  # noqa: S608
+        except sqlite3.Error:
+            connection.close()
+            raise
+        return connection
+
+
+_FILES = _Schema(
+    name="files",
+    columns="path, size, modified_ns, changed_ns, inode, read_ns, digest, recipe, is_named, documents",
+    statements=(
+        """CREATE TABLE files (
+            path TEXT PRIMARY KEY,
+            size INTEGER NOT NULL,
+            modified_ns INTEGER NOT NULL,
+            changed_ns INTEGER NOT NULL,
+            inode INTEGER NOT NULL,
+            read_ns INTEGER NOT NULL,
+            digest BLOB NOT NULL,
+            recipe BLOB NOT NULL,
+            is_named INTEGER NOT NULL,
+            documents TEXT NOT NULL
+        ) WITHOUT ROWID""",
+        "CREATE INDEX files_by_digest ON files (digest)",
+    ),
+    timeout_s=10.0,
+    without_file="files are read again",
+)
+
+
+class SqliteFileManifest:
+    """Fits `FileManifest`: the result of reading each file. It only saves work: without it all files are read again."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._table = _Table(data_dir / FILES_NAME, _FILES)
+
+    def close(self) -> None:
+        """Close the file; later reads find nothing."""
+        self._table.close()
+
+    def entries(self, paths: Collection[str]) -> dict[str, FileEntry]:
+        """The entries of the given files, by path."""
+        rows = self._table.rows("WHERE path IN (SELECT value FROM json_each(?))", (json.dumps(list(paths)),))
+        return {entry.path: entry for entry in map(_file_entry, rows or ())}
+
+    def below(self, path: str) -> Iterator[FileEntry]:
+        """The entry of a file, or the entries of all files below a folder, by path."""
+        yield from self.entries([path]).values()
+        # "0" comes directly after "/": the paths below a folder are a range of the primary key.
+        last, end = path.rstrip("/") + "/", path.rstrip("/") + "0"
+        while rows := self._table.rows("WHERE path > ? AND path < ? ORDER BY path LIMIT ?", (last, end, _PAGE)):
+            yield from map(_file_entry, rows)
+            last = rows[-1][0]
+
+    def with_digest(self, digest: bytes, limit: int) -> list[FileEntry]:
+        """Some files that had this content when they were last read."""
+        rows = self._table.rows("WHERE digest = ? AND digest <> x'' LIMIT ?", (digest, limit))
+        return list(map(_file_entry, rows or ()))
+
+    def put(self, entries: Collection[FileEntry]) -> None:
+        """Record the results of reading files."""
+        self._table.put(map(_file_row, entries))
+
+    def forget(self, paths: Collection[str]) -> None:
+        """Delete the entries of files."""
+        self._table.write("DELETE FROM files WHERE path = ?", ((path,) for path in paths))
+
+
+@contextmanager
+def open_file_manifest(data_dir: Path) -> Iterator[SqliteFileManifest]:
+    """The manifest of a data directory, which is closed when the block ends."""
+    manifest = SqliteFileManifest(data_dir)
+    try:
+        yield manifest
+    finally:
+        manifest.close()
+
+
+def _file_row(entry: FileEntry) -> _Row:
+    stamp = entry.stamp
+    # Inodes have 64 bits, and integers in SQLite a sign.
+    inode = stamp.inode - (1 << 64) if stamp.inode >> 63 else stamp.inode
+    documents = json.dumps([[each.source, each.id, each.content_hash] for each in entry.documents])
+    return (
+        *(entry.path, stamp.size, stamp.modified_ns, stamp.changed_ns, inode, entry.read_ns),
+        *(entry.digest, entry.settings_hash, int(entry.is_named), documents),
+    )
+
+
+def _file_entry(row: _Row) -> FileEntry:
+    path, size, modified_ns, changed_ns, inode, read_ns, digest, settings_hash, is_named, documents = row
+    return FileEntry(
+        path=path,
+        stamp=FileStamp(size, modified_ns, changed_ns, inode & _ALL),
+        read_ns=read_ns,
+        digest=digest,
+        settings_hash=settings_hash,
+        is_named=bool(is_named),
+        documents=tuple(FileDocument(*each) for each in json.loads(documents)),
+    )
+
+
+_PROJECTS = _Schema(
+    name="projects",
+    columns="project, branch, path_hash, root, config_path, last_used, is_followed, is_forced, gone_since",
+    statements=(
+        """CREATE TABLE projects (
+            project TEXT NOT NULL,
+            branch TEXT NOT NULL,
+            path_hash TEXT NOT NULL,
+            root TEXT NOT NULL,
+            config_path TEXT NOT NULL,
+            last_used TEXT NOT NULL,
+            is_followed INTEGER NOT NULL,
+            is_forced INTEGER NOT NULL,
+            gone_since TEXT,
+            PRIMARY KEY (project, branch, path_hash)
+        ) WITHOUT ROWID""",
+    ),
+    timeout_s=5.0,
+    without_file="activations end with this process",
+    when_lost="projects are followed after their next activation",
+)
+_OF_TENANT = "WHERE project = ? AND branch = ? AND path_hash = ?"
+
+
+class SqliteProjectRegistry:
+    """Fits `ProjectRegistry`: the projects of files that this machine works on."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._table = _Table(data_dir / PROJECTS_NAME, _PROJECTS)
+
+    def close(self) -> None:
+        """Close the file; later reads find nothing."""
+        self._table.close()
+
+    def records(self) -> list[ProjectRecord]:
+        """All projects, the most recently used first."""
+        try:
+            return [_record(row) for row in self._table.rows("ORDER BY last_used DESC") or ()]
+        except ValueError as error:
+            self._table.log(f"cannot be read: {error}")
+            return []
+
+    def has(self, tenant: Tenant) -> bool | None:
+        """Whether a project is recorded; None where that cannot be read."""
+        rows = self._table.rows(_OF_TENANT, _key(tenant))
+        return None if rows is None else bool(rows)
+
+    def put(self, record: ProjectRecord) -> None:
+        """Record a project, in place of the earlier record of its tenant."""
+        gone_since = record.gone_since.isoformat() if record.gone_since is not None else None
+        flags = int(record.is_followed), int(record.is_forced)
+        used = record.last_used.isoformat()
+        self._table.put([(*_key(record.tenant), record.root, record.config_path, used, *flags, gone_since)])
+
+    def note_used(self, times: Mapping[Tenant, datetime]) -> None:
+        """Record when projects were used last."""
+        sql = f"UPDATE projects SET last_used = max(last_used, ?) {_OF_TENANT}"  # noqa: S608
+        self._table.write(sql, [(at.isoformat(), *_key(tenant)) for tenant, at in times.items()])
+
+    def note_gone(self, tenant: Tenant, since: datetime | None) -> None:
+        """Record since when a project's files or branch are missing; None: they exist."""
+        sql = f"UPDATE projects SET gone_since = ? {_OF_TENANT}"  # noqa: S608
+        self._table.write(sql, [(since.isoformat() if since is not None else None, *_key(tenant))])
+
+    def forget(self, tenants: Collection[Tenant]) -> None:
+        """Delete the records of projects."""
+        self._table.write(f"DELETE FROM projects {_OF_TENANT}", [_key(tenant) for tenant in tenants])  # noqa: S608
+
+
+def _key(tenant: Tenant) -> tuple[str, str, str]:
+    return tenant.project, tenant.branch, tenant.path_hash
+
+
+def _record(row: _Row) -> ProjectRecord:
+    project, branch, path_hash, root, config_path, last_used, is_followed, is_forced, gone_since = row
+    return ProjectRecord(
+        tenant=Tenant(project, branch, path_hash),
+        root=root,
+        config_path=config_path,
+        last_used=datetime.fromisoformat(last_used),
+        is_followed=bool(is_followed),
+        is_forced=bool(is_forced),
+        gone_since=datetime.fromisoformat(gone_since) if gone_since is not None else None,
+    )
