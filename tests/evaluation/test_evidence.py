@@ -9,8 +9,7 @@ import pytest
 from rich.console import Console
 
 from rag_context.errors import BackendDataError, BackendUnavailableError, InvalidInputError
-from rag_context.evaluation.datasets import Dataset
-from rag_context.evaluation.evidence_figures import as_objects, at_limits, figures
+from rag_context.evaluation.datasets import Dataset, EvidenceQuestion, EvidenceSet, Item, load_set
 from rag_context.evaluation.evidence_quality import (
     EvidenceOutcome,
     Measured,
@@ -19,8 +18,7 @@ from rag_context.evaluation.evidence_quality import (
     evaluate_evidence,
     project_dataset,
 )
-from rag_context.evaluation.evidence_report import as_markdown, as_tables
-from rag_context.evaluation.evidence_sets import EvidenceQuestion, EvidenceSet, Item, load_set
+from rag_context.evaluation.evidence_report import as_markdown, as_objects, as_tables, at_limits, figures
 from rag_context.evaluation.quality import MODES
 from rag_context.search.query import Mode
 from rag_context.testing import Fault

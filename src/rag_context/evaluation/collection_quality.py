@@ -8,8 +8,7 @@ from rag_context.api.collections import CreateCollectionRequest, QueryRequest
 from rag_context.api.reading import read_fields
 from rag_context.collections.labels import OWN_EMBEDDER
 from rag_context.errors import ConflictError, InvalidInputError
-from rag_context.evaluation.datasets import Dataset
-from rag_context.evaluation.evidence_sets import EvidenceQuestion, EvidenceSet
+from rag_context.evaluation.datasets import Dataset, EvidenceQuestion, EvidenceSet
 from rag_context.evaluation.quality import FIRST, MODES, OnProgress, Scores, by_grades
 from rag_context.search.query import Mode
 from rag_context.service.collection_service import CollectionService

@@ -11,8 +11,7 @@ from rag_context.domain.documents import Tenant
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.evaluation import measures
-from rag_context.evaluation.datasets import Dataset, Question, Text
-from rag_context.evaluation.evidence_sets import EvidenceQuestion, EvidenceSet, Item
+from rag_context.evaluation.datasets import Dataset, EvidenceQuestion, EvidenceSet, Item, Question, Text
 from rag_context.evaluation.quality import FIRST, MODES, TOGETHER, OnProgress, ranked_documents
 from rag_context.search.query import Answer, Level, Mode, Query, Result
 from rag_context.service.service import Service

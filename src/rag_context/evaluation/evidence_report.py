@@ -1,16 +1,21 @@
-"""Tables of the measurements on sets with evidence, for a terminal and as Markdown, and their part of the page."""
+"""Reports on sets with evidence: means by category and by limit, as JSON, as tables, and as their part of the page."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rag_context.evaluation.evidence_figures import Figures, at_limits, figures
-from rag_context.evaluation.evidence_quality import FIRST_SESSIONS, FIRST_SIDES, EvidenceOutcome
+from rag_context.evaluation.evidence_quality import FIRST_SESSIONS, FIRST_SIDES, LIMITS, EvidenceOutcome, Measured
 from rag_context.evaluation.quality import FIRST, MODES
 from rag_context.search.query import Mode
+
+ALL = "all"
+"""The category that stands for all questions that something answers."""
+
 
 TEXT_COLUMNS = 2
 """How many columns of each table hold texts; the others hold figures."""
@@ -82,6 +87,143 @@ LAYOUT = """### Your own data
 If every `path` begins with `docs/`, the items are also written as the documents of a project, and measured through
 `rag_query` and `semantic_search`.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Means over the questions of one category, or over all that something answers; shares are 0..1.
+
+    Those by mode are empty, and the others None, where they say nothing of these questions.
+    """
+
+    category: str
+    questions: int
+    recall: Mapping[Mode, float]
+    ndcg: Mapping[Mode, float]
+    correction_first: Mapping[Mode, float]
+    both_sides: float | None
+    any_session: float | None
+    all_sessions: float | None
+    no_answer: float
+    standing: float | None
+    listed: float
+    """Questions of whose evidence some is in the list of standing instructions, and mean length of that list."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtLimit:
+    """Means over the questions that something answers, of the answers at one `limit`."""
+
+    limit: int
+    recall: float
+    any: float
+    tokens: float
+    evidence_per_1000_tokens: float
+
+
+def figures(outcome: EvidenceOutcome) -> list[Figures]:
+    """One of each category, in the order of the set; then, of several that have answers, one of all these."""
+    categories: dict[str, list[Measured]] = {}
+    for each in outcome.measured:
+        categories.setdefault(each.question.category, []).append(each)
+    found = [_figures(name or ALL, rows) for name, rows in categories.items()]
+    if len([each for each in found if each.recall]) > 1:
+        found.append(_figures(ALL, [each for each in outcome.measured if each.question.evidence]))
+    return found
+
+
+def at_limits(outcome: EvidenceOutcome) -> list[AtLimit]:
+    """What answers hold, by `limit`."""
+    found = []
+    rows = [each for each in outcome.measured if each.question.evidence]
+    for limit in LIMITS:
+        answers = [(each.at_limit[limit], len(each.question.evidence)) for each in rows]
+        tokens = sum(returned.tokens for returned, _ in answers)
+        evidence = sum(returned.evidence for returned, _ in answers)
+        found.append(
+            AtLimit(
+                limit=limit,
+                recall=_mean(returned.evidence / expected for returned, expected in answers),
+                any=_mean(returned.evidence > 0 for returned, _ in answers),
+                tokens=tokens / len(answers),
+                evidence_per_1000_tokens=1000.0 * evidence / tokens if tokens else 0.0,
+            )
+        )
+    return found
+
+
+def as_objects(outcomes: Sequence[EvidenceOutcome]) -> list[dict[str, Any]]:
+    """One JSON object for each set."""
+    return [
+        {
+            "dataset": outcome.dataset,
+            "items": outcome.items,
+            "sessions": outcome.sessions,
+            "categories": [_figures_json(each) for each in figures(outcome)],
+            "limits": [
+                {
+                    "limit": each.limit,
+                    "recall": each.recall,
+                    "any": each.any,
+                    "tokens": each.tokens,
+                    "evidencePer1000Tokens": each.evidence_per_1000_tokens,
+                }
+                for each in at_limits(outcome)
+            ],
+        }
+        for outcome in outcomes
+    ]
+
+
+def _figures(category: str, rows: Sequence[Measured]) -> Figures:
+    both = [each.both_sides for each in rows if each.both_sides is not None]
+    in_sessions = [each for each in rows if each.any_session is not None]
+    listed = _mean(len(each.standing) for each in rows)
+    return Figures(
+        category=category,
+        questions=len(rows),
+        recall=_mode_means([each.recall for each in rows]),
+        ndcg=_mode_means([each.ndcg for each in rows]),
+        correction_first=_mode_means([each.correction_first for each in rows]),
+        both_sides=_mean(both) if both else None,
+        any_session=_mean(each.any_session for each in in_sessions) if in_sessions else None,
+        all_sessions=_mean(each.all_sessions for each in in_sessions) if in_sessions else None,
+        no_answer=_mean(each.no_answer for each in rows),
+        standing=_mean(not set(each.standing).isdisjoint(each.question.evidence) for each in rows) if listed else None,
+        listed=listed,
+    )
+
+
+def _mode_means(rows: Sequence[Mapping[Mode, float]]) -> dict[Mode, float]:
+    present = [row for row in rows if row]
+    return {mode: _mean(row[mode] for row in present) for mode in MODES} if present else {}
+
+
+def _mean(values: Iterable[float | None]) -> float:
+    listed = [value or 0.0 for value in values]
+    return math.fsum(listed) / len(listed)
+
+
+def _figures_json(each: Figures) -> dict[str, Any]:
+    found = {
+        "category": each.category,
+        "questions": each.questions,
+        "answerable": bool(each.recall),
+        "recall": _named(each.recall),
+        "ndcg": _named(each.ndcg),
+        "correctionFirst": _named(each.correction_first),
+        "bothSides": each.both_sides,
+        "anySession": each.any_session,
+        "allSessions": each.all_sessions,
+        "noAnswer": each.no_answer,
+        "standing": each.standing,
+        "listed": each.listed if each.listed else None,
+    }
+    return {name: value for name, value in found.items() if value is not None and value != {}}
+
+
+def _named(by_mode: Mapping[Mode, float]) -> dict[str, float]:
+    return {mode.value: value for mode, value in by_mode.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from rich.text import Text
 from rag_context._version import __version__
 from rag_context.evaluation import evidence_report
 from rag_context.evaluation.collection_quality import CollectionOutcome
-from rag_context.evaluation.evidence_figures import as_objects
 from rag_context.evaluation.evidence_quality import EvidenceOutcome
+from rag_context.evaluation.evidence_report import as_objects
 from rag_context.evaluation.measures import Estimate, estimate, significance
 from rag_context.evaluation.quality import DEEP, MODES, TOOLS, Outcome, ProjectOutcome
 from rag_context.search.query import Mode

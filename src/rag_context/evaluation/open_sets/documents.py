@@ -1,13 +1,68 @@
-"""Open sets of documents: a repository, a manual in four languages, a project, words written together and apart."""
+"""What an open set is, and those of documents: a repository, a manual in four languages, a project, spellings of words.
 
+Everything is drawn from `random.Random` with a fixed seed, so that the same version writes the same bytes.
+"""
+
+import json
 import re
+import tomllib
 from collections.abc import Iterator, Sequence
-from pathlib import PurePosixPath
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from pathlib import Path, PurePosixPath
 from random import Random
+from typing import Any
 
 from rag_context.domain.documents import CODE
-from rag_context.evaluation.open_sets.conversations import OTHER_MEMORY
-from rag_context.evaluation.open_sets.rows import OpenSet, read_data, read_text
+from rag_context.evaluation.datasets import CORPUS, QUERIES
+
+Row = dict[str, Any]
+
+OTHER_MEMORY = "unanswerable: other memory"
+"""Category of questions on a subject that does not occur."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSet:
+    """One set in the layout with evidence."""
+
+    name: str
+    corpus: list[Row] = field(default_factory=list)
+    queries: list[Row] = field(default_factory=list)
+
+    def add_question(self, text: str, category: str, evidence: Sequence[str], **fields: Any) -> None:
+        """Add a question; its id is its number."""
+        self.queries.append(
+            {
+                "_id": str(len(self.queries) + 1),
+                "text": text,
+                "category": category,
+                "evidence": list(evidence),
+                **fields,
+            }
+        )
+
+    def write(self, folder: Path) -> Path:
+        """Write both files into a folder of the set's name. Raises: OSError."""
+        target = folder / self.name
+        target.mkdir(parents=True, exist_ok=True)
+        for name, rows in ((CORPUS, self.corpus), (QUERIES, self.queries)):
+            lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            (target / name).write_text(lines, encoding="utf-8")
+        return target
+
+
+def read_text(name: str) -> str:
+    """One of the files that the sets are made from."""
+    return (files("rag_context.evaluation.open_sets") / "data" / name).read_text(encoding="utf-8")
+
+
+@cache
+def read_data(name: str) -> dict[str, Any]:
+    """The same, of TOML."""
+    return tomllib.loads(read_text(name))
+
 
 LANGUAGES = ("en", "de", "ru", "zh")
 
@@ -44,9 +99,9 @@ def variants() -> OpenSet:
         id_ = f"note-{number:02}"
         texts = [row["note"], *row["near"]]
         found.corpus.extend({"_id": f"{id_}{suffix}", "text": text} for suffix, text in zip("abc", texts, strict=True))
-        found.ask(row["ask"], row["category"], [f"{id_}a"])
+        found.add_question(row["ask"], row["category"], [f"{id_}a"])
     for question, number, suffix in data["apart"]:
-        found.ask(question, "apart", [f"note-{number:02}{suffix}"])
+        found.add_question(question, "apart", [f"note-{number:02}{suffix}"])
     return found
 
 
@@ -66,12 +121,12 @@ def repository() -> OpenSet:
         found.corpus.append({"_id": path, "text": text, "contentType": CODE, "path": path})
     for category, rows in read_data("code_questions.toml").items():
         for text, path in rows:
-            found.ask(text, category, [path])
+            found.add_question(text, category, [path])
     symbols = [(symbol, path) for path, known in names.items() for symbol in known]
     for number, (symbol, path) in enumerate(symbols):
-        found.ask(ABOUT_A_NAME[number % len(ABOUT_A_NAME)].format(symbol), "symbol in a sentence", [path])
+        found.add_question(ABOUT_A_NAME[number % len(ABOUT_A_NAME)].format(symbol), "symbol in a sentence", [path])
     for text in _questions_on_the_manual():
-        found.ask(text, OTHER_MEMORY, [])
+        found.add_question(text, OTHER_MEMORY, [])
     return found
 
 
@@ -85,11 +140,11 @@ def manual() -> OpenSet:
             text, question = section[language]
             id_ = f"{language}-{number:02}"
             found.corpus.append({"_id": id_, "text": text, "project": language})
-            found.ask(question, language, [id_], project=language)
+            found.add_question(question, language, [id_], project=language)
         for question, number in data["forms"][language]:
-            found.ask(question, f"{language}, other forms", [f"{language}-{number:02}"], project=language)
+            found.add_question(question, f"{language}, other forms", [f"{language}-{number:02}"], project=language)
     for text, _ in read_data("project_questions.toml")["what"]:
-        found.ask(text, OTHER_MEMORY, [], project="en")
+        found.add_question(text, OTHER_MEMORY, [], project="en")
     return found
 
 
@@ -99,9 +154,9 @@ def project() -> OpenSet:
     for path, text in _files("project.txt"):
         found.corpus.append({"_id": path, "text": text, "path": path})
     for text, name in read_data("project_questions.toml")["what"]:
-        found.ask(text, "document", [f"docs/{name}.md"])
+        found.add_question(text, "document", [f"docs/{name}.md"])
     for text in _questions_on_the_manual():
-        found.ask(text, OTHER_MEMORY, [])
+        found.add_question(text, OTHER_MEMORY, [])
     return found
 
 
