@@ -8,11 +8,10 @@ import pytest
 
 from rag_context.errors import BackendDataError, BackendUnavailableError, InvalidInputError
 from rag_context.evaluation.datasets import Dataset, Question, Text, load_dataset
+from rag_context.evaluation.interface_quality import TOOLS, evaluate_projects
 from rag_context.evaluation.quality import (
     BUDGET_TOKENS,
-    TOOLS,
     evaluate,
-    evaluate_projects,
     measuring,
     open_measured,
     ranked_documents,

@@ -129,7 +129,7 @@ def run(chosen: Chosen, wanted: Wanted) -> ExitCode:
 async def _measure(settings: Settings, wanted: Wanted, screen: Screen) -> tuple[str, list[Measured]]:
     given = None if wanted.questions is None else _questions(wanted.questions)
     async with reached(settings, wanted.url, SETTLE_S) as server:
-        await server.settle(SETTLE_S)
+        await server.wait_ready(SETTLE_S)
         health = await server.health()
         if any(stage.pause_s for stage in wanted.stages) and any(each.name == "worker 1" for each in health.components):
             raise InvalidInputError("--pause stops one process, and this server has several workers.")
@@ -207,7 +207,7 @@ def _table(measured: list[Measured]) -> Table:
         table.add_column(heading, justify="right")
     for each in measured:
         answered, levels = len(each.took_ms), each.levels
-        shares = (each.whole, levels[2], levels[3] + levels[4])
+        shares = (each.complete, levels[2], levels[3] + levels[4])
         table.add_row(
             _named(each.stage),
             f"{answered / each.stage.seconds:.1f}",

@@ -13,11 +13,11 @@ from rich.text import Text
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import AsJson, Chosen, Config, DataDir, Screen, load_available
 from rag_context.errors import InvalidInputError
-from rag_context.evaluation.collection_quality import evaluate_collections
 from rag_context.evaluation.datasets import Dataset, EvidenceSet, load_set
 from rag_context.evaluation.evidence_quality import evaluate_evidence, project_dataset
+from rag_context.evaluation.interface_quality import evaluate_collections, evaluate_projects
 from rag_context.evaluation.open_sets import write_open_sets
-from rag_context.evaluation.quality import evaluate, evaluate_projects, open_measured
+from rag_context.evaluation.quality import evaluate, open_measured
 from rag_context.evaluation.report import Outcomes, as_json, as_tables, page, picture
 from rag_context.logs import configure_logging
 from rag_context.settings import Settings

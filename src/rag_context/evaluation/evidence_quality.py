@@ -2,18 +2,26 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rag_context.api.index import BulkLine
 from rag_context.api.reading import read_fields
 from rag_context.api.search import MAX_LIMIT
 from rag_context.domain.documents import Tenant
 from rag_context.domain.search import Filter
-from rag_context.errors import BackendUnavailableError, InvalidInputError
+from rag_context.errors import InvalidInputError
 from rag_context.evaluation import measures
 from rag_context.evaluation.datasets import Dataset, EvidenceQuestion, EvidenceSet, Item, Question, Text
-from rag_context.evaluation.quality import FIRST, MODES, TOGETHER, OnProgress, ranked_documents
-from rag_context.search.query import Answer, Level, Mode, Query, Result
+from rag_context.evaluation.quality import (
+    FIRST,
+    MODES,
+    TOGETHER,
+    OnProgress,
+    answer_with,
+    complete_answer,
+    ranked_documents,
+)
+from rag_context.search.query import Mode, Query, Result
 from rag_context.service.service import Service
 
 LIMITS = (1, 3, 5, 10, 20)
@@ -141,7 +149,9 @@ def _line(item: Item) -> BulkLine:
 async def _measure(
     service: Service, question: EvidenceQuestion, names: dict[str, str], sessions: dict[str, str]
 ) -> Measured:
-    answers = {mode: await _ranked(service, question, mode, len(names)) for mode in MODES}
+    least = min(FIRST, len(names))
+    queries = {mode: _query(question, MAX_LIMIT, mode, min_score=0.0) for mode in MODES}
+    answers = {mode: await answer_with(service, question.id, query, least) for mode, query in queries.items()}
     rankings = {mode: ranked_documents(answer.results, names) for mode, answer in answers.items()}
     grades = dict.fromkeys(question.evidence, 1)
     first = _first_sessions(rankings[Mode.HYBRID], sessions)
@@ -183,19 +193,8 @@ def _first_sessions(ranking: Iterable[str], sessions: dict[str, str]) -> set[str
     return set(list(distinct)[:FIRST_SESSIONS])
 
 
-async def _ranked(service: Service, question: EvidenceQuestion, mode: Mode, items: int) -> Answer:
-    """The passages of a search with `minScore` 0: as many as the first ten items need, `MAX_LIMIT` at least."""
-    limit = MAX_LIMIT
-    while True:
-        answer = await _answer(service, question, Query(question.text, limit=limit, mode=mode, min_score=0.0))
-        found = {result.passage.document_id for result in answer.results}
-        if len(found) >= min(FIRST, items) or len(answer.results) < limit:
-            return answer
-        limit *= 2
-
-
 async def _returned(service: Service, question: EvidenceQuestion, limit: int, names: dict[str, str]) -> Returned:
-    results = (await _answer(service, question, Query(question.text, limit=limit))).results
+    results = (await complete_answer(service, question.id, _query(question, limit))).results
     found = {names[result.passage.document_id] for result in results}
     return Returned(len(found.intersection(question.evidence)), sum(_tokens(service, result) for result in results))
 
@@ -204,10 +203,6 @@ def _tokens(service: Service, result: Result) -> int:
     return len(service.tokenizer.offsets(result.passage.chunk.text))
 
 
-async def _answer(service: Service, question: EvidenceQuestion, query: Query) -> Answer:
-    answer = await service.rank(replace(query, where=Filter(Tenant(question.project or ""))))
-    if answer.level is not Level.PRIMARY or answer.warning is not None:
-        raise BackendUnavailableError(
-            "search", f"Query {question.id!r} was answered at level {answer.level}: {answer.error or answer.warning}"
-        )
-    return answer
+def _query(question: EvidenceQuestion, limit: int, mode: Mode = Mode.HYBRID, min_score: float | None = None) -> Query:
+    where = Filter(Tenant(question.project or ""))
+    return Query(question.text, limit=limit, where=where, mode=mode, min_score=min_score)

@@ -41,19 +41,19 @@ class Limits:
 
 @dataclass(slots=True)
 class Measured:
-    """What came of a stage."""
+    """The measurements of a stage."""
 
     stage: Stage
     took_ms: list[float] = field(default_factory=list)
     """Of every answer, in milliseconds as the client sees them."""
     levels: Counter[int] = field(default_factory=Counter)
     """Answers by fallback level."""
-    whole: int = 0
+    complete: int = 0
     """Answers of level 1 without a warning."""
     rejected: int = 0
-    """Requests that the server had no place for (503, `OVERLOADED`)."""
+    """Requests that the server rejected because too many waited (503, `OVERLOADED`)."""
     failures: Counter[str] = field(default_factory=Counter)
-    """Requests without an answer, by reason; those that were rejected too."""
+    """Requests without an answer, by reason; rejected ones too."""
 
     @property
     def requests(self) -> int:
@@ -90,7 +90,7 @@ class Measured:
             "answersPerSecond": len(self.took_ms) / self.stage.seconds,
             **{f"{name}Ms": self.latency_ms(share) for name, share in SHARES.items()},
             "levels": {str(level): self.levels[level] for level in sorted(self.levels)},
-            "whole": self.whole,
+            "whole": self.complete,
             "rejected": self.rejected,
             "failures": dict(self.failures),
             "missed": self.misses(limits),
@@ -131,25 +131,25 @@ class Load:
         ):
             end = time.monotonic() + stage.seconds
             for number in range(stage.clients):
-                group.create_task(self._ask_until(end, client, number, measured))
+                group.create_task(self._search_until(end, client, number, measured))
             if pause is not None and stage.pause_s:
                 group.create_task(pause(stage.pause_s))
         return measured
 
-    async def _ask_until(self, end: float, client: httpx2.AsyncClient, number: int, measured: Measured) -> None:
-        # Clients that begin at the same moment would ask in step for the whole stage.
+    async def _search_until(self, end: float, client: httpx2.AsyncClient, number: int, measured: Measured) -> None:
+        # Clients that begin at the same time would search in step for the whole stage.
         await asyncio.sleep(self.think_s * number / measured.stage.clients)
-        asked = 0
+        sent = 0
         while time.monotonic() < end:
-            await self._ask(client, self._question(number, asked), measured)
-            asked += 1
+            await self._search(client, self._question(number, sent), measured)
+            sent += 1
             await asyncio.sleep(self.think_s)
 
-    def _question(self, client: int, asked: int) -> str:
-        question = self.questions[(61 * client + asked) % len(self.questions)]
-        return question if self.is_repeated else f"{question} {client} {asked}"
+    def _question(self, client: int, sent: int) -> str:
+        question = self.questions[(61 * client + sent) % len(self.questions)]
+        return question if self.is_repeated else f"{question} {client} {sent}"
 
-    async def _ask(self, client: httpx2.AsyncClient, question: str, measured: Measured) -> None:
+    async def _search(self, client: httpx2.AsyncClient, question: str, measured: Measured) -> None:
         body = {"query": question, "limit": self.limit, "agent": LOAD_AGENT}
         began = time.perf_counter()
         try:
@@ -165,7 +165,7 @@ class Load:
             return
         measured.took_ms.append((time.perf_counter() - began) * 1000.0)
         measured.levels[int(answer.get("fallbackLevel", 0))] += 1
-        measured.whole += answer.get("fallbackLevel") == 1 and not answer.get("warning")
+        measured.complete += answer.get("fallbackLevel") == 1 and not answer.get("warning")
 
 
 _WIDTH, _HEIGHT, _LEFT, _BASE, _TOP = 720, 320, 60, 270, 40
@@ -182,8 +182,8 @@ def picture(measured: Sequence[Measured], limits: Limits) -> str:
         "<title>Latency of a search by number of clients</title>",
         f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#ffffff"/>',
     ]
-    for place, (name, colour) in enumerate(_COLOURS.items()):
-        x = _LEFT + 90 * place
+    for index, (name, colour) in enumerate(_COLOURS.items()):
+        x = _LEFT + 90 * index
         parts.append(f'<rect x="{x}" y="12" width="12" height="12" fill="{colour}"/>')
         parts.append(f'<text x="{x + 18}" y="22" fill="#333333">{name}, ms</text>')
     for name, most_ms in (("p95", limits.p95_ms), ("p99", limits.p99_ms)):
@@ -200,9 +200,9 @@ def picture(measured: Sequence[Measured], limits: Limits) -> str:
 
 def _bars(measured: Measured, left: float, width: float, scale: float) -> list[str]:
     parts, bar = [], width / 4
-    for place, (name, colour) in enumerate(_COLOURS.items()):
+    for index, (name, colour) in enumerate(_COLOURS.items()):
         took_ms = measured.latency_ms(SHARES[name])
-        x, y = left + bar * (place + 0.5), _BASE - took_ms * scale
+        x, y = left + bar * (index + 0.5), _BASE - took_ms * scale
         parts.append(
             f'<rect x="{x:.1f}" y="{y:.1f}" width="{bar - 4:.1f}" height="{_BASE - y:.1f}" fill="{colour}"/>'
             f'<text x="{x:.1f}" y="{y - 4:.1f}" fill="#333333">{took_ms:.0f}</text>'

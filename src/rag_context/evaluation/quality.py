@@ -1,32 +1,24 @@
-"""Measures retrieval quality on a labelled collection: every judged query in every mode, and by the project tools.
+"""Measures retrieval quality on a labelled collection: every judged query in every mode.
 
-A collection is indexed as an index of its own. For the tools its documents are the files of a project: the tools and a
-plain search of the same tenant must bring the same documents in the same order, so a regression of the order shows as
-a difference between columns.
+A collection is indexed as an index of its own.
 """
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rag_context.api.index import BulkLine
-from rag_context.api.project_queries import RagQueryRequest, SemanticSearchRequest
-from rag_context.api.projects import ActivateProjectRequest
 from rag_context.api.reading import read_fields
-from rag_context.api.search import MAX_LIMIT, QUERY_CHARS
-from rag_context.domain.documents import DOCUMENTATION, Tenant
-from rag_context.domain.search import Filter
+from rag_context.api.search import MAX_LIMIT
+from rag_context.domain.documents import DOCUMENTATION
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.evaluation import measures
 from rag_context.evaluation.datasets import Dataset, Question, Text
 from rag_context.ports.models import Tokenizer
-from rag_context.projects.callers import CallerId
 from rag_context.search.query import Answer, Level, Mode, Query, Result
 from rag_context.search.ranking import passes
-from rag_context.service.project_service import ProjectService
 from rag_context.service.service import Service
 from rag_context.settings import Settings
 from rag_context.wiring import open_service
@@ -48,19 +40,17 @@ TOGETHER = 4
 OnProgress = Callable[[str, int, int], None]
 """Called with the present step, how much of it is done, and of how much."""
 
-TOOLS = ("search", "semantic_search", "rag_query")
-"""The columns: a plain search of the project's tenant, and the two tools."""
-
-CHUNKS_PER_DOCUMENT = 4
-_NAME = "eval"
-_CALLER = CallerId(session=_NAME)
-
 
 @dataclass(frozen=True, slots=True)
 class Scores:
     """One value a query for each measure, by its name; queries in the dataset's order."""
 
     by_measure: dict[str, list[float]]
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, float]]) -> "Scores":
+        """The values of each query by measure; all rows have the same measures."""
+        return cls({measure: [row[measure] for row in rows] for measure in rows[0]})
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +117,7 @@ async def evaluate(service: Service, dataset: Dataset, on_progress: OnProgress) 
             else by_grades(ranked_documents(answer.results, names), question.grades)
             for question, answer in zip(dataset.questions, answers[mode], strict=True)
         ]
-        scores[mode] = Scores({measure: [row[measure] for row in rows] for measure in rows[0]})
+        scores[mode] = Scores.of(rows)
     hybrid = answers[Mode.HYBRID]
     return Outcome(
         dataset=dataset.name,
@@ -183,30 +173,48 @@ async def _answers(service: Service, dataset: Dataset, on_progress: OnProgress) 
     done = 0
     for question in dataset.questions:
         for mode in MODES:
-            answers[mode].append(await _answer(service, question, mode, least))
+            answers[mode].append(await answer_with(service, question.id, _query(question, mode, MAX_LIMIT), least))
             done += 1
             on_progress("Searching", done, len(dataset.questions) * len(MODES))
     return answers
 
 
-async def _answer(service: Service, question: Question, mode: Mode, least: int) -> Answer:
-    """The results of the largest request; if they have fewer than `least` documents, those of a larger limit."""
-    limit = MAX_LIMIT
+async def answer_with(service: Service, question: str, query: Query, least: int) -> Answer:
+    """The answer to a query; if it has passages of fewer than `least` documents, that of a larger limit.
+
+    Args:
+        service: the memory.
+        question: id of the question, for errors.
+        query: the query at the smallest limit.
+        least: distinct documents.
+
+    Raises:
+        BackendUnavailableError: as `complete_answer`.
+    """
     while True:
-        answer = await _ranked(service, question, mode, limit)
+        answer = await complete_answer(service, question, query)
         documents = {result.passage.document_id for result in answer.results}
-        if len(documents) >= least or len(answer.results) < limit:
+        if len(documents) >= least or len(answer.results) < query.limit:
             return answer
-        limit *= 2
+        query = replace(query, limit=2 * query.limit)
 
 
-async def _ranked(service: Service, question: Question, mode: Mode, limit: int) -> Answer:
-    answer = await service.rank(Query(question.text, limit=limit, mode=mode, min_score=0.0))
+async def complete_answer(service: Service, question: str, query: Query) -> Answer:
+    """The answer to a query, at level 1 and without a warning; `question` is its id.
+
+    Raises:
+        BackendUnavailableError: a component failed.
+    """
+    answer = await service.rank(query)
     if answer.level is not Level.PRIMARY or answer.warning is not None:
         raise BackendUnavailableError(
-            "search", f"Query {question.id!r} was answered at level {answer.level}: {answer.error or answer.warning}"
+            "search", f"Query {question!r} was answered at level {answer.level}: {answer.error or answer.warning}"
         )
     return answer
+
+
+def _query(question: Question, mode: Mode, limit: int) -> Query:
+    return Query(question.text, limit=limit, mode=mode, min_score=0.0)
 
 
 def by_grades(ranking: Sequence[str], grades: Mapping[str, int]) -> dict[str, float]:
@@ -257,7 +265,8 @@ async def _lost(service: Service, questions: Sequence[Question], names: dict[str
     relevant = lost = 0
     for question in questions:
         kept: dict[str, bool] = {}
-        for result in (await _ranked(service, question, Mode.HYBRID, DEEP)).results:
+        answer = await complete_answer(service, question.id, _query(question, Mode.HYBRID, DEEP))
+        for result in answer.results:
             name = names[result.passage.document_id]
             ranked = result.ranked
             kept[name] = kept.get(name, False) or passes(ranked.candidate, ranked.score, threshold)
@@ -265,106 +274,3 @@ async def _lost(service: Service, questions: Sequence[Question], names: dict[str
         relevant += len(found)
         lost += sum(not kept[name] for name in found)
     return lost / relevant if relevant else None
-
-
-@dataclass(frozen=True, slots=True)
-class ProjectOutcome:
-    """Scores by tool, and for which share of the queries each tool ranks the first ten as the search does."""
-
-    dataset: str
-    documents: int
-    queries: int
-    scores: dict[str, Scores]
-    same_order: dict[str, float]
-
-
-async def evaluate_projects(
-    service: Service, dataset: Dataset, directory: Path, on_progress: OnProgress
-) -> ProjectOutcome:
-    """Write a collection's documents into a project of its own, and run all its queries with the tools.
-
-    Raises:
-        InvalidInputError: the files cannot be written, or the collection is judged by spans.
-        BackendError: a component failed, so that the measurement would be incomplete.
-    """
-    projects = service.projects
-    if dataset.by_spans or projects is None:
-        raise InvalidInputError(f"{dataset.name} is judged by spans; the project tools are measured by documents")
-    names = _write(directory, dataset.documents)
-    tenant = await _activate(projects, directory, on_progress)
-    rankings: dict[str, list[list[str]]] = {tool: [] for tool in TOOLS}
-    for number, question in enumerate(dataset.questions, 1):
-        paths = await _ranked_paths(service, projects, tenant, question.text[:QUERY_CHARS])
-        for tool, found in paths.items():
-            rankings[tool].append([names[path] for path in found])
-        on_progress("Searching projects", number, len(dataset.questions))
-    scores = {}
-    for tool, ranked in rankings.items():
-        rows = [
-            by_grades(ranking, question.grades) for question, ranking in zip(dataset.questions, ranked, strict=True)
-        ]
-        scores[tool] = Scores({measure: [row[measure] for row in rows] for measure in rows[0]})
-    plain = rankings[TOOLS[0]]
-    same = {
-        tool: sum(ours == theirs for ours, theirs in zip(rankings[tool], plain, strict=True)) / len(plain)
-        for tool in TOOLS
-    }
-    return ProjectOutcome(dataset.name, len(names), len(dataset.questions), scores, same)
-
-
-def _write(directory: Path, documents: Sequence[Text]) -> dict[str, str]:
-    """Write every document as a file; returns its own id by its path."""
-    names = {f"{number}.md": document.id for number, document in enumerate(documents)}
-    try:
-        (directory / ".rag-context").mkdir(parents=True, exist_ok=True)
-        (directory / ".rag-context" / "config.json").write_text(json.dumps({"project_name": _NAME}))
-        (directory / "docs").mkdir(exist_ok=True)
-        for path, document in zip(names, documents, strict=True):
-            (directory / "docs" / path).write_text(document.content, encoding="utf-8")
-    except OSError as error:
-        raise InvalidInputError(f"{directory} cannot be written: {error.strerror}") from error
-    return names
-
-
-async def _activate(projects: ProjectService, directory: Path, on_progress: OnProgress) -> Tenant:
-    async def note(done: int, total: int) -> None:
-        on_progress("Indexing a project", done, total)
-
-    request = read_fields(ActivateProjectRequest, {"config_path": str(directory)})
-    while True:
-        reply = await projects.activate(request, note, caller=_CALLER)
-        if reply.complete:
-            break
-    if reply.warnings:
-        raise InvalidInputError(f"A file of the project was not indexed: {reply.warnings[0]}")
-    return Tenant(reply.project_name, reply.branch_name, reply.path_hash)
-
-
-async def _ranked_paths(
-    service: Service, projects: ProjectService, tenant: Tenant, question: str
-) -> dict[str, list[str]]:
-    """The paths of the first documents that each tool returns."""
-    query = Query(
-        question,
-        limit=2 * CHUNKS_PER_DOCUMENT * FIRST,
-        min_score=0.0,
-        where=Filter(tenant),
-        per_document=CHUNKS_PER_DOCUMENT,
-    )
-    answer = await service.rank(query)
-    listed = await projects.questions.search(
-        read_fields(SemanticSearchRequest, {"query": question, "limit": FIRST, "min_relevance_score": 0.0}),
-        caller=_CALLER,
-        request_id=_NAME,
-    )
-    fields = {"query": question, "max_sources": FIRST, "min_relevance_score": 0.0, "link_depth": 0}
-    context = await projects.questions.query(read_fields(RagQueryRequest, fields), caller=_CALLER, request_id=_NAME)
-    for level in (answer.level, Level(listed.fallback_level), Level(context.fallback_level)):
-        if level is not Level.PRIMARY:
-            raise BackendUnavailableError("search", f"A question was answered at level {level}")
-    ranked = dict.fromkeys(str(result.passage.metadata.extra["path"]) for result in answer.results)
-    return {
-        "search": list(ranked)[:FIRST],
-        "semantic_search": [source.path for source in listed.results],
-        "rag_query": [source.path for source in context.sources],
-    }

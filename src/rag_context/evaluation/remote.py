@@ -115,7 +115,7 @@ class Server:
     http: AsyncHttp
     api: Api
 
-    async def settle(self, timeout_s: float) -> None:
+    async def wait_ready(self, timeout_s: float) -> None:
         """Wait a while for a server whose model is still loading; what is wrong after that, health says."""
         try:
             async with asyncio.timeout(timeout_s):
@@ -139,7 +139,7 @@ class Server:
         """A tenant of its own, in which no agent searches; what was indexed there is deleted at the end.
 
         Raises:
-            BackendError: it cannot be said whether the server can delete.
+            BackendError: whether the server can delete is not known.
         """
         listed = await self._send(Call("/tools", json.loads, method="GET"))
         rows = listed.get("tools", ()) if isinstance(listed, dict) else ()
@@ -251,12 +251,12 @@ def _json_of(reply: httpx2.Response, path: str) -> Any:
 
 def _reason(reply: httpx2.Response) -> str:
     try:
-        said = reply.json().get("error")
+        message = reply.json().get("error")
     except (ValueError, AttributeError):
         return ""
-    if isinstance(said, dict):
-        said = said.get("message")
-    return f": {said}" if isinstance(said, str) else ""
+    if isinstance(message, dict):
+        message = message.get("message")
+    return f": {message}" if isinstance(message, str) else ""
 
 
 async def say_hello(uri: str) -> str:

@@ -16,18 +16,24 @@ from rich.text import Text
 
 from rag_context._version import __version__
 from rag_context.evaluation import evidence_report
-from rag_context.evaluation.collection_quality import CollectionOutcome
 from rag_context.evaluation.evidence_quality import EvidenceOutcome
 from rag_context.evaluation.evidence_report import as_objects
+from rag_context.evaluation.interface_quality import TOOLS, CollectionOutcome, ProjectOutcome
 from rag_context.evaluation.measures import Estimate, estimate, significance
-from rag_context.evaluation.quality import DEEP, MODES, TOOLS, Outcome, ProjectOutcome
+from rag_context.evaluation.quality import DEEP, MODES, Outcome
 from rag_context.search.query import Mode
 
 LEADING = "nDCG@10"
 ALL = "macro mean"
 _DIGITS = 3
 
-_FACTS = ("collection", "documents", "queries", "relevant lost to the default threshold", "queries labelled noAnswer")
+_DATASET_COLUMNS = (
+    "collection",
+    "documents",
+    "queries",
+    "relevant lost to the default threshold",
+    "queries labelled noAnswer",
+)
 
 _WIDTH = 760
 _LABEL = 190
@@ -122,7 +128,7 @@ def as_json(found: Outcomes) -> str:
     """All measurements as one JSON object."""
     return json.dumps(
         {
-            "datasets": [_facts(outcome) for outcome in found.judged],
+            "datasets": [_dataset_json(outcome) for outcome in found.judged],
             "measures": [_row_json(row) for row in rows_of(found.judged)],
             "projects": [
                 {
@@ -188,7 +194,7 @@ def _judged_tables(outcomes: Sequence[Outcome]) -> Iterator[RenderableType]:
         best = max(MODES, key=lambda mode: row.estimates[mode].mean)
         cells = [Text(_with_interval(row.estimates[mode]), style="bold" if mode is best else "") for mode in MODES]
         measured.add_row(row.dataset, row.measure, *cells, *(_p(row, mode) for mode in (Mode.TEXT, Mode.VECTOR)))
-    yield from (measured, Text(""), _table(_FACTS, map(_cells, outcomes)), Text(""))
+    yield from (measured, Text(""), _table(_DATASET_COLUMNS, map(_cells, outcomes)), Text(""))
 
 
 def as_markdown(outcomes: Sequence[Outcome]) -> Iterator[str]:
@@ -200,8 +206,8 @@ def as_markdown(outcomes: Sequence[Outcome]) -> Iterator[str]:
         cells = [_with_interval(row.estimates[mode]) for mode in MODES]
         yield _line(row.dataset, row.measure, *cells, *(_p(row, mode) for mode in (Mode.TEXT, Mode.VECTOR)))
     yield ""
-    yield _line(*_FACTS)
-    yield "|" + "---|" * len(_FACTS)
+    yield _line(*_DATASET_COLUMNS)
+    yield "|" + "---|" * len(_DATASET_COLUMNS)
     for outcome in outcomes:
         yield _line(*_cells(outcome))
 
@@ -242,7 +248,7 @@ def _rows_of(outcome: Outcome) -> Iterator[Row]:
         )
 
 
-def _facts(outcome: Outcome) -> dict[str, Any]:
+def _dataset_json(outcome: Outcome) -> dict[str, Any]:
     return {
         "name": outcome.dataset,
         "documents": outcome.documents,

@@ -30,7 +30,7 @@ NORM = (0.9, 1.1)
 EMBEDDING_TARGET_MS = 100.0
 P99_TARGET_MS = 500.0
 REQUIRED_ACCURACY = 0.8
-SETTLE_S = 10.0
+READY_S = 10.0
 PREFERRED_MODEL = "nomic-embed-text-v1.5"
 PREFERRED_FAMILY = "nomic"
 _END_TO_END = "50 Documents, 50 Questions"
@@ -195,7 +195,7 @@ class Validation:
     async def infrastructure(self) -> None:
         """Phase 1: every component answers."""
         self._on_event(Heading("Phase 1: Infrastructure Health"))
-        await self._server.settle(min(self._timeout_s, SETTLE_S))
+        await self._server.wait_ready(min(self._timeout_s, READY_S))
         backends = self._backends
         await self._step("MCP Server Health", self._examine())
         if backends.qdrant is not None:

@@ -1,0 +1,219 @@
+"""Measures retrieval on labelled documents through the features above a plain search: project tools and collections.
+
+For the project tools the documents are the files of a project: the tools and a plain search of the same tenant must
+bring the same documents in the same order, so a regression of the order shows as a difference between columns.
+A collection holds whole documents, one vector each.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from rag_context.api.collections import CreateCollectionRequest, QueryRequest
+from rag_context.api.project_queries import RagQueryRequest, SemanticSearchRequest
+from rag_context.api.projects import ActivateProjectRequest
+from rag_context.api.reading import read_fields
+from rag_context.api.search import QUERY_CHARS
+from rag_context.collections.labels import OWN_EMBEDDER
+from rag_context.domain.documents import Tenant
+from rag_context.domain.search import Filter
+from rag_context.errors import BackendUnavailableError, ConflictError, InvalidInputError
+from rag_context.evaluation.datasets import Dataset, EvidenceQuestion, EvidenceSet, Text
+from rag_context.evaluation.quality import FIRST, MODES, OnProgress, Scores, by_grades
+from rag_context.projects.callers import CallerId
+from rag_context.search.query import Level, Mode, Query
+from rag_context.service.collection_service import CollectionService
+from rag_context.service.project_service import ProjectService
+from rag_context.service.service import Service
+
+BATCH = 100
+
+TOOLS = ("search", "semantic_search", "rag_query")
+"""The columns: a plain search of the project's tenant, and the two tools."""
+
+CHUNKS_PER_DOCUMENT = 4
+_NAME = "eval"
+_CALLER = CallerId(session=_NAME)
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectOutcome:
+    """Scores by tool, and for which share of the queries each tool ranks the first ten as the search does."""
+
+    dataset: str
+    documents: int
+    queries: int
+    scores: dict[str, Scores]
+    same_order: dict[str, float]
+
+
+async def evaluate_projects(
+    service: Service, dataset: Dataset, directory: Path, on_progress: OnProgress
+) -> ProjectOutcome:
+    """Write a collection's documents into a project of its own, and run all its queries with the tools.
+
+    Raises:
+        InvalidInputError: the files cannot be written, or the collection is judged by spans.
+        BackendError: a component failed, so that the measurement would be incomplete.
+    """
+    projects = service.projects
+    if dataset.by_spans or projects is None:
+        raise InvalidInputError(f"{dataset.name} is judged by spans; the project tools are measured by documents")
+    names = _write(directory, dataset.documents)
+    tenant = await _activate(projects, directory, on_progress)
+    rankings: dict[str, list[list[str]]] = {tool: [] for tool in TOOLS}
+    for number, question in enumerate(dataset.questions, 1):
+        paths = await _ranked_paths(service, projects, tenant, question.text[:QUERY_CHARS])
+        for tool, found in paths.items():
+            rankings[tool].append([names[path] for path in found])
+        on_progress("Searching projects", number, len(dataset.questions))
+    scores = {}
+    for tool, ranked in rankings.items():
+        rows = [
+            by_grades(ranking, question.grades) for question, ranking in zip(dataset.questions, ranked, strict=True)
+        ]
+        scores[tool] = Scores.of(rows)
+    plain = rankings[TOOLS[0]]
+    same = {
+        tool: sum(ours == theirs for ours, theirs in zip(rankings[tool], plain, strict=True)) / len(plain)
+        for tool in TOOLS
+    }
+    return ProjectOutcome(dataset.name, len(names), len(dataset.questions), scores, same)
+
+
+def _write(directory: Path, documents: Sequence[Text]) -> dict[str, str]:
+    """Write every document as a file; returns its own id by its path."""
+    names = {f"{number}.md": document.id for number, document in enumerate(documents)}
+    try:
+        (directory / ".rag-context").mkdir(parents=True, exist_ok=True)
+        (directory / ".rag-context" / "config.json").write_text(json.dumps({"project_name": _NAME}))
+        (directory / "docs").mkdir(exist_ok=True)
+        for path, document in zip(names, documents, strict=True):
+            (directory / "docs" / path).write_text(document.content, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(f"{directory} cannot be written: {error.strerror}") from error
+    return names
+
+
+async def _activate(projects: ProjectService, directory: Path, on_progress: OnProgress) -> Tenant:
+    async def note(done: int, total: int) -> None:
+        on_progress("Indexing a project", done, total)
+
+    request = read_fields(ActivateProjectRequest, {"config_path": str(directory)})
+    while True:
+        reply = await projects.activate(request, note, caller=_CALLER)
+        if reply.complete:
+            break
+    if reply.warnings:
+        raise InvalidInputError(f"A file of the project was not indexed: {reply.warnings[0]}")
+    return Tenant(reply.project_name, reply.branch_name, reply.path_hash)
+
+
+async def _ranked_paths(
+    service: Service, projects: ProjectService, tenant: Tenant, question: str
+) -> dict[str, list[str]]:
+    """The paths of the first documents that each tool returns."""
+    query = Query(
+        question,
+        limit=2 * CHUNKS_PER_DOCUMENT * FIRST,
+        min_score=0.0,
+        where=Filter(tenant),
+        per_document=CHUNKS_PER_DOCUMENT,
+    )
+    answer = await service.rank(query)
+    listed = await projects.questions.search(
+        read_fields(SemanticSearchRequest, {"query": question, "limit": FIRST, "min_relevance_score": 0.0}),
+        caller=_CALLER,
+        request_id=_NAME,
+    )
+    fields = {"query": question, "max_sources": FIRST, "min_relevance_score": 0.0, "link_depth": 0}
+    context = await projects.questions.query(read_fields(RagQueryRequest, fields), caller=_CALLER, request_id=_NAME)
+    for level in (answer.level, Level(listed.fallback_level), Level(context.fallback_level)):
+        if level is not Level.PRIMARY:
+            raise BackendUnavailableError("search", f"A question was answered at level {level}")
+    ranked = dict.fromkeys(str(result.passage.metadata.extra["path"]) for result in answer.results)
+    return {
+        "search": list(ranked)[:FIRST],
+        "semantic_search": [source.path for source in listed.results],
+        "rag_query": [source.path for source in context.sources],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionOutcome:
+    """Scores by mode of the documents that a collection's `query` returns."""
+
+    dataset: str
+    documents: int
+    queries: int
+    scores: dict[Mode, Scores]
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A question, its grades, and the collection in which it is answered."""
+
+    text: str
+    grades: Mapping[str, int]
+    collection: str
+
+
+async def evaluate_collections(
+    service: Service, dataset: Dataset | EvidenceSet, on_progress: OnProgress
+) -> CollectionOutcome:
+    """Store a set as a collection of documents, one collection for each of its projects, and run all its queries.
+
+    Raises:
+        InvalidInputError: the set is judged by spans.
+        BackendError: a component failed, so that the measurement would be incomplete.
+    """
+    collections = service.collections
+    if collections is None or (isinstance(dataset, Dataset) and dataset.by_spans):
+        raise InvalidInputError(f"{dataset.name} is judged by spans; collections are measured by documents")
+    stored = _contents(dataset)
+    for number, (name, documents) in enumerate(stored.items(), 1):
+        await _store(collections, name, documents)
+        on_progress("Filling collections", number, len(stored))
+    questions = list(_judged(dataset))
+    rows: dict[Mode, list[dict[str, float]]] = {mode: [] for mode in MODES}
+    for number, question in enumerate(questions, 1):
+        for mode in MODES:
+            fields = {"text": question.text, "mode": mode.value, "top_k": FIRST}
+            found = await collections.query(question.collection, read_fields(QueryRequest, fields))
+            rows[mode].append(by_grades([result.id for result in found.results], question.grades))
+        on_progress("Searching collections", number, len(questions))
+    scores = {mode: Scores.of(found) for mode, found in rows.items()}
+    return CollectionOutcome(dataset.name, sum(map(len, stored.values())), len(questions), scores)
+
+
+async def _store(collections: CollectionService, name: str, documents: Sequence[Mapping[str, str]]) -> None:
+    fields = {"name": name, "embedding_provider": OWN_EMBEDDER}
+    with suppress(ConflictError):  # an index that was kept: the same documents are stored again under the same ids
+        await collections.create(read_fields(CreateCollectionRequest, fields))
+    for start in range(0, len(documents), BATCH):
+        await collections.add(name, documents[start : start + BATCH])
+
+
+def _contents(dataset: Dataset | EvidenceSet) -> dict[str, list[Mapping[str, str]]]:
+    """The documents by the collection that holds them."""
+    found: dict[str, list[Mapping[str, str]]] = {}
+    if isinstance(dataset, Dataset):
+        found[_name(None)] = [{"id": text.id, "text": text.content} for text in dataset.documents]
+    else:
+        for item in dataset.items:
+            found.setdefault(_name(item.project), []).append({"id": item.id, "text": item.content})
+    return found
+
+
+def _judged(dataset: Dataset | EvidenceSet) -> Iterator[_Judged]:
+    for question in dataset.questions:
+        if not isinstance(question, EvidenceQuestion):
+            yield _Judged(question.text, question.grades, _name(None))
+        elif question.evidence:
+            yield _Judged(question.text, dict.fromkeys(question.evidence, 1), _name(question.project))
+
+
+def _name(project: str | None) -> str:
+    return "eval" if project is None else f"eval-{project}"
