@@ -184,11 +184,13 @@ class FileJobs:
         return load_file(found, max_bytes=self._settings.max_bytes)
 
     def _same(self, entry: FileEntry, loaded: Loaded) -> None:
+        # The same content with a new stamp: with that recorded, the next run need not read the file.
         self.finished.append(replace(entry, stamp=loaded.stamp, read_ns=loaded.read_ns))
         self.unchanged(entry)
 
     def _twin(self, loaded: Loaded) -> FileEntry | None:
         path = loaded.path.as_posix()
+        # A file of the same content: this one was renamed if the other is gone, else copied. Its vectors are reused.
         twins = [twin for twin in self._manifest.with_digest(loaded.digest, _TWINS) if twin.path != path]
         return next((twin for twin in twins if not os.path.lexists(twin.path)), next(iter(twins), None))
 
@@ -201,6 +203,7 @@ class FileJobs:
             file.sent.append(FileDocument(item.document.source, document_id(item.document)))
             self._touched[file.path] = file
             yield Job(made, partial(self._done, file, item))
+        # On the event loop, as the receipts: `kept`, `rejected` and `is_read` need no lock.
         self._soon(partial(self._read, file))
 
     def _defers(self, file: OpenFile) -> bool:
@@ -220,6 +223,7 @@ class FileJobs:
         for file in self._touched.values():
             new = {each.id for each in file.sent}
             documents = [*file.sent, *(each for each in file.old if each.id not in new)]
+            # No file has an empty digest: should this run end here, the next one reads the file again.
             entries.append(file.remembered(self._settings.key, documents, digest=b""))
         self._touched.clear()
         self._manifest.put(entries)
@@ -255,6 +259,7 @@ class FileJobs:
         kept = {each.id for each in file.kept}
         stale = [each for each in file.old if each.id not in kept]
         if file.rejected or file.is_broken:
+            # Nothing is removed: the documents that are missing in this version may be among those that failed.
             if documents := [*file.kept, *stale]:
                 self.finished.append(file.remembered(self._settings.key, documents, digest=b""))
             else:

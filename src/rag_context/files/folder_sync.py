@@ -88,6 +88,7 @@ class FolderSync:
         one = _Pass(self)
         found = chain.from_iterable(walk(root, self.settings.generated) for root in roots)
         await one.send(self._except_own(found, [root.path for root in roots]))
+        # Deletions come last: a file that moved is new at its new path, and reuses the vectors of its old documents.
         for root in roots:
             await one.remove_gone(root.path, root)
             if self.gone is Gone.PRUNE:
@@ -132,7 +133,7 @@ class _Pass:
         try:
             async with aclosing(self._batches(items)) as batches:
                 await send(batches, self.sync.target, CONCURRENCY)
-        finally:
+        finally:  # also after a failure: what was acknowledged until then is not sent again
             await self._remember()
 
     async def _batches(self, items: Iterator[Found | Rejected]) -> AsyncGenerator[list[Job], None]:
@@ -184,6 +185,7 @@ class _Pass:
         return missing
 
     async def _rejected(self, rejected: Rejected) -> None:
+        # What cannot be read now may still exist, so its documents stay.
         if rejected.unknown and not await asyncio.to_thread(self._was_file, rejected.path):
             self.hidden.append(rejected.path)
         self.jobs.reject(rejected)
@@ -202,6 +204,7 @@ class _Pass:
         path = Path(entry.path)
         if entry.path in self.seen or self._is_hidden(entry.path) or not root.takes(path):
             return False
+        # No walk finds a file that a caller named although the ignore files exclude it.
         return not (entry.is_named and os.path.lexists(path))
 
     def _is_hidden(self, path: str) -> bool:
@@ -236,6 +239,7 @@ class _Pass:
                 self.sync.listen(FileReceipt(status="gone", source=each.source, document_id=each.id))
             return
         await self._remove(documents)
+        # Only now: if the removal fails, the next run finds these entries and repeats it.
         self.jobs.forgotten += [entry.path for entry in entries]
 
     async def _remove(self, documents: Iterable[FileDocument]) -> None:
@@ -247,6 +251,7 @@ class _Pass:
 
     async def _remember(self) -> None:
         jobs, manifest = self.jobs, self.sync.manifest
+        # Both lists are exchanged before the first await: receipts that arrive meanwhile go to the new ones.
         finished, jobs.finished = jobs.finished, []
         forgotten, jobs.forgotten = jobs.forgotten, []
         if finished:

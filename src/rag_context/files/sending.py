@@ -125,6 +125,7 @@ async def send(batches: AsyncIterator[list[Job]], target: Target, concurrency: i
                 sources = frozenset(job.line.source for job in batch if may_replace(job.line))
                 for earlier in [event for event, theirs in running.items() if not sources.isdisjoint(theirs)]:
                     await earlier.wait()
+                # Before the next worker reads a batch, or it would not see that this one is under way.
                 running[done] = sources
             try:
                 await target.bulk([job.line for job in batch], partial(_report, batch))

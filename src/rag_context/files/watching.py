@@ -7,6 +7,7 @@ removed and created again is watched again.
 import asyncio
 import os
 import stat
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field
@@ -50,19 +51,6 @@ class _Identity:
     def still_is(self, now: "_Identity | None") -> bool:
         """Whether the watch still applies; a file may have been replaced by another."""
         return now is not None and now.is_folder == self.is_folder and (now == self or not self.is_folder)
-
-
-class _Cancelled:
-    """Ends the library's thread when the task that waits for it is cancelled."""
-
-    def __init__(self) -> None:
-        self._is_set = False
-
-    def is_set(self) -> bool:
-        return self._is_set
-
-    def set(self) -> None:
-        self._is_set = True
 
 
 async def watch(root: Path, *, debounce_s: float = 0.5, stop: asyncio.Event) -> AsyncIterator[frozenset[Path]]:
@@ -134,12 +122,12 @@ async def _raw(root: Path, identity: _Identity, step_s: float) -> AsyncGenerator
             step=step_ms,
             rust_timeout=step_ms,
             yield_on_timeout=True,
-            stop_event=_Cancelled(),
+            stop_event=threading.Event(),  # set by the library when this task is cancelled, read by its thread
             recursive=identity.is_folder,
             ignore_permission_denied=True,
         ):
             yield {Path(path) for _, path in changes}
-    except FileNotFoundError:
+    except FileNotFoundError:  # the root was removed since it was looked up
         return
     except OSError as error:
         raise ConfigurationError(
@@ -241,7 +229,7 @@ class Follower:
                 if stop.is_set():
                     raise
                 self.on_failure(error, wait_s)
-                await _pause(stop, wait_s)
+                await _wait(stop, wait_s)
                 wait_s = min(wait_s * 2.0, LONGEST_WAIT_S)
 
     async def _wait_for_change(self, listeners: Sequence["asyncio.Task[None]"], changed: asyncio.Event) -> bool:
@@ -254,6 +242,7 @@ class Follower:
                 async with asyncio.timeout(LOOK_S):
                     await changed.wait()
             except TimeoutError:
+                # Not every change is reported, such as those of other machines on a network drive.
                 self._waiting = {root: {root} for root in self.roots}
             await asyncio.sleep(0)  # the last listener sets the event before it is done
         return True
@@ -264,15 +253,7 @@ class Follower:
         try:
             rejected = await (sync.run([Root(root)]) if root in paths else sync.follow(root, paths))
         except BackendError:
-            self._note(root, paths, changed)
+            self._note(root, paths, changed)  # the next connection indexes them
             raise
         if rejected:
             asyncio.get_running_loop().call_later(self.retry_s, self._note, root, rejected, changed)
-
-
-async def _pause(stop: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await stop.wait()
-    except TimeoutError:
-        return
