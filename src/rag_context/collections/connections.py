@@ -157,6 +157,7 @@ class Connection:
         async def done() -> T:
             return await self._guarded(work, await self.opened())
 
+        # Opened first, with a budget of its own: seconds of imports would else use up that of the call.
         if not self.is_open:
             await through(self.dependency, self.opened, OPEN_S, self._clock)
         return await through(self.dependency, done, seconds, self._clock)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rag_context.domain.documents import ProjectRecord, Tenant
-from rag_context.errors import BackendError, FieldError, InvalidInputError, RagContextError
+from rag_context.errors import BackendError, InvalidInputError, RagContextError
 from rag_context.files.file_reading import DEFAULT_MAX_BYTES
 from rag_context.files.watching import watch
 from rag_context.ingest.indexer import Indexer
@@ -15,6 +15,7 @@ from rag_context.ports.reading import DocumentStore
 from rag_context.projects.callers import Activations, ProjectRecords
 from rag_context.projects.document_lists import DocumentLists
 from rag_context.projects.front_matter import rewrite
+from rag_context.projects.links import invalid_path
 from rag_context.projects.project_documents import project_document
 from rag_context.projects.project_following import STOP_S, Following, FollowingTools, FollowState, Watch
 from rag_context.projects.project_opening import Activation, open_project
@@ -187,7 +188,7 @@ class Projects:
         following = self._of(activation)
         relative = await asyncio.to_thread(activation.located, path)
         if not is_document(relative):
-            raise _invalid_path(f"{relative!r} is not a document: its name does not end in .md, .rst, .adoc or .txt")
+            raise invalid_path(f"{relative!r} is not a document: its name does not end in .md, .rst, .adoc or .txt")
         return await self._document(await following.documents.index(relative))
 
     async def promote(self, activation: Activation, path: str, level: PromotionLevel) -> Promotion:
@@ -222,6 +223,7 @@ class Projects:
         async with self._lock:
             known = [*self._followed, *(each.tenant for each in await self.project_records.records())]
             ended = tenants_of(dict.fromkeys(known), project, branch, path_hash)
+            # First of all, or the followers would index the files again whose documents are deleted.
             for tenant in ended:
                 await self._end(tenant)
             tenants = tenants_of(await self._documents.tenants(), project, branch, path_hash)
@@ -256,7 +258,7 @@ class Projects:
             following = self._started(activation, related_tenants, progress)
         try:
             await following.wait_first(self._first_sync_timeout_s)
-        except BaseException:
+        except BaseException:  # also if the caller disconnects: the former state is restored
             async with self._lock:
                 if self._followed.get(tenant) is following:
                     del self._followed[tenant]
@@ -277,7 +279,7 @@ class Projects:
         """If too many projects are followed, stop following those that were activated longest ago."""
         async with self._lock:
             while len(self._followed) > MAX_FOLLOWED:
-                tenant = next(iter(self._followed))
+                tenant = next(iter(self._followed))  # a dictionary keeps the order of insertion
                 following = self._followed.pop(tenant)
                 logger.warning(
                     "project %s (%s) is no longer followed: too many projects are followed",
@@ -287,7 +289,7 @@ class Projects:
                 await following.stop()
 
     def _note_change(self, following: Following) -> None:
-        if following in self._changing:
+        if following in self._changing:  # both folders and the watch of HEAD notice a checkout
             return
         task = asyncio.create_task(self._reopen(following), name="follow as it is configured now")
         self._changing[following] = task
@@ -380,7 +382,7 @@ class Projects:
         """The stored document of a file, from the receipt for indexing it."""
         if receipt.outcome is FileOutcome.REJECTED:
             message = f"{receipt.path!r} cannot be indexed: {receipt.reason}"
-            raise FileSystemError(message) if receipt.again else _invalid_path(message)
+            raise FileSystemError(message) if receipt.again else invalid_path(message)
         stored = await self._documents.get(receipt.document_id or "")
         if stored is None:
             raise DocumentNotFoundError(f"{receipt.path!r} was deleted while it was indexed")
@@ -393,7 +395,3 @@ class Projects:
                 f"The files of {activation.tenant.project!r} are no longer followed: activate the project again"
             )
         return following
-
-
-def _invalid_path(message: str) -> InvalidInputError:
-    return InvalidInputError(message, [FieldError("path", message)])

@@ -322,6 +322,7 @@ class Renderer:
 
     def count(self, texts: Sequence[str]) -> list[int]:
         """The number of tokens of each of some short texts."""
+        # Not held while texts are counted, which takes long: two threads may count one text twice.
         with self._lock:
             known = {text: self._counts[text] for text in texts if text in self._counts}
         if missing := [text for text in dict.fromkeys(texts) if text not in known]:

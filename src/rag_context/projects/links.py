@@ -116,23 +116,23 @@ def located(docs_root: Path, requested: str) -> str:
         DocumentNotFoundError: the file does not exist.
     """
     if not requested or len(requested) > MAX_PATH_CHARS or _FORBIDDEN.search(requested):
-        raise _invalid_path("A path must have 1 to 4096 characters and no control characters")
+        raise invalid_path("A path must have 1 to 4096 characters and no control characters")
     plain = requested.replace("\\", "/")
     absolute = Path(plain).is_absolute()
     try:
         relative = Path(plain).relative_to(docs_root).as_posix() if absolute else plain
     except ValueError:
-        raise _invalid_path("The path is outside the docs folder") from None
+        raise invalid_path("The path is outside the docs folder") from None
     walked = _walked([], relative.split("/"))
     if walked is None or not walked:
-        raise _invalid_path("The path is outside the docs folder")
+        raise invalid_path("The path is outside the docs folder")
     path = docs_root.joinpath(*walked)
     try:
         real = path.resolve(strict=True)
     except (OSError, RuntimeError, ValueError):
         raise DocumentNotFoundError(f"There is no file {'/'.join(walked)!r} in the docs folder") from None
     if real != docs_root.resolve().joinpath(*walked):
-        raise _invalid_path("The path is a symbolic link or contains one: send the path of the file itself")
+        raise invalid_path("The path is a symbolic link or contains one: send the path of the file itself")
     if not path.is_file():
         raise DocumentNotFoundError(f"{'/'.join(walked)!r} is not a file")
     return "/".join(walked)
@@ -189,7 +189,8 @@ def _decoded(href: str) -> str | None:
     return None if _FORBIDDEN.search(decoded) or decoded.startswith("//") else decoded
 
 
-def _invalid_path(message: str) -> InvalidInputError:
+def invalid_path(message: str) -> InvalidInputError:
+    """The error of a request with a path that cannot be used."""
     return InvalidInputError(message, [FieldError("path", message)])
 
 

@@ -199,12 +199,14 @@ class Synchroniser:
             return next((receipt for receipt in scan.rejected if receipt.path == path), left_out)
 
     async def _update(self, changed: frozenset[str] | None, progress: Progress) -> SyncReport:
+        # In turn: two runs that plan from the same list would index the same files.
         async with self._lock:
             documents_list = await self._document_lists.of(self.reader.tenant)
             scan = await asyncio.to_thread(self._scanned, changed)
             plan = _planned(documents_list, scan, changed)
             receipts = [*(_unchanged(document) for document in plan.unchanged), *scan.rejected]
             receipts += await self._indexed(plan, scan.revisions, progress)
+            # Last: a renamed file reuses the vectors of its old document.
             receipts += await self._removed(plan, progress, frozenset(_renamed(receipts)))
             return SyncReport(tuple(sorted(receipts, key=lambda receipt: receipt.path)))
 
@@ -230,7 +232,7 @@ class Synchroniser:
             await asyncio.to_thread(self._times.prepare, self.reader.docs_root)
 
         async def work() -> None:
-            for path, candidates in waiting:
+            for path, candidates in waiting:  # one iterator for all workers: each path goes to one of them
                 receipt = await self._index_or_report(path, candidates, similar)
                 receipts.append(receipt)
                 progress(SyncProgress(len(receipts), total, receipt))
@@ -251,6 +253,7 @@ class Synchroniser:
     async def _index(
         self, path: str, candidates: Sequence[ProjectDocument], similar: Mapping[str, tuple[str, ...]]
     ) -> FileReceipt:
+        # Read again: the scan keeps revisions only, so that the texts of a large folder are not all in memory.
         file = await asyncio.to_thread(self._read, path)
         if isinstance(file, Rejected):
             return _rejection(path, file)
@@ -326,6 +329,7 @@ class Synchroniser:
 def _planned(documents_list: DocumentList, scan: _Scan, changed: frozenset[str] | None) -> _Plan:
     known = [document for document in documents_list.documents if _concerns(document.path, changed)]
     kept = {document.path for document in known if document.path in scan.revisions}
+    # Files below a folder that cannot be read now may still exist.
     missing = [each for each in known if each.path not in kept and not _below(each.path, scan.unseen)]
     unchanged = [each for each in known if each.revision == scan.revisions.get(each.path)]
     current = {each.path for each in unchanged}

@@ -237,7 +237,7 @@ class BackgroundMaintenance:
 
     def finish_soon(self, document_id: str) -> None:
         """Queue a document whose embedding was not done within its caller's time budget."""
-        with suppress(asyncio.QueueFull):
+        with suppress(asyncio.QueueFull):  # the document is stored as pending, so the next sweep finds it
             self._unfinished.put_nowait(document_id)
 
     def delay_sweep(self) -> None:
@@ -300,6 +300,7 @@ class BackgroundMaintenance:
             on_done(done)
 
         while waiting := [id_ for id_ in await self._documents.pending(SWEEP_BATCH + len(left)) if id_ not in left]:
+            # All end before the first failure is raised, so that none writes after the sweep has ended.
             results = await asyncio.gather(*(complete(id_) for id_ in waiting), return_exceptions=True)
             for result in results:
                 if isinstance(result, BaseException):

@@ -207,7 +207,7 @@ class Rebuilding:
 
     async def begin(self) -> None:
         """Begin a run, unless one with the same model exists. Raises: BackendError (no model, no store)."""
-        async with self._beginning:
+        async with self._beginning:  # or two callers would both find no run, and begin two
             model = self._inner.model
             run = await self._rebuilder.under_way()
             if run is None or not same_vectors(run.model, model):
@@ -254,6 +254,8 @@ class Rebuilding:
 
             # The model's own fingerprint may differ from the run's by float noise.
             embedder = _Named(self._inner, run.model)
+            # Documents that were stored during a pass have no new vectors yet: the switch fails, and the next pass
+            # embeds them. Those that cannot be embedded are left out, or the run would never end.
             while not await self._rebuilder.switch(run.model.fingerprint, await self._pass(embedder, count, together)):
                 pass
             self._is_ours = False
