@@ -127,7 +127,7 @@ async def _raw(root: Path, identity: _Identity, step_s: float) -> AsyncGenerator
             ignore_permission_denied=True,
         ):
             yield {Path(path) for _, path in changes}
-    except FileNotFoundError:  # the root was removed since it was looked up
+    except FileNotFoundError:  # the root was removed since it was checked
         return
     except OSError as error:
         raise ConfigurationError(
