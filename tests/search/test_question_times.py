@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.search.question_times import windows
-from rag_context.search.windows import Window
+from rag_context.search.question_times import Window, windows
 
 ASKED = datetime(2026, 3, 18, 10, 30, tzinfo=UTC)
 """A Wednesday."""

@@ -8,9 +8,7 @@ import pytest
 from rag_context.domain.search import ChunkRef, Filter, VectorHit
 from rag_context.domain.times import microseconds
 from rag_context.search.query import Mode, Query
-from rag_context.search.retrievers import spread_hits
-from rag_context.search.rules import OUTSIDE, THRESHOLD_SHARE, TIME_WEIGHT, YEARS_BACK
-from rag_context.search.windows import (
+from rag_context.search.question_times import (
     Window,
     merged,
     near_filters,
@@ -18,6 +16,8 @@ from rag_context.search.windows import (
     threshold_shares,
     time_boosts,
 )
+from rag_context.search.retrievers import spread_hits
+from rag_context.search.rules import OUTSIDE, THRESHOLD_SHARE, TIME_WEIGHT, YEARS_BACK
 from tests.search.harness import ChainHarness
 
 DAY = timedelta(days=1)

@@ -22,7 +22,7 @@ class Rule(StrEnum):
     """Later statements above earlier ones with another value; `search.newer`."""
 
     TIME = "time"
-    """By nearness to a time that the question names; `search.windows`."""
+    """By nearness to a time that the question names; `search.question_times`."""
 
     STANDING = "standing"
     """Standing instructions in a list of their own; `search.retrievers.standing_wanted`."""

@@ -21,7 +21,7 @@ from typing import ClassVar
 from rag_context.domain.documents import Json
 from rag_context.errors import FieldError, RagContextError
 from rag_context.search.query import Level, RetrieverReport
-from rag_context.search.windows import Window
+from rag_context.search.question_times import Window
 
 DEFAULT_DOC_TYPE = "document"
 """The type of a document without `doc_type` in its front matter and outside the declared folders."""

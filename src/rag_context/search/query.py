@@ -8,9 +8,8 @@ from enum import IntEnum, StrEnum
 from rag_context.domain.rules import Rule
 from rag_context.domain.search import Filter, Passage
 from rag_context.domain.vectors import Vector
-from rag_context.search.question_times import windows
+from rag_context.search.question_times import Window, windows
 from rag_context.search.ranking import Ranked
-from rag_context.search.windows import Window
 
 
 class Mode(StrEnum):

@@ -24,9 +24,9 @@ from rag_context.resilience.dependency import Dependency
 from rag_context.search import rules
 from rag_context.search.code_rank import is_symbol, symbols_in
 from rag_context.search.query import Answer, Mode, Query, RetrieverReport, RetrieverStatus
+from rag_context.search.question_times import near_filters
 from rag_context.search.ranking import spread
 from rag_context.search.speaker import may_name_speaker
-from rag_context.search.windows import near_filters
 from rag_context.tracing import span
 
 POOL_FLOOR = 40

@@ -20,6 +20,7 @@ from rag_context.ports.reading import CandidateRequest, Shortlist, Snapshot
 from rag_context.search import rules
 from rag_context.search.code_rank import KnownCode, ranked_code
 from rag_context.search.query import Query, Result, Standing
+from rag_context.search.question_times import nearnesses, threshold_shares, time_boosts
 from rag_context.search.ranking import (
     DEFAULT_WEIGHTS,
     Candidates,
@@ -50,7 +51,6 @@ from rag_context.search.retrievers import (
     standing_wanted,
 )
 from rag_context.search.speaker import NO_BOOSTS, Boosts, boosts_for, presumed
-from rag_context.search.windows import nearnesses, threshold_shares, time_boosts
 from rag_context.text import is_spaceless
 
 Hit = TypeVar("Hit", VectorHit, KeywordHit)

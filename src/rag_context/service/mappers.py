@@ -34,7 +34,7 @@ from rag_context.errors import InvalidInputError
 from rag_context.ingest.submissions import Outcome, Receipt, Submission
 from rag_context.ports.models import Tokenizer
 from rag_context.search.query import Answer, Mode, Query, Result, RetrieverReport, RetrieverStatus, Standing
-from rag_context.search.windows import Window, merged
+from rag_context.search.question_times import Window, merged
 
 UNKNOWN_AGENT = "unknown"
 

@@ -39,7 +39,7 @@ from rag_context.projects.records import (
 )
 from rag_context.projects.retrieval import RetrievalDependencies, RetrievalService
 from rag_context.resilience.admission import Admissions
-from rag_context.search.windows import Window, merged
+from rag_context.search.question_times import Window, merged
 from rag_context.service.project_requests import ProjectResolver, ResolvedProject, external, level_name, tenant_fields
 
 AGENT = "project tools"

@@ -1,36 +1,13 @@
-"""The grammar of times in questions: patterns, and the period of the calendar that each match means. Pure.
+"""The words for times in English, German, French, Spanish and Russian, and the periods that they mean. Pure.
 
-A pattern is compiled when it is needed first: all of them together would slow every start.
+From each word to its meaning, and from each match of a pattern of `question_times` to its period of the calendar. Days
+are those of UTC, and weeks begin on Mondays.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from functools import cache
 from re import Match
-
-from rag_context.search.time_words import (
-    ABBREVIATIONS,
-    AGO,
-    AGO_BEHIND,
-    BEHIND,
-    BETWEEN,
-    DAYS,
-    FOLLOWING,
-    FRENCH,
-    HIER,
-    LAST,
-    MONTHS,
-    NAMES,
-    NUMBERS,
-    OF,
-    PARTS,
-    RELATIONS,
-    UNITS,
-    VERBS,
-    WEEKDAYS,
-)
 
 Period = tuple[datetime, datetime, bool]
 """First moment, end, and whether it is one of each year."""
@@ -39,55 +16,138 @@ _DAY = timedelta(days=1)
 _WORD = re.compile(r"\w+")
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A pattern, what reads its matches, and the sets of words of each of which a question has one where it matches."""
-
-    pattern: str
-    read: "Callable[[Match[str], datetime], Period | None]"
-    keys: Sequence[frozenset[str]]
-
-    def matches(self, question: str, words: frozenset[str]) -> Iterable[Match[str]]:
-        """What matches; the words are compared first, because most questions have none of them."""
-        has_words = all(not keys.isdisjoint(words) for keys in self.keys)
-        return _compiled(self.pattern).finditer(question) if has_words else ()
+def _meanings(table: Mapping[int | str, str]) -> dict[str, int]:
+    return {word: int(meaning) for meaning, words in table.items() for word in words.split()}
 
 
-_YEAR_KEY = "#year"
-"""Stands among the words of a question for any year in digits."""
+def _phrases(table: Mapping[str, str]) -> dict[str, str]:
+    return {phrase: meaning for meaning, phrases in table.items() for phrase in phrases.split("|")}
 
 
-def _keys(phrases: Iterable[str]) -> frozenset[str]:
-    """The last word of each phrase."""
-    return frozenset(_WORD.findall(phrase)[-1] for phrase in phrases)
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
 
 
-def _is_year(word: str) -> bool:
-    return word[:2] in ("19", "20") and word[:4].isdecimal()
+MONTHS = _meanings(
+    {
+        1: "january januar janvier enero январь январе января jan",
+        2: "february februar février fevrier febrero февраль феврале февраля feb",
+        3: "march märz maerz mars marzo март марте марта mar",
+        4: "april avril abril апрель апреле апреля apr",
+        5: "may mai mayo май мае мая",
+        6: "june juni juin junio июнь июне июня jun",
+        7: "july juli juillet julio июль июле июля jul",
+        8: "august août aout agosto август августе августа aug",
+        9: "september septembre septiembre сентябрь сентябре сентября sep sept",
+        10: "october oktober octobre octubre октябрь октябре октября oct",
+        11: "november novembre noviembre ноябрь ноябре ноября nov",
+        12: "december dezember décembre decembre diciembre декабрь декабре декабря dec",
+    }
+)
+VERBS = frozenset({"may", "march", "mars"})
+"""In small letters these are months only behind a word such as `in`, or with a year."""
 
+ABBREVIATIONS = _words("jan feb mar apr jun jul aug sep sept oct nov dec")
+NAMES = frozenset({*VERBS, *ABBREVIATIONS, "april", "june", "august"})
+"""What people, planets and columns are called too: alone, these are no months."""
 
-def _any(words: Iterable[str]) -> str:
-    return "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
+UNITS = _phrases(
+    {
+        "hour": "hour|hours|stunde|stunden|heure|heures|hora|horas|час|часа|часов",
+        "day": "day|days|tag|tage|tagen|jour|jours|día|días|dia|dias|день|дня|дней",
+        "week": "week|weeks|woche|wochen|semaine|semaines|semana|semanas|неделя|недели|неделе|неделю|недель",
+        "weekend": "weekend|wochenende|week-end",
+        "month": "month|months|monat|monate|monaten|monats|mois|mes|meses|месяц|месяца|месяце|месяцев",
+        "quarter": "quarter|quarters|quartal",
+        "year": "year|years|jahr|jahre|jahren|an|ans|année|années|año|años|год|года|году|лет",
+    }
+)
+NUMBERS = _meanings(
+    {
+        1: "a an one ein eine einem einer un une una один одну",
+        2: "two couple zwei deux dos два две",
+        3: "three few drei trois tres три",
+        4: "four vier quatre cuatro четыре",
+        5: "five fünf cinq cinco пять",
+        6: "six sechs seis шесть",
+        7: "seven sieben sept siete семь",
+        8: "eight acht huit ocho восемь",
+        9: "nine neun neuf nueve девять",
+        10: "ten zehn dix diez десять",
+    }
+)
+WEEKDAYS = _meanings(
+    {
+        0: "monday montag lundi lunes понедельник",
+        1: "tuesday dienstag mardi martes вторник",
+        2: "wednesday mittwoch mercredi miércoles среду",
+        3: "thursday donnerstag jeudi jueves четверг",
+        4: "friday freitag vendredi viernes пятницу",
+        5: "saturday samstag samedi sábado субботу",
+        6: "sunday sonntag dimanche domingo воскресенье",
+    }
+)
+DAYS = {
+    phrase: int(days)
+    for phrase, days in _phrases(
+        {
+            "-2": "day before yesterday|vorgestern|avant-hier|anteayer|позавчера",
+            "-1": "yesterday|last night|gestern|hier|hier soir|ayer|anoche|вчера",
+            "0": "today|this morning|this afternoon|this evening|tonight|heute|aujourd'hui|ce matin|hoy|сегодня",
+        }
+    ).items()
+}
+HIER = "hier"
+"""Yesterday in French, here in German."""
 
+FRENCH = _words("nous avons avez ont quoi que qu quel quelle le la ai est été c")
 
-_YEAR = r"(?:19[7-9]\d|20[0-3]\d)(?![\w:/-]|[.,]\d)"
-_MONTH = rf"(?P<month>\b(?:{_any(MONTHS)})\b)\.?"
-_OF_YEAR = rf"(?:,?\s+(?:de |del |of )?(?P<year>{_YEAR}))?"
-_ORDINAL = r"(?:st|nd|rd|th|er|º|\.)?"
-_TO = r"(?:\s?(?:-|–|to|and|bis|au|al)\s?(?P<last>\d{1,2}))?"
-_UNIT = rf"(?P<unit>{_any(UNITS)})\b"
-_COUNT = rf"(?P<count>\b(?:\d{{1,3}}|{_any(NUMBERS)}))\s(?:of )?"
-_BEFORE_IT = rf"(?:(?<![\w-])(?P<relation>{_any(RELATIONS)})\s+)?(?:(?:the|den|dem|der|la|el|los|las|le|les) )?"
-_PART = rf"(?:(?<![\w-])(?P<part>{_any(PARTS)})[\s-]+)?"
+SINCE, UNTIL, BEFORE, AFTER, BETWEEN, NEXT, IN, OF = "since", "until", "before", "after", "between", "next", "in", "of"
+RELATIONS = _phrases(
+    {
+        SINCE: "since|starting|ab|seit|depuis|desde|с",
+        UNTIL: "as of|until|till|by|up to|bis|hasta|по состоянию на",
+        BEFORE: "before|prior to|vor|avant|antes de|antes del|до",
+        AFTER: "after|nach|après|después de|después del|после",
+        BETWEEN: "between|from|zwischen|von|entre|между",
+        NEXT: "next|coming|nächsten|nächste|prochain|próximo",
+        IN: "in|during|throughout|within|im|en|в|за|на",
+        OF: "of|for|around|on|am|vom|du|de|el|le|des",
+    }
+)
+PARTS = _phrases(
+    {
+        "early": "early|beginning of|start of|anfang|début|a principios de|в начале",
+        "mid": "mid|middle of|mitte|mi|a mediados de|в середине",
+        "late": "late|end of|ende|fin|a finales de|в конце",
+    }
+)
+LAST = _phrases(
+    {
+        "last": "last|previous|letzte|letzten|letztem|letztes|letzter|vorige|vorigen|voriges|прошлый|прошлом|прошлой|"
+        "прошлую|прошлого",
+        "rolling": "past|vergangene|vergangenen|vergangenes|последний|последние|последних|последнюю|últimos|últimas",
+        "this": "this|diese|diesen|diesem|dieses|dieser|cette|esta|este|эту|этой|этом|этот",
+    }
+)
+BEHIND = _phrases(
+    {
+        "last": "dernier|dernière|derniers|dernières|passé|passée|pasado|pasada|pasados|pasadas",
+    }
+)
+AGO = ("vor", "il y a", "hace")
+"""Before a number and a unit."""
 
+AGO_BEHIND = ("ago", "назад")
+"""Behind them."""
 
-def _pattern(rest: str) -> str:
-    return _BEFORE_IT + rest
+JOINERS = _words("and to till until through - – und bis et à au y a al и по до")
 
-
-@cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.IGNORECASE)
+FOLLOWING = _words(
+    "and or but did do does was were is are has have had the we i it they he she you who what when which how why "
+    "where to about on with by for und haben wir wurde ist nous on que qu до мы года году год"
+)
+"""What may follow on a year that stands alone; behind "in 2000" a noun makes it a number."""
 
 
 def group_of(match: Match[str], name: str) -> str:
@@ -127,7 +187,7 @@ def _count(match: Match[str]) -> int:
     return NUMBERS.get(written) or int(written)
 
 
-def _ago(match: Match[str], now: datetime) -> Period | None:
+def ago(match: Match[str], now: datetime) -> Period | None:
     """`3 days ago`: that day; so many weeks: the seven days around; months and years: those of the calendar."""
     count, today = _count(match), _day(now)
     match UNITS[group_of(match, "unit")]:
@@ -149,7 +209,7 @@ def _ago(match: Match[str], now: datetime) -> Period | None:
     return since, until, False
 
 
-def _rolling(match: Match[str], now: datetime) -> Period | None:
+def rolling(match: Match[str], now: datetime) -> Period | None:
     """`the last 3 weeks`: until the end of today."""
     count, today, unit = _count(match), _day(now), UNITS[group_of(match, "unit")]
     lengths = {
@@ -165,11 +225,11 @@ def _rolling(match: Match[str], now: datetime) -> Period | None:
     return today - lengths[unit] * _DAY, today + _DAY, False
 
 
-def _last_unit(match: Match[str], now: datetime) -> Period | None:
+def last_unit(match: Match[str], now: datetime) -> Period | None:
     """`last week`, `this month`: as in the calendar."""
     which, unit, today = (LAST | BEHIND)[group_of(match, "which")], UNITS[group_of(match, "unit")], _day(now)
     if which == "rolling":
-        return _rolling(match, now) if unit not in ("hour", "day") else None
+        return rolling(match, now) if unit not in ("hour", "day") else None
     back = 1 if which == "last" else 0
     monday = today - (today.weekday() + 7 * back) * _DAY
     match unit:
@@ -188,7 +248,7 @@ def _last_unit(match: Match[str], now: datetime) -> Period | None:
     return None
 
 
-def _last_month(match: Match[str], now: datetime) -> Period | None:
+def last_month(match: Match[str], now: datetime) -> Period | None:
     """`last March`: the last one that has ended; `this March` is that of this year."""
     month = MONTHS[group_of(match, "month")]
     first = _day(now).replace(month=month, day=1)
@@ -197,7 +257,7 @@ def _last_month(match: Match[str], now: datetime) -> Period | None:
     return first, _months_on(first, 1), False
 
 
-def _weekday(match: Match[str], now: datetime) -> Period | None:
+def weekday(match: Match[str], now: datetime) -> Period | None:
     """`on Monday`, `last Monday`: the one before today."""
     which, today = group_of(match, "which"), _day(now)
     if not which and relation_of(match) is None:
@@ -207,7 +267,7 @@ def _weekday(match: Match[str], now: datetime) -> Period | None:
     return day, day + _DAY, False
 
 
-def _named_day(match: Match[str], now: datetime) -> Period | None:
+def named_day(match: Match[str], now: datetime) -> Period | None:
     name = re.sub(r"\s+", " ", group_of(match, "name").replace("’", "'"))
     if name == HIER and FRENCH.isdisjoint(_WORD.findall(match.string.lower())):
         return None
@@ -215,7 +275,7 @@ def _named_day(match: Match[str], now: datetime) -> Period | None:
     return day, day + _DAY, False
 
 
-def _digits(match: Match[str], now: datetime) -> Period | None:
+def digits(match: Match[str], now: datetime) -> Period | None:
     """`2025-06`, `2025-06-30`, `30.06.2025`."""
     day = group_of(match, "day")
     if not day and match.string[: match.start("year")].lower().endswith("the "):
@@ -224,7 +284,7 @@ def _digits(match: Match[str], now: datetime) -> Period | None:
     return first, first + _DAY if day else _months_on(first, 1), False
 
 
-def _day_of_month(match: Match[str], now: datetime) -> Period | None:
+def day_of_month(match: Match[str], now: datetime) -> Period | None:
     """`7 May 2025`, `May 7`, `7 to 9 May`."""
     name, year = group_of(match, "month"), group_of(match, "year")
     is_small = match["month"].islower()
@@ -242,7 +302,7 @@ def _day_of_month(match: Match[str], now: datetime) -> Period | None:
     return (*of_year(int(year)), False) if year else _last_yearly(of_year, now)
 
 
-def _month(match: Match[str], now: datetime) -> Period | None:
+def month(match: Match[str], now: datetime) -> Period | None:
     """`in March`, `March 2025`, `early May`."""
     name, year, relation = group_of(match, "month"), group_of(match, "year"), relation_of(match)
     if not year and not group_of(match, "part"):
@@ -263,7 +323,7 @@ def _month(match: Match[str], now: datetime) -> Period | None:
     return (*of_year(int(year)), False) if year else _last_yearly(of_year, now)
 
 
-def _quarter(match: Match[str], now: datetime) -> Period | None:
+def quarter(match: Match[str], now: datetime) -> Period | None:
     """`Q3 2025`, `in Q3`."""
     year = group_of(match, "year")
     if not year and relation_of(match) is None:
@@ -276,7 +336,7 @@ def _quarter(match: Match[str], now: datetime) -> Period | None:
     return (*of_year(int(year)), False) if year else _last_yearly(of_year, now)
 
 
-def _year(match: Match[str], now: datetime) -> Period | None:
+def year(match: Match[str], now: datetime) -> Period | None:
     """`in 2025`, but neither `limit of 2000` nor `in 2000 rows`."""
     behind = _WORD.match(match.string[match.end() :].lstrip(" "))
     is_related = relation_of(match) not in (None, OF) or group_of(match, "part")
@@ -285,53 +345,3 @@ def _year(match: Match[str], now: datetime) -> Period | None:
     first = _day(now).replace(year=int(match["year"]), month=1, day=1)
     last = first.replace(year=int(match["last"] or match["year"]))
     return first, max(_months_on(first, 12), _months_on(last, 12)), False
-
-
-_ISO = (
-    rf"{_PART}(?<![\w.:/#@-])(?P<year>(?:19|20)\d\d)(?P<mark>[-/])(?P<month>0[1-9]|1[0-2])"
-    r"(?:(?P=mark)(?P<day>\d\d)(?:[T ]\d\d:\d\d[^\s?]*)?)?(?![\w/-]|\.\d)"
-)
-_DOTTED = r"(?<![\w.-])(?P<day>\d{1,2})\.\s?(?P<month>\d{1,2})\.\s?(?P<year>(?:19|20)\d\d)(?![\w-]|\.\d)"
-_DAY_MONTH = rf"(?<![\w.:/#-])(?P<day>\d{{1,2}}){_ORDINAL}{_TO}{_ORDINAL}\s+(?:of |de )?{_MONTH}{_OF_YEAR}"
-_MONTH_DAY = rf"{_MONTH}\s+(?P<day>\d{{1,2}}){_ORDINAL}{_TO}(?![\d%]|[.:]\d){_OF_YEAR}"
-_DAY_NAMES = _any(DAYS).replace("'", "['’]")
-_TO_YEAR = rf"(?:\s?(?:to|and|through|until|till|-|–|bis|und|et|à|y|a|и|по)\s?(?P<last>{_YEAR}))?"
-_YEARS = frozenset({_YEAR_KEY})
-_QUARTERS = frozenset({"q1", "q2", "q3", "q4"})
-_WHICH = rf"\b(?P<which>{_any(LAST)})\s"
-_WHICH_BEHIND = rf"\s(?P<which>{_any(BEHIND)})\b"
-_NOT_OF = r"(?! of\b| de[rs]?\b)"
-_WEEKDAY = rf"\b(?P<weekday>{_any(WEEKDAYS)})\b"
-
-_LAST_KEYS, _BEHIND_KEYS, _UNIT_KEYS, _MONTH_KEYS = _keys(LAST), _keys(BEHIND), _keys(UNITS), _keys(MONTHS)
-RULES = (
-    Rule(rf"\b(?:{_any(AGO)})\s{_COUNT}{_UNIT}", _ago, (_keys(AGO), _UNIT_KEYS)),
-    Rule(_pattern(rf"(?:{_COUNT})?\b{_UNIT}\s(?:{_any(AGO_BEHIND)})\b"), _ago, (_keys(AGO_BEHIND), _UNIT_KEYS)),
-    Rule(_pattern(rf"{_WHICH}{_COUNT}{_UNIT}"), _rolling, (_LAST_KEYS, _UNIT_KEYS)),
-    Rule(_pattern(rf"{_COUNT}(?:derniers|dernières)\s{_UNIT}"), _rolling, (_BEHIND_KEYS, _UNIT_KEYS)),
-    Rule(_pattern(rf"{_WHICH}{_UNIT}{_NOT_OF}"), _last_unit, (_LAST_KEYS, _UNIT_KEYS)),
-    Rule(_pattern(rf"\b{_UNIT}{_WHICH_BEHIND}"), _last_unit, (_BEHIND_KEYS, _UNIT_KEYS)),
-    Rule(_pattern(rf"{_WHICH}{_MONTH}(?!\s\d)"), _last_month, (_LAST_KEYS, _MONTH_KEYS)),
-    Rule(_pattern(rf"{_MONTH}{_WHICH_BEHIND}"), _last_month, (_BEHIND_KEYS, _MONTH_KEYS)),
-    Rule(_pattern(rf"(?:{_WHICH})?{_WEEKDAY}"), _weekday, (_keys(WEEKDAYS),)),
-    Rule(_pattern(rf"{_WEEKDAY}{_WHICH_BEHIND}"), _weekday, (_keys(WEEKDAYS), _BEHIND_KEYS)),
-    Rule(_pattern(rf"(?<![\w-])(?P<name>{_DAY_NAMES})(?![\w-])"), _named_day, (_keys(DAYS),)),
-    Rule(_pattern(_ISO), _digits, (_YEARS,)),
-    Rule(_pattern(_DOTTED), _digits, (_YEARS,)),
-    Rule(_pattern(_DAY_MONTH), _day_of_month, (_MONTH_KEYS,)),
-    Rule(_pattern(_MONTH_DAY), _day_of_month, (_MONTH_KEYS,)),
-    Rule(_pattern(rf"{_PART}(?<!\d\s){_MONTH}{_OF_YEAR}(?!\s+\d)"), _month, (_MONTH_KEYS,)),
-    Rule(_pattern(rf"\bQ(?P<quarter>[1-4])(?:(?: of)?\s+(?P<year>{_YEAR}))?(?![\w.])"), _quarter, (_QUARTERS,)),
-    Rule(_pattern(rf"{_PART}(?<![\w.:/#@$€-])(?P<year>{_YEAR}){_TO_YEAR}"), _year, (_YEARS,)),
-)
-"""What is read by one rule is not read again by those after it."""
-
-_KEYS = frozenset[str]().union(*(rule.keys[0] for rule in RULES))
-
-
-def keys_of(question: str) -> frozenset[str]:
-    """The words of a question, for the rules; none if no rule could match, as with most questions."""
-    words = frozenset(_WORD.findall(question.lower()))
-    if any(map(_is_year, words)):
-        return words | _YEARS
-    return frozenset() if _KEYS.isdisjoint(words) else words
