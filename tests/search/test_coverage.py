@@ -6,8 +6,8 @@ from rag_context.domain.documents import CODE, Missing
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendUnavailableError
 from rag_context.ports.reading import DocumentStore
-from rag_context.search.coverage import COUNTING_SHARE, Coverage, matters
 from rag_context.search.query import Level, Mode, Query
+from rag_context.search.reads import COUNTING_SHARE, Coverage, matters
 from rag_context.testing import Fault, Faulty, FrozenClock, MemoryStore
 from tests.search.harness import ChainHarness
 

@@ -12,7 +12,7 @@ from rag_context.domain.search import ChunkRef, Passage
 from rag_context.errors import BackendUnavailableError
 from rag_context.ports.reading import VectorStore
 from rag_context.search.chain import INEXACT, SearchChain
-from rag_context.search.newer import asks_for_value, contenders, newer_first, values_in
+from rag_context.search.final_order import asks_for_value, contenders, newer_first, values_in
 from rag_context.search.query import Mode, Query, Result, RetrieverStatus
 from rag_context.search.ranking import Candidate, Ranked
 from rag_context.testing import Fault, Faulty

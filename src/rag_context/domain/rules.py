@@ -19,7 +19,7 @@ class Rule(StrEnum):
     """By the script of the question; `search.selection.weights_for`."""
 
     NEWER = "newer"
-    """Later statements above earlier ones with another value; `search.newer`."""
+    """Later statements above earlier ones with another value; `search.final_order`."""
 
     TIME = "time"
     """By nearness to a time that the question names; `search.question_times`."""

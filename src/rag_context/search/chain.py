@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from cachetools import LRUCache
 
-from rag_context.domain.documents import Missing
+from rag_context.domain.documents import CHAT, Missing
 from rag_context.domain.rules import Rule
 from rag_context.domain.search import Filter, KeywordHit
 from rag_context.errors import BackendError, BackendStartingError, BackendTimeoutError
@@ -16,11 +16,9 @@ from rag_context.ports.reading import CandidateSource
 from rag_context.resilience.breaker import Breaker, BreakerOpenError
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.code_rank import KnownCode
-from rag_context.search.coverage import Coverage, described, matters
-from rag_context.search.newer import asks_for_value, contenders, newer_first
+from rag_context.search.final_order import Reranking, asks_for_value, contenders, newer_first
 from rag_context.search.query import Answer, Level, Mode, Query, RetrieverReport, RetrieverStatus
-from rag_context.search.reads import RANKING_SHARE, SnapshotReads, StoreReads, completed
-from rag_context.search.reranking import Reranking
+from rag_context.search.reads import RANKING_SHARE, Coverage, SnapshotReads, StoreReads, completed, described, matters
 from rag_context.search.retrievers import Backends, Retrievers, VectorResults, status_of
 from rag_context.search.selection import Selection, candidate_request, select, select_in
 from rag_context.tracing import past_span, span
@@ -118,8 +116,9 @@ class SearchChain:
     async def _newer_first(self, query: Query, answer: Answer, deadline: Deadline) -> Answer:
         """With later statements above those that they replace; as it was where that is not known in time."""
         applies = query.mode is Mode.HYBRID and Rule.NEWER not in query.without and answer.level is Level.PRIMARY
+        has_messages = any(result.passage.content_type == CHAT for result in answer.results)
         # A question that names a time is about what was said then, whatever was said later.
-        if not applies or query.windows or not asks_for_value(query.text):
+        if not applies or not has_messages or query.windows or not asks_for_value(query.text):
             return answer
         anchor, found = contenders(query.text, answer.results)
         if not found:

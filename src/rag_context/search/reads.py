@@ -1,27 +1,48 @@
-"""What ranking reads after retrieval: from one snapshot in one call, or from several stores side by side."""
+"""What a search reads beside its hits: scores, neighbours and passages, and how many vectors are missing.
+
+Ranking reads from one snapshot in one call, or from several stores side by side. An answer must say of itself where
+vectors are missing (`Coverage`).
+"""
 
 import asyncio
+import logging
+import math
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
 import numpy as np
+from cachetools import LRUCache
 
+from rag_context.domain.documents import Missing
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, RawScores, VectorHit
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendError
-from rag_context.ports.reading import Snapshot
+from rag_context.ports.reading import DocumentStore, Snapshot
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.retry import hedged
 from rag_context.search.query import Query
 from rag_context.search.ranking import Candidates
 from rag_context.search.retrievers import Backends, spread_hits, standing_wanted
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 About = TypeVar("About", str, ChunkRef)
 
 RANKING_SHARE = 1.0 / 3.0
 """Share of the time left that the missing scores and neighbours may take: without them there is an answer still."""
+
+NEGLIGIBLE = 0.01
+"""An answer is whole where no more than this share of the vectors is missing."""
+
+COUNTING_SHARE = 0.05
+"""Most of the time that is spent on counting one filter's vectors while the index keeps changing."""
+
+REMEMBERED = 1000
+"""Filters whose counts are kept."""
 
 
 def completed(work: Coroutine[None, None, T]) -> T:
@@ -182,3 +203,62 @@ class StoreReads:
         except BackendError as error:
             self.failure = error
             return {}
+
+
+@dataclass(slots=True)
+class _Count:
+    missing: Missing
+    version: int
+    valid_until: float
+    """However much the index changes, it is not counted again before (by the clock)."""
+
+
+class Coverage:
+    """Counts how many vectors of what a filter lets through are missing, and remembers the counts.
+
+    Counting costs little while few documents wait for their vectors, and more the more of them do. A count is valid
+    while the index does not change; while it does (documents come in, vectors follow), counting again takes a twentieth
+    of the time at most, so that no search waits for the label of another.
+
+    Args:
+        documents: counts; guarded.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, documents: DocumentStore, clock: Callable[[], float] = time.monotonic) -> None:
+        self._documents = documents
+        self._clock = clock
+        self._counts: LRUCache[Filter, _Count] = LRUCache(REMEMBERED)
+
+    async def missing(self, where: Filter) -> Missing:
+        """What is missing of what `where` lets through; where it cannot be counted now, what was counted last."""
+        version = self._documents.version  # read before counting: what changes meanwhile is counted again
+        known = self._counts.get(where)
+        began = self._clock()
+        if known is not None and (known.version == version or began < known.valid_until):
+            return known.missing
+        if known is not None:
+            known.valid_until = math.inf  # no other call counts the same meanwhile
+        try:
+            missing = await self._documents.missing_vectors(where)
+        except BackendError as error:
+            logger.debug("missing vectors could not be counted: %s", error)
+            return known.missing if known is not None else Missing()
+        finally:
+            if known is not None:
+                known.valid_until = -math.inf
+        ended = self._clock()
+        self._counts[where] = _Count(missing, version, ended + (ended - began) * (1.0 / COUNTING_SHARE - 1.0))
+        return missing
+
+
+def matters(missing: Missing) -> bool:
+    """Whether so much is missing that an answer is not a whole one."""
+    return missing.vectors > NEGLIGIBLE * missing.passages
+
+
+def described(missing: Missing) -> str:
+    """What is missing, as a warning."""
+    return (
+        f"{missing.vectors} of {missing.passages} passages have no vectors yet and are ranked by keyword search alone"
+    )

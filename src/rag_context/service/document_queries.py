@@ -35,8 +35,8 @@ from rag_context.errors import BackendError, BackendStartingError, FieldError, I
 from rag_context.ingest.indexer import STORE_S, Indexer
 from rag_context.ports.reading import DocumentStore
 from rag_context.resilience.deadline import Deadline
-from rag_context.search.coverage import Coverage, described, matters
 from rag_context.search.ranking import Candidate, relevance
+from rag_context.search.reads import Coverage, described, matters
 from rag_context.search.retrievers import Backends
 from rag_context.service.mappers import filter_of, tenant_of
 
