@@ -132,8 +132,8 @@ async def test_a_vector_store_that_dies_between_finding_and_ranking_leaves_what_
     harness: ChainHarness, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One chunk is found by its vector, another by keyword search, and the cosine of the other is unavailable."""
-    monkeypatch.setattr("rag_context.search.retrievers.POOL_FLOOR", 1)
-    monkeypatch.setattr("rag_context.search.retrievers.POOL_PER_RESULT", 0)
+    monkeypatch.setattr("rag_context.search.question_rules.POOL_FLOOR", 1)
+    monkeypatch.setattr("rag_context.search.question_rules.POOL_PER_RESULT", 0)
     scores: Faulty[VectorStore] = Faulty(harness.sources.vectors, "score")
     scores.fault = fault
     sources = replace(harness.sources, vectors=scores.port)

@@ -42,7 +42,7 @@ def order(
     known = KnownCode()
     known.add({path: passage(path, text, headings.get(path, "")) for path, text in texts.items()})
     candidates = columns([Candidate(ChunkRef(path, path, 0, kind), 0.5, 1.0, 0.5) for path in fused])
-    scores = ranked_code(question, np.array(list(fused.values())), known.facts(question, candidates))
+    scores = ranked_code(question, np.array(list(fused.values())), known.features(question, candidates))
     return [path for _, path in sorted(zip(-scores, fused, strict=True))]
 
 
@@ -134,7 +134,7 @@ def test_the_candidates_that_define_a_name_are_known() -> None:
     known = KnownCode()
     known.add({"a": passage("a.py", "Plan(1)"), "b": passage("b.py", "class Plan:"), "c": passage("c.py", "plan")})
     chunks = [ChunkRef(id_, f"{id_}.py", 0, CODE) for id_ in "abcd"]
-    assert known.lacking("store.Plan", [*chunks, ChunkRef("e", "e", 0, CHAT)]) == ["d"]
+    assert known.unknown("store.Plan", [*chunks, ChunkRef("e", "e", 0, CHAT)]) == ["d"]
     assert known.defining("store.Plan", chunks) == ["b"]
     assert known.defining("the plan", chunks) == []
 
@@ -143,13 +143,13 @@ def test_a_question_without_a_name_needs_to_know_one_passage_of_each_file() -> N
     known = KnownCode()
     known.add({"a1": passage("a.py", "Plan(1)")})
     chunks = [ChunkRef(f"{file}{place}", f"{file}.py", place, CODE) for file in "ab" for place in (1, 2)]
-    assert known.lacking("Where is the plan?", chunks) == ["b2"]
+    assert known.unknown("Where is the plan?", chunks) == ["b2"]
     candidates = columns([Candidate(chunk, 0.5, 1.0, 0.5) for chunk in chunks])
-    assert {row: facts.path for row, facts in known.facts("Where is the plan?", candidates).items()} == {
+    assert {row: features.path for row, features in known.features("Where is the plan?", candidates).items()} == {
         0: "a.py",
         1: "a.py",
     }
-    assert list(known.facts("Plan", candidates)) == [0]
+    assert list(known.features("Plan", candidates)) == [0]
 
 
 def test_a_definition_in_a_test_or_an_older_version_stands_below() -> None:
@@ -237,7 +237,7 @@ def test_other_kinds_of_content_keep_their_place() -> None:
     known.add({"x.py": passage("a/x.py", "Plan()"), "plan.py": passage("a/plan.py", "class Plan:")})
     refs = [ChunkRef("x.py", "x", 0, CODE), ChunkRef("plan.py", "plan", 0, CODE), ChunkRef("said", "said", 0, CHAT)]
     candidates = columns([Candidate(ref, 0.5, 1.0, 0.5) for ref in refs])
-    scores = ranked_code("Plan", np.array([0.8, 0.4, 0.9]), known.facts("Plan", candidates))
+    scores = ranked_code("Plan", np.array([0.8, 0.4, 0.9]), known.features("Plan", candidates))
     assert scores[1] == pytest.approx(0.8)
     assert scores[0] < 0.8
     assert scores[2] == 0.9

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from rag_context.domain.documents import CHAT, CODE, DOCUMENTATION
 from rag_context.domain.rules import Rule
 from rag_context.search.query import Query
+from rag_context.search.question_rules import weights_for
 from rag_context.search.ranking import CODE_VECTOR_WEIGHT, DEFAULT_WEIGHTS, VECTOR_WEIGHT, VectorWeights, fuse
-from rag_context.search.selection import weights_for
 
 cosines = st.lists(st.floats(-1, 1), min_size=1, max_size=30)
 scores = st.floats(0, 100)

@@ -5,8 +5,8 @@ import pytest
 from rag_context.domain.documents import CHAT
 from rag_context.domain.search import ChunkRef, VectorHit
 from rag_context.search.query import Mode, Query
+from rag_context.search.question_rules import NO_BOOSTS, Boosts, boosts_for, may_name_speaker
 from rag_context.search.rules import NAMED_FACTOR, USER_FACTOR
-from rag_context.search.speaker import NO_BOOSTS, Boosts, boosts_for, may_name_speaker
 from tests.search.harness import ChainHarness
 
 

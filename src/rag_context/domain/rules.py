@@ -10,13 +10,13 @@ class Rule(StrEnum):
     """By what a passage of code defines, by its path and by its file; `search.code_rank`."""
 
     SPEAKER = "speaker"
-    """By whom the question is about; `search.speaker`."""
+    """By whom the question is about; `search.question_rules`."""
 
     NO_ANSWER = "no-answer"
     """What is labelled `noAnswer`, and the default threshold, by the kind and number of passages; `search.ranking`."""
 
     SCRIPT = "script"
-    """By the script of the question; `search.selection.weights_for`."""
+    """By the script of the question; `search.question_rules.weights_for`."""
 
     NEWER = "newer"
     """Later statements above earlier ones with another value; `search.final_order`."""
@@ -25,4 +25,4 @@ class Rule(StrEnum):
     """By nearness to a time that the question names; `search.question_times`."""
 
     STANDING = "standing"
-    """Standing instructions in a list of their own; `search.retrievers.standing_wanted`."""
+    """Standing instructions in a list of their own; `search.question_rules.standing_request`."""

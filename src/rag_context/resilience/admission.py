@@ -2,7 +2,7 @@
 
 Without it the fastest caller decides how much runs at once, everything runs slowly, and nothing meets its deadline.
 Time in the queue is no backend's fault, so deadlines begin after it. Work of one class never waits for another's: bulk
-work that fills its own places leaves those of questions free.
+work that fills its own slots leaves those of questions free.
 
 How much is as much as can be done in time is found out as TCP finds it out (additive increase, multiplicative
 decrease; Chiu and Jain, 1989), with a service time that is longer than it should be as the sign of congestion.
@@ -74,7 +74,7 @@ class AdaptiveLimit:
                 self._limit = max(self._limit * DECREASE, self._least)
                 self._may_shrink = now + service_s
         elif was_full:
-            # One more place for as many completions as there are places, which is TCP's growth by one each round trip.
+            # One more slot for as many completions as there are slots, which is TCP's growth by one each round trip.
             self._limit = min(self._limit + 1.0 / self._limit, self._most)
 
 
@@ -83,7 +83,7 @@ Limit = FixedLimit | AdaptiveLimit
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How long one may wait for its place, in seconds, and how many may wait at a time."""
+    """How long one may wait for its slot, in seconds, and how many may wait at a time."""
 
     max_wait_s: float
     max_waiting: int
@@ -93,7 +93,7 @@ UNBOUNDED = Bounds(math.inf, 1_000_000)
 
 
 class Admission:
-    """The places of one class of work; first come, first served. For one event loop, not for threads.
+    """The slots of one class of work; first come, first served. For one event loop, not for threads.
 
     Args:
         name: the class, for messages and metrics.
@@ -116,12 +116,12 @@ class Admission:
 
     @property
     def waiting(self) -> int:
-        """How many wait for a place."""
+        """How many wait for a slot."""
         return len(self._queue)
 
     @asynccontextmanager
     async def admitted(self) -> AsyncIterator[None]:
-        """Hold a place for the time of the block. Raises: OverloadedError; then nothing was begun."""
+        """Hold a slot for the time of the block. Raises: OverloadedError; then nothing was begun."""
         began = self._clock()
         if self._is_free:
             await self._enter()
@@ -134,14 +134,14 @@ class Admission:
             except BackendTimeoutError:
                 raise self._rejection() from None
         self.on_wait(self._clock() - began)
-        async with self._held():
+        async with self._occupied():
             yield
 
     @asynccontextmanager
     async def admitted_in_turn(self) -> AsyncIterator[None]:
         """The same for background work, or work that comes no faster than it is done: it may wait for long."""
         await self._enter()
-        async with self._held():
+        async with self._occupied():
             yield
 
     @property
@@ -149,7 +149,7 @@ class Admission:
         return self.running < self.limit.at_once and not self._queue
 
     async def _enter(self) -> None:
-        """Take a place. One that is cancelled with the place in its hand passes it on."""
+        """Take a slot. One that is cancelled with the slot in its hand passes it on."""
         if self._is_free:
             self.running += 1
             return
@@ -158,7 +158,7 @@ class Admission:
         try:
             await turn
         except asyncio.CancelledError:
-            # The place was passed on in the moment of the cancellation: without this it would be lost for good.
+            # The slot was passed on in the moment of the cancellation: without this it would be lost for good.
             if turn.done() and not turn.cancelled():
                 self._leave()
             else:
@@ -167,10 +167,10 @@ class Admission:
             raise
 
     @asynccontextmanager
-    async def _held(self) -> AsyncIterator[None]:
+    async def _occupied(self) -> AsyncIterator[None]:
         lost = stalls()
         began, lost_before_s = self._clock(), lost.lost_s
-        # Where places were free, a short service time does not show that more calls would fit.
+        # Where slots were free, a short service time does not show that more calls would fit.
         was_full = self.running >= self.limit.at_once
         try:
             with lost.watched():

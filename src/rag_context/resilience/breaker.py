@@ -125,7 +125,7 @@ class Breaker:
         finally:
             self._under_way.remove(admission)
             if admission.verdict is not None and era == self._openings and not self._is_known(admission):
-                self._settle(admission.verdict)
+                self._record(admission.verdict)
 
     @contextmanager
     def probe(self) -> Iterator[Admission]:
@@ -140,7 +140,7 @@ class Breaker:
         finally:
             self._probing = False
             if admission.verdict is not None:
-                self._settle(admission.verdict)
+                self._record(admission.verdict)
 
     @contextmanager
     def trial(self) -> Iterator[Admission]:
@@ -151,7 +151,7 @@ class Breaker:
         finally:
             # A failed trial while open would extend the cooldown, and so delay the probe that ends it.
             if admission.verdict is not None and (admission.verdict or self.closed):
-                self._settle(admission.verdict)
+                self._record(admission.verdict)
 
     def _is_known(self, admission: Admission) -> bool:
         """Whether a failure belongs to an event that was counted. Each failure of a caller that retries is counted:
@@ -163,7 +163,7 @@ class Breaker:
         self._event_began = admission.began
         return False
 
-    def _settle(self, succeeded: bool) -> None:
+    def _record(self, succeeded: bool) -> None:
         if succeeded:
             self._failures = self._openings = 0
             self._open_until = None

@@ -100,8 +100,10 @@ class ResultCache:
 
     def put(self, query: Query, version: int, answer: Answer, stamp: str | None = None) -> None:
         """Remember an answer if it is a whole one; for other processes too, where `stamp` is known."""
-        whole = answer.level is Level.PRIMARY and all(leg.status is RetrieverStatus.OK for leg in answer.legs.values())
-        if not whole or answer.breaker_open:
+        is_complete = answer.level is Level.PRIMARY and all(
+            leg.status is RetrieverStatus.OK for leg in answer.legs.values()
+        )
+        if not is_complete or answer.breaker_open:
             return
         self._remember(query, version, answer)
         if self._shared is not None and stamp is not None and self._ttl_s > 0:
@@ -158,27 +160,29 @@ def decoded(value: bytes) -> Answer | None:
         return None
 
 
-def _answer(said: dict[str, Any]) -> Answer:
+def _answer(fields: dict[str, Any]) -> Answer:
     legs = {
         name: RetrieverReport(RetrieverStatus(leg["status"]), leg["latency_ms"], leg["detail"])
-        for name, leg in said["legs"].items()
+        for name, leg in fields["legs"].items()
     }
-    results = tuple(_result(result) for result in said["results"])
-    standing = tuple(Standing(_passage(each["passage"]), each["score"]) for each in said["standing"])
-    return Answer(**{**said, "results": results, "standing": standing, "level": Level(said["level"]), "legs": legs})
+    results = tuple(_result(result) for result in fields["results"])
+    standing = tuple(Standing(_passage(each["passage"]), each["score"]) for each in fields["standing"])
+    return Answer(**{**fields, "results": results, "standing": standing, "level": Level(fields["level"]), "legs": legs})
 
 
-def _result(said: dict[str, Any]) -> Result:
-    ranked = said["ranked"]
+def _result(fields: dict[str, Any]) -> Result:
+    ranked = fields["ranked"]
     candidate = Candidate(**{**ranked["candidate"], "chunk": ChunkRef(**ranked["candidate"]["chunk"])})
-    around = {side: _passage(said[side]) if said[side] is not None else None for side in ("before", "after", "newer")}
-    passage = _passage(said["passage"])
-    return Result(**{**said, **around, "passage": passage, "ranked": Ranked(**{**ranked, "candidate": candidate})})
+    around = {
+        side: _passage(fields[side]) if fields[side] is not None else None for side in ("before", "after", "newer")
+    }
+    passage = _passage(fields["passage"])
+    return Result(**{**fields, **around, "passage": passage, "ranked": Ranked(**{**ranked, "candidate": candidate})})
 
 
-def _passage(said: dict[str, Any]) -> Passage:
-    occurred_at = datetime.fromisoformat(said["chunk"]["occurred_at"])
-    chunk = Chunk(**{**said["chunk"], "span": Span(**said["chunk"]["span"]), "occurred_at": occurred_at})
-    metadata = Metadata(**{**said["metadata"], "tags": tuple(said["metadata"]["tags"])})
-    timestamp = datetime.fromisoformat(said["timestamp"])
-    return Passage(**{**said, "chunk": chunk, "timestamp": timestamp, "metadata": metadata})
+def _passage(fields: dict[str, Any]) -> Passage:
+    occurred_at = datetime.fromisoformat(fields["chunk"]["occurred_at"])
+    chunk = Chunk(**{**fields["chunk"], "span": Span(**fields["chunk"]["span"]), "occurred_at": occurred_at})
+    metadata = Metadata(**{**fields["metadata"], "tags": tuple(fields["metadata"]["tags"])})
+    timestamp = datetime.fromisoformat(fields["timestamp"])
+    return Passage(**{**fields, "chunk": chunk, "timestamp": timestamp, "metadata": metadata})

@@ -83,7 +83,7 @@ class SearchChain:
         self._deadline_s = deadline_s
         self._clock = clock
         self._coverage = Coverage(sources.documents, clock)
-        self._nothing_stands: LRUCache[Filter, int] = LRUCache(REMEMBERED)
+        self._without_standing: LRUCache[Filter, int] = LRUCache(REMEMBERED)
         self._known_total = 0
         self._known_version = -1
 
@@ -136,14 +136,14 @@ class SearchChain:
     async def _descend(self, query: Query, deadline: Deadline) -> Answer:
         for_retrievers = deadline.sooner((1.0 - RETRIEVERS_SHARE) * self._deadline_s)
         errors: list[str] = []
-        with Retrievers(self._sources, query, for_retrievers, self._clock, self._nothing_stands) as retrievers:
+        with Retrievers(self._sources, query, for_retrievers, self._clock, self._without_standing) as retrievers:
             for level in (self._primary, self._text) if query.has_text else (self._primary,):
                 try:
                     answer = await level(query, retrievers, deadline)
                     return replace(answer, legs={**retrievers.reports, **answer.legs})
                 except BackendError as error:
-                    known = isinstance(error, BreakerOpenError | BackendStartingError)  # logged when it began
-                    severity = logging.DEBUG if known else logging.WARNING
+                    is_logged = isinstance(error, BreakerOpenError | BackendStartingError)  # when it began
+                    severity = logging.DEBUG if is_logged else logging.WARNING
                     logger.log(severity, "search: %s failed: %s", level.__name__.strip("_"), error)
                     errors.append(f"{error.component}: {error}")
             empty = _nothing(retrievers.reports, "; ".join(errors))
@@ -173,12 +173,12 @@ class SearchChain:
             selection = await self._from_stores(query, vector_results, text, retrievers, deadline)
             self._sources.require_same_model(vector_results)
         elif is_hybrid and candidates.is_remote:
-            whole = self._from_one_call_or_its_parts(query, vector, retrievers, candidates, deadline)
-            selection, warning = await retrievers.start_whole(whole)
+            in_one_call = self._from_one_call_or_its_parts(query, vector, retrievers, candidates, deadline)
+            selection, warning = await retrievers.start_one_call(in_one_call)
         else:
-            wanted = query.text if is_hybrid else None
-            in_one_call = self._from_one_call(query, vector, wanted, retrievers, candidates)
-            selection, warning = await retrievers.start_whole(in_one_call), None
+            keyword_text = query.text if is_hybrid else None
+            one_call = self._from_one_call(query, vector, keyword_text, retrievers, candidates)
+            selection, warning = await retrievers.start_one_call(one_call), None
         answer = await self._answer(selection, retrievers, deadline)
         answer = answer if warning is None else replace(answer, warning=warning)
         return _labelled(answer, missing)

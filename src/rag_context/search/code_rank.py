@@ -66,7 +66,7 @@ _BODY_SEARCHED = 400
 
 
 @dataclass(frozen=True, slots=True)
-class CodeFacts:
+class CodeFeatures:
     """What ranking needs to know of a passage of code: its file, the words of its path, and the names it defines."""
 
     path: str
@@ -78,15 +78,15 @@ class CodeFacts:
     names: frozenset[str]
     heading: str
     """The definition that it is part of, as `Class.method`; "" where it is part of none, or of several."""
-    places: frozenset[str]
+    qualifiers: frozenset[str]
     """What may stand before a name in its qualified form: file, folders and scopes, in small letters."""
 
     @classmethod
-    def of(cls, passage: Passage) -> "CodeFacts":
+    def of(cls, passage: Passage) -> "CodeFeatures":
         """Those of a passage."""
         path = passage.source.replace("\\", "/")
         names, heading = defined(passage.chunk.text), passage.chunk.span.heading
-        places = {_stem(path), *path.split("/")[:-1], *names, *_QUALIFIER.split(heading)[:-1]}
+        qualifiers = {_stem(path), *path.split("/")[:-1], *names, *_QUALIFIER.split(heading)[:-1]}
         return cls(
             path,
             PathWords.of(path),
@@ -94,7 +94,7 @@ class CodeFacts:
             _GATHERING_FILE.search(path) is not None,
             names,
             heading,
-            frozenset(place.lower() for place in places),
+            frozenset(each.lower() for each in qualifiers),
         )
 
     def factor(self, *, names_minor: bool, defines: bool) -> float:
@@ -110,7 +110,9 @@ class CodeFacts:
         """Whether the definition is that of this name, and not of another one with the same last part."""
         if self.heading == symbol.text:
             return True
-        return symbol.qualifier in self.places if symbol.qualifier else _stem(self.path).lower() == symbol.name.lower()
+        return (
+            symbol.qualifier in self.qualifiers if symbol.qualifier else _stem(self.path).lower() == symbol.name.lower()
+        )
 
 
 class Symbol(NamedTuple):
@@ -128,15 +130,15 @@ class Symbol(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """Facts of passages by chunk id and by document id, and the chunks that define a name."""
+    """Features of passages by chunk id and by document id, and the chunks that define a name."""
 
-    by_chunk: dict[str, CodeFacts]
-    by_file: dict[str, CodeFacts]
+    by_chunk: dict[str, CodeFeatures]
+    by_file: dict[str, CodeFeatures]
     defining: dict[str, set[str]]
 
 
 class KnownCode:
-    """Facts of passages: a chunk that keeps its id keeps its text and its file. Any thread may use it.
+    """Features of passages: a chunk that keeps its id keeps its text and its file. Any thread may use it.
 
     A question without a name needs nothing but paths, and those are the same for all passages of a file.
     """
@@ -144,7 +146,7 @@ class KnownCode:
     def __init__(self) -> None:
         self._known = _Known({}, {}, {})
 
-    def lacking(self, question: str, chunks: Iterable[ChunkRef]) -> list[str]:
+    def unknown(self, question: str, chunks: Iterable[ChunkRef]) -> list[str]:
         """Those that are code of which too little is known for this question, each once."""
         by_chunk, by_file, _ = self._known
         if symbols_in(question):
@@ -159,12 +161,12 @@ class KnownCode:
         if len(known.by_chunk) + len(passages) > rules.KNOWN_CODE:
             self._known = known = _Known({}, {}, {})
         for id_, passage in passages.items():
-            facts = CodeFacts.of(passage)
-            for name in facts.names:
+            features = CodeFeatures.of(passage)
+            for name in features.names:
                 known.defining.setdefault(name, set()).add(id_)
-            known.by_chunk[id_] = known.by_file[passage.document_id] = facts
+            known.by_chunk[id_] = known.by_file[passage.document_id] = features
 
-    def facts(self, question: str, candidates: Candidates) -> dict[int, CodeFacts]:
+    def features(self, question: str, candidates: Candidates) -> dict[int, CodeFeatures]:
         """What is known of the candidates that are code, by row."""
         by_chunk, by_file, _ = self._known
         code = [(row, chunk) for row, chunk in enumerate(candidates.chunks) if chunk.content_type == CODE]
@@ -172,14 +174,14 @@ class KnownCode:
             found = ((row, by_chunk.get(chunk.id)) for row, chunk in code)
         else:
             found = ((row, by_file.get(chunk.document_id)) for row, chunk in code)
-        return {row: facts for row, facts in found if facts is not None}
+        return {row: features for row, features in found if features is not None}
 
     def defining(self, question: str, chunks: Iterable[ChunkRef]) -> list[str]:
         """Chunks that define a name that the question is, or has, each once."""
         by_name = self._known.defining
         found = [by_name[symbol.name] for symbol in symbols_in(question) if symbol.name in by_name]
-        held = (chunk.id for chunk in chunks if any(chunk.id in ids for ids in found)) if found else ()
-        return list(dict.fromkeys(held))
+        defining = (chunk.id for chunk in chunks if any(chunk.id in ids for ids in found)) if found else ()
+        return list(dict.fromkeys(defining))
 
 
 def is_symbol(question: str) -> bool:
@@ -202,7 +204,7 @@ def _bare(question: str) -> str:
     return _DECORATION.sub("", question.strip())
 
 
-def ranked_code(question: str, fused: Floats, facts: Mapping[int, CodeFacts]) -> Floats:
+def ranked_code(question: str, fused: Floats, features: Mapping[int, CodeFeatures]) -> Floats:
     """Fused scores, `(n,)`, those of code by definition, path and file.
 
     Code keeps its best score, so that it stands to other kinds of content as before.
@@ -210,25 +212,25 @@ def ranked_code(question: str, fused: Floats, facts: Mapping[int, CodeFacts]) ->
     Args:
         question: the text of the query.
         fused: scores of all candidates, `(n,)`.
-        facts: what is known of those that are code, by row.
+        features: what is known of those that are code, by row.
     """
-    rows = list(facts)
+    rows = list(features)
     best = float(fused[rows].max()) if rows else 0.0
     if best <= 0.0:
         return fused
     names_minor = _MINOR_WORD.search(question) is not None
-    asked = _Asked(symbols_in(question), is_symbol(question), question_words(question), {})
+    terms = _Question(symbols_in(question), is_symbol(question), question_words(question), {})
     scores = []
-    for score, each in zip(fused[rows].tolist(), facts.values(), strict=True):
-        defines, gain = asked.gain(each)
+    for score, each in zip(fused[rows].tolist(), features.values(), strict=True):
+        defines, gain = terms.gain(each)
         scores.append((score + best * gain) * each.factor(names_minor=names_minor, defines=defines))
-    scores = by_file(scores, [each.path for each in facts.values()], best)
+    scores = by_file(scores, [each.path for each in features.values()], best)
     ranked = fused.copy()
     ranked[rows] = np.array(scores) * (best / max(scores))
     return ranked
 
 
-class _Asked(NamedTuple):
+class _Question(NamedTuple):
     """What a question says of code: the names in it, whether it is nothing but one, and its words."""
 
     symbols: tuple[Symbol, ...]
@@ -237,15 +239,15 @@ class _Asked(NamedTuple):
     shares: dict[str, float]
     """Share of the words that each path holds, as far as it is known: passages of one file have one."""
 
-    def gain(self, facts: CodeFacts) -> tuple[bool, float]:
+    def gain(self, features: CodeFeatures) -> tuple[bool, float]:
         """Whether a passage defines a name, and what it gains, in best fused scores."""
-        defined_here = [symbol for symbol in self.symbols if symbol.name in facts.names]
-        inside = [] if self.is_symbol else [symbol for symbol in self.symbols if facts.is_inside(symbol.name)]
+        defined_here = [symbol for symbol in self.symbols if symbol.name in features.names]
+        inside = [] if self.is_symbol else [symbol for symbol in self.symbols if features.is_inside(symbol.name)]
         if not defined_here and not inside:
-            if facts.path not in self.shares:
-                self.shares[facts.path] = facts.words.share(self.words)
-            return False, rules.PATH_WEIGHT * self.shares[facts.path]
-        is_own = any(facts.is_own(symbol) for symbol in defined_here or inside)
+            if features.path not in self.shares:
+                self.shares[features.path] = features.words.share(self.words)
+            return False, rules.PATH_WEIGHT * self.shares[features.path]
+        is_own = any(features.is_own(symbol) for symbol in defined_here or inside)
         weight = rules.OWN_DEFINITION_WEIGHT if is_own else rules.DEFINITION_WEIGHT
         share = 1.0 if self.is_symbol else rules.NAMED_SHARE if defined_here else rules.NAMED_PART_SHARE
         return bool(defined_here), share * weight

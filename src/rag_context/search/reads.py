@@ -24,8 +24,9 @@ from rag_context.ports.reading import DocumentStore, Snapshot
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.retry import hedged
 from rag_context.search.query import Query
+from rag_context.search.question_rules import standing_request
 from rag_context.search.ranking import Candidates
-from rag_context.search.retrievers import Backends, spread_hits, standing_wanted
+from rag_context.search.retrievers import Backends, spread_hits
 
 logger = logging.getLogger(__name__)
 
@@ -102,8 +103,8 @@ class SnapshotReads:
 
     def standing(self, vector: Vector) -> Sequence[VectorHit]:
         """The nearest standing instructions; none where they are not part of this answer."""
-        wanted = standing_wanted(self._query)
-        return () if wanted is None else self._snapshot.vector_hits(vector, *wanted)
+        request = standing_request(self._query)
+        return () if request is None else self._snapshot.vector_hits(vector, *request)
 
     async def keyword_hits(self) -> Sequence[KeywordHit]:
         """The hits of the keyword search."""

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from rag_context.domain.documents import CHAT
-from rag_context.domain.rules import Rule
 from rag_context.domain.search import Filter, KeywordHit, VectorHit
 from rag_context.domain.times import microseconds
 from rag_context.domain.vectors import Calibration, Vector
@@ -22,20 +20,11 @@ from rag_context.resilience.breaker import BreakerOpenError
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.search import rules
-from rag_context.search.code_rank import is_symbol, symbols_in
-from rag_context.search.query import Answer, Mode, Query, RetrieverReport, RetrieverStatus
+from rag_context.search.query import Answer, Query, RetrieverReport, RetrieverStatus
+from rag_context.search.question_rules import candidate_limit, hit_limit, pool_per_document, standing_request
 from rag_context.search.question_times import near_filters
 from rag_context.search.ranking import spread
-from rag_context.search.speaker import may_name_speaker
 from rag_context.tracing import span
-
-POOL_FLOOR = 40
-POOL_PER_RESULT = 3
-"""How many candidates each retriever returns; on the open collections a hundred give the same first ten."""
-
-
-PER_DOCUMENT_FACTOR = 2
-"""Candidates of one document for each of its passages that may be returned."""
 
 ENOUGH = 2
 """A pool is wide enough if it has one in so many of the documents that may be returned."""
@@ -53,56 +42,6 @@ SPAN_NAMES = {
 
 Hit = TypeVar("Hit", bound=VectorHit | KeywordHit)
 T = TypeVar("T")
-
-
-def pool_size(query: Query) -> int:
-    """How many candidates of each retriever are ranked."""
-    return max(POOL_FLOOR, POOL_PER_RESULT * query.limit)
-
-
-def ranks_code(query: Query) -> bool:
-    """Whether code is ranked by what it defines."""
-    return query.mode is Mode.HYBRID and Rule.CODE not in query.without
-
-
-def has_symbols(query: Query) -> bool:
-    """Whether the question is or has a name as code has them, which many files use and one defines."""
-    return ranks_code(query) and bool(symbols_in(query.text))
-
-
-def asks_for_symbol(query: Query) -> bool:
-    """Whether the question is such a name."""
-    return ranks_code(query) and is_symbol(query.text)
-
-
-def hits_wanted(query: Query) -> int:
-    """How many hits each retriever returns: more than are ranked, where a rule chooses among them."""
-    wanted = _candidates_wanted(query)
-    return max(wanted, rules.NEAR_POOL) if query.windows and query.per_document is None else wanted
-
-
-def _candidates_wanted(query: Query) -> int:
-    by_speaker = prefers_speakers(query) and query.per_document is None and may_name_speaker(query.text)
-    pools = (pool_size(query), has_symbols(query) * rules.SYMBOL_POOL, by_speaker * rules.SPEAKER_POOL)
-    return max(pools)
-
-
-def prefers_speakers(query: Query) -> bool:
-    """Whether passages may count more because of who said them."""
-    return query.mode is Mode.HYBRID and Rule.SPEAKER not in query.without
-
-
-def standing_wanted(query: Query) -> tuple[int, Filter] | None:
-    """How many standing instructions an answer lists at most, and which may be; None where it has no such list."""
-    is_listed = query.mode is Mode.HYBRID and query.has_text and Rule.STANDING not in query.without
-    if not is_listed or query.where.content_type not in (None, CHAT):
-        return None
-    return rules.STANDING_KEPT, replace(query.where, standing=True)
-
-
-def pool_per_document(query: Query) -> int | None:
-    """How many candidates one document may have; None: as many as there are."""
-    return None if query.per_document is None else PER_DOCUMENT_FACTOR * query.per_document
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +108,7 @@ class Retrievers:
         query: the query.
         deadline: when both retrievers must be done, so that time is left for scoring.
         clock: monotonic seconds, for the reports.
-        nothing_stands: filters that let no standing instruction through, each with the version of the documents.
+        without_standing: filters that let no standing instruction through, each with the version of the documents.
     """
 
     def __init__(
@@ -178,9 +117,9 @@ class Retrievers:
         query: Query,
         deadline: Deadline,
         clock: Callable[[], float] = time.monotonic,
-        nothing_stands: MutableMapping[Filter, int] | None = None,
+        without_standing: MutableMapping[Filter, int] | None = None,
     ) -> None:
-        self._nothing_stands = {} if nothing_stands is None else nothing_stands
+        self._without_standing = {} if without_standing is None else without_standing
         self.reports: dict[str, RetrieverReport] = {}
         self._sources = sources
         self._query = query
@@ -213,9 +152,9 @@ class Retrievers:
 
     def start_vector(self) -> "asyncio.Task[VectorResults]":
         """The vector search."""
-        return self.start_whole(self.search_vectors())
+        return self.start_one_call(self.search_vectors())
 
-    def start_whole(self, work: Coroutine[None, None, T]) -> "asyncio.Task[T]":
+    def start_one_call(self, work: Coroutine[None, None, T]) -> "asyncio.Task[T]":
         """A vector search with whatever else `work` does in the same call."""
         self._vector = task = asyncio.create_task(work)
         return task
@@ -282,16 +221,16 @@ class Retrievers:
         self, search: Callable[..., Awaitable[Sequence[VectorHit]]]
     ) -> Sequence[VectorHit] | BackendError:
         """The nearest standing instructions, or why they cannot be found."""
-        version, wanted = self._sources.documents.version, standing_wanted(self._query)
+        version, request = self._sources.documents.version, standing_request(self._query)
         # Most memories have none, and looking again for what is not there costs a call.
-        if wanted is None or self._nothing_stands.get(wanted[1]) == version:
+        if request is None or self._without_standing.get(request[1]) == version:
             return ()
         try:
-            found = await search(limit=wanted[0], where=wanted[1])
+            found = await search(limit=request[0], where=request[1])
         except BackendError as error:
             return error
         if not found:
-            self._nothing_stands[wanted[1]] = version
+            self._without_standing[request[1]] = version
         return found
 
     async def _run_text(self) -> Sequence[KeywordHit]:
@@ -328,11 +267,11 @@ async def spread_hits(search: Callable[[int, Filter], Awaitable[Sequence[Hit]]],
     if not query.windows:
         return found
     # Of one document there may be others than those found.
-    is_whole = query.per_document is None
-    hits = found[: _candidates_wanted(query)] if is_whole else found
+    is_complete = query.per_document is None
+    hits = found[: candidate_limit(query)] if is_complete else found
     for where in near_filters(query.windows, query.where):
         near: Sequence[Hit] = _in_time(found, where)[: rules.JOINING]
-        if not is_whole or (len(near) < rules.JOINING and len(found) == hits_wanted(query)):
+        if not is_complete or (len(near) < rules.JOINING and len(found) == hit_limit(query)):
             try:
                 near = await search(rules.JOINING, where)
             except BackendError:  # the hits so far stay
@@ -357,7 +296,7 @@ async def _spread_hits(search: Callable[[int, Filter], Awaitable[Sequence[Hit]]]
         search: searches a store for so many hits.
         query: says how many results there will be, and how many of one document.
     """
-    pool = hits_wanted(query)
+    pool = hit_limit(query)
     hits: list[Hit] = list(await search(pool, query.where))
     found = len(hits)
     most = pool_per_document(query)

@@ -20,12 +20,24 @@ from rag_context.ports.reading import CandidateRequest, Shortlist, Snapshot
 from rag_context.search import rules
 from rag_context.search.code_rank import KnownCode, ranked_code
 from rag_context.search.query import Query, Result, Standing
+from rag_context.search.question_rules import (
+    NO_BOOSTS,
+    Boosts,
+    boosts_for,
+    has_symbols,
+    hit_limit,
+    pool_per_document,
+    pool_size,
+    prefers_speakers,
+    presumed,
+    ranks_code,
+    standing_request,
+    weights_for,
+)
 from rag_context.search.question_times import nearnesses, threshold_shares, time_boosts
 from rag_context.search.ranking import (
-    DEFAULT_WEIGHTS,
     Candidates,
     Ranked,
-    VectorWeights,
     answerable,
     best_first,
     calibrated,
@@ -39,19 +51,7 @@ from rag_context.search.ranking import (
     threshold_for,
 )
 from rag_context.search.reads import Reads, SnapshotReads
-from rag_context.search.retrievers import (
-    VectorResults,
-    asks_for_symbol,
-    has_symbols,
-    hits_wanted,
-    pool_per_document,
-    pool_size,
-    prefers_speakers,
-    ranks_code,
-    standing_wanted,
-)
-from rag_context.search.speaker import NO_BOOSTS, Boosts, boosts_for, presumed
-from rag_context.text import is_spaceless
+from rag_context.search.retrievers import VectorResults
 
 Hit = TypeVar("Hit", VectorHit, KeywordHit)
 
@@ -288,23 +288,16 @@ def candidate_request(
     return CandidateRequest(
         text,
         vector_results.vector if vector_results is not None else None,
-        hits_wanted(query),
+        hit_limit(query),
         shortlist,
         query.where,
         None if hits is None else [hit.chunk.id for hit in hits],
-        standing_wanted(query) if vector_results is not None else None,
+        standing_request(query) if vector_results is not None else None,
     )
 
 
 def _shortlist_size(query: Query) -> int:
     return max(SHORTLIST_FLOOR, SHORTLIST_PER_RESULT * query.limit)
-
-
-def weights_for(query: Query) -> VectorWeights:
-    """How much of the fused scores is the vector's."""
-    if Rule.SCRIPT not in query.without and is_spaceless(query.text):
-        return VectorWeights(rules.SPACELESS_VECTOR_WEIGHT, rules.SPACELESS_VECTOR_WEIGHT)
-    return VectorWeights(code=rules.SYMBOL_VECTOR_WEIGHT) if asks_for_symbol(query) else DEFAULT_WEIGHTS
 
 
 async def _defining(query: Query, reads: Reads, chunks: Sequence[ChunkRef], known: KnownCode) -> Set[str]:
@@ -319,8 +312,8 @@ async def _code(query: Query, reads: Reads, chunks: Iterable[ChunkRef], known: K
     """Make the chunks that are code known, where a rule ranks them; returns the passages that were read for it."""
     if not ranks_code(query):
         return {}
-    lacking = known.lacking(query.text, chunks)
-    read = await reads.passages(lacking) if lacking else {}
+    unknown = known.unknown(query.text, chunks)
+    read = await reads.passages(unknown) if unknown else {}
     known.add(read)
     return read
 
@@ -340,7 +333,7 @@ def _kept(
     boosts = gathered.boosts.of(candidates.chunks)
     fused = smoothed_scores(candidates, gathered.before, gathered.after, best, weights_for(query)) * boosts
     if ranks_code(query):
-        fused = ranked_code(query.text, fused, known.facts(query.text, candidates))
+        fused = ranked_code(query.text, fused, known.features(query.text, candidates))
     by_time = time_boosts(query.windows, candidates.chunks, fused)
     fused = fused + by_time
     ranked = (

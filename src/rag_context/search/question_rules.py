@@ -1,24 +1,95 @@
-"""Whom a question is about: what that speaker alone said counts more. Pure.
+"""Which rules a question triggers: whom it is about, whether it names code, and how many candidates that needs. Pure.
 
 In a conversation with an assistant "I" and "my" are the user, unless the question is for an overview or for what the
-assistant said. Between people it is the one whose first name stands in the question.
+assistant said. Between people it is the one whose first name stands in the question. What that speaker alone said
+counts more.
 """
 
 import re
 from collections.abc import Callable, Iterable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import TypeVar
 
 import numpy as np
 
 from rag_context.domain.documents import CHAT
-from rag_context.domain.search import ChunkRef, Floats, KeywordHit, VectorHit
-from rag_context.search.rules import NAMED_FACTOR, USER_FACTOR
+from rag_context.domain.rules import Rule
+from rag_context.domain.search import ChunkRef, Filter, Floats, KeywordHit, VectorHit
+from rag_context.search import rules
+from rag_context.search.code_rank import is_symbol, symbols_in
+from rag_context.search.query import Mode, Query
+from rag_context.search.ranking import DEFAULT_WEIGHTS, VectorWeights
 from rag_context.speakers import USER, is_role
-from rag_context.text import STOP_WORDS
+from rag_context.text import STOP_WORDS, is_spaceless
 
 Hit = TypeVar("Hit", VectorHit, KeywordHit)
+
+POOL_FLOOR = 40
+POOL_PER_RESULT = 3
+"""How many candidates each retriever returns; on the open collections a hundred give the same first ten."""
+
+PER_DOCUMENT_FACTOR = 2
+"""Candidates of one document for each of its passages that may be returned."""
+
+
+def pool_size(query: Query) -> int:
+    """How many candidates of each retriever are ranked."""
+    return max(POOL_FLOOR, POOL_PER_RESULT * query.limit)
+
+
+def ranks_code(query: Query) -> bool:
+    """Whether code is ranked by what it defines."""
+    return query.mode is Mode.HYBRID and Rule.CODE not in query.without
+
+
+def has_symbols(query: Query) -> bool:
+    """Whether the question is or has a name as code has them, which many files use and one defines."""
+    return ranks_code(query) and bool(symbols_in(query.text))
+
+
+def asks_for_symbol(query: Query) -> bool:
+    """Whether the question is such a name."""
+    return ranks_code(query) and is_symbol(query.text)
+
+
+def hit_limit(query: Query) -> int:
+    """How many hits each retriever returns: more than are ranked, where a rule chooses among them."""
+    limit = candidate_limit(query)
+    return max(limit, rules.NEAR_POOL) if query.windows and query.per_document is None else limit
+
+
+def candidate_limit(query: Query) -> int:
+    """How many hits of each retriever are candidates, where no time is named."""
+    by_speaker = prefers_speakers(query) and query.per_document is None and may_name_speaker(query.text)
+    pools = (pool_size(query), has_symbols(query) * rules.SYMBOL_POOL, by_speaker * rules.SPEAKER_POOL)
+    return max(pools)
+
+
+def prefers_speakers(query: Query) -> bool:
+    """Whether passages may count more because of who said them."""
+    return query.mode is Mode.HYBRID and Rule.SPEAKER not in query.without
+
+
+def standing_request(query: Query) -> tuple[int, Filter] | None:
+    """How many standing instructions an answer lists at most, and which may be; None where it has no such list."""
+    is_listed = query.mode is Mode.HYBRID and query.has_text and Rule.STANDING not in query.without
+    if not is_listed or query.where.content_type not in (None, CHAT):
+        return None
+    return rules.STANDING_KEPT, replace(query.where, standing=True)
+
+
+def pool_per_document(query: Query) -> int | None:
+    """How many candidates one document may have; None: as many as there are."""
+    return None if query.per_document is None else PER_DOCUMENT_FACTOR * query.per_document
+
+
+def weights_for(query: Query) -> VectorWeights:
+    """How much of the fused scores is the vector's."""
+    if Rule.SCRIPT not in query.without and is_spaceless(query.text):
+        return VectorWeights(rules.SPACELESS_VECTOR_WEIGHT, rules.SPACELESS_VECTOR_WEIGHT)
+    return VectorWeights(code=rules.SYMBOL_VECTOR_WEIGHT) if asks_for_symbol(query) else DEFAULT_WEIGHTS
+
 
 _OF_THE_USER = re.compile(r"\b(?:i|my|me|mine|we|our|(?-i:us|Us))\b", re.IGNORECASE)
 _OF_ALL = re.compile(
@@ -76,19 +147,19 @@ def may_name_speaker(text: str) -> bool:
 def presumed(text: str) -> tuple[Sequence[str], float]:
     """First names, in lower case, of whom a question may be about before any speaker is known, and their factor."""
     if _is_of_user(text):
-        return [USER.lower()], USER_FACTOR
-    return [word.lower() for word in _WORD.findall(text) if word.lower() not in STOP_WORDS], NAMED_FACTOR
+        return [USER.lower()], rules.USER_FACTOR
+    return [word.lower() for word in _WORD.findall(text) if word.lower() not in STOP_WORDS], rules.NAMED_FACTOR
 
 
 def boosts_for(text: str, chunks: Iterable[ChunkRef]) -> Boosts:
     """Who of those who said `chunks` the question `text` is about."""
     speakers = {chunk.speaker for chunk in chunks if chunk.speaker is not None}
     if USER in speakers and _is_of_user(text):
-        return Boosts(USER, USER_FACTOR)
+        return Boosts(USER, rules.USER_FACTOR)
     words = _WORD.findall(text)
     folded = {word.casefold() for word in words}
     named = [each for each in speakers if not is_role(each) and _stands_in(each.partition(" ")[0], words, folded)]
-    return Boosts(named[0], NAMED_FACTOR) if len(named) == 1 else NO_BOOSTS
+    return Boosts(named[0], rules.NAMED_FACTOR) if len(named) == 1 else NO_BOOSTS
 
 
 def _is_of_user(text: str) -> bool:
