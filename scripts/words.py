@@ -26,7 +26,6 @@ PACKAGES = (
     "embedders",
     "evaluation",
     "files",
-    "generation",
     "ingest",
     "integrations",
     "openai_server",

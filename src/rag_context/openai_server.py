@@ -1,4 +1,4 @@
-"""HTTP to a server with OpenAI's API: its address and key, bounded replies, and failures as our errors.
+"""A server with OpenAI's API (LM Studio, Ollama, llama.cpp, vLLM, OpenAI): HTTP to it, failures as errors, and chat.
 
 The servers differ most in their errors. LM Studio answers an unknown path with 200 and an `error`, which is a string
 where others return an object; llama.cpp answers a text that is too long with 500, TEI with 413, vLLM
@@ -215,6 +215,48 @@ class OpenAIServer:
         return BackendRejectedError(use.component, f"{self.name} rejected the request{detail}")
 
 
+CHAT = Use("chat model", section="chat", kind="chat", path="chat/completions", result="text")
+MAX_CHAT_BYTES = 4 << 20
+"""Longer responses are rejected."""
+
+
+class OpenAIChat:
+    """`POST /v1/chat/completions` of one server; fits `ports.ChatModel`.
+
+    Args:
+        url: its address, with or without `/v1`.
+        model: the name of the model.
+        api_key: sent as a bearer token.
+        timeout_s: longest wait for a whole response.
+
+    Raises:
+        ConfigurationError: The address or the key cannot be used.
+    """
+
+    def __init__(self, url: str, *, model: str, api_key: str | None = None, timeout_s: float = 60.0) -> None:
+        self._http = OpenAIServer(url, CHAT, model=model, api_key=api_key, timeout_s=timeout_s)
+
+    async def complete(self, instructions: str, message: str) -> str:
+        """The model's answer. Raises: BackendError."""
+        fields = {
+            "messages": [{"role": "system", "content": instructions}, {"role": "user", "content": message}],
+            "temperature": 0,
+            "stream": False,
+        }
+        reply = await self._http.post(fields, MAX_CHAT_BYTES)
+        payload = reply.payload()
+        match payload:
+            case {"choices": [{"message": {"content": str(text)}}, *_]} if (
+                reply.status == HTTPStatus.OK and text.strip()
+            ):
+                return text.strip()
+        raise self._http.failure(reply, payload)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.close()
+
+
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     """The seconds in a reply's Retry-After, a number or a date; None if it has no valid one."""
     value = headers.get("retry-after", "").strip()
@@ -287,11 +329,11 @@ def _inflated(body: bytes, limit: int) -> bytes:
         return body
     inflate = zlib.decompressobj(_ANY_HEADER)
     try:
-        whole = inflate.decompress(body, limit + 1)
+        inflated = inflate.decompress(body, limit + 1)
     except zlib.error as error:
         raise ValueError("bytes that cannot be decoded") from error
-    if len(whole) > limit:
+    if len(inflated) > limit:
         raise ValueError(f"more than {limit} bytes")
     if not inflate.eof:
         raise ValueError("bytes that cannot be decoded")
-    return whole
+    return inflated

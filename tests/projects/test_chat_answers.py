@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rag_context.errors import ConfigurationError
-from rag_context.generation import OpenAIChat
+from rag_context.openai_server import OpenAIChat
 from rag_context.projects.chat_answers import INVENTED, UNCITED, checked
 from tests.projects.http_harness import HttpHarness, open_http_harness
 from tests.projects.sync_harness import configure, write

@@ -15,8 +15,7 @@ from rag_context.errors import (
 )
 from rag_context.resilience.breaker import BreakerOpenError
 from rag_context.resilience.deadline import Deadline
-from rag_context.resilience.dependency import Dependency
-from rag_context.resilience.retry import hedged, retrying
+from rag_context.resilience.dependency import Dependency, hedged, retrying
 from rag_context.testing import FrozenClock
 
 
@@ -74,7 +73,7 @@ async def test_without_a_retry_delay_the_wait_is_random_and_short() -> None:
 
 
 async def test_what_failed_only_after_a_long_wait_is_not_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rag_context.resilience.retry.RETRY_BUDGET_S", 0.0)
+    monkeypatch.setattr("rag_context.resilience.dependency.RETRY_BUDGET_S", 0.0)
     late = Calls(BackendTimeoutError("x", "locked by another process"))
     with pytest.raises(BackendTimeoutError):
         await retrying(late)

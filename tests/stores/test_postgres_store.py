@@ -22,7 +22,7 @@ from rag_context.errors import (
     ForeignIndexError,
 )
 from rag_context.ports.reading import CandidateRequest, Shortlist
-from rag_context.speakers import is_standing
+from rag_context.provenance import is_standing
 from rag_context.stores.postgres import PostgresStore, open_postgres
 from rag_context.stores.postgres.connection import Database, migrations
 from rag_context.stores.postgres.faults import backend_error

@@ -27,8 +27,7 @@ from rag_context.ports.models import Embedder
 from rag_context.ports.reading import DocumentStore
 from rag_context.ports.writing import IndexWriter, PendingClaims
 from rag_context.resilience.deadline import Deadline
-from rag_context.resilience.dependency import Dependency
-from rag_context.resilience.retry import retrying
+from rag_context.resilience.dependency import Dependency, retrying
 from rag_context.tracing import span
 
 STORE_S = 30.0

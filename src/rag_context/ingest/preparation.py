@@ -11,11 +11,11 @@ from typing import TypeVar
 
 from rag_context.domain.documents import CHAT, Chunk, Document, DocumentInput, Origin, content_hash, document_id
 from rag_context.errors import BackendError
-from rag_context.event_times import event_time
 from rag_context.ingest.chunk_context import chunks_of, similarity_hash, title_of
 from rag_context.ingest.redaction import RedactionMode, cleaned
 from rag_context.ports.models import Embedder
-from rag_context.resilience.computing import Computing
+from rag_context.provenance import event_time
+from rag_context.resilience.admission import Computing
 from rag_context.text import terms
 
 T = TypeVar("T")

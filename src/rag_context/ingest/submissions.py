@@ -6,9 +6,9 @@ from enum import StrEnum
 
 from rag_context.domain.documents import Chunk, Document, DocumentInput, Stored
 from rag_context.domain.vectors import Matrix
-from rag_context.event_times import has_other_time
 from rag_context.ingest.preparation import Identified
 from rag_context.ports.writing import Version
+from rag_context.provenance import has_other_time
 
 
 class Outcome(StrEnum):

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 from rag_context.errors import BackendTimeoutError, OverloadedError
 from rag_context.resilience.deadline import Deadline, stalls
@@ -23,6 +24,11 @@ from rag_context.tracing import child_span
 DECREASE = 0.7
 SMOOTHING = 0.1
 """Weight of the newest service time in their mean."""
+
+LONG_CHARS = 100_000
+"""Most characters of one call of `index`; it waits for no larger text, which takes seconds."""
+
+T = TypeVar("T")
 
 
 class FixedLimit:
@@ -213,3 +219,19 @@ class Admissions:
         """Everything at once, where nothing else shares the process."""
         limit = FixedLimit(1_000_000)
         return cls(Admission("searches", limit, UNBOUNDED), Admission("writes", limit, UNBOUNDED))
+
+
+class Computing:
+    """Threads that compute in Python: one for short pieces of work and one for long ones, each in turn.
+
+    More of them would not be faster, because they share the interpreter's lock; but whatever else needs it, every
+    search above all, would wait for each of them whenever it passes from one thread to another. For one event loop.
+    """
+
+    def __init__(self) -> None:
+        self._short, self._long = asyncio.Lock(), asyncio.Lock()
+
+    async def run(self, work: Callable[[], T], *, chars: int) -> T:
+        """The result of `work`, which takes as long as so many characters of text need."""
+        async with self._short if chars <= LONG_CHARS else self._long:
+            return await asyncio.to_thread(work)

@@ -16,11 +16,11 @@ import numpy as np
 from rag_context.domain.documents import CHAT
 from rag_context.domain.rules import Rule
 from rag_context.domain.search import ChunkRef, Filter, Floats, KeywordHit, VectorHit
+from rag_context.provenance import USER, is_role
 from rag_context.search import rules
 from rag_context.search.code_rank import is_symbol, symbols_in
 from rag_context.search.query import Mode, Query
 from rag_context.search.ranking import DEFAULT_WEIGHTS, VectorWeights
-from rag_context.speakers import USER, is_role
 from rag_context.text import STOP_WORDS, is_spaceless
 
 Hit = TypeVar("Hit", VectorHit, KeywordHit)

@@ -22,7 +22,7 @@ from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendError
 from rag_context.ports.reading import DocumentStore, Snapshot
 from rag_context.resilience.deadline import Deadline
-from rag_context.resilience.retry import hedged
+from rag_context.resilience.dependency import hedged
 from rag_context.search.query import Query
 from rag_context.search.question_rules import standing_request
 from rag_context.search.ranking import Candidates

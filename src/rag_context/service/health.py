@@ -13,8 +13,7 @@ from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendError, BackendStartingError
 from rag_context.resilience.breaker import BreakerOpenError, BreakerState
 from rag_context.resilience.deadline import Deadline
-from rag_context.resilience.dependency import Dependency
-from rag_context.resilience.retry import retrying
+from rag_context.resilience.dependency import Dependency, retrying
 
 SUCCESS_TTL_S = 30.0
 """How long a successful check of a dependency is cached."""

@@ -16,7 +16,7 @@ from rag_context.domain.times import microseconds
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.errors import BackendRejectedError
 from rag_context.ports.writing import Version, written_in_turn
-from rag_context.speakers import is_standing
+from rag_context.provenance import is_standing
 from rag_context.text import bm25, idf_share, inverse_document_frequency, profile_for, terms
 
 

@@ -23,7 +23,7 @@ from rag_context.errors import BackendRejectedError, BackendUnavailableError, In
 from rag_context.ports.maintenance import ModelRegistry
 from rag_context.ports.reading import DocumentStore, VectorStore
 from rag_context.ports.writing import IndexWriter
-from rag_context.resilience.retry import retrying
+from rag_context.resilience.dependency import retrying
 from rag_context.transfer.lines import Moved, exported, model_line, model_of, read_moved
 
 PAGE = 200

@@ -30,8 +30,8 @@ from rag_context.domain.documents import (
 )
 from rag_context.domain.vectors import Calibration, EmbeddingModel, Matrix
 from rag_context.errors import InvalidInputError
-from rag_context.event_times import stated_time, time_at
 from rag_context.ingest.chunk_context import message_times, speakers_of
+from rag_context.provenance import stated_time, time_at
 
 LEAST_NORM, MOST_NORM = 0.9, 1.1
 """Norms of a stored vector that count as 1."""

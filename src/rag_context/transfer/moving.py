@@ -18,7 +18,7 @@ from rag_context.errors import BackendRejectedError
 from rag_context.ports.maintenance import BulkLoad, ModelRegistry
 from rag_context.ports.reading import DocumentStore, VectorStore
 from rag_context.ports.writing import IndexWriter
-from rag_context.resilience.retry import retrying
+from rag_context.resilience.dependency import retrying
 from rag_context.transfer.export_import import Arrival, Conflict, Exporter, Importer
 from rag_context.transfer.lines import Moved
 

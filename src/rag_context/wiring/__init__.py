@@ -381,7 +381,7 @@ async def _open_chat(settings: ChatSettings) -> AsyncIterator[ChatModel | None]:
         return
     if settings.model is None:
         raise ConfigurationError("chat.url is set, but no model: set chat.model to one that the chat server has.")
-    from rag_context.generation import OpenAIChat  # noqa: PLC0415  (only if configured)
+    from rag_context.openai_server import OpenAIChat  # noqa: PLC0415  (only if configured)
 
     key = settings.api_key.get_secret_value() if settings.api_key is not None else None
     chat = OpenAIChat(settings.url, model=settings.model, api_key=key, timeout_s=settings.timeout_s)

@@ -16,7 +16,7 @@ from rag_context.files.formats.turns import (
     timestamp,
     turn_of,
 )
-from rag_context.speakers import role_name
+from rag_context.provenance import role_name
 
 _SHOWN_CONTENT = ("text", "multimodal_text", "code")
 _CONTENT = {"thoughts": REASONING, "reasoning_recap": REASONING, "user_editable_context": CONTEXT}

@@ -11,7 +11,7 @@ from itertools import groupby
 
 from rag_context.ingest.chunking.prose import body_start
 from rag_context.ingest.chunking.text_blocks import Block, Range
-from rag_context.speakers import is_role, role_name
+from rag_context.provenance import is_role, role_name
 
 
 class Speech:

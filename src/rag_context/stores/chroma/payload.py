@@ -13,7 +13,7 @@ from rag_context.domain.search import ChunkRef, Filter, Passage
 from rag_context.domain.times import microseconds, moment
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError
-from rag_context.speakers import is_standing
+from rag_context.provenance import is_standing
 from rag_context.stores.chroma.chroma_api import COMPONENT, Fields, Rows, Where, either, every
 
 TENANT = "tenant"

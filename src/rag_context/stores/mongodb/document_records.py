@@ -26,7 +26,7 @@ from rag_context.domain.documents import (
 from rag_context.domain.search import ChunkRef, Passage
 from rag_context.domain.times import EPOCH, microseconds, moment
 from rag_context.errors import BackendDataError
-from rag_context.event_times import packed_times, unpacked_times
+from rag_context.provenance import packed_times, unpacked_times
 from rag_context.stores.mongodb.conditions import parted, tenant_of
 from rag_context.stores.mongodb.mongo import COMPONENT
 from rag_context.text import ANALYSER_VERSION

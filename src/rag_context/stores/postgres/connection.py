@@ -16,7 +16,7 @@ from rag_context.domain.documents import CHAT
 from rag_context.domain.times import microseconds, moment
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError, BackendRejectedError, ForeignIndexError
-from rag_context.event_times import STARTED, stated_message_times, stated_time, time_at
+from rag_context.provenance import STARTED, stated_message_times, stated_time, time_at
 from rag_context.stores.postgres.faults import COMPONENT, incomplete, is_no_room, is_read_only, translated
 from rag_context.stores.postgres.pool import CONNECT_S, IDLE_S, Connections, Connector, Plan
 

@@ -12,8 +12,7 @@ from rag_context.domain.reports import Period, Periods
 from rag_context.domain.search import ChunkRef, Filter, Passage
 from rag_context.domain.times import microseconds, moment
 from rag_context.errors import BackendDataError
-from rag_context.event_times import packed_times, unpacked_times
-from rag_context.speakers import is_standing
+from rag_context.provenance import is_standing, packed_times, unpacked_times
 from rag_context.stores.postgres.connection import Row
 from rag_context.stores.postgres.faults import COMPONENT
 from rag_context.text import term_key, terms

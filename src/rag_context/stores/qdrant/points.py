@@ -22,7 +22,7 @@ from rag_context.domain.search import ChunkRef, Filter, Passage
 from rag_context.domain.times import aware, microseconds
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError
-from rag_context.speakers import is_standing
+from rag_context.provenance import is_standing
 from rag_context.stores.qdrant.connection import COMPONENT
 
 CHUNK_ID = "chunkId"

@@ -8,8 +8,7 @@ from rag_context.domain.documents import Chunk, Document, Tenant
 from rag_context.domain.times import microseconds
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendRejectedError
-from rag_context.event_times import packed_times
-from rag_context.speakers import is_standing
+from rag_context.provenance import is_standing, packed_times
 from rag_context.stores.sqlite.engine.terms import packed
 from rag_context.stores.sqlite.engine.vectors import blobs_of
 from rag_context.stores.sqlite.faults import COMPONENT

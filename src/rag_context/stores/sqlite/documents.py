@@ -14,7 +14,7 @@ from rag_context.domain.search import Filter, Neighbours, Passage
 from rag_context.domain.times import microseconds, moment
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.ports.writing import Version
-from rag_context.resilience.computing import Computing
+from rag_context.resilience.admission import Computing
 from rag_context.stores.sqlite import changes, passages, vector_models
 from rag_context.stores.sqlite.changes import INDEXED
 from rag_context.stores.sqlite.database import Database

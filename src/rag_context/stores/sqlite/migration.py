@@ -11,8 +11,7 @@ from pathlib import Path
 from rag_context.domain.documents import CHAT, Chunk, Json, Span
 from rag_context.domain.times import EPOCH, microseconds, moment
 from rag_context.errors import ForeignIndexError
-from rag_context.event_times import STARTED, stated_message_times, stated_time, time_at
-from rag_context.speakers import is_standing
+from rag_context.provenance import STARTED, is_standing, stated_message_times, stated_time, time_at
 from rag_context.stores.sqlite.engine.terms import packed
 from rag_context.stores.sqlite.faults import COMPONENT, is_busy
 from rag_context.stores.sqlite.passages import lenient

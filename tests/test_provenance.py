@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rag_context.domain.documents import DocumentInput, MessageTime, Origin, Stored
 from rag_context.domain.times import end_of
-from rag_context.event_times import (
+from rag_context.provenance import (
     event_time,
     has_other_time,
     packed_times,

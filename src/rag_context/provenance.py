@@ -1,4 +1,8 @@
-"""When a text was said or written, as far as it says so itself: front matter, and the times before messages."""
+"""When a text was said or written, and by whom, as far as it says so itself.
+
+Times are those of front matter and those before messages. Speakers have the names that all sources share, and some of
+these are roles. Of what users say, standing instructions such as "always answer in metric units" hold from then on.
+"""
 
 import json
 import re
@@ -6,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
-from rag_context.domain.documents import CHAT, CODE, DocumentInput, Json, MessageTime, Origin, Stored
+from rag_context.domain.documents import CHAT, CODE, Chunk, DocumentInput, Json, MessageTime, Origin, Stored
 from rag_context.domain.times import aware, microseconds, moment
 
 _FRONT_MATTER = re.compile(r"\ufeff?---[ \t]*+\r?\n")
@@ -19,7 +23,7 @@ _DATE = re.compile(
     r"(?P<time>\d{4}-\d{2}-\d{2}(?:[Tt ][ \t]*\d{2}:\d{2}[^\"'#\r\n]{0,24})?)[\"']?[ \t]*(?:#[^\r\n]*)?\r?$",
     re.MULTILINE,
 )
-_NAMES = ("date", "created", "created_at", "createdAt", "published")
+_DATE_FIELDS = ("date", "created", "created_at", "createdAt", "published")
 
 _STAMP = re.compile(
     r"^[ \t]{0,3}[\[(]?(?P<time>\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:Z|[+-]\d{2}:\d{2})?)[\])]?"
@@ -31,6 +35,40 @@ _STAMP = re.compile(
 
 STARTED = "startedAt"
 """The metadata of a conversation from a file that names the time of its first message."""
+
+USER = "User"
+
+_ROLES = {
+    "user": USER,
+    "human": USER,
+    "prompter": USER,
+    "assistant": "Assistant",
+    "ai": "Assistant",
+    "bot": "Assistant",
+    "gpt": "Assistant",
+    "model": "Assistant",
+    "chatgpt": "Assistant",
+    "system": "System",
+    "developer": "System",
+    "tool": "Tool",
+    "function": "Tool",
+}
+
+_ROLE_NAMES = frozenset(_ROLES.values())
+
+SPEAKER_FIELDS = ("speaker", "role")
+"""The metadata of a single message that name who said it."""
+
+# Linear on any text: every repeat is possessive or bounded, and starts where no other one of its kind can.
+_INSTRUCTION = re.compile(
+    # The beginning of a line, of a sentence, or of a message behind its speaker; then the mark of a list.
+    r"(?:^[^\S\n]*+|[.!?:;>*\]][\"”)]?\s++)(?:[-*+•]\s++|\d{1,3}[.)]\s++)?+"
+    r"(?:(?:please|and|also|but|so|ok|okay|oh),?\s++)?+"
+    r"(?:(?:always|never)\b(?!\W{1,4}(?:mind|been|had|heard|seen|knew|thought|said|wanted|liked|loved|used|tried)\b)"
+    r"|(?:from now on|in (?:the )?future|whenever|every ?time|remember to|when I ask)\b)"
+    r"(?![^.!?\n]{0,300}\?)",  # a question is no instruction
+    re.IGNORECASE | re.MULTILINE,
+)
 
 
 def event_time(draft: DocumentInput, now: datetime) -> datetime:
@@ -66,9 +104,9 @@ def time_at(times: Sequence[MessageTime], start: int, end: int, otherwise: datet
 
     A stretch that begins inside a message has that message's time; `otherwise` where none is known.
     """
-    place = bisect_right(times, start, key=lambda each: each.start) - 1
-    if place >= 0:
-        return times[place].at
+    row = bisect_right(times, start, key=lambda each: each.start) - 1
+    if row >= 0:
+        return times[row].at
     return times[0].at if times and times[0].start < end else otherwise
 
 
@@ -109,5 +147,24 @@ def _in_front_matter(content: str) -> datetime | None:
     if opening is None or closing is None:
         return None
     found = {match["name"]: match["time"] for match in _DATE.finditer(content, opening.end(), closing.start())}
-    times = (parsed(found[name]) for name in _NAMES if name in found)
+    times = (parsed(found[name]) for name in _DATE_FIELDS if name in found)
     return next((time for time in times if time is not None), None)
+
+
+def role_name(speaker: str) -> str:
+    """A speaker as people read it: `human` and `user` are the same."""
+    return _ROLES.get(speaker.lower(), speaker)
+
+
+def is_role(speaker: str) -> bool:
+    """Whether a speaker, as `role_name` writes it, is a role and no person."""
+    return speaker in _ROLE_NAMES
+
+
+def is_standing(chunk: Chunk, content_type: str) -> bool:
+    """Whether a chunk of a document of this type holds a standing instruction.
+
+    Only conversations do, and of those between a user and an assistant what the user says.
+    """
+    by_other_role = chunk.speaker is not None and chunk.speaker != USER and is_role(chunk.speaker)
+    return content_type == CHAT and not by_other_role and _INSTRUCTION.search(chunk.text) is not None
