@@ -4,21 +4,22 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.json_schema import WithJsonSchema
 
-from rag_context.api.interpreted import PlainInterpreted
 from rag_context.api.projects import (
     Handle,
     Level,
     NamedBranch,
     NamedProject,
     NamedRoot,
+    NullableFlag,
     NullableText,
+    NullableTime,
     ProjectRequest,
     ProjectResponse,
 )
-from rag_context.api.search import QUERY_CHARS, LegStatus
+from rag_context.api.search import QUERY_CHARS, Interpreted, LegStatus, TimeRange
 from rag_context.api.wire import (
     PRESENT_PATTERN,
     AsOf,
@@ -29,6 +30,7 @@ from rag_context.api.wire import (
     PlainResponse,
     Score,
     Sentences,
+    WireResponse,
     whole,
 )
 
@@ -168,6 +170,26 @@ class RagQueryRequest(Question):
     branch: NamedBranch = None
     path_hash: NamedRoot = None
     activation: Handle = None
+
+
+def _description_of(model: type[WireResponse], name: str) -> Any:
+    return Field(description=model.model_fields[name].description)
+
+
+class PlainTimeRange(TimeRange):
+    """A period, null where it is open."""
+
+    since: Annotated[NullableTime, _description_of(TimeRange, "since")] = None
+    until: Annotated[NullableTime, _description_of(TimeRange, "until")] = None
+
+
+class PlainInterpreted(Interpreted):
+    """The time that the question names, as it was understood."""
+
+    model_config = ConfigDict(alias_generator=None)
+
+    time_range: PlainTimeRange
+    every_year: Annotated[NullableFlag, _description_of(Interpreted, "every_year")] = None
 
 
 class LabelledResponse(ProjectResponse):

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
 from rag_context.api.index import ReturnedMetadata
-from rag_context.api.interpreted import Interpreted
 from rag_context.api.wire import (
     PRESENT_PATTERN,
     AllTags,
@@ -25,6 +25,7 @@ from rag_context.api.wire import (
     Sentences,
     Since,
     Until,
+    UtcTime,
     WireRequest,
     WireResponse,
     whole,
@@ -176,6 +177,42 @@ class LegReport(WireResponse):
     status: LegStatus
     latency_ms: Milliseconds
     detail: str | None = None
+
+
+class TimeRange(WireResponse):
+    """A period."""
+
+    since: Annotated[UtcTime | None, Field(description="First moment; absent: open")] = None
+    until: Annotated[UtcTime | None, Field(description="Moment at which it has ended; absent: open")] = None
+
+
+class Interpreted(WireResponse):
+    """The time that the question names, as it was understood."""
+
+    time_range: TimeRange
+    phrase: Annotated[str, Field(description="What the question says")]
+    every_year: Annotated[
+        bool | None,
+        Field(
+            description="True if the question names no year: the latest is shown, and those of other years count as "
+            "much"
+        ),
+    ] = None
+
+    def sentence(self) -> str:
+        """The same in words, with the last day in place of the end."""
+        since, until = self.time_range.since, self.time_range.until
+        first, last = _day(since), None if until is None else _day(until - timedelta(microseconds=1))
+        if first is None or last is None:
+            days = f"until {last}" if first is None else f"since {first}"
+        else:
+            days = first if first == last else f"{first} to {last}"
+        years = ", and the same of other years" if self.every_year else ""
+        return f'"{self.phrase}" is read as {days}{years}; what is from near then comes first.'
+
+
+def _day(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.date().isoformat()
 
 
 class SearchResponse(WireResponse):

@@ -7,7 +7,6 @@ from typing import Any
 
 from rich.text import Text
 
-from rag_context.api.interpreted import sentence
 from rag_context.api.operations import Operation, Response, memory
 from rag_context.api.search import Explain, SearchRequest, SearchResponse, SearchResult
 from rag_context.api.wire import WireResponse
@@ -102,7 +101,7 @@ def _print_results(response: SearchResponse, screen: Screen, cwd: Path) -> None:
         screen.warning(response.warning)
     screen.show(_headline(response))
     if response.interpreted is not None:
-        screen.show(Text(safe(sentence(response.interpreted)), style="dim"))
+        screen.show(Text(safe(response.interpreted.sentence()), style="dim"))
     for number, result in enumerate(response.results, 1):
         screen.show("")
         screen.show(_result_line(number, result, cwd))

@@ -15,7 +15,6 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from rag_context.api.interpreted import sentence
 from rag_context.api.operations import Operation, Request, Response
 from rag_context.api.operations import projects as operations
 from rag_context.api.project_queries import LabelledResponse, RagQueryResponse, SemanticSearchResponse
@@ -338,7 +337,7 @@ def _print_label(response: LabelledResponse, screen: Screen) -> None:
     for warning in response.warnings:
         screen.warning(warning)
     if response.interpreted is not None:
-        screen.note(Text(safe(sentence(response.interpreted)), style="dim"))
+        screen.note(Text(safe(response.interpreted.sentence()), style="dim"))
 
 
 def _whose(response: ProjectResponse) -> str:

@@ -12,10 +12,10 @@ from rag_context.api.index import (
     MessageTimeFields,
     metadata_json,
 )
-from rag_context.api.interpreted import Interpreted, TimeRange
 from rag_context.api.maintenance import StatsBucket, StatsResponse, TimeSpan
 from rag_context.api.search import (
     Explain,
+    Interpreted,
     LegReport,
     LegScore,
     NewerVersion,
@@ -24,6 +24,7 @@ from rag_context.api.search import (
     SearchResult,
     StandingInstruction,
     Surroundings,
+    TimeRange,
 )
 from rag_context.api.stored_documents import DeleteRequest, GetRequest, ListRequest, SimilarRequest
 from rag_context.domain.documents import DocumentInput, MessageTime, Metadata, Origin, Tenant

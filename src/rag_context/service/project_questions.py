@@ -6,10 +6,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeAlias
 
-from rag_context.api.interpreted import PlainInterpreted, PlainTimeRange
 from rag_context.api.project_queries import (
     Leg,
     LinkedDoc,
+    PlainInterpreted,
+    PlainTimeRange,
     RagQueryExternalRequest,
     RagQueryExternalResponse,
     RagQueryRequest,

@@ -10,7 +10,6 @@ from typing import Any
 
 from rag_context.api.failure import ErrorResponse
 from rag_context.api.index import IndexFilesResponse, IndexResponse
-from rag_context.api.interpreted import sentence
 from rag_context.api.maintenance import HealthResponse, ReindexResponse, StatsResponse, TimeSpan
 from rag_context.api.search import SearchFailure, SearchResponse, SearchResult, StandingInstruction
 from rag_context.api.stored_documents import (
@@ -73,7 +72,7 @@ def _search(body: SearchResponse) -> Iterator[str]:
     elif not body.omitted and body.fallback_level <= _LAST_SEARCHED:
         yield f"Nothing found in {counted(body.total_indexed, 'document')}. Other words or fewer filters may help."
     if body.interpreted is not None:
-        yield f"Time: {sentence(body.interpreted)}"
+        yield f"Time: {body.interpreted.sentence()}"
     if body.no_answer and body.results:
         yield "Probably none of them answers the question."
     if body.omitted:

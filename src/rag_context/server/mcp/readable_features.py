@@ -16,7 +16,6 @@ from rag_context.api.collections import (
     UpdatedDocumentResponse,
     ValuesResponse,
 )
-from rag_context.api.interpreted import sentence
 from rag_context.api.project_queries import LabelledResponse, RagQueryResponse, SemanticSearchResponse, Source
 from rag_context.api.projects import (
     ActivateProjectResponse,
@@ -152,7 +151,7 @@ def _label(body: LabelledResponse) -> Iterator[str]:
         yield f"Level {body.fallback_level} of 4: {_LEVELS[body.fallback_level]}"
     yield from _bounded(body.warnings)
     if body.interpreted is not None:
-        yield f"Time: {sentence(body.interpreted)}"
+        yield f"Time: {body.interpreted.sentence()}"
 
 
 def _source(source: Source) -> str:
