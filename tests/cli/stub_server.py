@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from rag_context.api.discovery import Announcement
+from rag_context.client.address import Announcement
 from rag_context.server.running import announce, withdraw
 
 INSTANCE = "stand-in"

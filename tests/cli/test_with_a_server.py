@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from rag_context.api.discovery import Announcement, read_announcement
+from rag_context.client.address import Announcement, read_announcement
 from rag_context.server.running import announce
 
 from .run_command import Commands, Served, ended, serving

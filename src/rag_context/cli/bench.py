@@ -12,10 +12,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from rag_context.api.discovery import read_announcement
 from rag_context.api.operations import memory
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import AsJson, Chosen, Config, DataDir, Screen, load, safe
+from rag_context.client.address import read_announcement
 from rag_context.errors import InvalidInputError
 from rag_context.evaluation.load import SAMPLES, SHARES, Limits, Load, Measured, Stage, picture
 from rag_context.evaluation.remote import Server, reached

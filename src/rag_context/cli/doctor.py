@@ -18,7 +18,6 @@ import typer
 from rich.text import Text
 
 from rag_context._version import __version__
-from rag_context.api.discovery import read_announcement, server_url
 from rag_context.api.maintenance import HealthRequest
 from rag_context.api.operations import memory
 from rag_context.cli.command_line import ExitCode, run_to_end
@@ -27,7 +26,7 @@ from rag_context.cli.connecting import Remote, open_http
 from rag_context.cli.console import AsJson, Chosen, Config, DataDir, Screen, counted, load, safe
 from rag_context.cli.mcp_clients import CLIENTS, NAME, Client
 from rag_context.cli.serve import server_options
-from rag_context.client.address import announced_address
+from rag_context.client.address import announced_address, read_announcement, server_url
 from rag_context.domain.documents import Status
 from rag_context.errors import BackendError, ConfigurationError, RagContextError
 from rag_context.logs import configure_logging

@@ -15,11 +15,11 @@ import typer
 from rich.text import Text
 
 from rag_context._version import __version__
-from rag_context.api.discovery import Announcement, is_every_address, server_url
 from rag_context.api.operations import Access
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.command_line import ExitCode
 from rag_context.cli.console import Chosen, Config, DataDir, Screen, load, load_available, named_path
+from rag_context.client.address import Announcement, is_every_address, server_url
 from rag_context.errors import ConfigurationError
 from rag_context.logs import configure_logging
 from rag_context.server.options import ApiKey, ServerOptions, hash_key

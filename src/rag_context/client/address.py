@@ -1,7 +1,8 @@
 """Where the server is, and with which key: as the caller says, else as the settings say, else where it is found.
 
-A running server keeps a file beside its index. What the file says is believed only when the server there answers
-with the same instance: something else may listen at that address by now, and must not be shown the key.
+A running server keeps a file beside its index (`server.running` writes it). What the file says is believed only when
+the server there answers with the same instance: something else may listen at that address by now, and must not be
+shown the key.
 """
 
 import json
@@ -9,13 +10,61 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rag_context.api.discovery import Announcement, read_announcement, server_url
 from rag_context.errors import ConfigurationError
 from rag_context.settings import Settings, load_settings, mask_url
 
+FILE_NAME = "server.json"
+_REACHABLE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104  (replaced, not bound to)
 FIND_TIMEOUT_S = 2.0
 _URL = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")
 _KEY = re.compile(r"[!-~]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """A server that says it is running; only its own answer at `/live` proves it.
+
+    Attributes:
+        pid: its process.
+        url: where this machine reaches it.
+        instance: what it calls itself at `/live`.
+        bound: the address and port it listens on, which may be all of this machine's.
+    """
+
+    pid: int
+    url: str
+    instance: str
+    bound: str = ""
+
+    def is_confirmed_by(self, live_body: bytes) -> bool:
+        """Whether this answer of `/live` is that of the announced server."""
+        try:
+            live = json.loads(live_body)
+        except ValueError:
+            return False
+        return isinstance(live, dict) and live.get("instance") == self.instance
+
+
+def server_url(host: str, port: int) -> str:
+    """The address at which this machine reaches a server bound to `host`."""
+    name = host.strip("[]")
+    name = _REACHABLE.get(name, name)
+    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+
+
+def is_every_address(host: str) -> bool:
+    """Whether a server bound to `host` is reached by every address of its machine."""
+    return host in _REACHABLE
+
+
+def read_announcement(data_dir: Path) -> Announcement | None:
+    """What the file says; None where there is none that can be read."""
+    try:
+        fields = json.loads((data_dir / FILE_NAME).read_text(encoding="utf-8"))
+        bound = str(fields.get("bound", ""))
+        return Announcement(int(fields["pid"]), str(fields["url"]), str(fields["instance"]), bound)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +72,15 @@ class Address:
     """What is known before the first request.
 
     Attributes:
-        url: the address; None: the server of `data_dir`, else the one at `otherwise`.
+        url: the address; None: the server of `data_dir`, else the one at `default_url`.
         data_dir: folder of the index of the server.
-        otherwise: where a server of these settings would listen; None: only one that announces itself.
+        default_url: where a server of these settings would listen; None: only one that announces itself.
         key: the API key; None where none is set.
     """
 
     url: str | None
     data_dir: Path | None
-    otherwise: str | None
+    default_url: str | None
     key: str | None = field(repr=False)
 
     @property
@@ -51,11 +100,11 @@ def address_of(base_url: str | None, api_key: str | None, data_dir: Path | None)
     if base_url is not None and api_key is not None:
         return Address(base_url.rstrip("/"), None, base_url, _checked(api_key))
     settings = load_settings(flags={"data_dir": data_dir}, cwd=Path.cwd()).settings
-    told = base_url or (settings.client.url if data_dir is None else None)
+    url = base_url or (settings.client.url if data_dir is None else None)
     return Address(
-        url=None if told is None else told.rstrip("/"),
+        url=None if url is None else url.rstrip("/"),
         data_dir=settings.data_dir,
-        otherwise=server_url(settings.server.host, settings.server.port),
+        default_url=server_url(settings.server.host, settings.server.port),
         key=_checked(api_key_of(settings) if api_key is None else api_key),
     )
 
@@ -69,15 +118,6 @@ def api_key_of(settings: Settings) -> str | None:
     """The key that the settings name."""
     key = settings.server.api_key
     return None if key is None else key.get_secret_value()
-
-
-def is_announced(body: bytes, announcement: Announcement) -> bool:
-    """Whether the answer of `/live` is that of the server which announced itself."""
-    try:
-        told = json.loads(body)
-    except ValueError:
-        return False
-    return isinstance(told, dict) and told.get("instance") == announcement.instance
 
 
 def _checked(key: str | None) -> str | None:

@@ -20,8 +20,8 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from rag_context.api.discovery import FILE_NAME, Announcement, read_announcement
 from rag_context.api.failure import ErrorCode
+from rag_context.client.address import FILE_NAME, Announcement, read_announcement
 from rag_context.errors import ConfigurationError
 from rag_context.server.events import EVENTS_PATH
 from rag_context.server.failures import error_reply

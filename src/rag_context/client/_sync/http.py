@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import httpx2
 
-from rag_context.client.address import FIND_TIMEOUT_S, Address, is_announced
+from rag_context.client.address import FIND_TIMEOUT_S, Address
 from rag_context.client.call import BULK, NDJSON, Call
 from rag_context.client.errors import ServerUnreachableError
 from rag_context.client.replies import Batch, Body, answer_of, error_of, headers_of, no_answer, unreachable
@@ -61,7 +61,7 @@ class Http:
         before that.
         """
         if self._found is None:
-            self._found = self._announced() or self._address.otherwise
+            self._found = self._announced() or self._address.default_url
         return self._found
 
     def send(self, call: Call[Answer], request_id: str) -> Answer:
@@ -129,4 +129,4 @@ class Http:
             reply = self._connections().get(f"{announcement.url}/live", timeout=FIND_TIMEOUT_S)
         except _BROKEN:
             return None
-        return announcement.url if is_announced(reply.content, announcement) else None
+        return announcement.url if announcement.is_confirmed_by(reply.content) else None
