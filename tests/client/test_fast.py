@@ -4,7 +4,7 @@ import pytest
 
 from rag_context.api.search import SearchResponse, SearchResult
 from rag_context.client import Client
-from rag_context.client.fast import CAPACITY, FastAnswers
+from rag_context.client.repeats import CAPACITY, FastAnswers
 from rag_context.server.options import ServerOptions
 from rag_context.testing import FrozenClock
 from tests.server.server_thread import running

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         ServerTimeoutError,
         ServerUnreachableError,
     )
-    from rag_context.client.retries import Retries
+    from rag_context.client.repeats import Retries
     from rag_context.domain.documents import Metadata
     from rag_context.in_process import open_context
 
@@ -78,7 +78,7 @@ _MODULES = {
         "ServerUnreachableError",
     ),
     "rag_context.in_process": ("open_context",),
-    "rag_context.client.retries": ("Retries",),
+    "rag_context.client.repeats": ("Retries",),
     "rag_context.domain.documents": ("Metadata",),
 }
 

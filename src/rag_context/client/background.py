@@ -14,7 +14,7 @@ from rag_context.client import calls
 from rag_context.client._sync.client import Client
 from rag_context.client.calls import IndexOptions
 from rag_context.client.context_protocol import Context
-from rag_context.client.retries import Retries
+from rag_context.client.repeats import Retries
 from rag_context.domain.documents import CHAT, CODE, DECISION
 from rag_context.errors import RagContextError
 

@@ -26,9 +26,8 @@ from rag_context.client._async.async_http import AsyncHttp
 from rag_context.client.address import address_of
 from rag_context.client.call import BULK, Call
 from rag_context.client.calls import Filters, IndexOptions, SearchOptions, TenantOptions
-from rag_context.client.fast import FAST_LIMIT, FastAnswers
+from rag_context.client.repeats import FAST_LIMIT, FastAnswers, Retries
 from rag_context.client.replies import AsyncDocuments, Batch, async_each, request_id_of
-from rag_context.client.retries import Retries
 from rag_context.domain.documents import Json
 
 Answer = TypeVar("Answer")
