@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from rag_context.api.operations.table import OPERATIONS
+from rag_context.api.operations.routes import OPERATIONS
 from rag_context.api.wire import Vocabulary, json_schema
 from rag_context.cli.command_line import EXIT_CODES, loaded
 from rag_context.cli.mcp_clients import CLIENTS, Client, Launch

@@ -21,7 +21,7 @@ from typing import Any
 
 from rag_context.api.collections import CreateCollectionRequest, QueryRequest
 from rag_context.api.index import IndexRequest
-from rag_context.api.operations.table import OPERATIONS
+from rag_context.api.operations.routes import OPERATIONS
 from rag_context.api.project_queries import RagQueryRequest
 from rag_context.api.projects import ActivateProjectRequest
 from rag_context.api.search import SearchRequest

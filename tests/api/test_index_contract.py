@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, metadata_json
-from rag_context.api.reading import read_json
-from rag_context.api.wire import Vocabulary, json_schema
+from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest
+from rag_context.api.parsing import read_json
+from rag_context.api.wire import Vocabulary, json_schema, metadata_json
 from rag_context.domain.documents import Metadata
 from rag_context.errors import FieldError, InvalidInputError
 

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from rag_context.api.operations import Toolset
-from rag_context.api.operations.routes import ROUTES, Route
-from rag_context.api.operations.table import OPERATIONS
+from rag_context.api.operations.routes import OPERATIONS, ROUTES, Route
 from rag_context.client import collection_calls as calls
 from rag_context.client.call import Call
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rag_context.api.embeddings import EmbeddingsRequest
-from rag_context.api.reading import read_fields, read_json
+from rag_context.api.parsing import read_fields, read_json
 from rag_context.api.search import (
     Explain,
     LegReport,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rag_context.api.failure import ErrorResponse
+from rag_context.api.parsing import ErrorResponse
 from rag_context.api.wire import json_schema
 from tests.end_to_end.process import Served
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
+from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, VersionsRequest, VersionsResponse
 from rag_context.api.maintenance import (
     ComponentHealth,
     HealthResponse,
@@ -29,7 +29,6 @@ from rag_context.api.stored_documents import (
     SimilarRequest,
     SimilarResponse,
 )
-from rag_context.api.wire import VersionsRequest, VersionsResponse
 from rag_context.domain.documents import Status
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import NotFoundError

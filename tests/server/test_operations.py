@@ -7,8 +7,7 @@ import pytest
 
 from rag_context import AsyncClient, Client
 from rag_context.api.operations import Operation, Toolset
-from rag_context.api.operations.routes import ROUTES
-from rag_context.api.operations.table import OPERATIONS
+from rag_context.api.operations.routes import OPERATIONS, ROUTES
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.command_line import loaded
 from rag_context.cli.operation_options import command_fields

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from rag_context.api.index import BulkLine
+from rag_context.api.index import BulkLine, VersionsRequest
 from rag_context.api.stored_documents import GetRequest, GetResponse, ListRequest, ListResponse, cursor_of, place_of
-from rag_context.api.wire import VersionsRequest
 from rag_context.domain.documents import Cursor
 from rag_context.errors import BackendUnavailableError, InvalidInputError, NotFoundError
 from rag_context.service.service import Service

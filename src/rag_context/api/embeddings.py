@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.json_schema import WithJsonSchema
 
-from rag_context.api.failure import ErrorResponse
+from rag_context.api.parsing import ErrorResponse
 from rag_context.api.wire import Count, Identifier, Otherwise, Sentences, WireRequest, WireResponse
 
 MAX_TEXTS = 2048

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from pydantic import Field, JsonValue
 
 from rag_context.api.index import MessageTimeFields
-from rag_context.api.reading import read_json
+from rag_context.api.parsing import read_json
 from rag_context.api.wire import Count, Instant, WireRequest
 from rag_context.errors import InvalidInputError
 

@@ -3,13 +3,12 @@
 import json
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, JsonValue, model_validator
-from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from rag_context.api.failure import Detail
+from rag_context.api.parsing import Detail
 from rag_context.api.wire import (
     CONTENT_PATTERN,
     IDENTIFIER_CHARS,
@@ -29,7 +28,7 @@ from rag_context.api.wire import (
     WireRequest,
     WireResponse,
 )
-from rag_context.domain.documents import Json, Metadata
+from rag_context.domain.documents import Metadata
 
 METADATA_BYTES = 16 * 1024
 KEY_CHARS = 128
@@ -79,37 +78,6 @@ class MetadataFields(WireRequest):
             decision_id=self.decision_id or None,
             extra=dict(self.__pydantic_extra__),
         )
-
-
-def metadata_json(metadata: Metadata) -> dict[str, Json]:
-    """What an answer says of a document: keys without a value are left out."""
-    known: dict[str, Json] = {
-        "agent": metadata.agent,
-        "tags": list(metadata.tags) or None,
-        "category": metadata.category,
-        "game": metadata.game,
-        "decisionId": metadata.decision_id,
-    }
-    return {**metadata.extra, **{key: value for key, value in known.items() if value is not None}}
-
-
-ReturnedMetadata = Annotated[
-    dict[str, Any],
-    WithJsonSchema(
-        {
-            "type": "object",
-            "description": "Metadata of the document; keys without a value are absent",
-            "properties": {
-                "agent": {"type": "string"},
-                "tags": {"type": "array", "items": {"type": "string"}},
-                "category": {"type": "string"},
-                "game": {"type": "string"},
-                "decisionId": {"type": "string"},
-            },
-            "additionalProperties": True,
-        }
-    ),
-]
 
 
 def _finite(value: JsonValue) -> bool:
@@ -301,6 +269,25 @@ class FileReceipt(_Receipt):
     ] = None
     is_skipped: Annotated[bool, Field(exclude=True)] = False
     """Rejected as what any folder holds, such as pictures."""
+
+
+MAX_VERSIONS = 5_000
+"""Documents that one question may name; some 110 bytes each."""
+
+
+class VersionsRequest(WireRequest):
+    """Versions of documents, as the receipts named them."""
+
+    versions: Annotated[
+        dict[Annotated[str, Field(min_length=1, max_length=IDENTIFIER_CHARS)], Identifier],
+        Field(max_length=MAX_VERSIONS, description="The contentHash of each document, by documentId"),
+    ]
+
+
+class VersionsResponse(WireResponse):
+    """Which of them are not there."""
+
+    missing: Annotated[list[str], Field(description="Documents that are not stored, or not in this version")]
 
 
 PATH_CHARS = 4096

@@ -7,7 +7,6 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from rag_context.api.index import ReturnedMetadata
 from rag_context.api.wire import (
     PRESENT_PATTERN,
     AllTags,
@@ -20,6 +19,7 @@ from rag_context.api.wire import (
     OccurredAt,
     OfSource,
     Otherwise,
+    ReturnedMetadata,
     RootHash,
     Score,
     Sentences,

@@ -7,7 +7,6 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from rag_context.api.index import ReturnedMetadata
 from rag_context.api.wire import (
     PLAIN_PATTERN,
     PRESENT_PATTERN,
@@ -23,6 +22,7 @@ from rag_context.api.wire import (
     OfSource,
     Otherwise,
     Project,
+    ReturnedMetadata,
     RootHash,
     Score,
     Since,

@@ -25,7 +25,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, WithJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from rag_context.domain.documents import CONTENT_TYPES
+from rag_context.domain.documents import CONTENT_TYPES, Json, Metadata
 
 SOURCE_CHARS = 1024
 IDENTIFIER_CHARS = 256
@@ -261,30 +261,42 @@ Count = Annotated[int, Field(ge=0)]
 Milliseconds = Annotated[float, Field(ge=0)]
 
 
-MAX_VERSIONS = 5_000
-"""Documents that one question may name; some 110 bytes each."""
-
-
-class VersionsRequest(WireRequest):
-    """Versions of documents, as the receipts named them."""
-
-    versions: Annotated[
-        dict[Annotated[str, Field(min_length=1, max_length=IDENTIFIER_CHARS)], Identifier],
-        Field(max_length=MAX_VERSIONS, description="The contentHash of each document, by documentId"),
-    ]
-
-
-class VersionsResponse(WireResponse):
-    """Which of them are not there."""
-
-    missing: Annotated[list[str], Field(description="Documents that are not stored, or not in this version")]
-
-
 Project = Annotated[
     Identifier | None, Field(description="Project the documents belong to; absent: the agents' own memory")
 ]
 Branch = Annotated[Identifier | None, Field(description="Branch of the project")]
 RootHash = Annotated[PathHash | None, Field(description="First 16 hex digits of the SHA-256 of the repository's root")]
+
+
+def metadata_json(metadata: Metadata) -> dict[str, Json]:
+    """What an answer says of a document: keys without a value are left out."""
+    known: dict[str, Json] = {
+        "agent": metadata.agent,
+        "tags": list(metadata.tags) or None,
+        "category": metadata.category,
+        "game": metadata.game,
+        "decisionId": metadata.decision_id,
+    }
+    return {**metadata.extra, **{key: value for key, value in known.items() if value is not None}}
+
+
+ReturnedMetadata = Annotated[
+    dict[str, Any],
+    WithJsonSchema(
+        {
+            "type": "object",
+            "description": "Metadata of the document; keys without a value are absent",
+            "properties": {
+                "agent": {"type": "string"},
+                "tags": {"type": "array", "items": {"type": "string"}},
+                "category": {"type": "string"},
+                "game": {"type": "string"},
+                "decisionId": {"type": "string"},
+            },
+            "additionalProperties": True,
+        }
+    ),
+]
 
 
 NAME_CHARS = 300

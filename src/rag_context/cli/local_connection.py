@@ -5,11 +5,10 @@ import os
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
-from rag_context.api.index import BulkLine, BulkReceipt
+from rag_context.api.index import BulkLine, BulkReceipt, VersionsRequest
 from rag_context.api.maintenance import ReindexRequest
 from rag_context.api.operations import Operation, Request, Response, memory
 from rag_context.api.stored_documents import DeleteRequest
-from rag_context.api.wire import VersionsRequest
 from rag_context.errors import BackendError
 from rag_context.files.sending import Turns, sliced
 from rag_context.files.target import OnReceipt, listed_below

@@ -17,7 +17,7 @@ import typer
 from pydantic.fields import FieldInfo
 
 from rag_context.api.operations import Operation
-from rag_context.api.reading import read_fields
+from rag_context.api.parsing import read_fields
 from rag_context.api.wire import Vocabulary, WireRequest
 from rag_context.cli.command_line import ExitCode
 from rag_context.cli.console import safe

@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 from pydantic import ValidationError
 
-from rag_context.api.index import BulkLine
+from rag_context.api.index import BulkLine, VersionsRequest, VersionsResponse
 from rag_context.api.operations import Operation, Request, Response
-from rag_context.api.reading import invalid_input
-from rag_context.api.wire import VersionsRequest, VersionsResponse, WireRequest
+from rag_context.api.parsing import invalid_input
+from rag_context.api.wire import WireRequest
 from rag_context.domain.documents import Json
 from rag_context.errors import InvalidInputError
 

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from typing_extensions import TypedDict
 
-from rag_context.api.index import IndexRequest, IndexResponse, metadata_json
+from rag_context.api.index import IndexRequest, IndexResponse
 from rag_context.api.maintenance import (
     HealthRequest,
     HealthResponse,
@@ -29,6 +29,7 @@ from rag_context.api.stored_documents import (
     SimilarRequest,
     SimilarResponse,
 )
+from rag_context.api.wire import metadata_json
 from rag_context.client.call import Call, json_object, request_of, run, step_of
 from rag_context.domain.documents import Json, Metadata
 from rag_context.errors import InvalidInputError

@@ -15,8 +15,8 @@ from typing import TypeAlias, TypeVar
 
 import httpx2
 
-from rag_context.api.failure import Detail
 from rag_context.api.index import BulkLine, BulkReceipt
+from rag_context.api.parsing import Detail
 from rag_context.client.call import BulkLike, Call, bulk_line
 from rag_context.client.errors import (
     AccessDeniedError,

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rag_context.api.index import BulkLine
-from rag_context.api.reading import read_fields
+from rag_context.api.parsing import read_fields
 from rag_context.api.search import MAX_LIMIT
 from rag_context.domain.documents import Tenant
 from rag_context.domain.search import Filter

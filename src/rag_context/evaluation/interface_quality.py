@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rag_context.api.collections import CreateCollectionRequest, QueryRequest
+from rag_context.api.parsing import read_fields
 from rag_context.api.project_queries import RagQueryRequest, SemanticSearchRequest
 from rag_context.api.projects import ActivateProjectRequest
-from rag_context.api.reading import read_fields
 from rag_context.api.search import QUERY_CHARS
 from rag_context.collections.labels import OWN_EMBEDDER
 from rag_context.domain.documents import Tenant

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rag_context.api.index import BulkLine
-from rag_context.api.reading import read_fields
+from rag_context.api.parsing import read_fields
 from rag_context.api.search import MAX_LIMIT
 from rag_context.domain.documents import DOCUMENTATION
 from rag_context.errors import BackendUnavailableError, InvalidInputError

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from rag_context.api.index import BulkLine, BulkReceipt, FileReceipt
-from rag_context.api.reading import read_fields
+from rag_context.api.parsing import read_fields
 from rag_context.domain.documents import DocumentInput, FileDocument, FileEntry, document_id
 from rag_context.errors import InvalidInputError
 from rag_context.files.commits import FileTimes

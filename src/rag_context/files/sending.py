@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, BinaryIO
 
 from rag_context.api.index import BulkLine, BulkReceipt
-from rag_context.api.reading import read_fields
+from rag_context.api.parsing import read_fields
 from rag_context.domain.documents import CHAT
 from rag_context.errors import InvalidInputError
 from rag_context.files.file_reading import FILES_SESSION, Labels, Rejected

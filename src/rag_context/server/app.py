@@ -11,13 +11,11 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
 from rag_context._version import __version__
-from rag_context.api.failure import ErrorCode
-from rag_context.api.index import BulkLine
+from rag_context.api.index import BulkLine, VersionsRequest
 from rag_context.api.maintenance import BareHealth
 from rag_context.api.operations import Access
-from rag_context.api.reading import read_fields, read_json
+from rag_context.api.parsing import ErrorCode, read_fields, read_json
 from rag_context.api.search import SearchFailure
-from rag_context.api.wire import VersionsRequest
 from rag_context.server.bulk import BulkRun
 from rag_context.server.collection_routes import collection_routes
 from rag_context.server.embedding_routes import NAME_CHARS, embeddings_reply, model_reply, models_reply

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 
 from starlette.types import Receive, Send
 
-from rag_context.api.failure import Detail
 from rag_context.api.index import BulkLine, BulkReceipt
-from rag_context.api.reading import read_json
+from rag_context.api.parsing import Detail, read_json
 from rag_context.errors import BackendError, InvalidInputError, RagContextError
 from rag_context.files.sending import Turns, is_slice
 from rag_context.server.failures import component_sentence, log_failure

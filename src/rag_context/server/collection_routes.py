@@ -11,10 +11,9 @@ from urllib.parse import unquote_to_bytes
 from starlette import routing
 from starlette.types import Receive, Scope
 
-from rag_context.api.failure import ErrorCode
 from rag_context.api.operations import Access
 from rag_context.api.operations.routes import ROUTES, Route
-from rag_context.api.reading import read_fields, read_json
+from rag_context.api.parsing import ErrorCode, read_fields, read_json
 from rag_context.api.wire import WireRequest, WireResponse, id_problem, name_problem
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.server.options import ServerOptions

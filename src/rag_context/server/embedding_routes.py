@@ -11,9 +11,8 @@ from starlette.types import Receive, Scope, Send
 
 from rag_context._version import __version__
 from rag_context.api.embeddings import Embedding, EmbeddingsRequest, EmbeddingsResponse, Model, ModelsResponse, Usage
-from rag_context.api.failure import ErrorCode
 from rag_context.api.maintenance import BareHealth
-from rag_context.api.reading import read_json
+from rag_context.api.parsing import ErrorCode, read_json
 from rag_context.domain.documents import Status
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.ports.models import Embedder, Tokenizer

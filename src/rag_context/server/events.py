@@ -8,9 +8,8 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from rag_context.api.failure import ErrorCode
 from rag_context.api.maintenance import StatsRequest, TimeRange
-from rag_context.api.reading import read_fields
+from rag_context.api.parsing import ErrorCode, read_fields
 from rag_context.api.stored_documents import ListRequest
 from rag_context.errors import BackendError, OverloadedError
 from rag_context.server.failures import component_sentence

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rag_context.api.embeddings import OpenAiErrorResponse
-from rag_context.api.failure import Detail, ErrorCode, ErrorResponse
+from rag_context.api.parsing import Detail, ErrorCode, ErrorResponse
 from rag_context.errors import (
     BackendError,
     BackendUnavailableError,

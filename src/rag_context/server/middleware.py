@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rag_context.api.failure import ErrorCode
-from rag_context.api.operations.routes import ROUTES
-from rag_context.api.operations.table import OPERATIONS
+from rag_context.api.operations.routes import OPERATIONS, ROUTES
+from rag_context.api.parsing import ErrorCode
 from rag_context.server.failures import RequestIdMiddleware, retry_after
 from rag_context.server.options import ANYONE, LOOPBACK_NAMES, Caller, ServerOptions, identify
 from rag_context.server.pages import PAGE_PREFIX

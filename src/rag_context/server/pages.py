@@ -11,7 +11,7 @@ from functools import cache
 from importlib import resources
 
 from rag_context._version import __version__
-from rag_context.api.failure import ErrorCode
+from rag_context.api.parsing import ErrorCode
 from rag_context.server.requests import HttpRequest, Reply, RequestRejectedError
 
 PAGE_PREFIX = "/page/"

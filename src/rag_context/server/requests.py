@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl
 
 from starlette.types import Receive, Scope, Send
 
-from rag_context.api.failure import ErrorCode
 from rag_context.api.operations import Access
+from rag_context.api.parsing import ErrorCode
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.projects.callers import CallerId
 from rag_context.server.options import ANYONE, Caller

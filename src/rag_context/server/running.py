@@ -20,7 +20,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from rag_context.api.failure import ErrorCode
+from rag_context.api.parsing import ErrorCode
 from rag_context.client.address import FILE_NAME, Announcement, read_announcement
 from rag_context.errors import ConfigurationError
 from rag_context.server.events import EVENTS_PATH

@@ -10,8 +10,7 @@ from rag_context.api.collection_operations import (
     SetMetadataRequest,
     UpdateDocumentRequest,
 )
-from rag_context.api.failure import ErrorCode
-from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
+from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, VersionsRequest, VersionsResponse
 from rag_context.api.maintenance import (
     HealthRequest,
     HealthResponse,
@@ -21,7 +20,8 @@ from rag_context.api.maintenance import (
     StatsResponse,
 )
 from rag_context.api.operations import Operation, Toolset, collections, memory, projects
-from rag_context.api.operations.table import OPERATIONS
+from rag_context.api.operations.routes import OPERATIONS
+from rag_context.api.parsing import ErrorCode
 from rag_context.api.search import SearchFailure, SearchOutcome, SearchRequest
 from rag_context.api.stored_documents import (
     DeleteRequest,
@@ -33,7 +33,7 @@ from rag_context.api.stored_documents import (
     SimilarRequest,
     SimilarResponse,
 )
-from rag_context.api.wire import VersionsRequest, VersionsResponse, Vocabulary, WireRequest, WireResponse
+from rag_context.api.wire import Vocabulary, WireRequest, WireResponse
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendError, BackendUnavailableError
 from rag_context.ports.models import Tokenizer

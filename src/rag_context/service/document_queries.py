@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rag_context.api.index import metadata_json
+from rag_context.api.index import VersionsRequest, VersionsResponse
 from rag_context.api.stored_documents import (
     MANY,
     MAX_DELETED,
@@ -27,7 +27,7 @@ from rag_context.api.stored_documents import (
     cursor_of,
     place_of,
 )
-from rag_context.api.wire import VersionsRequest, VersionsResponse
+from rag_context.api.wire import metadata_json
 from rag_context.domain.documents import Chunk, Cursor, Document, Listing, Tenant
 from rag_context.domain.search import ChunkRef, Filter, Passage
 from rag_context.domain.vectors import Matrix

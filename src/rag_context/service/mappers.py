@@ -4,14 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 
-from rag_context.api.index import (
-    BulkLine,
-    BulkReceipt,
-    IndexRequest,
-    IndexResponse,
-    MessageTimeFields,
-    metadata_json,
-)
+from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, MessageTimeFields
 from rag_context.api.maintenance import StatsBucket, StatsResponse, TimeSpan
 from rag_context.api.search import (
     Explain,
@@ -27,6 +20,7 @@ from rag_context.api.search import (
     TimeRange,
 )
 from rag_context.api.stored_documents import DeleteRequest, GetRequest, ListRequest, SimilarRequest
+from rag_context.api.wire import metadata_json
 from rag_context.domain.documents import DocumentInput, MessageTime, Metadata, Origin, Tenant
 from rag_context.domain.reports import QUERY_CHARS, Period, Periods, SearchRecord, SearchSummary
 from rag_context.domain.search import Filter

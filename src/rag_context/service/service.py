@@ -9,7 +9,7 @@ from datetime import datetime
 
 import numpy as np
 
-from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
+from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, VersionsRequest, VersionsResponse
 from rag_context.api.maintenance import HealthResponse, ReindexRequest, ReindexResponse, StatsRequest, StatsResponse
 from rag_context.api.search import SearchOutcome, SearchRequest
 from rag_context.api.stored_documents import (
@@ -22,7 +22,6 @@ from rag_context.api.stored_documents import (
     SimilarRequest,
     SimilarResponse,
 )
-from rag_context.api.wire import VersionsRequest, VersionsResponse
 from rag_context.domain.documents import Counts, Status
 from rag_context.domain.times import utc_now
 from rag_context.domain.vectors import EmbeddingModel, Matrix

@@ -1,7 +1,7 @@
 """Every operation, declared once: what HTTP, MCP, OpenAPI, the client, the command line and the reference share.
 
 Here is what an operation is: its name, what it takes and returns, who may call it, and its description. `memory`,
-`projects` and `collections` declare them, and `routes` the addresses of some. `table.OPERATIONS` has all of them; a
+`projects` and `collections` declare them; `routes` has all of them, and the further addresses of some. A
 command that needs one imports the module where it is declared, and starts faster.
 """
 

@@ -1,6 +1,6 @@
-"""The REST addresses of collections and providers, each beside the operation that it runs.
+"""What can be called at which address: operations at `/tools/NAME`, and REST routes at `/collections` and `/providers`.
 
-The server's routes, body limits and OpenAPI, and the client's calls, are made from `ROUTES`.
+The server's routes, body limits and OpenAPI, and the client's calls, are made from both.
 """
 
 import re
@@ -25,10 +25,49 @@ from rag_context.api.collections import (
     MetadataRequest,
     QueryRequest,
 )
-from rag_context.api.operations import Operation, Response
-from rag_context.api.operations import collections as operations
+from rag_context.api.operations import Operation, Response, collections, memory, projects
 from rag_context.api.providers import TestRequest
 from rag_context.api.wire import WireRequest
+
+OPERATIONS: Mapping[str, Operation[Any, Any]] = {
+    operation.name: operation
+    for operation in (
+        memory.SEARCH,
+        memory.INDEX,
+        memory.GET,
+        memory.LIST,
+        memory.SIMILAR,
+        memory.INDEX_FILES,
+        collections.CONVERSE,
+        collections.COLLECTION_QUERY,
+        collections.COLLECTION_LIST,
+        collections.COLLECTION_GET,
+        collections.COLLECTION_DOCUMENTS,
+        collections.COLLECTION_VALUES,
+        collections.COLLECTION_CREATE,
+        collections.COLLECTION_ADD,
+        collections.COLLECTION_UPDATE_DOCUMENT,
+        collections.COLLECTION_SET_METADATA,
+        collections.COLLECTION_DELETE_DOCUMENTS,
+        collections.COLLECTION_DELETE,
+        memory.DELETE,
+        memory.REINDEX,
+        memory.HEALTH,
+        memory.STATS,
+        projects.ACTIVATE_PROJECT,
+        projects.RAG_QUERY,
+        projects.SEMANTIC_SEARCH,
+        projects.READ_DOCUMENT,
+        projects.INDEX_DOCUMENT,
+        projects.LIST_DOC_TYPES,
+        projects.UPDATE_PROMOTION_LEVEL,
+        projects.DELETE_DOCUMENTS,
+        projects.LIST_PROJECTS,
+        projects.SEARCH_EXTERNAL_DOCS,
+        projects.RAG_QUERY_EXTERNAL,
+    )
+}
+"""All operations by name, in the order in which they are listed."""
 
 
 @dataclass(frozen=True)
@@ -114,28 +153,28 @@ class Route(Generic[Response]):
         return request
 
 
-LIST_COLLECTIONS = Route("GET", "/collections", operations.COLLECTION_LIST, "list_collections")
+LIST_COLLECTIONS = Route("GET", "/collections", collections.COLLECTION_LIST, "list_collections")
 
 CREATE_COLLECTION = Route(
     "POST",
     "/collections",
-    operations.COLLECTION_CREATE,
+    collections.COLLECTION_CREATE,
     "create_collection",
     body=CreateCollectionRequest,
     status=201,
     repeatable=False,
 )
 
-GET_COLLECTION = Route("GET", "/collections/{name}", operations.COLLECTION_GET, "get_collection")
+GET_COLLECTION = Route("GET", "/collections/{name}", collections.COLLECTION_GET, "get_collection")
 
 DELETE_COLLECTION = Route(
-    "DELETE", "/collections/{name}", operations.COLLECTION_DELETE, "delete_collection", repeatable=False
+    "DELETE", "/collections/{name}", collections.COLLECTION_DELETE, "delete_collection", repeatable=False
 )
 
 PUT_METADATA = Route(
     "PUT",
     "/collections/{name}/metadata",
-    operations.COLLECTION_SET_METADATA,
+    collections.COLLECTION_SET_METADATA,
     "put_collection_metadata",
     query=MetadataFields,
     body=MetadataRequest,
@@ -145,7 +184,7 @@ PUT_METADATA = Route(
 LIST_DOCUMENTS = Route(
     "GET",
     "/collections/{name}/documents",
-    operations.COLLECTION_DOCUMENTS,
+    collections.COLLECTION_DOCUMENTS,
     "list_documents",
     query=DocumentsFields,
     description=(
@@ -157,7 +196,7 @@ LIST_DOCUMENTS = Route(
 ADD_DOCUMENTS = Route(
     "POST",
     "/collections/{name}/documents",
-    operations.COLLECTION_ADD,
+    collections.COLLECTION_ADD,
     "add_documents",
     body=DocumentsRequest,
     is_large=True,
@@ -180,7 +219,7 @@ ADD_DOCUMENTS = Route(
 DELETE_MATCHING = Route(
     "DELETE",
     "/collections/{name}/documents",
-    operations.COLLECTION_DELETE_DOCUMENTS,
+    collections.COLLECTION_DELETE_DOCUMENTS,
     "delete_matching_documents",
     query=DeleteFields,
     description=(
@@ -193,19 +232,19 @@ DELETE_MATCHING = Route(
 DELETE_DOCUMENT = Route(
     "DELETE",
     "/collections/{name}/documents/{id}",
-    operations.COLLECTION_DELETE_DOCUMENT,
+    collections.COLLECTION_DELETE_DOCUMENT,
     "delete_document",
     repeatable=False,
 )
 
 EMPTY_COLLECTION = Route(
-    "DELETE", f"/collections/{{name}}/documents/{RESERVED_ID}", operations.COLLECTION_EMPTY, "delete_all_documents"
+    "DELETE", f"/collections/{{name}}/documents/{RESERVED_ID}", collections.COLLECTION_EMPTY, "delete_all_documents"
 )
 
 PUT_DOCUMENT_METADATA = Route(
     "PUT",
     "/collections/{name}/documents/{id}/metadata",
-    operations.COLLECTION_UPDATE_DOCUMENT,
+    collections.COLLECTION_UPDATE_DOCUMENT,
     "put_document_metadata",
     query=MetadataFields,
     body=MetadataRequest,
@@ -213,13 +252,13 @@ PUT_DOCUMENT_METADATA = Route(
 )
 
 LIST_VALUES = Route(
-    "GET", "/collections/{name}/metadata-values", operations.COLLECTION_VALUES, "metadata_values", query=ValuesFields
+    "GET", "/collections/{name}/metadata-values", collections.COLLECTION_VALUES, "metadata_values", query=ValuesFields
 )
 
 QUERY_COLLECTION = Route(
     "POST",
     "/collections/{name}/query",
-    operations.COLLECTION_QUERY,
+    collections.COLLECTION_QUERY,
     "query_collection",
     body=QueryRequest,
     description=(
@@ -230,14 +269,14 @@ QUERY_COLLECTION = Route(
     example={"embedding": [0.1, 0.7, 0.2], "where": {"section_id": "retention-config"}, "top_k": 3},
 )
 
-LIST_PROVIDERS = Route("GET", "/providers", operations.PROVIDER_LIST, "list_providers", query=NoFields)
+LIST_PROVIDERS = Route("GET", "/providers", collections.PROVIDER_LIST, "list_providers", query=NoFields)
 
-GET_PROVIDER = Route("GET", "/providers/{name}", operations.PROVIDER_GET, "get_provider", query=NoFields)
+GET_PROVIDER = Route("GET", "/providers/{name}", collections.PROVIDER_GET, "get_provider", query=NoFields)
 
 TEST_PROVIDER = Route(
     "POST",
     "/providers/{name}/test",
-    operations.PROVIDER_TEST,
+    collections.PROVIDER_TEST,
     "test_provider",
     query=NoFields,
     body=TestRequest,

@@ -15,9 +15,8 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from rag_context._version import __version__
-from rag_context.api.failure import ErrorCode, ErrorResponse
 from rag_context.api.operations import Access, Toolset
-from rag_context.api.reading import read_fields, repeated_keys
+from rag_context.api.parsing import ErrorCode, ErrorResponse, read_fields, repeated_keys
 from rag_context.api.search import SearchFailure
 from rag_context.api.wire import WireResponse
 from rag_context.errors import RagContextError

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from rag_context.api.failure import ErrorResponse
 from rag_context.api.index import IndexFilesResponse, IndexResponse
 from rag_context.api.maintenance import HealthResponse, ReindexResponse, StatsResponse, TimeSpan
+from rag_context.api.parsing import ErrorResponse
 from rag_context.api.search import SearchFailure, SearchResponse, SearchResult, StandingInstruction
 from rag_context.api.stored_documents import (
     DeleteResponse,

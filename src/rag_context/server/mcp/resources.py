@@ -8,7 +8,7 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from rag_context.api.reading import read_fields
+from rag_context.api.parsing import read_fields
 from rag_context.api.search import SearchRequest
 from rag_context.api.stored_documents import GetRequest, ListedDocument, ListRequest
 from rag_context.domain.documents import CODE, DECISION, DOCUMENTATION

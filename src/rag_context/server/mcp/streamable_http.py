@@ -18,8 +18,8 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.types import Message, Receive, Scope, Send
 
-from rag_context.api.failure import ErrorCode
 from rag_context.api.operations import Access, Toolset
+from rag_context.api.parsing import ErrorCode
 from rag_context.server.mcp.protocol import (
     Context,
     McpServer,

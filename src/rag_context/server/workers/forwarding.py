@@ -16,11 +16,10 @@ from urllib.parse import parse_qsl
 import httptools
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rag_context.api.failure import ErrorCode
 from rag_context.api.operations import Access, Toolset
 from rag_context.api.operations.memory import REINDEX
-from rag_context.api.operations.routes import ROUTES
-from rag_context.api.operations.table import OPERATIONS
+from rag_context.api.operations.routes import OPERATIONS, ROUTES
+from rag_context.api.parsing import ErrorCode
 from rag_context.server.options import ANYONE
 from rag_context.server.requests import ClientGoneError, RequestRejectedError, http_request, read_body
 
