@@ -33,7 +33,7 @@ _OLDEST_SQLITE = (3, 31, 0)
 _PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE})
 """Why a directory cannot be made now, although it can be made later."""
 
-_Stamp: TypeAlias = tuple[int, ...]
+Stamp: TypeAlias = tuple[int, ...]
 
 
 class DatabaseFile:
@@ -61,7 +61,7 @@ class DatabaseFile:
         self._identity: tuple[int, int] | None = None
         self._prepared = False
         self._has_directory = True
-        self._frozen: _Stamp | None = None
+        self._frozen: Stamp | None = None
         self._thaw_at = 0.0
         self._attempts = 0
         self._failure: Exception | None = None
@@ -95,11 +95,7 @@ class DatabaseFile:
         elif not os.access(directory, os.W_OK):
             raise ConfigurationError(_no_rights(directory, "written"))
 
-    def reader(self) -> "Reader":
-        """Opens connections that cannot write."""
-        return Reader(self)
-
-    def open_reader(self, timeout_s: float = READER_TIMEOUT_S) -> tuple[sqlite3.Connection, _Stamp | None]:
+    def open_reader(self, timeout_s: float = READER_TIMEOUT_S) -> tuple[sqlite3.Connection, Stamp | None]:
         """A connection that cannot write, and the stamp of a frozen file.
 
         Raises:
@@ -187,13 +183,13 @@ class DatabaseFile:
         self._prepared = self._has_directory = True
         self._thaw_at = self._clock() + THAW_EVERY_S
 
-    def _prepare(self) -> _Stamp | None:
+    def _prepare(self) -> Stamp | None:
         """Make sure that the file is a database of ours in the newest form; returns its stamp where it is frozen.
 
         A file that is not ours is left as it is.
         """
         self._make_new()
-        stamp = _stamp(self.path)
+        stamp = stamp_of(self.path)
         # A database that cannot be written must not get a log of the same rights, which would stay when they change.
         if stamp is None or os.access(self.path, os.W_OK):
             try:
@@ -201,7 +197,7 @@ class DatabaseFile:
                     bring_up_to_date(connection, self.path)
             except sqlite3.Error as error:
                 # Taken again: if another process has begun a log meanwhile, frozen reads would miss its changes.
-                stamp = _stamp(self.path)
+                stamp = stamp_of(self.path)
                 if stamp is None or not is_access_fault(error):
                     raise
             else:
@@ -245,7 +241,7 @@ class DatabaseFile:
         elif self._frozen is None:
             return False
         # A frozen file with another stamp counts as replaced: nothing tells which of its pages changed.
-        elif self._frozen == _stamp(self.path):
+        elif self._frozen == stamp_of(self.path):
             self._try_to_thaw()
             return False
         self.generation += 1
@@ -280,44 +276,6 @@ def checked(path: Path, *, is_marked: bool = True) -> DatabaseFile:
     return file
 
 
-class Reader:
-    """One thread's connection for reading: opened by the first use, and again after the file was replaced."""
-
-    def __init__(self, file: DatabaseFile) -> None:
-        self._file = file
-        self._connection: sqlite3.Connection | None = None
-        self._epoch = -1
-        self._frozen: _Stamp | None = None
-        self._is_kept = True
-
-    def connection(self) -> sqlite3.Connection:
-        """The connection. Raises: BackendError, sqlite3.Error, OSError."""
-        if self._connection is None or self._epoch != self._file.epoch:
-            self.close()
-            self._epoch = self._file.epoch
-            self._connection, self._frozen = self._file.open_reader()
-            self._is_kept = self._frozen is not None or self._file.can_be_kept()
-        return self._connection
-
-    def is_intact(self) -> bool:
-        """Whether the reads are consistent; False if a frozen file was changed meanwhile."""
-        if self._frozen is None or self._frozen == _stamp(self._file.path):
-            return True
-        self._file.notice_replacement()
-        return False
-
-    def release(self) -> None:
-        """Nothing is read for now."""
-        if not self._is_kept:
-            self.close()
-
-    def close(self) -> None:
-        """Close the connection; the next use opens another one."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-
-
 def _no_rights(place: Path, what: str) -> str:
     return f"{str(place)!r} cannot be {what}; change its permissions or choose another."
 
@@ -341,7 +299,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return (status.st_dev, status.st_ino) if status.st_size else None
 
 
-def _stamp(path: Path) -> _Stamp | None:
+def stamp_of(path: Path) -> Stamp | None:
     """A stamp of the file's content; None if it cannot be read frozen because its log has changes."""
     try:
         if _log(path).exists() and _log(path).stat().st_size:

@@ -1,4 +1,4 @@
-"""The database in use: its reading threads, its writing thread, the state of the index.
+"""The database in use: its threads, of which those that read are here, and the state of the index.
 
 And the lock of what is kept of it in memory, which readers share with the thread that follows the file.
 """
@@ -10,23 +10,17 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from rag_context.errors import BackendError, BackendTimeoutError, BackendUnavailableError
-from rag_context.stores.sqlite.connections import LEAST_FREE_BYTES, DatabaseFile, Reader
+from rag_context.errors import BackendError, BackendUnavailableError
+from rag_context.stores.sqlite.connections import DatabaseFile, Stamp, stamp_of
 from rag_context.stores.sqlite.faults import COMPONENT, breaks_connection, is_fault, translated
 from rag_context.stores.sqlite.mark import IndexSize
-from rag_context.stores.sqlite.watcher import Watcher
-from rag_context.stores.sqlite.writer import STATE, Writer
+from rag_context.stores.sqlite.threads import STATE, Watcher, Writer
 
 T = TypeVar("T")
 
 READERS = 4
-
-PROBE_BYTES = LEAST_FREE_BYTES // 2
-"""Written to test whether a file that rejected a write accepts one again."""
-
-_PROBE = "INSERT INTO meta VALUES ('probe', {value}) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 
 ATTEMPTS = 5
 """How often a call is repeated if its snapshot was changed."""
@@ -49,7 +43,6 @@ class Database:
         self._name: str | None = None
         self._stored = 0
         self._version_lock = threading.Lock()
-        self._followers: list[Callable[[sqlite3.Connection], None]] = []
         self._readers = Readers(self.file, READERS)
         self._writer = Writer(self.file, self._publish, lock_timeout_s)
         self._watcher: Watcher | None = None
@@ -60,20 +53,14 @@ class Database:
         return self._version
 
     @property
-    def stored(self) -> int:
-        """The newest count of the file itself that this process knows of."""
-        return self._stored
-
-    @property
     def stamp(self) -> str | None:
         """Identifies this state of this file in every process; None before the file was read."""
         with self._version_lock:
             return None if self._name is None else f"{self._name}:{self._stored}"
 
-    def follow(self, *followers: Callable[[sqlite3.Connection], None]) -> None:
-        """Start looking at the file; each follower is called with a connection in every round."""
-        self._followers.extend(followers)
-        self._watcher = Watcher(self.file, self._look)
+    def follow(self, follower: Callable[[sqlite3.Connection], None]) -> None:
+        """Start watching the file; `follower` is called with a connection in every round."""
+        self._watcher = Watcher(self.file, Reader(self.file), partial(self._look, follower))
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` in a reading thread, in one snapshot.
@@ -100,26 +87,8 @@ class Database:
         return self._writer.post(work)
 
     async def try_write(self) -> None:
-        """Write something that changes nothing of the index.
-
-        After a rejected write it is as large as a large document, because a small one may fit on a full disk.
-
-        Raises:
-            BackendError: a write would fail now; the message has the reason.
-        """
-        shortage = await asyncio.to_thread(self.file.shortage)
-        try:
-            if self._writer.refused is not None and shortage is None:
-                await self.write(partial(_write_much, PROBE_BYTES))
-                self._writer.clear_failure()
-            await self.write(_write_little)
-        except BackendTimeoutError:  # another process writes
-            raise
-        except BackendUnavailableError as error:
-            obstacle = await asyncio.to_thread(self.file.obstacle)
-            raise BackendUnavailableError(COMPONENT, obstacle or str(error)) from error
-        if shortage is not None:
-            raise BackendUnavailableError(COMPONENT, shortage)
+        """Write something that changes nothing of the index. Raises: BackendError (why a write would fail)."""
+        await self._writer.try_write()
 
     async def round(self) -> None:
         """Wait until the file was read.
@@ -145,14 +114,13 @@ class Database:
         self._readers.close()
         self._writer.close()
 
-    def _look(self, connection: sqlite3.Connection) -> None:
+    def _look(self, follower: Callable[[sqlite3.Connection], None], connection: sqlite3.Connection) -> None:
         version, *size = connection.execute(STATE).fetchone()
         (name,) = connection.execute("SELECT max(value) FROM meta WHERE name = 'index'").fetchone()
         self._publish(version, IndexSize(*size))
         with self._version_lock:
             self._name = name
-        for follower in self._followers:
-            follower(connection)
+        follower(connection)
 
     def _publish(self, stored: int, size: IndexSize) -> None:
         """Keep the file's version, which starts again when the file is replaced."""
@@ -171,12 +139,42 @@ class Database:
             self._version = max(self._version, self._base + stored)
 
 
-def _write_little(connection: sqlite3.Connection) -> None:
-    connection.execute(_PROBE.format(value="hex(randomblob(8))"))
+class Reader:
+    """One thread's connection, which cannot write: opened by the first use, and again after the file was replaced."""
 
+    def __init__(self, file: DatabaseFile) -> None:
+        self._file = file
+        self._connection: sqlite3.Connection | None = None
+        self._epoch = -1
+        self._frozen: Stamp | None = None
+        self._is_kept = True
 
-def _write_much(size: int, connection: sqlite3.Connection) -> None:
-    connection.execute(_PROBE.format(value="randomblob(?)"), (size,))
+    def connection(self) -> sqlite3.Connection:
+        """The connection. Raises: BackendError, sqlite3.Error, OSError."""
+        if self._connection is None or self._epoch != self._file.epoch:
+            self.close()
+            self._epoch = self._file.epoch
+            self._connection, self._frozen = self._file.open_reader()
+            self._is_kept = self._frozen is not None or self._file.can_be_kept()
+        return self._connection
+
+    def is_intact(self) -> bool:
+        """Whether the reads are consistent; False if a frozen file was changed meanwhile."""
+        if self._frozen is None or self._frozen == stamp_of(self._file.path):
+            return True
+        self._file.notice_replacement()
+        return False
+
+    def release(self) -> None:
+        """Nothing is read for now."""
+        if not self._is_kept:
+            self.close()
+
+    def close(self) -> None:
+        """Close the connection; the next use opens another one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
 
 class Call(Generic[T]):
@@ -223,24 +221,17 @@ class Call(Generic[T]):
             connection.rollback()
         if not reader.is_intact():
             return False
-        self._hand_over(self._settle, result)
+        self._pass_on(self.future.set_result, result)
         return True
 
     def fail(self, error: Exception) -> None:
         """Pass `error` on in place of a result."""
-        self._hand_over(self._settle_error, error)
+        self._pass_on(self.future.set_exception, error)
 
-    def _hand_over(self, settle: Callable[..., None], outcome: object) -> None:
+    def _pass_on(self, complete: Callable[[Any], None], outcome: object) -> None:
         with suppress(RuntimeError):  # the loop was closed with calls still under way
-            self._loop.call_soon_threadsafe(settle, outcome)
-
-    def _settle(self, result: T) -> None:
-        if not self.future.done():
-            self.future.set_result(result)
-
-    def _settle_error(self, error: Exception) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
+            # Whether the caller was cancelled is known in its loop only: between here and there it can still be.
+            self._loop.call_soon_threadsafe(lambda: None if self.future.done() else complete(outcome))
 
 
 class Readers:
@@ -282,7 +273,7 @@ class Readers:
             thread.join()
 
     def _serve(self) -> None:
-        reader = self._file.reader()
+        reader = Reader(self._file)
         while (call := self._calls.get()) is not None:
             try:
                 _run(call, reader)

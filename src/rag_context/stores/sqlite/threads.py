@@ -1,7 +1,8 @@
-"""The one thread that writes: it commits all queued requests as one transaction.
+"""The thread that writes, and the thread that watches the file.
 
-A commit costs a flush of the disk however much is in it. Each request has its own savepoint, so that
-a failure does not affect the others; no result is returned before the commit.
+The writer commits all queued requests as one transaction: a commit costs a flush of the disk, however much is in it.
+Each request has its own savepoint, so that a failure does not affect the others; no result is returned before the
+commit. The watcher notices other processes' writes, and the file's recovery after failures.
 """
 
 import asyncio
@@ -13,10 +14,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rag_context.errors import BackendError, BackendTimeoutError, BackendUnavailableError
-from rag_context.stores.sqlite.connections import DatabaseFile
+from rag_context.stores.sqlite.connections import LEAST_FREE_BYTES, DatabaseFile
 from rag_context.stores.sqlite.faults import (
     COMPONENT,
     breaks_connection,
@@ -27,6 +29,9 @@ from rag_context.stores.sqlite.faults import (
 )
 from rag_context.stores.sqlite.mark import IndexSize
 
+if TYPE_CHECKING:
+    from rag_context.stores.sqlite.database import Reader
+
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], Any]
 
@@ -34,7 +39,16 @@ STATE = "SELECT version, documents, (SELECT count(*) FROM collections) FROM tota
 """The index version and size."""
 
 GROUP = 256
-"""A commit is closed with so many requests, and so many callers wait for one; the rest wait for a place."""
+"""A commit is closed with so many requests, and so many callers wait for one; the rest wait for their turn."""
+
+PROBE_BYTES = LEAST_FREE_BYTES // 2
+"""Written to test whether a file that rejected a write accepts one again."""
+
+_PROBE = "INSERT INTO meta VALUES ('probe', {value}) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+
+INTERVAL_S = 0.25
+LONGEST_INTERVAL_S = 4.0
+"""After failures the pauses double up to this; a caller's request is answered at once."""
 
 logger = logging.getLogger(__name__)
 
@@ -45,14 +59,6 @@ class _Request:
     future: asyncio.Future[Any]
     result: object = None
     error: Exception | None = None
-
-    def settle(self) -> None:
-        if self.future.done():
-            return
-        if self.error is not None:
-            self.future.set_exception(self.error)
-        else:
-            self.future.set_result(self.result)
 
 
 class Writer:
@@ -69,14 +75,13 @@ class Writer:
         self._publish = publish
         self._lock_timeout_s = lock_timeout_s
         self._loop = asyncio.get_running_loop()
-        self._places = asyncio.Semaphore(GROUP)
+        self._turns = asyncio.Semaphore(GROUP)
         self._requests: queue.SimpleQueue[Sequence[_Request] | None] = queue.SimpleQueue()
         self._connection: sqlite3.Connection | None = None
         self._epoch = -1
         self._closing = False
-        self.refused: BackendUnavailableError | None = None
-        """Why the last write failed; stays until `clear_failure`."""
-
+        self._was_rejected = False
+        """Whether the file rejected a write, and has not accepted one of `PROBE_BYTES` since."""
         self._thread = threading.Thread(target=self._serve, name="rag-context-writer", daemon=True)
         self._thread.start()
 
@@ -88,21 +93,21 @@ class Writer:
         Raises:
             BackendError: nothing was changed.
         """
-        async with self._places:
+        async with self._turns:
             return await self.post(work)
 
     async def submit_all(self, works: Sequence[Callable[[sqlite3.Connection], T]]) -> list[T | Exception]:
-        """As `submit` for many in one commit: what each returned or raised. They take one place.
+        """As `submit` for many in one commit: what each returned or raised. They take one turn.
 
         Raises:
             BackendUnavailableError: the file was closed.
         """
-        async with self._places:
+        async with self._turns:
             done: list[T | BaseException] = await asyncio.gather(*self._post(works), return_exceptions=True)
-        return [each if not isinstance(each, BaseException) else _error(each) for each in done]
+        return [_result_or_error(each) for each in done]
 
     def post(self, work: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
-        """As `submit`, without waiting for a place: for the store's own housekeeping."""
+        """As `submit`, without waiting for a turn: for the store's own housekeeping."""
         (future,) = self._post([work])
         return future
 
@@ -113,9 +118,27 @@ class Writer:
         self._requests.put(requests)
         return [request.future for request in requests]
 
-    def clear_failure(self) -> None:
-        """Treat the file as writable again."""
-        self.refused = None
+    async def try_write(self) -> None:
+        """Write something that changes nothing of the index.
+
+        After a rejected write it is as large as a large document, because a small one may fit on a full disk.
+
+        Raises:
+            BackendError: a write would fail now; the message has the reason.
+        """
+        shortage = await asyncio.to_thread(self._file.shortage)
+        try:
+            if self._was_rejected and shortage is None:
+                await self.submit(partial(_write_much, PROBE_BYTES))
+                self._was_rejected = False
+            await self.submit(_write_little)
+        except BackendTimeoutError:  # another process writes
+            raise
+        except BackendUnavailableError as error:
+            obstacle = await asyncio.to_thread(self._file.obstacle)
+            raise BackendUnavailableError(COMPONENT, obstacle or str(error)) from error
+        if shortage is not None:
+            raise BackendUnavailableError(COMPONENT, shortage)
 
     def close(self) -> None:
         """Commit the queued requests, close the connection, and wait for the thread. Blocks."""
@@ -129,8 +152,9 @@ class Writer:
             batch, last = self._take()
             if batch:
                 self._commit(batch)
+                outcomes = [(request.future, request.result, request.error) for request in batch]
                 with suppress(RuntimeError):  # the loop was closed with requests still under way
-                    self._loop.call_soon_threadsafe(_settle, batch)
+                    self._loop.call_soon_threadsafe(_complete, outcomes)
         self._disconnect()
 
     def _take(self) -> tuple[list[_Request], bool]:
@@ -159,14 +183,14 @@ class Writer:
         except Exception as error:  # noqa: BLE001  (a thread's edge: the error belongs to the callers)
             self._recover(error)
             # One large request may have filled the disk for all: alone, the others may still succeed.
-            if len(batch) > 1 and not _hopeless(error):
+            if len(batch) > 1 and not _fails_for_all(error):
                 for request in batch:
                     self._commit([request])
                 return
             ours = translated(error, self._file.path) if is_fault(error) else error
             # A timeout means that another process holds the lock, which says nothing about the disk or the permissions.
             if isinstance(ours, BackendUnavailableError) and not isinstance(ours, BackendTimeoutError):
-                self.refused = ours
+                self._was_rejected = True
             for request in batch:
                 request.error = ours
             return
@@ -232,17 +256,125 @@ class Writer:
             self._connection = None
 
 
-def _error(raised: BaseException) -> Exception:
-    if isinstance(raised, Exception):
-        return raised
-    raise raised
+def _write_little(connection: sqlite3.Connection) -> None:
+    connection.execute(_PROBE.format(value="hex(randomblob(8))"))
 
 
-def _hopeless(error: Exception) -> bool:
+def _write_much(size: int, connection: sqlite3.Connection) -> None:
+    connection.execute(_PROBE.format(value="randomblob(?)"), (size,))
+
+
+def _result_or_error(outcome: T | BaseException) -> T | Exception:
+    if isinstance(outcome, BaseException) and not isinstance(outcome, Exception):
+        raise outcome  # a cancellation is not a result of the work
+    return outcome
+
+
+def _fails_for_all(error: Exception) -> bool:
     """Whether each request alone would end the same way: the file could not even be opened or locked."""
     return isinstance(error, BackendError) or (isinstance(error, sqlite3.Error) and is_busy(error))
 
 
-def _settle(batch: Sequence[_Request]) -> None:
-    for request in batch:
-        request.settle()
+class Watcher:
+    """Reads the file every quarter of a second, and at once on request.
+
+    Args:
+        file: the file.
+        reader: a connection of the watcher's own.
+        look: called with a connection inside a read snapshot; may take long, and is interrupted by `close`.
+    """
+
+    def __init__(self, file: DatabaseFile, reader: "Reader", look: Callable[[sqlite3.Connection], None]) -> None:
+        self._file = file
+        self._look = look
+        self._loop = asyncio.get_running_loop()
+        self._wake = threading.Event()
+        self._lock = threading.Lock()
+        self._waiting: list[asyncio.Future[None]] = []
+        self._reader = reader
+        self._connection: sqlite3.Connection | None = None
+        self._closing = False
+        self._failed = False
+        self._thread = threading.Thread(target=self._serve, name="rag-context-watcher", daemon=True)
+        self._thread.start()
+
+    async def round(self) -> None:
+        """Wait for the end of the round under way, or of a new one.
+
+        Raises:
+            BackendError: the file cannot be used; the next round tries again.
+        """
+        if self._closing:
+            raise BackendUnavailableError(COMPONENT, f"{self._file.path.name!r} was closed.")
+        future: asyncio.Future[None] = self._loop.create_future()
+        with self._lock:
+            self._waiting.append(future)
+        self._wake.set()
+        await future
+
+    def close(self) -> None:
+        """Stop, even in the middle of a round, and wait for the thread. Blocks."""
+        self._closing = True
+        self._wake.set()
+        with self._lock:
+            if self._connection is not None:
+                self._connection.interrupt()
+        self._thread.join()
+
+    def _serve(self) -> None:
+        pause_s = INTERVAL_S
+        while not self._closing:
+            # Before the round, so that a request during it starts another one without a pause.
+            self._wake.clear()
+            error = self._try_round()
+            if error is not None and not self._failed:
+                logger.warning("%s cannot be used: %s", self._file.path.name, error)
+            elif error is None and self._failed:
+                logger.warning("%s can be used again", self._file.path.name)
+            self._failed = error is not None
+            self._release(error)
+            pause_s = INTERVAL_S if error is None else min(2 * pause_s, LONGEST_INTERVAL_S)
+            self._wake.wait(pause_s)
+        self._release(BackendUnavailableError(COMPONENT, f"{self._file.path.name!r} was closed."))
+        self._reader.close()
+
+    def _try_round(self) -> Exception | None:
+        try:
+            self._file.notice_replacement()
+            connection = self._reader.connection()
+            with self._lock:
+                self._connection = connection
+            try:
+                connection.execute("BEGIN")
+                self._look(connection)
+            finally:
+                with self._lock:
+                    self._connection = None
+                connection.rollback()
+            self._reader.is_intact()  # otherwise the next round opens the file again
+        except BackendError as error:
+            self._reader.close()
+            return error
+        except Exception as error:  # noqa: BLE001  (a thread's edge: the error belongs to those who wait)
+            self._reader.close()
+            return translated(error, self._file.path) if is_fault(error) else error
+        self._reader.release()
+        return None
+
+    def _release(self, error: Exception | None) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        if waiting:
+            with suppress(RuntimeError):  # the loop was closed while a caller waited
+                self._loop.call_soon_threadsafe(_complete, [(future, None, error) for future in waiting])
+
+
+def _complete(outcomes: Sequence[tuple[asyncio.Future[Any], object, Exception | None]]) -> None:
+    """Give each future its result or its error, unless its caller was cancelled; called in their loop."""
+    for future, result, error in outcomes:
+        if future.done():
+            continue
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
