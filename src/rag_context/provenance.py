@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from rag_context.domain.documents import CHAT, CODE, Chunk, DocumentInput, Json, MessageTime, Origin, Stored
 from rag_context.domain.times import aware, microseconds, moment
 
-_FRONT_MATTER = re.compile(r"\ufeff?---[ \t]*+\r?\n")
-_FRONT_MATTER_END = re.compile(r"^(?:---|\.\.\.)[ \t]*+\r?$", re.MULTILINE)
+FRONT_MATTER = re.compile(r"\ufeff?---[ \t]*+\r?\n")
+FRONT_MATTER_END = re.compile(r"^(?:---|\.\.\.)[ \t]*+\r?$", re.MULTILINE)
 _FRONT_MATTER_CHARS = 16_384
 """So much of a text is searched for the end of its front matter."""
 
@@ -142,8 +142,8 @@ def unpacked_times(stored: str | None) -> tuple[MessageTime, ...]:
 
 
 def _in_front_matter(content: str) -> datetime | None:
-    opening = _FRONT_MATTER.match(content)
-    closing = opening and _FRONT_MATTER_END.search(content, opening.end(), opening.end() + _FRONT_MATTER_CHARS)
+    opening = FRONT_MATTER.match(content)
+    closing = opening and FRONT_MATTER_END.search(content, opening.end(), opening.end() + _FRONT_MATTER_CHARS)
     if opening is None or closing is None:
         return None
     found = {match["name"]: match["time"] for match in _DATE.finditer(content, opening.end(), closing.start())}

@@ -14,7 +14,7 @@ from rag_context.files.folder_sync import FolderSync, Gone
 from rag_context.files.formats.converter import Converter
 from rag_context.files.target import OnReceipt
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
-from rag_context.ingest.reuse import StoredVectors
+from rag_context.ingest.text_vectors import StoredVectors
 from rag_context.ports.maintenance import FileManifest
 from rag_context.ports.models import Embedder
 from rag_context.resilience.dependency import Dependency

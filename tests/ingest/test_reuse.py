@@ -6,8 +6,8 @@ import pytest
 from rag_context.domain.documents import DocumentInput, Origin, document_id
 from rag_context.errors import BackendUnavailableError
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
-from rag_context.ingest.reuse import StoredVectors
 from rag_context.ingest.submissions import Outcome
+from rag_context.ingest.text_vectors import StoredVectors
 from rag_context.ports.reading import VectorStore
 from rag_context.resilience.dependency import Dependency
 from rag_context.testing import FakeEmbedder, Fault, Faulty, MemoryStore

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from rag_context.domain.documents import CHAT, DECISION, Chunk, Metadata
 from rag_context.ingest.chunk_context import chunks_of
-from rag_context.ingest.chunking.prose import conversation
-from rag_context.ingest.chunking.speech import Speech
+from rag_context.ingest.chunking.prose import Speech, conversation
 from rag_context.testing import WordTokenizer
 from tests.stores.builders import document
 

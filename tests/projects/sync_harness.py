@@ -11,7 +11,7 @@ from pathlib import Path
 from rag_context.domain.documents import Tenant
 from rag_context.domain.search import Filter
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
-from rag_context.ingest.reuse import StoredVectors
+from rag_context.ingest.text_vectors import StoredVectors
 from rag_context.ports.writing import IndexWriter
 from rag_context.projects.config import ProjectConfig
 from rag_context.projects.document_lists import DocumentLists

@@ -17,11 +17,9 @@ from rag_context.domain.times import utc_now
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendError, BackendRejectedError, BackendUnavailableError
 from rag_context.ingest.chunk_context import cut_alike
-from rag_context.ingest.preparation import Preparation
 from rag_context.ingest.redaction import RedactionMode
-from rag_context.ingest.reuse import StoredVectors, UnfinishedVectors
-from rag_context.ingest.submissions import Entry, Receipt, Submission
-from rag_context.ingest.text_vectors import SLICE_S, TextVectors, stacked
+from rag_context.ingest.submissions import Entry, Preparation, Receipt, Submission
+from rag_context.ingest.text_vectors import SLICE_S, StoredVectors, TextVectors, UnfinishedVectors, stacked
 from rag_context.ports.maintenance import VectorRebuilder
 from rag_context.ports.models import Embedder
 from rag_context.ports.reading import DocumentStore
@@ -130,17 +128,17 @@ class Indexer:
             draft if isinstance(draft, Exception) else None for draft in identified
         ]
         left = {
-            place: Entry(submissions[place], draft)
-            for place, draft in enumerate(identified)
+            number: Entry(submissions[number], draft)
+            for number, draft in enumerate(identified)
             if not isinstance(draft, Exception)
         }
         while left:
             # One version of each document at a time: a later one replaces what the earlier one has stored.
-            first = {entry.draft.id: place for place, entry in reversed(left.items())}
-            entries = {place: left.pop(place) for place in sorted(first.values())}
+            first = {entry.draft.id: number for number, entry in reversed(left.items())}
+            entries = {number: left.pop(number) for number in sorted(first.values())}
             done = await self._index_together(list(entries.values()), deadline, timeout_s / 2.0)
-            for place, result in zip(entries, done, strict=True):
-                results[place] = result
+            for number, result in zip(entries, done, strict=True):
+                results[number] = result
         return [result for result in results if result is not None]
 
     async def complete(self, id_: str) -> bool:
@@ -314,11 +312,11 @@ class Indexer:
             for entry, outcome in zip(left, outcomes, strict=True):
                 entry.written = outcome
             failures = {
-                place: entry.written
-                for place, entry in enumerate(left)
+                number: entry.written
+                for number, entry in enumerate(left)
                 if isinstance(entry.written, BackendUnavailableError)
             }
-            left = [left[place] for place in failures]
+            left = [left[number] for number in failures]
             for failure in failures.values():
                 raise failure
 

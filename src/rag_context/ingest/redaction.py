@@ -97,7 +97,7 @@ def _redacted(content: str) -> Redacted:
     for rule in RULES:
         if search.has_none(rule.anchors):
             continue
-        spans = list(_secrets(rule, content, search.places(rule.anchors)))
+        spans = list(_secrets(rule, content, search.offsets(rule.anchors)))
         if spans:
             counts[rule.kind] += len(spans)
             content = _replaced(content, spans, f"[REDACTED:{rule.kind}]")
@@ -120,17 +120,17 @@ class _Search:
         """Whether none of `words` is there: so it is for most texts and rules."""
         return self._present.isdisjoint(words)
 
-    def places(self, words: Sequence[str]) -> list[int]:
+    def offsets(self, words: Sequence[str]) -> list[int]:
         """The offsets of all of `words`, ascending."""
         return sorted(chain.from_iterable(map(self._of, words)))
 
     def _of(self, word: str) -> list[int]:
         if word not in self._known:
             found = self._known[word] = []
-            place = self._folded.find(word)
-            while place >= 0:
-                found.append(place)
-                place = self._folded.find(word, place + 1)
+            offset = self._folded.find(word)
+            while offset >= 0:
+                found.append(offset)
+                offset = self._folded.find(word, offset + 1)
         return self._known[word]
 
 
@@ -139,10 +139,10 @@ def _fold(content: str) -> str:
     return content.replace("\u0130", "i").lower()
 
 
-def _secrets(rule: Rule, content: str, places: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _secrets(rule: Rule, content: str, offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
     end = 0
-    for place in places:
-        match = rule.pattern.match(content, place) if place >= end else None
+    for offset in offsets:
+        match = rule.pattern.match(content, offset) if offset >= end else None
         if match and rule.is_secret(match["secret"]):
             end = match.end("secret")
             yield match.span("secret")

@@ -14,7 +14,7 @@ from rag_context.embedders.model_vectors import CachedEmbedder
 from rag_context.errors import ConfigurationError
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ingest.redaction import RedactionMode
-from rag_context.ingest.reuse import StoredVectors
+from rag_context.ingest.text_vectors import StoredVectors
 from rag_context.ports.models import ChatModel, Embedder
 from rag_context.projects.activation import Projects
 from rag_context.projects.assembly import Renderer

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from rag_context.domain import documents
 from rag_context.ingest.chunking import code, prose
-from rag_context.ingest.chunking.speech import Speech
+from rag_context.ingest.chunking.prose import Speech
 from rag_context.ingest.chunking.text_blocks import (
     Block,
     Boundary,

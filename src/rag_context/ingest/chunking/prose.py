@@ -1,4 +1,4 @@
-"""The structure of prose: front matter, fences and headings of Markdown, turns of a chat, ends of sentences.
+"""The structure of prose: front matter, fences and headings of Markdown, turns of a chat and who speaks, sentences.
 
 Markdown is read by a scanner of lines, not a parser: it must be linear on any input, and must not read a `# comment` in
 a shell snippet as a heading.
@@ -13,14 +13,14 @@ numbers) are not ends. Offsets point behind the white space that follows.
 """
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 
 from rag_context.ingest.chunking.text_blocks import Block, Boundary, Range, Strength
+from rag_context.provenance import FRONT_MATTER, FRONT_MATTER_END, is_role, role_name
 
-_FRONT_MATTER = re.compile(r"\ufeff?---[ \t]*+\r?\n")
-_FRONT_MATTER_END = re.compile(r"^(?:---|\.\.\.)[ \t]*+\r?$", re.MULTILINE)
 _FENCE = re.compile(
     # Also behind list markers and quote marks, where fences of README files often open.
     r"^(?:[ \t]++|>|(?:[-*+]|\d{1,9}[.)])[ \t]++)*+(?P<mark>`{3,}+|~{3,}+)(?P<info>[^\n]*+)$",
@@ -87,7 +87,7 @@ class Section:
 
 def front_matter(text: str) -> Range:
     """Offsets between the lines that enclose a leading YAML block; `(0, 0)` without one."""
-    if (opening := _FRONT_MATTER.match(text)) and (closing := _FRONT_MATTER_END.search(text, opening.end())):
+    if (opening := FRONT_MATTER.match(text)) and (closing := FRONT_MATTER_END.search(text, opening.end())):
         return opening.end(), closing.start()
     return 0, 0
 
@@ -120,7 +120,7 @@ def fences(text: str) -> list[Range]:
 
 def sections(text: str, fenced: Sequence[Range]) -> list[Section]:
     """The sections of `text` in order, without gaps; a text without headings is one section of level 0."""
-    headings = list(_headings(text, fenced))
+    headings = list(_outside(_HEADING, text, fenced))
     starts = [0, *(match.start() for match in headings), len(text)]
     found = [Section(0, starts[1], 0, 0, ())] if starts[1] else []
     trail: list[tuple[int, str]] = []
@@ -145,11 +145,12 @@ def heading_text(raw: str) -> str:
     return " ".join(raw.split())[:MAX_HEADING_CHARS].rstrip()
 
 
-def _headings(text: str, fenced: Sequence[Range]) -> Iterator[re.Match[str]]:
+def _outside(pattern: re.Pattern[str], text: str, fenced: Sequence[Range]) -> Iterator[re.Match[str]]:
+    """The matches that begin outside of front matter and fences."""
     # Matches and hidden stretches both ascend, so one pass over each is enough.
     hidden = iter([front_matter(text), *fenced])
     start, end = next(hidden)
-    for match in _HEADING.finditer(text):
+    for match in pattern.finditer(text):
         while match.start() >= end and (following := next(hidden, None)):
             start, end = following
         if not start <= match.start() < end:
@@ -176,7 +177,7 @@ def conversation(text: str, fences: Sequence[Range] = ()) -> Conversation:
     """The turns of `text`, and their times where the text states them."""
     found: list[tuple[int, tuple[str, ...], str]] = []
     clock, manner = "", ""
-    for match in _outside(text, fences):
+    for match in _outside(_TURN, text, fences):
         style = match.lastgroup or ""
         manner = manner or style
         if manner == "bracketed" != style:
@@ -190,15 +191,52 @@ def conversation(text: str, fences: Sequence[Range] = ()) -> Conversation:
     return Conversation(blocks, [clock for _, _, clock in found])
 
 
-def _outside(text: str, fences: Sequence[Range]) -> Iterator[re.Match[str]]:
-    """The matches of the start of a turn that are outside front matter and fences."""
-    hidden = iter([front_matter(text), *fences])
-    start, end = next(hidden)
-    for match in _TURN.finditer(text):
-        while match.start() >= end and (following := next(hidden, None)):
-            start, end = following
-        if not start <= match.start() < end:
-            yield match
+class Speech:
+    """Who says which part of a conversation, and where a conversation of two roles is cut.
+
+    Between a user and an assistant every change of role is the edge of a chunk, since a question is about what one of
+    them said. Messages between people are short, and stay packed.
+
+    Args:
+        text: the conversation.
+        turns: its turns, as `conversation` finds them.
+    """
+
+    def __init__(self, text: str, turns: Sequence[Block]) -> None:
+        blocks = [replace(turn, path=tuple(map(_name, turn.path))) for turn in turns]
+        if len(blocks) > 1 and not blocks[0].path and not text[body_start(text) : blocks[0].end].strip():
+            blocks = [replace(blocks[1], start=0), *blocks[2:]]  # front matter has no speaker
+        names = {name for block in blocks for name in block.path}
+        roles = {name for name in names if is_role(name)}
+        if len(roles) > 1:  # `Note:` in an answer is no third speaker
+            for number, block in enumerate(blocks):
+                if number and not roles.issuperset(block.path):
+                    blocks[number] = replace(block, path=blocks[number - 1].path)
+        self._blocks = blocks
+        self._starts = [block.start for block in blocks]
+        self._has_roles = len(roles) > 1 or (len(roles) == 1 and len(names) == 2)
+
+    def stretches(self) -> list[Range]:
+        """What may share a chunk: in a conversation of two roles what one says, elsewhere all of it."""
+        if not self._has_roles:
+            return [(0, self._blocks[-1].end)]
+        found = []
+        for _, said in groupby(self._blocks, key=lambda block: block.path):
+            first, *others = said
+            found.append((first.start, (others or [first])[-1].end))
+        return found
+
+    def speaker(self, start: int, end: int) -> str | None:
+        """Who alone says `start..end`; None if several do, or it is not known."""
+        first = max(0, bisect_right(self._starts, start) - 1)
+        said = {block.path for block in self._blocks[first : bisect_left(self._starts, end)]}
+        if len(said) != 1:
+            return None
+        return next(iter(said.pop()), None)
+
+
+def _name(speaker: str) -> str:
+    return role_name(speaker.partition(" (")[0].lstrip("@").strip())
 
 
 def boundaries(text: str, fences: Sequence[Range] = ()) -> list[Boundary]:
