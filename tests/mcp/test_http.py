@@ -17,7 +17,7 @@ from rag_context.api.maintenance import ReindexRequest, ReindexResponse
 from rag_context.api.operations import Access
 from rag_context.api.search import SearchOutcome, SearchRequest
 from rag_context.server.mcp.handshake import BATCHING, UNBATCHED
-from rag_context.server.mcp.sessions import IDLE_S, MAX_SESSIONS, Sessions
+from rag_context.server.mcp.streamable_http import IDLE_S, MAX_SESSIONS, Sessions
 from rag_context.server.options import ApiKey, ServerOptions, hash_key
 from rag_context.server.tools import Progress
 from rag_context.testing import FrozenClock

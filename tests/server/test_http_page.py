@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from rag_context.errors import BackendUnavailableError
-from rag_context.server.events import MAX_WATCHERS
+from rag_context.server.pages import MAX_WATCHERS
 
 from .server_thread import Running
 

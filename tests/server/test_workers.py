@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from rag_context.server.workers.forwarding import needs_first
-from rag_context.server.workers.peers import labelled
+from rag_context.server.peers import labelled, needs_first
 
 QUERIES = b"""# HELP rag_queries_total Searches
 # TYPE rag_queries_total counter

@@ -25,7 +25,7 @@ from rag_context.logs import configure_logging
 from rag_context.server.options import ApiKey, ServerOptions, hash_key
 from rag_context.server.running import announced, bind, bound_address
 from rag_context.server.running import run as run_loop
-from rag_context.server.workers.supervisor import Place, WorkerFailedError, supervising
+from rag_context.server.supervisor import Place, WorkerFailedError, supervising
 from rag_context.settings import EmbedderSettings, LogSettings, Settings
 from rag_context.settings.places import place_of
 

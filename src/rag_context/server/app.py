@@ -19,12 +19,11 @@ from rag_context.api.search import SearchFailure
 from rag_context.server.bulk import BulkRun
 from rag_context.server.collection_routes import collection_routes
 from rag_context.server.embedding_routes import NAME_CHARS, embeddings_reply, model_reply, models_reply
-from rag_context.server.events import EVENTS_PATH, Events
 from rag_context.server.failures import retry_after
 from rag_context.server.middleware import guarded
 from rag_context.server.openapi import build_openapi
 from rag_context.server.options import ServerOptions
-from rag_context.server.pages import PAGE_PREFIX, api_page, page_part
+from rag_context.server.pages import EVENTS_PATH, PAGE_PREFIX, Events, api_page, page_part
 from rag_context.server.requests import (
     JSON_KINDS,
     SEND_JSON,

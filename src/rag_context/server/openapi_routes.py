@@ -6,9 +6,8 @@ from rag_context.api.maintenance import StatsRequest
 from rag_context.api.operations import Access
 from rag_context.api.operations.routes import ROUTES, Route
 from rag_context.api.wire import DOTS, Schema, json_schema
-from rag_context.server.events import EVENTS_PATH, MAX_WATCHERS
 from rag_context.server.options import ServerOptions
-from rag_context.server.pages import PAGE_PREFIX
+from rag_context.server.pages import EVENTS_PATH, MAX_WATCHERS, PAGE_PREFIX
 
 Operation = dict[str, Any]
 

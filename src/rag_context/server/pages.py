@@ -1,18 +1,30 @@
-"""What a browser is given: the page at `/` with its scripts and styles, and the page of the API.
+"""What a browser is given: the page at `/` with its scripts and styles, its stream of events, and the page of the API.
 
 Nothing of them comes from anywhere else, and their policies keep it so. What is shown on them is other people's text:
 the page at `/` has `require-trusted-types-for`, so that a browser reads none of it as HTML.
 """
 
+import asyncio
 import base64
 import hashlib
+import json
 import re
+import time
+from collections.abc import Callable
 from functools import cache
 from importlib import resources
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
 
 from rag_context._version import __version__
-from rag_context.api.parsing import ErrorCode
-from rag_context.server.requests import HttpRequest, Reply, RequestRejectedError
+from rag_context.api.maintenance import StatsRequest, TimeRange
+from rag_context.api.parsing import ErrorCode, read_fields
+from rag_context.api.stored_documents import ListRequest
+from rag_context.errors import BackendError, OverloadedError
+from rag_context.server.failures import component_sentence
+from rag_context.server.requests import HttpRequest, Reply, RequestRejectedError, query_fields, while_connected
+from rag_context.server.tools import Service
 
 PAGE_PREFIX = "/page/"
 """Where the scripts and styles of the page are; served without a key, as the page is."""
@@ -25,6 +37,21 @@ _POLICY = (
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 _STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
+
+
+EVENTS_PATH = "/events"
+MAX_WATCHERS = 32
+"""Streams at once; each takes a connection and one of the requests that may run."""
+LATEST = 8
+"""Documents that an event names."""
+_EVERY_S = 1.0
+_SILENT_S = 15.0
+"""A comment is sent after as long without an event, so that a connection that broke is noticed on both sides."""
+_STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
 
 
 def page_part(name: str, request: HttpRequest) -> Reply:
@@ -83,3 +110,70 @@ def _headers(policy: str) -> tuple[tuple[bytes, bytes], ...]:
 def _hashes(pattern: re.Pattern[str], text: str) -> str:
     found = [base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in pattern.findall(text)]
     return " ".join(f"'sha256-{digest}'" for digest in found) or "'none'"
+
+
+class Events:
+    """The endpoint. Streams of the same time range share one look at the service."""
+
+    def __init__(self, service: Service, clock: Callable[[], float] = time.monotonic) -> None:
+        self._service = service
+        self._clock = clock
+        self._watchers = 0
+        self._looks: dict[TimeRange, tuple[float, asyncio.Task[bytes]]] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send a `state` event now and whenever the state has changed, until the client or the server goes."""
+        request = read_fields(StatsRequest, query_fields(scope))
+        if self._watchers >= MAX_WATCHERS:
+            raise RequestRejectedError(503, ErrorCode.OVERLOADED, "Too many watch already", retry_after="10")
+        self._watchers += 1
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
+            if scope["method"] == "HEAD":
+                await send({"type": "http.response.body", "body": b""})
+                return
+            await while_connected(receive, self._stream(request.time_range, send))
+        finally:
+            self._watchers -= 1
+
+    async def _stream(self, time_range: TimeRange, send: Send) -> None:
+        last, sent_at = b"", self._clock()
+        while True:
+            seen = await self._look(time_range)
+            now = self._clock()
+            if seen != last or now - sent_at >= _SILENT_S:
+                await send(
+                    {"type": "http.response.body", "body": seen if seen != last else b":\n\n", "more_body": True}
+                )
+                last, sent_at = seen, now
+            await asyncio.sleep(_EVERY_S)
+
+    async def _look(self, time_range: TimeRange) -> bytes:
+        """The event as it is now; one look at the service is shared by all streams within the interval."""
+        known = self._looks.get(time_range)
+        if known is None or (known[1].done() and self._clock() - known[0] >= _EVERY_S / 2):
+            known = self._looks[time_range] = (self._clock(), asyncio.create_task(self._event(time_range)))
+        return await asyncio.shield(known[1])
+
+    async def _event(self, time_range: TimeRange) -> bytes:
+        service = self._service
+        calls: dict[str, Any] = {
+            "health": service.health(),
+            "stats": service.stats(StatsRequest(time_range=time_range)),
+            "latest": service.listing(ListRequest(limit=LATEST)),
+        }
+        answers = await asyncio.gather(*calls.values(), return_exceptions=True)
+        state = {name: _state_of(answer) for name, answer in zip(calls, answers, strict=True)}
+        return f"event: state\ndata: {json.dumps(state, ensure_ascii=False, separators=(',', ':'))}\n\n".encode()
+
+
+def _state_of(answer: Any) -> Any:
+    """What an operation answered, or why it did not: a store that is down takes nothing else off the page."""
+    match answer:
+        case OverloadedError():
+            return {"error": str(answer)}
+        case BackendError():
+            return {"error": component_sentence(answer.component)}
+        case BaseException():
+            raise answer
+    return json.loads(answer.to_json())

@@ -23,9 +23,9 @@ from uvicorn.server import ServerState
 from rag_context.api.parsing import ErrorCode
 from rag_context.client.address import FILE_NAME, Announcement, read_announcement
 from rag_context.errors import ConfigurationError
-from rag_context.server.events import EVENTS_PATH
 from rag_context.server.failures import error_reply
 from rag_context.server.options import ServerOptions
+from rag_context.server.pages import EVENTS_PATH
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rag_context.errors import RagContextError
-from rag_context.server.workers.channel import Event, Report, SupervisorEnd, channel
+from rag_context.server.worker import Event, Report, SupervisorEnd, channel
 
 logger = logging.getLogger(__name__)
 
