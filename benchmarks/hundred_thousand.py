@@ -15,8 +15,7 @@ from rag_context.domain.documents import Chunk, Document, Metadata, Span, Tenant
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Calibration, EmbeddingModel
 from rag_context.errors import BackendStartingError
-from rag_context.ports.maintenance import ModelRegistry
-from rag_context.ports.writing import IndexWriter
+from rag_context.ports.writing import IndexWriter, ModelRegistry
 from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_database
 
 CHUNKS = 100_000

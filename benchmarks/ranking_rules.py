@@ -31,7 +31,7 @@ from rag_context.domain.documents import (
     content_hash,
     document_id,
 )
-from rag_context.domain.rules import Rule
+from rag_context.domain.ranking_rules import Rule
 from rag_context.embedders.onnx_model import BUNDLED, load
 from rag_context.errors import BackendStartingError
 from rag_context.search.chain import SearchChain

@@ -14,7 +14,7 @@ from benchmarks.corpus import Writer
 from benchmarks.figures import Figure
 from benchmarks.large_export import clustered, imported
 from benchmarks.processes import Cost, Server, ask, cost_of, serving, until_ready
-from rag_context.domain.rules import Rule
+from rag_context.domain.ranking_rules import Rule
 from rag_context.embedders.onnx_model import BUNDLED
 from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.resilience.dependency import Dependency

@@ -13,7 +13,7 @@ from rag_context.errors import BackendUnavailableError
 from rag_context.files.file_reading import Labels, stamp_of
 from rag_context.files.folder_sync import Gone
 from rag_context.files.walk import Root, roots
-from rag_context.ports.maintenance import FileManifest
+from rag_context.ports.writing import FileManifest
 from rag_context.stores.machine_tables import FILES_NAME, open_file_manifest
 
 from .index_target import MAX_BYTES, CollectedReceipts, IndexTarget, syncing

@@ -107,7 +107,7 @@ async def test_the_old_generation_answers_until_the_new_one_is_complete(stores: 
     rebuilder = rebuilder_of(stores)
     await rebuilder.begin(NEW.model)
     assert await rebuilder.remaining() == 3
-    assert await rebuilder.lacking("", 10) == sorted(document(each).id for each in TEXTS)
+    assert await rebuilder.missing("", 10) == sorted(document(each).id for each in TEXTS)
     for each, sentences in TEXTS.items():
         assert not await rebuilder.switch(NEW.model.fingerprint, ())
         assert (await best(stores, OLD, "foxes hunt mice"))[0] == document("fox").id
@@ -140,7 +140,7 @@ async def test_what_is_written_or_deleted_meanwhile_is_right_afterwards(stores: 
     changed = document("fox", "Grey foxes climb trees")
     await write(stores, changed)
     await stores.writer.delete(document("ship").id)
-    assert await rebuilder.lacking("", 10) == [changed.id]
+    assert await rebuilder.missing("", 10) == [changed.id]
     assert not await add(stores, document("fox", *TEXTS["fox"])), "an earlier version"
     assert not await add(stores, document("ship", *TEXTS["ship"])), "it is gone"
     assert (await best(stores, OLD, "grey foxes climb"))[0] == changed.id
@@ -158,7 +158,7 @@ async def test_a_run_outlives_its_process(stores: Stores, settings: Settings) ->
         run = await rebuilder_of(other).under_way()
         assert run is not None
         assert run.model == NEW.model
-        assert document("fox").id not in await rebuilder_of(other).lacking("", 10)
+        assert document("fox").id not in await rebuilder_of(other).missing("", 10)
         for each in ("ship", "weir"):
             assert await add(other, document(each, *TEXTS[each]))
         assert await rebuilder_of(other).switch(NEW.model.fingerprint, ())
@@ -176,7 +176,7 @@ async def test_an_abandoned_generation_is_removed(stores: Stores, clock: FrozenC
     await rebuilder.abandon()
     await gone_by(clock, rebuilder)
     await rebuilder.begin(NEW.model)
-    assert len(await rebuilder.lacking("", 10)) == 3
+    assert len(await rebuilder.missing("", 10)) == 3
     assert (await best(stores, OLD, "foxes hunt mice"))[0] == document("fox").id
 
 

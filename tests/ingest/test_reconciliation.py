@@ -11,9 +11,8 @@ from rag_context.domain.documents import Document, Stored, StoredVectors
 from rag_context.domain.reports import IssueKind, Thoroughness
 from rag_context.errors import BackendUnavailableError
 from rag_context.ingest.reconciliation import PAGE, Divergence, Reconciler, TwoStoreAuditor
-from rag_context.ports.maintenance import IndexAuditor
 from rag_context.ports.reading import DocumentStore
-from rag_context.ports.writing import VectorWriter
+from rag_context.ports.writing import IndexAuditor, VectorWriter
 from rag_context.service.index_audit import Audit, report
 from rag_context.stores.sqlite import open_auditor
 from rag_context.testing import Fault, Faulty

@@ -10,9 +10,8 @@ import pytest
 
 from rag_context.domain.documents import Counts, Document
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError, BackendUnavailableError
-from rag_context.ports.maintenance import ModelRegistry
 from rag_context.ports.reading import DocumentStore, KeywordIndex, MetricsStore, VectorStore
-from rag_context.ports.writing import DocumentWriter, IndexWriter, VectorWriter
+from rag_context.ports.writing import DocumentWriter, IndexWriter, ModelRegistry, VectorWriter
 from rag_context.testing import FakeEmbedder, Fault, Faulty
 from tests.ingest.split_stores import Schedule, SplitStores, chunks_of, document, opened
 

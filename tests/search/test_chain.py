@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rag_context.domain.documents import Tenant
-from rag_context.domain.rules import Rule
+from rag_context.domain.ranking_rules import Rule
 from rag_context.domain.search import Filter
 from rag_context.errors import (
     BackendDataError,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_context.domain.documents import CHAT, CODE, DOCUMENTATION
-from rag_context.domain.rules import Rule
+from rag_context.domain.ranking_rules import Rule
 from rag_context.search.query import Query
 from rag_context.search.question_rules import weights_for
 from rag_context.search.ranking import CODE_VECTOR_WEIGHT, DEFAULT_WEIGHTS, VECTOR_WEIGHT, VectorWeights, fuse

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rag_context.domain.documents import CHAT, DOCUMENTATION, Chunk, Metadata, Span
-from rag_context.domain.rules import Rule
+from rag_context.domain.ranking_rules import Rule
 from rag_context.domain.search import ChunkRef, Passage
 from rag_context.errors import BackendUnavailableError
 from rag_context.ports.reading import VectorStore

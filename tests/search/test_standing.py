@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rag_context.domain.documents import CHAT, DOCUMENTATION, Chunk, Span, Tenant
-from rag_context.domain.rules import Rule
+from rag_context.domain.ranking_rules import Rule
 from rag_context.domain.search import Filter, VectorHit
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendUnavailableError

@@ -13,7 +13,7 @@ from rag_context.domain.reports import IntegrityReport, IssueKind, SearchRecord,
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendTimeoutError, ConfigurationError, ForeignIndexError
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
-from rag_context.ports.maintenance import IndexAuditor
+from rag_context.ports.writing import IndexAuditor
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.index_audit import ISSUE_TYPES, Audit, report
 from rag_context.service.index_model import BoundEmbedder

@@ -191,7 +191,7 @@ async def test_one_process_works_and_another_takes_over_when_it_falls_silent(old
 async def test_a_run_that_broke_off_goes_on_where_it_was(old: Process) -> None:
     async with beside(old) as new:
         await new.rebuilding.begin()
-        ids = await new.rebuilder.lacking("", 2)
+        ids = await new.rebuilder.missing("", 2)
         for id_ in ids:
             await new.indexer.complete_beside(id_, new.fake, new.rebuilder)
     async with beside(old) as again:

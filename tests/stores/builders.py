@@ -11,9 +11,8 @@ import numpy as np
 from rag_context.domain.documents import DEFAULT_TENANT, Chunk, Document, MessageTime, Metadata, Span, Tenant
 from rag_context.domain.search import ChunkRef
 from rag_context.domain.vectors import Matrix, Vector
-from rag_context.ports.maintenance import ModelRegistry
 from rag_context.ports.reading import DocumentStore, KeywordIndex, MetricsStore, VectorStore
-from rag_context.ports.writing import IndexWriter
+from rag_context.ports.writing import IndexWriter, ModelRegistry
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DIMENSION = 16

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rag_context.domain.documents import FileDocument, FileEntry, FileStamp
-from rag_context.ports.maintenance import FileManifest
+from rag_context.ports.writing import FileManifest
 from rag_context.stores.machine_tables import FILES_NAME, SqliteFileManifest, open_file_manifest
 
 

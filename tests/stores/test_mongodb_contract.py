@@ -13,9 +13,8 @@ import pytest
 from rag_context.domain.documents import Chunk, Document
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendRejectedError
-from rag_context.ports.maintenance import IndexAuditor, ModelRegistry
 from rag_context.ports.reading import DocumentStore, KeywordIndex, MetricsStore
-from rag_context.ports.writing import DocumentWriter
+from rag_context.ports.writing import DocumentWriter, IndexAuditor, ModelRegistry
 from rag_context.stores.mongodb import MongoStore
 from rag_context.stores.mongodb.document_store import MongoDocuments
 from rag_context.stores.sqlite import open_vectors
@@ -97,7 +96,7 @@ class SplitStores:
 
     @property
     def documents(self) -> Documents:
-        return cast(Documents, Joined(self.mongodb.documents, self.vectors))
+        return cast("Documents", Joined(self.mongodb.documents, self.vectors))
 
     @property
     def texts(self) -> KeywordIndex:

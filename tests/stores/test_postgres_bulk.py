@@ -9,7 +9,7 @@ from rag_context.domain.documents import Counts, Tenant
 from rag_context.domain.reports import Thoroughness
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendRejectedError
-from rag_context.ports.maintenance import BulkLoad, WholeDocument
+from rag_context.ports.writing import BulkLoad, WholeDocument
 from rag_context.stores.postgres import PostgresStore, open_postgres
 from rag_context.testing import FakeEmbedder
 from tests.servers.postgres import execute, query

@@ -5,9 +5,8 @@ All of them run against the server at RAG_TEST_POSTGRES_URL where that is set, e
 
 import pytest
 
-from rag_context.ports.maintenance import ModelRegistry, VectorRebuilder
 from rag_context.ports.reading import DocumentStore, KeywordIndex, MetricsStore, VectorStore
-from rag_context.ports.writing import IndexWriter
+from rag_context.ports.writing import IndexWriter, ModelRegistry, VectorRebuilder
 from rag_context.stores.postgres import PostgresStore
 from tests.servers.postgres_fixtures import database, postgres, server, template
 from tests.stores import (

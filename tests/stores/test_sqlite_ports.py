@@ -1,8 +1,7 @@
 """The embedded store fits its ports; the type checker is the test."""
 
-from rag_context.ports.maintenance import ModelRegistry
 from rag_context.ports.reading import DocumentStore, KeywordIndex, MetricsStore, VectorStore
-from rag_context.ports.writing import IndexWriter
+from rag_context.ports.writing import IndexWriter, ModelRegistry
 from rag_context.stores.sqlite import SqliteStore
 from tests.stores.builders import Stores
 

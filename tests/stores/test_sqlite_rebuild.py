@@ -40,8 +40,8 @@ async def nearest(file: SqliteStore, number: int) -> str:
 async def test_the_old_vectors_answer_until_the_new_ones_are_complete(file: SqliteStore) -> None:
     await file.rebuilder.begin(NEW)
     everything = sorted(document(name).id for name in "abc")
-    assert await file.rebuilder.lacking("", 10) == everything
-    assert await file.rebuilder.lacking(everything[0], 1) == [everything[1]]
+    assert await file.rebuilder.missing("", 10) == everything
+    assert await file.rebuilder.missing(everything[0], 1) == [everything[1]]
     for number, name in enumerate("abc"):
         assert not await file.rebuilder.switch(NEW.fingerprint, ())
         assert await nearest(file, 1) == document("b").id
@@ -78,7 +78,7 @@ async def test_what_is_written_or_deleted_meanwhile_is_right_in_both(file: Sqlit
     changed = document("a", "another text")
     await file.documents.write(changed, chunks_of(changed, "another text"), axis(5)[None], OLD.fingerprint)
     await file.documents.delete(document("b").id)
-    assert await file.rebuilder.lacking("", 10) == [changed.id]
+    assert await file.rebuilder.missing("", 10) == [changed.id]
     assert not await add(file, document("a"), 0), "an earlier version"
     assert not await add(file, document("b"), 0), "it is gone"
     assert await nearest(file, 5) == changed.id

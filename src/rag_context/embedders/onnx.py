@@ -47,14 +47,14 @@ class _Call:
         self.left = size
         self.jobs: list[_Job] = []
 
-    def settle(self, error: Exception | None) -> None:
+    def finish(self, error: Exception | None) -> None:
         """Set the caller's future, from any thread."""
         try:
-            self.loop.call_soon_threadsafe(self._finish, error)
+            self.loop.call_soon_threadsafe(self._set_result, error)
         except RuntimeError:  # its loop is closed: no caller waits any more
             return
 
-    def _finish(self, error: Exception | None) -> None:
+    def _set_result(self, error: Exception | None) -> None:
         if self.future.done():
             return
         if error is None:
@@ -185,13 +185,13 @@ class WorkerPool:
             del self._jobs[job.text]
         for call, row in job.targets:
             if error is not None:
-                call.settle(error)
+                call.finish(error)
                 continue
             # Written into the caller's own matrix; the event loop is woken for the last row only.
             call.rows[row] = vector
             call.left -= 1
             if not call.left:
-                call.settle(None)
+                call.finish(None)
         job.targets = []
 
 
@@ -219,13 +219,13 @@ class OnnxEmbedder:
 
     async def ready(self, timeout_s: float) -> bool:
         """Wait until loading has ended; True if the model can be used."""
-        await self._settled(timeout_s)
+        await self._loading_ended(timeout_s)
         return self._loaded is not None
 
     async def close(self) -> None:
         """Reject the texts in the queue and end the threads."""
         self._closed = True
-        await self._settled()
+        await self._loading_ended()
         if self._loaded is not None:
             _, pool = self._loaded
             self._loaded = None
@@ -278,7 +278,7 @@ class OnnxEmbedder:
         """Embed a probe; where the model could not be loaded, try again first. Raises as `embed_query` does."""
         if self._failure is not None:
             self._begin_loading()
-            await self._settled()
+            await self._loading_ended()
         vector = await self.embed_query("probe")
         return f"{self.model.name}, {len(vector)} dimensions, {self._workers} workers"
 
@@ -287,7 +287,7 @@ class OnnxEmbedder:
             return
         self._loading = asyncio.create_task(self._load(), name="load the embedding model")
 
-    async def _settled(self, timeout_s: float | None = None) -> None:
+    async def _loading_ended(self, timeout_s: float | None = None) -> None:
         """Wait for the load without cancelling it, however the waiting ends."""
         if self._loading is not None:
             await asyncio.wait({self._loading}, timeout=timeout_s)

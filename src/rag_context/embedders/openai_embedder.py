@@ -14,8 +14,7 @@ import numpy as np
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.embedders.model_vectors import Checker
 from rag_context.embedders.onnx_model import BUNDLED, ModelTokenizer
-from rag_context.embedders.openai_api import COMPONENT, EmbeddingApi, EncodingFormat
-from rag_context.embedders.served_model import ServedModel, SingleFlight
+from rag_context.embedders.served_model import COMPONENT, EmbeddingApi, EncodingFormat, ServedModel, SingleFlight
 from rag_context.errors import (
     BackendError,
     BackendRejectedError,
@@ -85,9 +84,9 @@ class OpenAIEmbedder:
         self._first_retry_s = first_retry_s
         self._clock = clock
         self._queries: SingleFlight[Vector] = SingleFlight()
-        self._document_places = asyncio.Semaphore(DOCUMENT_REQUESTS)
+        self._document_slots = asyncio.Semaphore(DOCUMENT_REQUESTS)
         self._keeper: asyncio.Task[None] | None = None
-        self._settled = asyncio.Event()
+        self._attempted = asyncio.Event()  # the first connection has succeeded or failed
         self._failure: BackendError | None = None
         self._cut_before = False
         self._closed = False
@@ -101,7 +100,7 @@ class OpenAIEmbedder:
         """Wait until it is known whether the server can be reached; True where its model is known."""
         try:
             async with asyncio.timeout(timeout_s):
-                await self._settled.wait()
+                await self._attempted.wait()
         except TimeoutError:
             return False
         return self._served.model is not None and not self._closed
@@ -153,7 +152,7 @@ class OpenAIEmbedder:
         rows: Matrix = np.empty((len(texts), model.dimension), np.float32)
         for start in range(0, len(texts), BATCH):
             batch = [model.document_prefix + text for text in texts[start : start + BATCH]]
-            async with self._document_places:
+            async with self._document_slots:
                 rows[start : start + BATCH] = await self._embed(model, batch)
         if len(rows):
             self._require_same(model, await self._confirm(self._clock()))
@@ -212,14 +211,14 @@ class OpenAIEmbedder:
             if not busy and not isinstance(error, BackendRejectedError):
                 self._served.doubt()
             raise
-        self._served.heard(answer.model)
+        self._served.note_announced(answer.model)
         return vectors
 
     async def _confirm(self, since: float | None = None) -> EmbeddingModel:
         """The model that the server has; the last confirmed one if there is no sign of a change."""
         model = await (self._served.confirm() if since is None else self._served.confirm(since))
         self._failure = None
-        self._settled.set()
+        self._attempted.set()
         return model
 
     def _require_same(self, before: EmbeddingModel, now: EmbeddingModel) -> None:
@@ -245,4 +244,4 @@ class OpenAIEmbedder:
         self._served.doubt()
         self._failure = error
         if not isinstance(error, BackendStartingError):
-            self._settled.set()
+            self._attempted.set()

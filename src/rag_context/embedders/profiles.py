@@ -105,8 +105,8 @@ this package succeeds."""
 
 def profile(name: str) -> Profile:
     """Find the profile of a model by any of its names; an unknown model gets a conservative one under its own name."""
-    wanted = name.lower().replace("_", "-")
+    lowered = name.lower().replace("_", "-")
     for known in PROFILES:
-        if known.name.lower() in wanted:
+        if known.name.lower() in lowered:
             return known
     return Profile(name, 254, UNMEASURED)

@@ -1,28 +1,153 @@
-"""The model of a server, which a probe tells, and requests that callers share."""
+"""The embedding model of a server with OpenAI's API: its replies as vectors, and which model it is, by a probe.
+
+Requests that several callers make at the same time are sent once (`SingleFlight`).
+"""
 
 import asyncio
+import base64
 import logging
 import math
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from http import HTTPStatus
+from typing import Generic, Literal, TypeVar
 
-from rag_context.domain.vectors import EmbeddingModel, Vector
+import numpy as np
+from numpy.typing import NDArray
+
+from rag_context.domain.documents import Json
+from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.embedders.model_vectors import PROBE, SAME_COSINE, Checker, fingerprint
-from rag_context.embedders.openai_api import COMPONENT, EmbeddingApi
 from rag_context.embedders.profiles import profile
 from rag_context.errors import BackendDataError, BackendError
+from rag_context.openai_server import AT_ONCE, OpenAIServer, Reply, Use
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+COMPONENT = "embedder"
+USE = Use(COMPONENT, section="embedder", kind="embedding", path="embeddings", result="vectors")
+
+BODY_BYTES = 1 << 20
+"""Bytes of a response for everything but vectors: names, errors, a list of models."""
+
+NUMBER_BYTES = 40
+"""A number in JSON takes 25 bytes at most, and may be indented. Longer responses are rejected."""
+
+MOST_DIMENSIONS = 8192
+"""Numbers in a vector of a model that is not known yet."""
+
 SHARED_S = 2.0
 """Callers share a probe that began within this time; one that hangs does not hold up those who come later."""
 
+EncodingFormat = Literal["float", "base64"]
+
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class Embedded:
+    """Vectors as the server made them, `(n, dim) float32`, and the name it gave its model."""
+
+    vectors: Matrix
+    model: str | None
+
+
+class EmbeddingApi:
+    """The embeddings of one model on one server.
+
+    Args:
+        url: its address, with or without `/v1`.
+        model: the name of the model.
+        api_key: sent as a bearer token.
+        timeout_s: longest wait for a whole answer.
+        encoding_format: sent with every request if given; some servers do not know the field.
+
+    Raises:
+        ConfigurationError: The address or the key cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        model: str,
+        api_key: str | None = None,
+        timeout_s: float = 30.0,
+        encoding_format: EncodingFormat | None = None,
+    ) -> None:
+        self._http = OpenAIServer(url, USE, model=model, api_key=api_key, timeout_s=timeout_s)
+        self.server = self._http.name
+        self._fields = {} if encoding_format is None else {"encoding_format": encoding_format}
+
+    async def embed(self, texts: Sequence[str], dimension: int = MOST_DIMENSIONS) -> Embedded:
+        """The server's vectors of these texts, in their order.
+
+        Args:
+            texts: what to embed.
+            dimension: the greatest length of a vector; far longer responses are not read.
+
+        Raises:
+            BackendError: The server returned no vectors; the class of the error tells whether a retry may help.
+        """
+        # Some servers reject an empty text; a space is as empty to every model.
+        fields = {"input": [text or " " for text in texts], **self._fields}
+        reply = await self._http.post(fields, BODY_BYTES + len(texts) * dimension * NUMBER_BYTES)
+        if len(reply.body) <= AT_ONCE:
+            return self._vectors(reply, texts)
+        return await asyncio.to_thread(self._vectors, reply, texts)
+
+    async def models(self) -> list[str]:
+        """The names of the models that the server lists; empty where it has no list. Raises: BackendError."""
+        reply = await self._http.get("models", BODY_BYTES)
+        data = reply.payload().get("data") if reply.status == HTTPStatus.OK else None
+        names = [item.get("id") for item in data if isinstance(item, dict)] if isinstance(data, list) else []
+        return [name for name in names if isinstance(name, str)]
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.close()
+
+    def _vectors(self, reply: Reply, texts: Sequence[str]) -> Embedded:
+        payload = reply.payload()
+        data = payload.get("data")
+        if reply.status != HTTPStatus.OK or not isinstance(data, list):
+            raise self._http.failure(reply, payload, public=all(text == PROBE for text in texts))
+        if len(data) != len(texts):
+            raise BackendDataError(COMPONENT, f"{self.server} returned {len(data)} vectors for {len(texts)} texts")
+        rows: list[NDArray[np.float32] | None] = [None] * len(data)
+        for position, item in enumerate(data):
+            fields = item if isinstance(item, dict) else {}
+            index = fields.get("index", position)
+            if type(index) is not int or not 0 <= index < len(rows) or rows[index] is not None:
+                raise BackendDataError(COMPONENT, f"{self.server} returned vectors that are not numbered from 0")
+            rows[index] = _numbers(fields.get("embedding"), self.server)
+        found = [row for row in rows if row is not None]
+        if len({len(row) for row in found}) != 1:
+            raise BackendDataError(COMPONENT, f"{self.server} returned vectors of several dimensions")
+        name = payload.get("model")
+        return Embedded(np.stack(found), name if isinstance(name, str) else None)
+
+
+def _numbers(value: Json, server: str) -> NDArray[np.float32]:
+    """One vector, from numbers or from base64 of little-endian float32."""
+    try:
+        if isinstance(value, str):
+            numbers = np.frombuffer(base64.b64decode(value, validate=True), "<f4").astype(np.float32)
+        else:
+            with np.errstate(over="ignore"):  # values beyond float32 become infinite, and are rejected as such
+                numbers = np.array(value, np.float64).astype(np.float32)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BackendDataError(COMPONENT, f"{server} returned an invalid vector") from error
+    if numbers.ndim != 1 or not len(numbers):
+        raise BackendDataError(
+            COMPONENT,
+            f"{server} did not return one vector per text: turn on pooling there, by mean or as its model requires",
+        )
+    return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class _Confirmed:
     model: EmbeddingModel
     probe: Vector
 
@@ -44,7 +169,7 @@ class ServedModel:
         self._checked = checked
         self._clock = clock
         self._probes: SingleFlight[None] = SingleFlight()
-        self._known: _Known | None = None
+        self._known: _Confirmed | None = None
         self._confirmed_at: float | None = None
         self._announced: str | None = None
 
@@ -57,7 +182,7 @@ class ServedModel:
         """Make the next confirmation embed the probe again."""
         self._confirmed_at = None
 
-    def heard(self, announced: str | None) -> None:
+    def note_announced(self, announced: str | None) -> None:
         """Doubt the model if the server names it differently than when it was confirmed."""
         if announced != self._announced:
             self.doubt()
@@ -69,12 +194,12 @@ class ServedModel:
             BackendError: The server is unavailable, or has another model than the configured one.
         """
         while self._known is None or self._confirmed_at is None or self._confirmed_at < since:
-            await self._probes.join(int(self._clock() / SHARED_S), self._ask)
+            await self._probes.join(int(self._clock() / SHARED_S), self._embed_probe)
         return self._known.model
 
-    async def _ask(self) -> None:
+    async def _embed_probe(self) -> None:
         # Taken before the request: the model may change while the answer is on its way.
-        asked_at = self._clock()
+        sent_at = self._clock()
         answer = await self._api.embed([PROBE])
         vector: Vector = self._checked(answer.vectors, answer.vectors.shape[1])[0]
         expected = self._profile.dimension
@@ -86,12 +211,12 @@ class ServedModel:
             )
         if self._known is None:
             await self._compare_names()
-        if self._confirmed_at is not None and asked_at < self._confirmed_at:
+        if self._confirmed_at is not None and sent_at < self._confirmed_at:
             return  # a later probe was answered sooner
         if self._known is None:
-            self._known = self._learn(vector)
+            self._known = self._confirmed(vector)
         elif not _alike(vector, self._known.probe):
-            former, self._known = self._known.model, self._learn(vector)
+            former, self._known = self._known.model, self._confirmed(vector)
             logger.warning(
                 "%s has another model than before (%.12s instead of %.12s)",
                 self._api.server,
@@ -99,9 +224,9 @@ class ServedModel:
                 former.fingerprint,
             )
         self._announced = answer.model
-        self._confirmed_at = asked_at
+        self._confirmed_at = sent_at
 
-    def _learn(self, vector: Vector) -> _Known:
+    def _confirmed(self, vector: Vector) -> _Confirmed:
         known = self._profile
         model = EmbeddingModel(
             name=self._name,
@@ -112,7 +237,7 @@ class ServedModel:
             query_prefix=known.query_prefix,
             document_prefix=known.document_prefix,
         )
-        return _Known(model, vector)
+        return _Confirmed(model, vector)
 
     async def _compare_names(self) -> None:
         """Log a warning if the server does not list the model: many servers use any model that they have loaded."""
@@ -130,11 +255,11 @@ def _alike(one: Vector, other: Vector) -> bool:
 
 
 class _Flight(Generic[T]):
-    __slots__ = ("passengers", "task")
+    __slots__ = ("task", "waiters")
 
     def __init__(self, task: "asyncio.Task[T]") -> None:
         self.task = task
-        self.passengers = 0
+        self.waiters = 0
 
 
 class SingleFlight(Generic[T]):
@@ -146,20 +271,20 @@ class SingleFlight(Generic[T]):
     async def join(self, key: Hashable, work: Callable[[], Coroutine[None, None, T]]) -> T:
         """The result of the work under way for `key`, started if there is none. Raises what the work raises."""
         flight = self._flights.get(key)
-        if flight is None or flight.task.done():  # done, and not yet landed: its work began before this caller came
+        if flight is None or flight.task.done():  # done, and not yet removed: its work began before this caller came
             flight = self._flights[key] = _Flight(asyncio.create_task(work()))
-            flight.task.add_done_callback(lambda task: self._land(key, task))
-        flight.passengers += 1
+            flight.task.add_done_callback(lambda task: self._remove(key, task))
+        flight.waiters += 1
         try:
             # Shielded: one caller that is cancelled must not cancel the work for the others.
             return await asyncio.shield(flight.task)
         finally:
-            flight.passengers -= 1
-            if not flight.passengers and not flight.task.done():
-                self._land(key, flight.task)
+            flight.waiters -= 1
+            if not flight.waiters and not flight.task.done():
+                self._remove(key, flight.task)
                 flight.task.cancel()
 
-    def _land(self, key: Hashable, task: "asyncio.Task[T]") -> None:
+    def _remove(self, key: Hashable, task: "asyncio.Task[T]") -> None:
         flight = self._flights.get(key)
         if flight is not None and flight.task is task:
             del self._flights[key]

@@ -29,7 +29,7 @@ from rag_context.files.file_reading import (
 from rag_context.files.formats.converter import Converter
 from rag_context.files.generated import Generated
 from rag_context.files.sending import Job, batched
-from rag_context.ports.maintenance import FileManifest
+from rag_context.ports.writing import FileManifest
 
 EMBEDDED_AT_ONCE = 100
 """New documents of one run that are embedded as they are stored. The vectors of further ones are deferred, so that

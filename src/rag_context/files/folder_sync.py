@@ -29,7 +29,7 @@ from rag_context.files.formats.converter import Converter
 from rag_context.files.sending import CONCURRENCY, Job, in_thread, send
 from rag_context.files.target import Target
 from rag_context.files.walk import Root, find_changed, outermost, walk
-from rag_context.ports.maintenance import FileManifest
+from rag_context.ports.writing import FileManifest
 
 PAGE = 500
 """Files checked together."""

@@ -225,7 +225,7 @@ class GenerationRebuilder:
             await self._vectors.remove(inactive_generation)
         return True
 
-    async def lacking(self, after: str, limit: int) -> list[str]:
+    async def missing(self, after: str, limit: int) -> list[str]:
         """Ids, ascending, of documents after the id `after` that have no new vectors yet."""
         storage = await self._next()
         found: list[str] = []
@@ -267,8 +267,8 @@ class GenerationRebuilder:
         await self._require_run(made_by)
         generation = await self._next_generation()
         documents = (await self._documents.counts()).documents
-        lacking = await self.lacking("", documents + PAGE)
-        if len(set(lacking) - set(without)) > STRAGGLERS * documents:
+        missing = await self.missing("", documents + PAGE)
+        if len(set(missing) - set(without)) > STRAGGLERS * documents:
             return False
         storage = self._vectors.of(generation)
         unknown = [id_ async for id_ in storage.stored_documents()]
@@ -278,8 +278,8 @@ class GenerationRebuilder:
             known = await self._documents.content_hashes(some)
             if gone := [id_ for id_ in some if id_ not in known]:
                 await storage.discard(gone)
-        if lacking:
-            await self._writer.mark_pending(lacking)
+        if missing:
+            await self._writer.mark_pending(missing)
         if not await self._registry.end_run(made_by, generation):
             raise _no_run()
         await self._vectors.follow()

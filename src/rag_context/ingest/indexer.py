@@ -20,10 +20,9 @@ from rag_context.ingest.chunk_context import cut_alike
 from rag_context.ingest.redaction import RedactionMode
 from rag_context.ingest.submissions import Entry, Preparation, Receipt, Submission
 from rag_context.ingest.text_vectors import SLICE_S, StoredVectors, TextVectors, UnfinishedVectors, stacked
-from rag_context.ports.maintenance import VectorRebuilder
 from rag_context.ports.models import Embedder
 from rag_context.ports.reading import DocumentStore
-from rag_context.ports.writing import IndexWriter, PendingClaims
+from rag_context.ports.writing import IndexWriter, PendingClaims, VectorRebuilder
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency, retrying
 from rag_context.tracing import span

@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 
 from rag_context.domain.documents import Stored, StoredVectors
 from rag_context.domain.reports import EXAMPLES, IntegrityReport, Issue, IssueKind, Thoroughness
-from rag_context.ports.maintenance import DocumentCheck, IndexAuditor
 from rag_context.ports.reading import DocumentStore
-from rag_context.ports.writing import DocumentWriter, VectorWriter
+from rag_context.ports.writing import DocumentCheck, DocumentWriter, IndexAuditor, VectorWriter
 
 PAGE = 200
 """Documents compared at a time."""

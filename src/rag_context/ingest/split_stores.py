@@ -11,9 +11,8 @@ from uuid import UUID
 from rag_context.domain.documents import Chunk, Document
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendError, BackendRejectedError, BackendUnavailableError
-from rag_context.ports.maintenance import ModelRegistry
 from rag_context.ports.reading import DocumentStore
-from rag_context.ports.writing import DocumentWriter, VectorWriter, Version, written_in_turn
+from rag_context.ports.writing import DocumentWriter, ModelRegistry, VectorWriter, Version, written_in_turn
 from rag_context.resilience.dependency import Dependency
 
 logger = logging.getLogger(__name__)

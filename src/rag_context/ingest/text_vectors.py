@@ -15,9 +15,9 @@ from cachetools import LRUCache
 
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendError
-from rag_context.ports.maintenance import ModelRegistry
 from rag_context.ports.models import Embedder
 from rag_context.ports.reading import DocumentStore, VectorStore
+from rag_context.ports.writing import ModelRegistry
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.tracing import span

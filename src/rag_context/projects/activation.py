@@ -10,8 +10,8 @@ from rag_context.errors import BackendError, InvalidInputError, RagContextError
 from rag_context.files.file_reading import DEFAULT_MAX_BYTES
 from rag_context.files.watching import watch
 from rag_context.ingest.indexer import Indexer
-from rag_context.ports.maintenance import ProjectRegistry
 from rag_context.ports.reading import DocumentStore
+from rag_context.ports.writing import ProjectRegistry
 from rag_context.projects.callers import Activations, ProjectRecords
 from rag_context.projects.document_lists import DocumentLists
 from rag_context.projects.front_matter import rewrite

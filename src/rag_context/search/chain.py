@@ -9,7 +9,7 @@ from dataclasses import replace
 from cachetools import LRUCache
 
 from rag_context.domain.documents import CHAT, Missing
-from rag_context.domain.rules import Rule
+from rag_context.domain.ranking_rules import Rule
 from rag_context.domain.search import Filter, KeywordHit
 from rag_context.errors import BackendError, BackendStartingError, BackendTimeoutError
 from rag_context.ports.reading import CandidateSource

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import IntEnum, StrEnum
 
-from rag_context.domain.rules import Rule
+from rag_context.domain.ranking_rules import Rule
 from rag_context.domain.search import Filter, Passage
 from rag_context.domain.vectors import Vector
 from rag_context.search.question_times import Window, windows

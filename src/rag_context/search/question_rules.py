@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from rag_context.domain.documents import CHAT
-from rag_context.domain.rules import Rule
+from rag_context.domain.ranking_rules import Rule
 from rag_context.domain.search import ChunkRef, Filter, Floats, KeywordHit, VectorHit
 from rag_context.provenance import USER, is_role
 from rag_context.search import rules

@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from rag_context.domain.documents import CHAT
-from rag_context.domain.rules import Rule
+from rag_context.domain.ranking_rules import Rule
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, RawScores, VectorHit
 from rag_context.domain.vectors import Calibration
 from rag_context.errors import BackendError

@@ -18,7 +18,7 @@ from rag_context.domain.documents import (
 from rag_context.domain.reports import IntegrityReport, Issue, IssueKind, Thoroughness
 from rag_context.errors import BackendDataError, ForeignIndexError, LostIndexError
 from rag_context.ingest.chunking.prose import body_start
-from rag_context.ports.maintenance import IndexAuditor
+from rag_context.ports.writing import IndexAuditor
 
 RESCUE = (
     "stop the server, keep a copy of the data, then restore a backup; of an embedded file, what can be read is saved "

@@ -25,8 +25,8 @@ from rag_context.errors import (
     IndexMismatchError,
 )
 from rag_context.ingest.indexer import Indexer
-from rag_context.ports.maintenance import ModelRegistry, VectorRebuilder
 from rag_context.ports.models import Embedder, Tokenizer
+from rag_context.ports.writing import ModelRegistry, VectorRebuilder
 from rag_context.tracing import span
 
 logger = logging.getLogger(__name__)
@@ -303,7 +303,7 @@ class Rebuilding:
             else:
                 left.add(id_)
 
-        while ids := await self._rebuilder.lacking(last, BATCH):
+        while ids := await self._rebuilder.missing(last, BATCH):
             try:
                 async with asyncio.TaskGroup() as group:
                     for id_ in ids:

@@ -14,7 +14,7 @@ from rag_context.api.maintenance import ReindexRequest, ReindexResponse
 from rag_context.domain.documents import Counts
 from rag_context.errors import BackendError, BackendRejectedError
 from rag_context.ingest.indexer import STORE_S, Indexer
-from rag_context.ports.maintenance import ModelRegistry
+from rag_context.ports.writing import ModelRegistry
 from rag_context.search.retrievers import Backends
 from rag_context.service.background_maintenance import SWEEP_TOGETHER, BackgroundMaintenance
 from rag_context.service.index_model import BoundEmbedder, Rebuilding

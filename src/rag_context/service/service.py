@@ -29,9 +29,9 @@ from rag_context.errors import BackendError, RagContextError
 from rag_context.ingest.indexer import STORE_S, Indexer
 from rag_context.ingest.submissions import Receipt, Submission
 from rag_context.ingest.text_vectors import SLICE, SLICE_S
-from rag_context.ports.maintenance import ModelRegistry
 from rag_context.ports.models import Tokenizer
 from rag_context.ports.reading import MetricsStore
+from rag_context.ports.writing import ModelRegistry
 from rag_context.resilience.admission import Admissions
 from rag_context.resilience.breaker import BreakerState
 from rag_context.resilience.deadline import Deadline

@@ -20,9 +20,8 @@ from rag_context.domain.documents import Chunk, Stored
 from rag_context.domain.times import utc_now
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendRejectedError, BackendUnavailableError, InvalidInputError
-from rag_context.ports.maintenance import ModelRegistry
 from rag_context.ports.reading import DocumentStore, VectorStore
-from rag_context.ports.writing import IndexWriter
+from rag_context.ports.writing import IndexWriter, ModelRegistry
 from rag_context.resilience.dependency import retrying
 from rag_context.transfer.lines import Moved, exported, model_line, model_of, read_moved
 

@@ -15,9 +15,8 @@ from rag_context.domain.documents import Stored
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendRejectedError
-from rag_context.ports.maintenance import BulkLoad, ModelRegistry
 from rag_context.ports.reading import DocumentStore, VectorStore
-from rag_context.ports.writing import IndexWriter
+from rag_context.ports.writing import BulkLoad, IndexWriter, ModelRegistry
 from rag_context.resilience.dependency import retrying
 from rag_context.transfer.export_import import Arrival, Conflict, Exporter, Importer
 from rag_context.transfer.lines import Moved

@@ -12,9 +12,16 @@ from rag_context.errors import ConfigurationError
 from rag_context.ingest.generations import GenerationRebuilder, GenerationRegistry, VectorGenerations, VectorStorage
 from rag_context.ingest.reconciliation import Reconciler, TwoStoreAuditor
 from rag_context.ingest.split_stores import TwoStoreWriter
-from rag_context.ports.maintenance import BulkLoad, IndexAuditor, ModelRegistry, VectorRebuilder
 from rag_context.ports.reading import Cache, CandidateSource, DocumentStore, KeywordIndex, MetricsStore, VectorStore
-from rag_context.ports.writing import DocumentWriter, IndexWriter, PendingClaims
+from rag_context.ports.writing import (
+    BulkLoad,
+    DocumentWriter,
+    IndexAuditor,
+    IndexWriter,
+    ModelRegistry,
+    PendingClaims,
+    VectorRebuilder,
+)
 from rag_context.resilience.dependency import Dependency
 from rag_context.settings import Settings, StoreSettings
 from rag_context.settings.places import TITLES

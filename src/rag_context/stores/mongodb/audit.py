@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from rag_context.domain.documents import Counts
 from rag_context.domain.reports import COMPARED, DAMAGED, Findings, IntegrityReport, IssueKind, Thoroughness
 from rag_context.errors import BackendDataError
-from rag_context.ports.maintenance import DocumentCheck
+from rag_context.ports.writing import DocumentCheck
 from rag_context.stores.mongodb.chunk_records import chunk_of, chunk_terms
 from rag_context.stores.mongodb.document_records import (
     OURS,

@@ -10,7 +10,7 @@ from rag_context.domain.documents import Chunk, Counts, Document
 from rag_context.domain.reports import COMPARED, DAMAGED, Findings, IntegrityReport, IssueKind, Thoroughness
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendDataError
-from rag_context.ports.maintenance import DocumentCheck
+from rag_context.ports.writing import DocumentCheck
 from rag_context.stores.postgres.connection import Connection, Database, Row
 from rag_context.stores.postgres.generations import drop_all_vectors, drop_unused
 from rag_context.stores.postgres.records import (

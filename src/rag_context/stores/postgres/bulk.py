@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 import asyncpg
 
 from rag_context.errors import BackendError
-from rag_context.ports.maintenance import WholeDocument
+from rag_context.ports.writing import WholeDocument
 from rag_context.stores.postgres import writer
 from rag_context.stores.postgres.connection import Connection, Database
 from rag_context.stores.postgres.records import INDEXED, PENDING, ChunkTerms, chunk_values, document_values, stored

@@ -14,8 +14,7 @@ from rag_context.domain.search import Filter, Neighbours, Passage
 from rag_context.domain.times import microseconds, moment
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendError
-from rag_context.ports.maintenance import require_comparable
-from rag_context.ports.writing import Version, written_in_turn
+from rag_context.ports.writing import Version, require_comparable, written_in_turn
 from rag_context.resilience.admission import Computing
 from rag_context.stores.postgres import trials, writer
 from rag_context.stores.postgres.connection import Connection, Database

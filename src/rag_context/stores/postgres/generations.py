@@ -88,7 +88,7 @@ class PostgresRebuilder:
         await drop_unused(self._database)
         return has_begun
 
-    async def lacking(self, after: str, limit: int) -> list[str]:
+    async def missing(self, after: str, limit: int) -> list[str]:
         """Ids, ascending, of documents after the id `after` that have no new vectors yet."""
         seen = await self._require_run(None)
         rows = await self._database.fetch(

@@ -15,7 +15,7 @@ from rag_context.domain.reports import COMPARED, DAMAGED, Findings, IntegrityRep
 from rag_context.domain.times import EPOCH, moment
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendDataError
-from rag_context.ports.maintenance import DocumentCheck
+from rag_context.ports.writing import DocumentCheck
 from rag_context.stores.sqlite.changes import PENDING
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.engine.terms import packed

@@ -9,7 +9,7 @@ from functools import partial
 
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
 from rag_context.errors import BackendRejectedError
-from rag_context.ports.maintenance import require_comparable
+from rag_context.ports.writing import require_comparable
 from rag_context.stores.sqlite.changes import INDEXED, PENDING, check_size, forget_old_deletions
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.engine.vectors import blobs_of
@@ -97,7 +97,7 @@ class SqliteRebuilder:
         """Begin a run for `model`, unless one is under way; vectors of a run of another model are deleted."""
         return await self._database.write(partial(_begin, model, self._now()))
 
-    async def lacking(self, after: str, limit: int) -> list[str]:
+    async def missing(self, after: str, limit: int) -> list[str]:
         """Ids, ascending, of documents after the id `after` that have no new vectors yet."""
         return await self._database.read(partial(_lacking, after, limit))
 
