@@ -28,7 +28,8 @@ from rag_context.files.formats.converter import Converter
 from rag_context.files.formats.exchange import Extracted, Format, Limits
 from rag_context.files.formats.json_stream import elements
 from rag_context.files.formats.worker import confine, extract
-from rag_context.stores.sqlite.search_sums import BINS, Sums, bins_of, pack, unpack
+from rag_context.stores.sqlite.metrics import BINS, bins_of, latencies_of, packed_bins, unpacked
+from rag_context.stores.summaries import Sums
 
 CONVERSATIONS = 3000
 RUNAWAY_S = 2.0
@@ -194,12 +195,12 @@ def sketch() -> None:
     exact = float(np.percentile(values, 95, method="inverted_cdf"))
     slot = values[:200]
 
-    ours = unpack([pack(np.bincount(bins_of(values), minlength=BINS))])
+    ours = unpacked([packed_bins(np.bincount(bins_of(values), minlength=BINS))])
     row("ours: add 200 000 latencies", timed(lambda: np.bincount(bins_of(values), minlength=BINS)))
-    stored = pack(np.bincount(bins_of(slot), minlength=BINS))
-    row("ours: add up a month of slots", timed(lambda: unpack([stored] * SLOTS)))
+    stored = packed_bins(np.bincount(bins_of(slot), minlength=BINS))
+    row("ours: add up a month of slots", timed(lambda: unpacked([stored] * SLOTS)))
     row("ours: a slot of 200 latencies, stored", len(stored), "bytes")
-    print(f"ours: p95 off by {abs(Sums(queries=len(values), bins=ours).percentile(95) / exact - 1):.4%}")
+    print(f"ours: p95 off by {abs(Sums(latencies=latencies_of(ours)).percentile(95) / exact - 1):.4%}")
 
     def filled(latencies: list[float]) -> Any:
         made = ddsketch.DDSketch(0.0095)

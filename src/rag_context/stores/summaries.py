@@ -1,11 +1,11 @@
-"""Searches summed up from slices of a span of time, for stores whose servers count: by latency, or by bin of latencies.
+"""The summary of a span of searches, from what a store has counted in each of its slices.
 
 Latencies are counted by value while they are few, else in the bins of `domain.reports`.
 """
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import accumulate
@@ -62,33 +62,22 @@ class Sums:
         return self.latency_ms / max(self.queries, 1)
 
 
-def united(parts: Iterable[Sums]) -> Sums:
-    """All of them together."""
-    whole = Sums()
-    for part in parts:
-        whole.queries += part.queries
-        whole.latency_ms += part.latency_ms
-        whole.fallbacks += part.fallbacks
-        whole.cache_hits += part.cache_hits
-        whole.latencies.update(part.latencies)
-    return whole
-
-
 def middle(number: int) -> float:
     """The value of a bin: at the same relative distance from its lower and its upper limit."""
     return 0.0 if number <= 0 else SMALLEST_MS * 2.0 * BIN_GROWTH**number / (BIN_GROWTH + 1.0)
-
-
-def beginning(slices: Slices, number: int) -> datetime:
-    """The moment a slice begins."""
-    return moment(slices.begins(number))
 
 
 def summary(
     sums: Mapping[int, Sums], counts_by_value: Mapping[str, Mapping[Any, int]], slices: Slices, buckets: int
 ) -> SearchSummary:
     """The summary of a span; `sums` by slice, `counts_by_value` by the names in `COUNTED`."""
-    total = united(sums.values())
+    total = Sums()
+    for part in sums.values():
+        total.queries += part.queries
+        total.latency_ms += part.latency_ms
+        total.fallbacks += part.fallbacks
+        total.cache_hits += part.cache_hits
+        total.latencies.update(part.latencies)
     return SearchSummary(
         queries=total.queries,
         average_ms=total.average_ms,
@@ -105,4 +94,5 @@ def summary(
 
 
 def _bucket(slices: Slices, number: int, sums: Sums) -> Bucket:
-    return Bucket(beginning(slices, number), sums.queries, sums.average_ms, sums.percentile(95), sums.fallbacks)
+    start = moment(slices.begins(number))
+    return Bucket(start, sums.queries, sums.average_ms, sums.percentile(95), sums.fallbacks)

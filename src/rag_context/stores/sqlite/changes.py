@@ -4,13 +4,14 @@ import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
+
 from rag_context.domain.documents import Chunk, Document, Tenant
 from rag_context.domain.times import microseconds
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendRejectedError
 from rag_context.provenance import is_standing, packed_times
 from rag_context.stores.sqlite.engine.terms import packed
-from rag_context.stores.sqlite.engine.vectors import blobs_of
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.passages import lenient, signed, tenant_values
 
@@ -247,6 +248,11 @@ def _vectors_of(key: int, connection: sqlite3.Connection) -> dict[tuple[str, str
 
 def _put_vectors(vectors: Iterable[tuple[int, bytes]], connection: sqlite3.Connection) -> None:
     connection.executemany("INSERT INTO vectors (chunk, vector) VALUES (?, ?)", vectors)
+
+
+def blobs_of(vectors: Matrix) -> list[bytes]:
+    """Each row (`(n, dim)`) as it is stored."""
+    return [row.tobytes() for row in np.ascontiguousarray(vectors, dtype="<f4")]
 
 
 def _check_model(made_by: str | None, connection: sqlite3.Connection) -> None:

@@ -1,36 +1,70 @@
-"""One row per search and per error, and their statistics."""
+"""One row per search and per error, and their statistics.
+
+Beside the records, the searches of each ten minutes (a slot) are stored summed up, so that a month is read quickly.
+Latencies are counted in the bins of `domain.reports`.
+"""
 
 import json
 import sqlite3
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import pairwise
-from operator import itemgetter
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from rag_context.domain.reports import QUERY_CHARS, Bucket, ErrorRecord, SearchRecord, SearchSummary
-from rag_context.domain.times import microseconds, moment
-from rag_context.stores.sqlite.database import Database
-from rag_context.stores.sqlite.search_sums import (
-    COLUMNS,
-    SLOT_US,
-    Row,
-    Stored,
-    Sums,
-    count_in,
-    read_slots,
-    read_tallies,
-)
+import numpy as np
+from numpy.typing import NDArray
+
+from rag_context.domain.reports import BIN_GROWTH, QUERY_CHARS, SMALLEST_MS, ErrorRecord, SearchRecord, SearchSummary
+from rag_context.domain.times import microseconds
+from rag_context.stores.summaries import COUNTED, EXACT_RECORDS, Slices, Sums, middle, summary
+
+if TYPE_CHECKING:  # the database's migrations compute the sums again
+    from rag_context.stores.sqlite.database import Database
 
 PRUNED_AT_ONCE = 5_000
 """Rows deleted in one transaction: others write in between."""
 
-EXACT_ROWS = 10_000
-"""A span of fewer searches is summed up from the records themselves."""
+SLOT_US = 600 * 1_000_000
+"""Length of a slot in microseconds. Shorter ones are more to read, longer ones leave more records at their edges."""
+
+BINS = 2048
+"""The last bin begins beyond any real latency: after 10^13 ms."""
+
+_REBUILT_AT_ONCE = 50_000
+
+Bins: TypeAlias = NDArray[np.int64]
+"""`(BINS,)`, how many searches are in each bin of latencies."""
 
 
-_Cut = Callable[[int, int], tuple[list[tuple[int, int]], tuple[int, int]]]
+class _Search(NamedTuple):
+    """The fields of one search that are summed up; `timestamp` in microseconds."""
+
+    timestamp: int
+    latency_ms: float
+    level: int
+    cache_hit: int
+    agent: str
+    game: str | None
+
+
+class _Slot(NamedTuple):
+    """A row of `search_sums`: the searches of ten minutes summed up, and the number of these minutes since 1970."""
+
+    number: int
+    queries: int
+    latency_ms: float
+    cache_hits: int
+    fallbacks: int
+    histogram: bytes
+
+
+_COLUMNS = ", ".join(_Search._fields)
+
+_Cut: TypeAlias = Callable[[int, int], tuple[list[tuple[int, int]], tuple[int, int]]]
 """What of a span is read record by record (from and to each), and the slots (first and end) between them."""
 
 
@@ -42,7 +76,7 @@ class SqliteMetrics:
         exact_rows: spans of at least so many searches are read from the sums of every ten minutes.
     """
 
-    def __init__(self, database: Database, exact_rows: int = EXACT_ROWS) -> None:
+    def __init__(self, database: "Database", exact_rows: int = EXACT_RECORDS) -> None:
         self._database = database
         self._exact_rows = exact_rows
 
@@ -64,7 +98,8 @@ class SqliteMetrics:
         Raises:
             BackendError: the file could not be read.
         """
-        return await self._database.read(partial(_summarise, since, until, buckets, self._exact_rows))
+        slices = Slices(microseconds(since), microseconds(until), max(buckets, 1))
+        return await self._database.read(partial(_summarise, slices, buckets, self._exact_rows))
 
     async def prune(self, before: datetime) -> int:
         """Delete records older than `before`; returns how many.
@@ -104,20 +139,11 @@ def _append(searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord], con
             for record in searches
         ],
     )
-    count_in(
-        [
-            Row(
-                microseconds(record.timestamp),
-                record.latency_ms,
-                record.level,
-                record.cache_hit,
-                record.agent,
-                record.game,
-            )
-            for record in searches
-        ],
-        connection,
-    )
+    searched = [
+        _Search(microseconds(each.timestamp), each.latency_ms, each.level, each.cache_hit, each.agent, each.game)
+        for each in searches
+    ]
+    _add_to_slots(searched, connection)
     connection.executemany(
         "INSERT INTO errors VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)",
         [
@@ -135,52 +161,33 @@ def _append(searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord], con
     )
 
 
-def _summarise(
-    since: datetime, until: datetime, buckets: int, exact_rows: int, connection: sqlite3.Connection
-) -> SearchSummary:
-    start, end = microseconds(since), microseconds(until)
-    cut = _one_by_one if _at_most(start, end, connection) < exact_rows else _by_slots
-    _, (first, last) = cut(start, end)
-    slots = read_slots(first, last, connection)
-    total = _sums(start, end, cut, slots, connection)
-    total.tallies.update(read_tallies(first, last, connection))
-    return SearchSummary(
-        queries=total.queries,
-        average_ms=total.latency_ms / max(total.queries, 1),
-        p50_ms=total.percentile(50),
-        p95_ms=total.percentile(95),
-        p99_ms=total.percentile(99),
-        cache_hit_rate=total.cache_hits / max(total.queries, 1),
-        fallback_rate=total.fallbacks / max(total.queries, 1),
-        by_agent={str(value): count for value, count in _tally(total, "agent")},
-        by_level={int(value): count for value, count in _tally(total, "level")},
-        by_game={str(value): count for value, count in _tally(total, "game")},
-        timeline=tuple(_timeline(start, end, buckets, cut, slots, connection)),
+def _prune(before: int, connection: sqlite3.Connection) -> int:
+    old = connection.execute(
+        f"SELECT key, {_COLUMNS} FROM searches WHERE timestamp < ? ORDER BY timestamp LIMIT ?",  # noqa: S608
+        (before, PRUNED_AT_ONCE),
+    ).fetchall()
+    connection.executemany("DELETE FROM searches WHERE key = ?", [row[:1] for row in old])
+    _add_to_slots([_Search(*row[1:]) for row in old], connection, sign=-1)
+    cursor = connection.execute(
+        "DELETE FROM errors WHERE key IN (SELECT key FROM errors WHERE timestamp < ? LIMIT ?)",
+        (before, PRUNED_AT_ONCE - len(old)),
     )
+    return len(old) + cursor.rowcount
 
 
-def _at_most(start: int, end: int, connection: sqlite3.Connection) -> int:
-    """An upper bound of the number of searches of `start <= t < end`."""
-    count: int = connection.execute(
+def _summarise(slices: Slices, buckets: int, exact_rows: int, connection: sqlite3.Connection) -> SearchSummary:
+    start, end = slices.start, slices.end
+    if end <= start:
+        return summary({}, {name: {} for name in COUNTED}, slices, 0)
+    (at_most,) = connection.execute(
         "SELECT ifnull(sum(queries), 0) FROM search_sums WHERE slot >= ? AND slot <= ?",
         (start // SLOT_US, end // SLOT_US),
-    ).fetchone()[0]
-    return count
-
-
-def _sums(start: int, end: int, cut: _Cut, slots: Sequence[Stored], connection: sqlite3.Connection) -> Sums:
-    """The searches of `start <= t < end`: whole slots as they are stored, what is cut off at the ends one by one."""
-    ends, (first, last) = cut(start, end)
-    total = Sums()
-    low, high = (bisect_left(slots, slot, key=itemgetter(0)) for slot in (first, last))
-    total.add_stored(slots[low:high])
-    for one, other in ends:
-        rows = connection.execute(
-            f"SELECT {COLUMNS} FROM searches WHERE timestamp >= ? AND timestamp < ?",  # noqa: S608
-            (one, other),
-        )
-        total.add(list(map(Row._make, rows)))
-    return total
+    ).fetchone()
+    cut = _one_by_one if at_most < exact_rows else _by_slots
+    slots = _read_slots(*cut(start, end)[1], connection)
+    edges = pairwise([slices.begins(number) for number in range(slices.count + 1)])
+    sums = {number: _sums(one, other, cut, slots, connection) for number, (one, other) in enumerate(edges)}
+    return summary(sums, _counts_by_value(start, end, cut, connection), slices, buckets)
 
 
 def _one_by_one(start: int, end: int) -> tuple[list[tuple[int, int]], tuple[int, int]]:
@@ -194,31 +201,128 @@ def _by_slots(start: int, end: int) -> tuple[list[tuple[int, int]], tuple[int, i
     return [(start, first * SLOT_US), (last * SLOT_US, end)], (first, last)
 
 
-def _tally(total: Sums, name: str) -> list[tuple[str | int, int]]:
-    return sorted((value, count) for (kind, value), count in total.tallies.items() if kind == name and count)
+def _sums(start: int, end: int, cut: _Cut, slots: Sequence[_Slot], connection: sqlite3.Connection) -> Sums:
+    """The searches of `start <= t < end`: whole slots as they are stored, what is cut off at the ends one by one."""
+    ends, (first, last) = cut(start, end)
+    low, high = (bisect_left(slots, number, key=attrgetter("number")) for number in (first, last))
+    sums = Sums()
+    for slot in slots[low:high]:
+        sums.queries += slot.queries
+        sums.latency_ms += slot.latency_ms
+        sums.cache_hits += slot.cache_hits
+        sums.fallbacks += slot.fallbacks
+    sums.latencies = latencies_of(unpacked([slot.histogram for slot in slots[low:high]]))
+    for span in ends:
+        for latency_ms, level, cache_hit in connection.execute(
+            "SELECT latency_ms, level, cache_hit FROM searches WHERE timestamp >= ? AND timestamp < ?", span
+        ):
+            sums.queries += 1
+            sums.latency_ms += latency_ms
+            sums.cache_hits += cache_hit
+            sums.fallbacks += level > 1
+            sums.latencies[latency_ms] += 1
+    return sums
 
 
-def _timeline(
-    start: int, end: int, buckets: int, cut: _Cut, slots: Sequence[Stored], connection: sqlite3.Connection
-) -> Iterator[Bucket]:
-    if buckets < 1 or end <= start:
-        return
-    edges = [start - (end - start) * -number // buckets for number in range(buckets + 1)]
-    for one, other in pairwise(edges):
-        sums = _sums(one, other, cut, slots, connection)
-        average_ms = sums.latency_ms / max(sums.queries, 1)
-        yield Bucket(moment(one), sums.queries, average_ms, sums.percentile(95), sums.fallbacks)
+def _counts_by_value(start: int, end: int, cut: _Cut, connection: sqlite3.Connection) -> dict[str, Counter[str | int]]:
+    """How many searches of `start <= t < end` there were of each agent, level and game."""
+    counts: dict[str, Counter[str | int]] = {name: Counter() for name in COUNTED}
+    ends, slots = cut(start, end)
+    for name, value, queries in connection.execute(
+        "SELECT kind, value, sum(queries) FROM search_tallies WHERE slot >= ? AND slot < ? GROUP BY kind, value", slots
+    ):
+        counts[name][value] += queries
+    for name in COUNTED:
+        # Names of our own columns; a search without a game is counted for none.
+        statement = (
+            f"SELECT {name}, count(*) FROM searches WHERE timestamp >= ? AND timestamp < ? "  # noqa: S608
+            f"AND {name} IS NOT NULL GROUP BY {name}"
+        )
+        for span in ends:
+            counts[name].update(dict(connection.execute(statement, span).fetchall()))
+    return counts
 
 
-def _prune(before: int, connection: sqlite3.Connection) -> int:
-    old = connection.execute(
-        f"SELECT key, {COLUMNS} FROM searches WHERE timestamp < ? ORDER BY timestamp LIMIT ?",  # noqa: S608
-        (before, PRUNED_AT_ONCE),
-    ).fetchall()
-    connection.executemany("DELETE FROM searches WHERE key = ?", [row[:1] for row in old])
-    count_in([Row(*row[1:]) for row in old], connection, sign=-1)
-    cursor = connection.execute(
-        "DELETE FROM errors WHERE key IN (SELECT key FROM errors WHERE timestamp < ? LIMIT ?)",
-        (before, PRUNED_AT_ONCE - len(old)),
+def bins_of(latencies_ms: Sequence[float]) -> NDArray[np.int64]:
+    """The bin of each latency."""
+    values = np.maximum(np.asarray(latencies_ms, dtype=np.float64), SMALLEST_MS) / SMALLEST_MS
+    bins: NDArray[np.int64] = np.minimum(np.ceil(np.log(values) / np.log(BIN_GROWTH)), BINS - 1).astype(np.int64)
+    return bins
+
+
+def packed_bins(bins: Bins) -> bytes:
+    """The bins that are not empty, as they are stored."""
+    filled = np.flatnonzero(bins)
+    pairs: NDArray[np.uint32] = np.column_stack((filled, bins[filled])).astype("<u4")
+    return pairs.tobytes()
+
+
+def unpacked(histograms: Sequence[bytes]) -> Bins:
+    """The sum of stored bins."""
+    pairs = np.frombuffer(b"".join(histograms), dtype="<u4").reshape(-1, 2)
+    summed: Bins = np.bincount(pairs[:, 0], weights=pairs[:, 1], minlength=BINS).astype(np.int64)
+    return summed
+
+
+def latencies_of(bins: Bins) -> Counter[float]:
+    """How many searches took how long, each as long as the middle of its bin."""
+    filled = np.flatnonzero(bins)
+    return Counter(dict(zip(map(middle, filled.tolist()), bins[filled].tolist(), strict=True)))
+
+
+def sum_up_again(connection: sqlite3.Connection) -> None:
+    """Compute all sums again from the records."""
+    connection.execute("DELETE FROM search_sums")
+    connection.execute("DELETE FROM search_tallies")
+    rows = connection.execute(f"SELECT {_COLUMNS} FROM searches ORDER BY timestamp")  # noqa: S608
+    while batch := rows.fetchmany(_REBUILT_AT_ONCE):
+        _add_to_slots([_Search(*row) for row in batch], connection)
+
+
+def _read_slots(first: int, end: int, connection: sqlite3.Connection) -> list[_Slot]:
+    """The stored sums of the slots `first <= slot < end`, in order."""
+    rows = connection.execute(
+        """SELECT slot, queries, latency_ms, cache_hits, fallbacks, histogram
+           FROM search_sums WHERE slot >= ? AND slot < ? ORDER BY slot""",
+        (first, end),
     )
-    return len(old) + cursor.rowcount
+    return list(map(_Slot._make, rows))
+
+
+def _add_to_slots(searches: Sequence[_Search], connection: sqlite3.Connection, sign: int = 1) -> None:
+    """Add searches to the sums of their slots, or subtract them (`sign` -1)."""
+    by_slot: dict[int, list[_Search]] = {}
+    for search in searches:
+        by_slot.setdefault(search.timestamp // SLOT_US, []).append(search)
+    for number, inside in by_slot.items():
+        _change(number, inside, sign, connection)
+
+
+def _change(number: int, searches: Sequence[_Search], sign: int, connection: sqlite3.Connection) -> None:
+    stored = _read_slots(number, number + 1, connection)
+    before = stored[0] if stored else _Slot(number, 0, 0.0, 0, 0, b"")
+    queries = before.queries + sign * len(searches)
+    if queries <= 0:
+        connection.execute("DELETE FROM search_sums WHERE slot = ?", (number,))
+        connection.execute("DELETE FROM search_tallies WHERE slot = ?", (number,))
+        return
+    latencies = [search.latency_ms for search in searches]
+    after = _Slot(
+        number,
+        queries,
+        before.latency_ms + sign * sum(latencies),
+        before.cache_hits + sign * sum(search.cache_hit for search in searches),
+        before.fallbacks + sign * sum(search.level > 1 for search in searches),
+        packed_bins(unpacked([before.histogram]) + sign * np.bincount(bins_of(latencies), minlength=BINS)),
+    )
+    connection.execute("INSERT OR REPLACE INTO search_sums VALUES (?, ?, ?, ?, ?, ?)", after)
+    counts = Counter(
+        (name, value) for search in searches for name in COUNTED if (value := getattr(search, name)) is not None
+    )
+    connection.executemany(
+        """INSERT INTO search_tallies VALUES (?, ?, ?, ?)
+           ON CONFLICT (slot, kind, value) DO UPDATE SET queries = queries + excluded.queries""",
+        [(number, name, value, sign * count) for (name, value), count in counts.items()],
+    )
+    if sign < 0:
+        connection.execute("DELETE FROM search_tallies WHERE slot = ? AND queries <= 0", (number,))

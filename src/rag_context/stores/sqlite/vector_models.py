@@ -10,9 +10,8 @@ from functools import partial
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
 from rag_context.errors import BackendRejectedError
 from rag_context.ports.writing import require_comparable
-from rag_context.stores.sqlite.changes import INDEXED, PENDING, check_size, forget_old_deletions
+from rag_context.stores.sqlite.changes import INDEXED, PENDING, blobs_of, check_size, forget_old_deletions
 from rag_context.stores.sqlite.database import Database
-from rag_context.stores.sqlite.engine.vectors import blobs_of
 from rag_context.stores.sqlite.faults import COMPONENT
 
 _NAME = "model"

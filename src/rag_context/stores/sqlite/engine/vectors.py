@@ -68,11 +68,6 @@ def vector_of(stored: bytes) -> Vector:
     return np.frombuffer(stored, dtype="<f4").astype(np.float32, copy=False)
 
 
-def blobs_of(vectors: Matrix) -> list[bytes]:
-    """Each row (`(n, dim)`) as the file has it."""
-    return [row.tobytes() for row in np.ascontiguousarray(vectors, dtype="<f4")]
-
-
 class Blocks:
     """A growing and shrinking `(n, dim) float32` matrix."""
 
