@@ -17,7 +17,7 @@ from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.ports.provider import Collection, Entry
 from rag_context.settings import Settings, StoreSettings
 from rag_context.stores.postgres import keywords
-from rag_context.stores.postgres.collection_records import escaped, unescaped
+from rag_context.stores.postgres.collection_entries import escaped, unescaped
 from rag_context.stores.postgres.collections import PostgresCollections, open_postgres_collections
 from rag_context.where import matches
 from rag_context.wiring.collection_providers import open_all_connections, provider_registry

@@ -25,8 +25,8 @@ from rag_context.search.retrievers import Backends
 from rag_context.stores.postgres import PostgresStore, open_postgres
 from rag_context.stores.postgres.candidates import PostgresCandidates
 from rag_context.stores.postgres.connection import Database
+from rag_context.stores.postgres.driver import Plan
 from rag_context.stores.postgres.keywords import PostgresTexts
-from rag_context.stores.postgres.pool import Plan
 from rag_context.stores.sqlite import SqliteStore, open_database
 from rag_context.testing import FakeEmbedder
 from tests.servers.postgres import execute

@@ -25,8 +25,7 @@ from rag_context.ports.reading import CandidateRequest, Shortlist
 from rag_context.provenance import is_standing
 from rag_context.stores.postgres import PostgresStore, open_postgres
 from rag_context.stores.postgres.connection import Database, migrations
-from rag_context.stores.postgres.faults import backend_error
-from rag_context.stores.postgres.pool import Plan
+from rag_context.stores.postgres.driver import Plan, backend_error
 from rag_context.stores.postgres.records import signed
 from rag_context.stores.postgres.vectors import PostgresVectors
 from rag_context.text import term_key, terms

@@ -37,7 +37,7 @@ WHERE n.nspname = 'rag_context' AND c.relname = $1
 
 _LOCKS = """
 SELECT count(pg_advisory_xact_lock(hashtextextended(id, 0)))
-FROM (SELECT id FROM unnest($1::text[]) AS asked (id) ORDER BY id) AS ordered
+FROM (SELECT id FROM unnest($1::text[]) AS batch (id) ORDER BY id) AS ordered
 """
 """In one order, so that two loads do not wait for each other."""
 
@@ -85,9 +85,9 @@ class PostgresBulk:
             ids = [stored(document.id) for document, _, _ in documents]
             await connection.execute(_LOCKS, ids)
             rows = await connection.fetch("SELECT id FROM rag_context.documents WHERE id = ANY ($1)", ids)
-            known = {id_ for (id_,) in rows}
+            existing = {id_ for (id_,) in rows}
             new = [
-                whole for id_, whole in zip(ids, zip(documents, words, strict=True), strict=True) if id_ not in known
+                whole for id_, whole in zip(ids, zip(documents, words, strict=True), strict=True) if id_ not in existing
             ]
             change.is_empty = not new
             if new:
@@ -111,7 +111,7 @@ class PostgresBulk:
             if not (await self._state.look()).chunks:
                 await self._database.write(_drop_keyword_index)
             yield
-            if await self.lacks_keyword_index():
+            if await self.needs_keyword_index():
                 await self.build_keyword_index()
             generation = (await self._state.look()).generation
             async with self._watched(generation, on_progress):
@@ -119,7 +119,7 @@ class PostgresBulk:
         finally:
             self._loads -= 1
 
-    async def lacks_keyword_index(self) -> bool:
+    async def needs_keyword_index(self) -> bool:
         """Whether there is none, and no process that builds it. Raises: BackendError."""
         row = await self._database.fetchrow(_KEYWORD_INDEX_STATE, _KEYWORD_INDEX)
         return row is None or not (row["is_valid"] or row["is_built_now"])

@@ -16,8 +16,8 @@ from rag_context.domain.search import Filter, KeywordHit, Neighbours, Passage, R
 from rag_context.domain.vectors import Vector
 from rag_context.ports.reading import CandidateRequest, Snapshot
 from rag_context.stores.postgres.connection import Database, Row
+from rag_context.stores.postgres.driver import Plan
 from rag_context.stores.postgres.keywords import PostgresTexts, Question
-from rag_context.stores.postgres.pool import Plan
 from rag_context.stores.postgres.records import (
     CHUNK_TIME,
     LISTING_COLUMNS,
@@ -36,7 +36,7 @@ MOST = 1_000_000
 """More candidates of one document than there can be."""
 
 _COLUMNS = f"""c.key, c.id AS chunk, c.document, c.position, c.content_type AS kind, c.thread, c.speaker,
-c.tenant, c.sequence, c.start_char, c.end_char, c.start_line, c.end_line, c.heading, c.length, held.counts,
+c.tenant, c.sequence, c.start_char, c.end_char, c.start_line, c.end_line, c.heading, c.length, scored.counts,
 {CHUNK_TIME} AS chunk_occurred_at"""
 
 _BESIDE = """
@@ -56,7 +56,7 @@ found AS MATERIALIZED (
     SELECT key, bool_or(by_vector) AS by_vector, bool_or(by_keyword) AS by_keyword FROM ({{found}}) AS each GROUP BY key
 ),
 candidates AS MATERIALIZED (
-    SELECT {_COLUMNS}, held.score, {{cosine}} AS cosine, f.by_vector, f.by_keyword
+    SELECT {_COLUMNS}, scored.score, {{cosine}} AS cosine, f.by_vector, f.by_keyword
     FROM found AS f JOIN rag_context.chunks AS c ON c.key = f.key {{vectors}} {{scoring}}
 ),
 best AS (
@@ -164,14 +164,14 @@ class PostgresCandidates:
             BackendDataError: the index has vectors of another dimension.
             BackendError: the server failed.
         """
-        asked = requested()
-        fetched = _Fetched(asked, await self._texts.question(asked.text or ""))
-        searched = (asked.limit, asked.where)
+        search = requested()
+        fetched = _Fetched(search, await self._texts.question(search.text or ""))
+        limit_and_filter = (search.limit, search.where)
         request = _Request(
-            searched if asked.vector is not None else None,
-            searched if asked.text is not None and asked.chunk_ids is None else None,
-            asked.chunk_ids or (),
-            asked.standing,
+            limit_and_filter if search.vector is not None else None,
+            limit_and_filter if search.text is not None and search.chunk_ids is None else None,
+            search.chunk_ids or (),
+            search.standing,
         )
         while True:
             await self._fetch(fetched, request)
@@ -202,18 +202,18 @@ class PostgresCandidates:
         if request.chunk_ids:
             ids = parameters.add(list(request.chunk_ids))
             found.append(f"SELECT key, false, false FROM rag_context.chunks WHERE id = ANY ({ids})")  # noqa: S608
-        joined, cosine, place, standing = "", "NULL::float8", "", "SELECT NULL::bigint AS key WHERE false"
+        joined, cosine, query, standing = "", "NULL::float8", "", "SELECT NULL::bigint AS key WHERE false"
         if vector is not None:
-            place = parameters.add(vector)
+            query = parameters.add(vector)
             joined = f"LEFT JOIN rag_context.vectors_{seen.generation} AS v ON v.chunk = c.key"
-            cosine = f"-(v.embedding <#> {place})"
+            cosine = f"-(v.embedding <#> {query})"
         if request.by_vector is not None and vector is not None:
             limit, where = request.by_vector
             passes = condition(where, parameters, "c")
-            tables.append(self._vectors.tables(seen, vector, limit, where, parameters, place, passes))
+            tables.append(self._vectors.tables(seen, vector, limit, where, parameters, query, passes))
             found.append("SELECT key, true, false FROM found_by_vector")
             passing = "(SELECT max(passing) FROM found_by_vector)"
-        if request.by_keyword is not None and fetched.question.is_known:
+        if request.by_keyword is not None and fetched.question.has_matches:
             limit, where = request.by_keyword
             passes = condition(where, parameters, "c")
             tables.append(self._texts.tables(fetched.question, scoring, parameters, str(int(limit)), passes))
@@ -223,7 +223,7 @@ class PostgresCandidates:
             standing = f"""
                 SELECT c.key FROM rag_context.chunks AS c {joined}
                 WHERE {condition(where, parameters, "c")} AND v.embedding IS NOT NULL
-                ORDER BY v.embedding <#> {place}, c.id LIMIT {int(limit)}"""  # noqa: S608
+                ORDER BY v.embedding <#> {query}, c.id LIMIT {int(limit)}"""  # noqa: S608
         shortlist, named = fetched.requested.shortlist, len(request.chunk_ids)
         tables.append(
             _FETCHED.format(
@@ -275,11 +275,11 @@ class _Fetched:
             [row[name] for row in rows]
             for name in ("key", "cosine", "by_vector", "by_keyword", "is_standing", "has_neighbours", "is_shown")
         )
-        known, first = self._scores, len(self._scores.bm25)
+        earlier, first = self._scores, len(self._scores.bm25)
         self._scores = RawScores(
-            np.concatenate([known.cosines, np.array(cosines, dtype=np.float64)]),
-            np.concatenate([known.bm25, bm25]),
-            np.concatenate([known.shares, shares]),
+            np.concatenate([earlier.cosines, np.array(cosines, dtype=np.float64)]),
+            np.concatenate([earlier.bm25, bm25]),
+            np.concatenate([earlier.shares, shares]),
         )
         self._row_of.update((chunk.id, row) for row, chunk in enumerate(chunks, first))
         chunk_of = dict(zip(keys, chunks, strict=True))
@@ -288,14 +288,14 @@ class _Fetched:
         for row, chunk in compress(zip(rows, chunks, strict=True), shown):
             self._shown[chunk.id] = row
         self._named.update(request.chunk_ids)
-        for asked, are_found in ((request.by_vector, by_vector), (request.standing, standing)):
-            if asked is not None:
+        for part, are_found in ((request.by_vector, by_vector), (request.standing, standing)):
+            if part is not None:
                 found = starmap(VectorHit, compress(zip(chunks, cosines, strict=True), are_found))
-                self._by_vector[asked] = sorted(found, key=lambda hit: (-hit.cosine, hit.chunk.id))
+                self._by_vector[part] = sorted(found, key=lambda hit: (-hit.cosine, hit.chunk.id))
         if request.by_keyword is not None:
             scored = zip(chunks, bm25.tolist(), shares.tolist(), strict=True)
-            held = [hit for hit in starmap(KeywordHit, compress(scored, by_keyword)) if hit.bm25 > 0.0]
-            self._by_keyword[request.by_keyword] = sorted(held, key=lambda hit: (-hit.bm25, hit.chunk.id))
+            matching = [hit for hit in starmap(KeywordHit, compress(scored, by_keyword)) if hit.bm25 > 0.0]
+            self._by_keyword[request.by_keyword] = sorted(matching, key=lambda hit: (-hit.bm25, hit.chunk.id))
 
     @property
     def lag(self) -> None:

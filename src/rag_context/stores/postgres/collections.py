@@ -24,19 +24,22 @@ from rag_context.ports.provider import (
     ProviderHealth,
 )
 from rag_context.stores.engines import check_dimension, timed_health, unknown_collection
-from rag_context.stores.postgres.collection_keywords import best_by_keywords
-from rag_context.stores.postgres.collection_records import (
+from rag_context.stores.postgres.collection_entries import (
     ENTRY_COLUMNS,
+    DiscardedEntries,
+    best_by_keywords,
     collection_from,
+    discard,
     entry_from,
     entry_rows,
     escaped,
+    escaped_or_none,
     field_at,
     metadata_text,
     passes,
+    remove_entries,
     unescaped,
 )
-from rag_context.stores.postgres.collection_sweep import DiscardedEntries, discard, remove_entries
 from rag_context.stores.postgres.connection import Connection, Database
 from rag_context.stores.postgres.records import Parameters
 from rag_context.stores.postgres.writer import SCHEMA
@@ -76,7 +79,7 @@ async def open_postgres_collections(
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Record:
     """Where a collection's entries are; valid inside one transaction."""
 
     key: int
@@ -116,8 +119,8 @@ class PostgresCollections:
                VALUES ($1, $2, $3, $4, $5) ON CONFLICT (name) DO NOTHING RETURNING key""",
             escaped(collection.name),
             metadata_text(collection.metadata),
-            _escaped_or_none(collection.embedding_provider),
-            _escaped_or_none(collection.embedding_model),
+            escaped_or_none(collection.embedding_provider),
+            escaped_or_none(collection.embedding_model),
             microseconds(collection.created or datetime.now(UTC)),
         )
         return row is not None
@@ -125,22 +128,22 @@ class PostgresCollections:
     async def drop(self, name: str) -> None:
         """Remove a collection at once; its rows are removed little by little."""
 
-        async def dropped(connection: Connection, place: _Place) -> None:
-            await connection.execute("DELETE FROM rag_context.collections WHERE key = $1", place.key)
-            await discard(connection, place.key)
+        async def dropped(connection: Connection, record: _Record) -> None:
+            await connection.execute("DELETE FROM rag_context.collections WHERE key = $1", record.key)
+            await discard(connection, record.key)
 
         await self._change(name, dropped)
         self._discarded.remove_soon()
 
     async def replace_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
         """Put other metadata in place."""
-        return await self._change(name, lambda connection, place: _describe(connection, place, metadata))
+        return await self._change(name, lambda connection, record: _describe(connection, record, metadata))
 
     async def merge_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
         """Set these keys and keep the others, as one step."""
         return await self._change(
             name,
-            lambda connection, place: _describe(connection, place, {**place.collection.metadata, **metadata}),
+            lambda connection, record: _describe(connection, record, {**record.collection.metadata, **metadata}),
         )
 
     async def upsert(self, name: str, entries: Sequence[Entry], vectors: Matrix) -> None:
@@ -152,17 +155,17 @@ class PostgresCollections:
         """
         rows = await asyncio.to_thread(entry_rows, entries, vectors)
 
-        async def stored(connection: Connection, place: _Place) -> None:
+        async def stored(connection: Connection, record: _Record) -> None:
             if not rows:
                 return
-            check_dimension(name, place.collection.dimension, vectors.shape[1])
-            replaced = await remove_entries(connection, place.key, [row[0] for row in rows])
+            check_dimension(name, record.collection.dimension, vectors.shape[1])
+            replaced = await remove_entries(connection, record.key, [row[0] for row in rows])
             await connection.copy_records_to_table(
-                "entries", schema_name=SCHEMA, columns=ENTRY_COLUMNS, records=[(place.key, *row) for row in rows]
+                "entries", schema_name=SCHEMA, columns=ENTRY_COLUMNS, records=[(record.key, *row) for row in rows]
             )
             await connection.execute(
                 "UPDATE rag_context.collections SET dimension = $2, entries = entries + $3 WHERE key = $1",
-                place.key,
+                record.key,
                 vectors.shape[1],
                 len(rows) - replaced,
             )
@@ -172,10 +175,10 @@ class PostgresCollections:
     async def entries(self, name: str, where: Clause, *, limit: int, offset: int = 0) -> EntryPage:
         """What `where` lets through, by id, and how many there are of it."""
 
-        async def page(connection: Connection, place: _Place) -> EntryPage:
-            parameters = Parameters(place.key)
+        async def page(connection: Connection, record: _Record) -> EntryPage:
+            parameters = Parameters(record.key)
             condition = passes(where, parameters)
-            total = place.collection.count
+            total = record.collection.count
             if where != EVERYTHING:
                 counted = f"SELECT count(*) FROM rag_context.entries AS e WHERE e.collection = $1 AND {condition}"  # noqa: S608
                 total = await connection.fetchval(counted, *parameters.values)
@@ -187,20 +190,20 @@ class PostgresCollections:
             )
             return EntryPage(tuple(entry_from(row) for row in rows), total)
 
-        return await self._ask(name, page)
+        return await self._read(name, page)
 
     async def vectors(self, name: str, ids: Sequence[str]) -> dict[str, Vector]:
         """The vectors (`(dim,) float32`) of the given entries; unknown ones are left out."""
 
-        async def found(connection: Connection, place: _Place) -> dict[str, Vector]:
+        async def found(connection: Connection, record: _Record) -> dict[str, Vector]:
             rows = await connection.fetch(
                 "SELECT id, embedding FROM rag_context.entries WHERE collection = $1 AND id = ANY ($2)",
-                place.key,
+                record.key,
                 [escaped(id_) for id_ in ids],
             )
             return {unescaped(id_): vector for id_, vector in rows}
 
-        return await self._ask(name, found)
+        return await self._read(name, found)
 
     async def search(self, name: str, vector: Vector, *, limit: int, where: Clause) -> list[EntryHit]:
         """The entries of highest cosine to `vector` (`(dim,) float32`), equal ones by id. Exact under every filter.
@@ -209,11 +212,11 @@ class PostgresCollections:
             InvalidInputError: the vector is of another dimension than the collection's.
         """
 
-        async def nearest(connection: Connection, place: _Place) -> list[EntryHit]:
-            check_dimension(name, place.collection.dimension, len(vector))
-            if place.collection.dimension is None:
+        async def nearest(connection: Connection, record: _Record) -> list[EntryHit]:
+            check_dimension(name, record.collection.dimension, len(vector))
+            if record.collection.dimension is None:
                 return []
-            parameters = Parameters(place.key, vector, limit)
+            parameters = Parameters(record.key, vector, limit)
             rows = await connection.fetch(
                 f"""SELECT e.id, e.text, e.metadata, nearest.cosine FROM (
                         SELECT e.id, -(e.embedding <#> $2) AS cosine FROM rag_context.entries AS e
@@ -225,22 +228,22 @@ class PostgresCollections:
             )
             return [EntryHit(entry_from(row), row["cosine"]) for row in rows]
 
-        return await self._ask(name, nearest)
+        return await self._read(name, nearest)
 
     async def keyword_scores(
         self, name: str, text: str, where: Clause, *, limit: int, also: Sequence[str] = ()
     ) -> dict[str, KeywordScore]:
         """The best by BM25, exact under every filter, equal ones by id; and the scores of `also`."""
-        return await self._ask(
+        return await self._read(
             name,
-            lambda connection, place: best_by_keywords(connection, place.key, text, where, limit=limit, also=also),
+            lambda connection, record: best_by_keywords(connection, record.key, text, where, limit=limit, also=also),
         )
 
     async def ids(self, name: str, where: Clause) -> list[str]:
         """The ids of what `where` lets through, in order."""
 
-        async def listed(connection: Connection, place: _Place) -> list[str]:
-            parameters = Parameters(place.key)
+        async def listed(connection: Connection, record: _Record) -> list[str]:
+            parameters = Parameters(record.key)
             rows = await connection.fetch(
                 f"""SELECT e.id FROM rag_context.entries AS e
                     WHERE e.collection = $1 AND {passes(where, parameters)} ORDER BY e.id""",  # noqa: S608
@@ -248,21 +251,21 @@ class PostgresCollections:
             )
             return [unescaped(id_) for (id_,) in rows]
 
-        return await self._ask(name, listed)
+        return await self._read(name, listed)
 
     async def get(self, name: str, ids: Sequence[str]) -> dict[str, Entry]:
         """The given entries; unknown ones are left out."""
 
-        async def found(connection: Connection, place: _Place) -> dict[str, Entry]:
+        async def found(connection: Connection, record: _Record) -> dict[str, Entry]:
             rows = await connection.fetch(
                 "SELECT id, text, metadata FROM rag_context.entries WHERE collection = $1 AND id = ANY ($2)",
-                place.key,
+                record.key,
                 [escaped(id_) for id_ in ids],
             )
             entries = [entry_from(row) for row in rows]
             return {entry.id: entry for entry in entries}
 
-        return await self._ask(name, found)
+        return await self._read(name, found)
 
     async def delete(self, name: str, id_: str) -> bool:
         """Remove one entry; False where it is unknown."""
@@ -271,16 +274,16 @@ class PostgresCollections:
     async def delete_many(self, name: str, ids: Sequence[str], where: Clause) -> int:
         """Remove those of these entries that `where` lets through when they go, all in one transaction."""
 
-        async def deleted(connection: Connection, place: _Place) -> int:
+        async def deleted(connection: Connection, record: _Record) -> int:
             rows = await connection.fetch(
                 "SELECT id, metadata, text FROM rag_context.entries WHERE collection = $1 AND id = ANY ($2)",
-                place.key,
+                record.key,
                 [escaped(id_) for id_ in ids],
             )
             gone = [row["id"] for row in rows if matches(where, entry_from(row).metadata)]
-            removed = await remove_entries(connection, place.key, gone)
+            removed = await remove_entries(connection, record.key, gone)
             await connection.execute(
-                "UPDATE rag_context.collections SET entries = entries - $2 WHERE key = $1", place.key, removed
+                "UPDATE rag_context.collections SET entries = entries - $2 WHERE key = $1", record.key, removed
             )
             return removed
 
@@ -289,12 +292,12 @@ class PostgresCollections:
     async def empty(self, name: str) -> int:
         """Remove all entries at once; their rows are removed little by little. Returns how many."""
 
-        async def emptied(connection: Connection, place: _Place) -> int:
+        async def emptied(connection: Connection, record: _Record) -> int:
             await connection.execute(
-                "UPDATE rag_context.collections SET key = DEFAULT, entries = 0 WHERE key = $1", place.key
+                "UPDATE rag_context.collections SET key = DEFAULT, entries = 0 WHERE key = $1", record.key
             )
-            await discard(connection, place.key)
-            return place.collection.count
+            await discard(connection, record.key)
+            return record.collection.count
 
         emptied_of = await self._change(name, emptied)
         self._discarded.remove_soon()
@@ -305,8 +308,8 @@ class PostgresCollections:
 
         async def switched(connection: Connection) -> bool:
             # In one order, so that two switches do not wait for each other.
-            places = {each: await _locked(connection, each) for each in sorted((name, built))}
-            old, new = places[name], places[built]
+            records = {each: await _locked(connection, each) for each in sorted((name, built))}
+            old, new = records[name], records[built]
             if old.collection.count != new.collection.count or await connection.fetchval(_DIFFERS, old.key, new.key):
                 return False
             await connection.execute("DELETE FROM rag_context.collections WHERE key = $1", new.key)
@@ -327,8 +330,8 @@ class PostgresCollections:
     async def values(self, name: str, path: Path) -> list[Json]:
         """The distinct strings, numbers and booleans of a field, those in lists one by one."""
 
-        async def found(connection: Connection, place: _Place) -> list[Json]:
-            parameters = Parameters(place.key)
+        async def found(connection: Connection, record: _Record) -> list[Json]:
+            parameters = Parameters(record.key)
             field = field_at(path, parameters)
             rows = await connection.fetch(
                 f"""SELECT DISTINCT ON ({field}) e.id, e.text, e.metadata FROM rag_context.entries AS e
@@ -338,7 +341,7 @@ class PostgresCollections:
             )
             return distinct(value_at(entry_from(row).metadata, path) for row in rows)
 
-        return await self._ask(name, found)
+        return await self._read(name, found)
 
     async def health(self) -> ProviderHealth:
         """Reads the tables; their size includes rows that are still to be removed."""
@@ -356,19 +359,19 @@ class PostgresCollections:
         """Stop removing rows; the next start continues."""
         await self._discarded.close()
 
-    async def _ask(self, name: str, question: Callable[[Connection, _Place], Awaitable[T]]) -> T:
+    async def _read(self, name: str, query: Callable[[Connection, _Record], Awaitable[T]]) -> T:
         """Run a query on a collection, all of its statements in one snapshot."""
 
-        async def asked(connection: Connection) -> T:
+        async def snapshot(connection: Connection) -> T:
             async with connection.transaction(isolation="repeatable_read", readonly=True):
                 row = await connection.fetchrow(_COLLECTION, escaped(name))
                 if row is None:
                     raise unknown_collection(name)
-                return await question(connection, _Place(row["key"], collection_from(row)))
+                return await query(connection, _Record(row["key"], collection_from(row)))
 
-        return await self._database.read(asked)
+        return await self._database.read(snapshot)
 
-    async def _change(self, name: str, work: Callable[[Connection, _Place], Awaitable[T]]) -> T:
+    async def _change(self, name: str, work: Callable[[Connection, _Record], Awaitable[T]]) -> T:
         """Run `work` in a transaction, while no other one changes the collection."""
 
         async def changed(connection: Connection) -> T:
@@ -378,22 +381,18 @@ class PostgresCollections:
         return await self._database.write(changed)
 
 
-async def _locked(connection: Connection, name: str) -> _Place:
+async def _locked(connection: Connection, name: str) -> _Record:
     """A collection that no other transaction changes until this one ends. Raises: NotFoundError."""
     row = await connection.fetchrow(f"{_COLLECTION} FOR UPDATE", escaped(name))
     if row is None:
         raise unknown_collection(name)
-    return _Place(row["key"], collection_from(row))
+    return _Record(row["key"], collection_from(row))
 
 
-async def _describe(connection: Connection, place: _Place, metadata: Mapping[str, Json]) -> Collection:
+async def _describe(connection: Connection, record: _Record, metadata: Mapping[str, Json]) -> Collection:
     row = await connection.fetchrow(
         "UPDATE rag_context.collections SET metadata = $2 WHERE key = $1 RETURNING *",
-        place.key,
+        record.key,
         metadata_text(metadata),
     )
     return collection_from(row)
-
-
-def _escaped_or_none(text: str | None) -> str | None:
-    return None if text is None else escaped(text)

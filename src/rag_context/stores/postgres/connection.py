@@ -10,15 +10,23 @@ from typing import Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 import asyncpg
-import numpy as np
 
 from rag_context.domain.documents import CHAT
 from rag_context.domain.times import microseconds, moment
-from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError, BackendRejectedError, ForeignIndexError
 from rag_context.provenance import STARTED, stated_message_times, stated_time, time_at
-from rag_context.stores.postgres.faults import COMPONENT, incomplete, is_no_room, is_read_only, translated
-from rag_context.stores.postgres.pool import CONNECT_S, IDLE_S, Connections, Connector, Plan
+from rag_context.stores.postgres.driver import (
+    COMPONENT,
+    CONNECT_S,
+    IDLE_S,
+    Connections,
+    Connector,
+    Plan,
+    decoded_vector,
+    encoded_vector,
+    incomplete,
+    translated,
+)
 
 T = TypeVar("T")
 
@@ -75,7 +83,7 @@ class Database:
 
     def __init__(self, url: str, *, pool_size: int = 10, statement_cache_size: int = 64) -> None:
         parts = urlsplit(url)
-        self.place = f"{parts.netloc.rpartition('@')[2]}{parts.path}"
+        self.address = f"{parts.netloc.rpartition('@')[2]}{parts.path}"
         self._url = url
         self._pool_size = pool_size
         self._statement_cache_size = statement_cache_size
@@ -84,8 +92,8 @@ class Database:
         self._opening: asyncio.Task[Any] | None = None
         self._vector_schema = "public"
         self._running: set[asyncio.Task[Any]] = set()
-        self.lacks_room = False
-        """Whether a write has failed because the disk was full; reset by who has found room again."""
+        self.is_disk_full = False
+        """Whether a write has failed because the disk was full; reset once a test write has found space again."""
 
     @property
     def has_sessions(self) -> bool:
@@ -139,7 +147,7 @@ class Database:
     async def outside(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Run `work`, which may take hours, on a connection of its own without a transaction. Raises: BackendError."""
         connection = await self.session()
-        with translated(self.place):
+        with translated(self.address):
             try:
                 return await work(connection)
             finally:
@@ -148,7 +156,7 @@ class Database:
     async def session(self) -> Connection:
         """A connection beside the pool, which its user closes. Raises: BackendError."""
         await self._opened()
-        with translated(self.place):
+        with translated(self.address):
             return await self._connect()
 
     async def close(self) -> None:
@@ -189,7 +197,7 @@ class Database:
             task.exception()  # read, so that asyncio does not log what a cancelled caller did not wait for
 
     async def _run(self, work: Callable[[Connection], Awaitable[T]], plan: Plan) -> T:
-        with translated(self.place):
+        with translated(self.address):
             pool = await self._opened()
             connection = await pool.acquire()
             try:
@@ -197,8 +205,8 @@ class Database:
                     await pool.plan(connection, plan)
                 return await work(connection)
             except asyncpg.PostgresError as error:
-                self.lacks_room = self.lacks_room or is_no_room(error)
-                if is_read_only(error):
+                self.is_disk_full = self.is_disk_full or isinstance(error, asyncpg.DiskFullError)
+                if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
                     await pool.expire()  # new ones look for the primary again
                 raise
             finally:
@@ -216,10 +224,10 @@ class Database:
         return await asyncio.shield(self._opening)
 
     async def _open(self) -> Connections:
-        with translated(self.place):
+        with translated(self.address):
             connection = await self._connect(is_migrated=False)
             try:
-                await _migrate(connection, self.place)
+                await _migrate(connection, self.address)
                 self._vector_schema = await connection.fetchval(_VECTOR_SCHEMA)
             finally:
                 await connection.close(timeout=RELEASE_S)
@@ -261,7 +269,7 @@ class Database:
     async def _prepare(self, connection: Connection) -> None:
         with suppress(ValueError):  # the type is gone: what needs no vectors still works, the rest says what is missing
             await connection.set_type_codec(
-                "vector", schema=self._vector_schema, encoder=_vector_bytes, decoder=_vector_from, format="binary"
+                "vector", schema=self._vector_schema, encoder=encoded_vector, decoder=decoded_vector, format="binary"
             )
 
 
@@ -285,16 +293,6 @@ async def _nothing_to_reset(_connection: Connection) -> None:
     """Nothing but `Plan` is changed of a session, so that a round trip for each use of a connection is saved."""
 
 
-def _vector_bytes(vector: Vector) -> bytes:
-    """A vector `(dim,) float32` as pgvector sends and receives it."""
-    return len(vector).to_bytes(2, "big") + b"\0\0" + np.asarray(vector, dtype=">f4").tobytes()
-
-
-def _vector_from(stored: bytes) -> Vector:
-    vector: Vector = np.frombuffer(stored, dtype=">f4", offset=4).astype(np.float32)
-    return vector
-
-
 def migrations() -> Sequence[str]:
     """The steps of the schema in order, each as SQL; a database of version n has made the first n."""
     folder = files("rag_context.stores.postgres") / "migrations"
@@ -302,7 +300,7 @@ def migrations() -> Sequence[str]:
     return [(folder / name).read_text(encoding="utf-8") for name in found]
 
 
-async def _migrate(connection: Connection, place: str) -> None:
+async def _migrate(connection: Connection, address: str) -> None:
     """Bring the schema up to date, one process at a time.
 
     Raises:
@@ -312,7 +310,7 @@ async def _migrate(connection: Connection, place: str) -> None:
     server = connection.get_server_version()
     if server.major < OLDEST_SERVER:
         raise BackendRejectedError(
-            COMPONENT, f"PostgreSQL at {place} is version {server.major}; upgrade it to {OLDEST_SERVER} or later."
+            COMPONENT, f"PostgreSQL at {address} is version {server.major}; upgrade it to {OLDEST_SERVER} or later."
         )
     steps = migrations()
     if await _version(connection) != len(steps):
@@ -322,12 +320,13 @@ async def _migrate(connection: Connection, place: str) -> None:
             if done > len(steps):
                 raise ForeignIndexError(
                     COMPONENT,
-                    f"The index in the database {place} was made by a newer version of rag-context; upgrade this one.",
+                    f"The index in the database {address} was made by a newer version of rag-context;"
+                    " upgrade this one.",
                 )
             if done == 0:
-                await _check_encoding(connection, place)
-                await _create_extension(connection, place)
-                await _check_extension(connection, place)
+                await _check_encoding(connection, address)
+                await _create_extension(connection, address)
+                await _check_extension(connection, address)
                 await connection.execute("CREATE SCHEMA IF NOT EXISTS rag_context")
                 await connection.execute("CREATE TABLE rag_context.schema_version (version integer NOT NULL)")
                 await connection.execute("INSERT INTO rag_context.schema_version VALUES (0)")
@@ -336,7 +335,7 @@ async def _migrate(connection: Connection, place: str) -> None:
             if 0 < done < _TIMED:
                 await _fill_event_times(connection)
             await connection.execute("UPDATE rag_context.schema_version SET version = $1", len(steps))
-    await _check_extension(connection, place)
+    await _check_extension(connection, address)
 
 
 async def _fill_event_times(connection: Connection) -> None:
@@ -362,38 +361,39 @@ async def _version(connection: Connection) -> int:
     return version
 
 
-async def _check_encoding(connection: Connection, place: str) -> None:
+async def _check_encoding(connection: Connection, address: str) -> None:
     encoding = await connection.fetchval("SHOW server_encoding")
     if encoding != "UTF8":
         raise BackendRejectedError(
             COMPONENT,
-            f"The database {place} has the encoding {encoding}, which cannot hold every text; create one with UTF8"
+            f"The database {address} has the encoding {encoding}, which cannot hold every text; create one with UTF8"
             " (`createdb -E UTF8 -T template0`).",
         )
 
 
-async def _create_extension(connection: Connection, place: str) -> None:
+async def _create_extension(connection: Connection, address: str) -> None:
     try:
         if await connection.fetchval(_VECTOR_SCHEMA) is None:
             await connection.execute("CREATE EXTENSION vector")
     except (asyncpg.UndefinedFileError, asyncpg.FeatureNotSupportedError) as error:
         raise BackendRejectedError(
             COMPONENT,
-            f"PostgreSQL at {place} has no pgvector; install pgvector 0.8 or later on the server"
+            f"PostgreSQL at {address} has no pgvector; install pgvector 0.8 or later on the server"
             " (package postgresql-NN-pgvector), or use an image that has it (pgvector/pgvector).",
         ) from error
     except asyncpg.InsufficientPrivilegeError as error:
         raise BackendRejectedError(
-            COMPONENT, f"Only a superuser can add pgvector to {place}; run `CREATE EXTENSION vector` there as one."
+            COMPONENT, f"Only a superuser can add pgvector to {address}; run `CREATE EXTENSION vector` there as one."
         ) from error
 
 
-async def _check_extension(connection: Connection, place: str) -> None:
+async def _check_extension(connection: Connection, address: str) -> None:
     version = await connection.fetchval("SELECT extversion FROM pg_extension WHERE extname = 'vector'")
     if version is None:
-        raise BackendDataError(COMPONENT, incomplete(place, "pgvector is gone"))
+        raise BackendDataError(COMPONENT, incomplete(address, "pgvector is gone"))
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_EXTENSION:
         raise BackendRejectedError(
             COMPONENT,
-            f"pgvector in {place} is version {version}; install 0.8 or later and run `ALTER EXTENSION vector UPDATE`.",
+            f"pgvector in {address} is version {version}; install 0.8 or later and run"
+            " `ALTER EXTENSION vector UPDATE`.",
         )

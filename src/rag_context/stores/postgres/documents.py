@@ -16,7 +16,7 @@ from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendError
 from rag_context.ports.writing import Version, require_comparable, written_in_turn
 from rag_context.resilience.admission import Computing
-from rag_context.stores.postgres import trials, writer
+from rag_context.stores.postgres import writer
 from rag_context.stores.postgres.connection import Connection, Database
 from rag_context.stores.postgres.generations import drop_all_vectors
 from rag_context.stores.postgres.records import (
@@ -42,7 +42,7 @@ from rag_context.stores.postgres.records import (
     stored_from,
     tenant_from,
 )
-from rag_context.stores.postgres.state import Change, IndexState, model_of
+from rag_context.stores.postgres.state import FIRST_ROWS, Change, IndexState, model_of, try_read, try_write
 
 RETRIEVALS_FLUSH_S = 1.0
 
@@ -93,7 +93,7 @@ SELECT c.id, b.*, a.* FROM rag_context.chunks AS c
 WHERE c.id = ANY ($1)
 """  # noqa: S608
 
-_LACKS = "NOT EXISTS (SELECT 1 FROM rag_context.vectors_{generation} AS v WHERE v.chunk = c.key)"
+_MISSING_VECTOR = "NOT EXISTS (SELECT 1 FROM rag_context.vectors_{generation} AS v WHERE v.chunk = c.key)"
 
 
 class PostgresDocuments:
@@ -265,14 +265,14 @@ class PostgresDocuments:
 
     async def missing_vectors(self, where: Filter) -> Missing:
         """How many of the passages that a filter lets through have no vector; both 0 where no document is pending."""
-        seen = await self._state.known()
+        seen = await self._state.current()
         if not seen.pending:
             return Missing()
         parameters = Parameters()
-        lacks = _LACKS.format(generation=seen.generation)
+        is_missing = _MISSING_VECTOR.format(generation=seen.generation)
         statement = f"""SELECT count(*) FROM rag_context.documents AS d
                         JOIN rag_context.chunks AS c ON c.document = d.id
-                        WHERE d.status = 'pending' AND {lacks} AND {condition(where, parameters, "c")}"""  # noqa: S608
+                        WHERE d.status = 'pending' AND {is_missing} AND {condition(where, parameters, "c")}"""  # noqa: S608
         missing = await self._count(statement, parameters)
         if not missing:
             return Missing()
@@ -282,13 +282,13 @@ class PostgresDocuments:
 
     async def ping(self) -> str:
         """Read some of every table that searches read, and the state; returns one line for people."""
-        await trials.read(self._database, trials.FIRST_ROWS)
+        await try_read(self._database, FIRST_ROWS)
         seen = await self._state.look()
         return f"{counted(seen.documents, 'document')} in {counted(seen.chunks, 'chunk')}, {seen.pending} pending"
 
     async def try_write(self) -> None:
         """Write something that changes nothing of the index. Raises: BackendError (why a write would fail)."""
-        await trials.write(self._database)
+        await try_write(self._database)
 
     async def write(
         self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None

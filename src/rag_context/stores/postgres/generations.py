@@ -9,7 +9,7 @@ from dataclasses import asdict
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
 from rag_context.errors import BackendError, BackendRejectedError
 from rag_context.stores.postgres.connection import Connection, Database
-from rag_context.stores.postgres.faults import COMPONENT
+from rag_context.stores.postgres.driver import COMPONENT
 from rag_context.stores.postgres.records import read_text, stored
 from rag_context.stores.postgres.state import WRITERS, Change, IndexState, Snapshot, fingerprint_of, model_of
 from rag_context.stores.postgres.writer import SCHEMA, check_size
@@ -20,7 +20,7 @@ STRAGGLERS = 0.01
 TOUCH_S = 1.0
 """How often a run records its progress."""
 
-_LACKS = """
+_MISSING_VECTORS = """
 EXISTS (
     SELECT 1 FROM rag_context.chunks AS c WHERE c.document = d.id
     AND NOT EXISTS (SELECT 1 FROM rag_context.vectors_{generation} AS n WHERE n.chunk = c.key)
@@ -91,9 +91,9 @@ class PostgresRebuilder:
     async def missing(self, after: str, limit: int) -> list[str]:
         """Ids, ascending, of documents after the id `after` that have no new vectors yet."""
         seen = await self._require_run(None)
+        is_missing = _MISSING_VECTORS.format(generation=seen.next_generation)
         rows = await self._database.fetch(
-            f"""SELECT d.id FROM rag_context.documents AS d
-                WHERE d.id > $1 AND {_LACKS.format(generation=seen.next_generation)} ORDER BY d.id LIMIT $2""",  # noqa: S608
+            f"SELECT d.id FROM rag_context.documents AS d WHERE d.id > $1 AND {is_missing} ORDER BY d.id LIMIT $2",  # noqa: S608
             stored(after),
             limit,
         )
@@ -102,8 +102,8 @@ class PostgresRebuilder:
     async def remaining(self) -> int:
         """How many documents have no new vectors yet."""
         seen = await self._require_run(None)
-        lacks = _LACKS.format(generation=seen.next_generation)
-        row = await self._database.fetchrow(f"SELECT count(*) FROM rag_context.documents AS d WHERE {lacks}")  # noqa: S608
+        is_missing = _MISSING_VECTORS.format(generation=seen.next_generation)
+        row = await self._database.fetchrow(f"SELECT count(*) FROM rag_context.documents AS d WHERE {is_missing}")  # noqa: S608
         return 0 if row is None else int(row[0])
 
     async def add(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str) -> bool:
@@ -157,16 +157,16 @@ class PostgresRebuilder:
 
         async def switched(connection: Connection, change: Change) -> bool:
             generation = await _run_of(connection, made_by)
-            lacks = _LACKS.format(generation=generation)
+            is_missing = _MISSING_VECTORS.format(generation=generation)
             documents = await connection.fetchval("SELECT count(*) FROM rag_context.documents")
-            rows = await connection.fetch(f"SELECT d.id FROM rag_context.documents AS d WHERE {lacks}")  # noqa: S608
-            lacking = [id_ for (id_,) in rows]
-            if len({read_text(id_) for id_ in lacking} - set(without)) > STRAGGLERS * documents:
+            rows = await connection.fetch(f"SELECT d.id FROM rag_context.documents AS d WHERE {is_missing}")  # noqa: S608
+            missing = [id_ for (id_,) in rows]
+            if len({read_text(id_) for id_ in missing} - set(without)) > STRAGGLERS * documents:
                 change.is_empty = True
                 return False
             await connection.execute("UPDATE rag_context.state SET generation = next_generation, model = next_model")
             await connection.execute(_NO_RUN)
-            await _mark(connection, change, lacking)
+            await _mark(connection, change, missing)
             change.vectors += await _difference(connection, change.generation, generation)
             return True
 
@@ -250,15 +250,15 @@ async def _run_of(connection: Connection, made_by: str) -> int:
     return generation
 
 
-async def _mark(connection: Connection, change: Change, lacking: Collection[str]) -> None:
+async def _mark(connection: Connection, change: Change, missing: Collection[str]) -> None:
     """Make these documents pending, and all others indexed."""
     before = await connection.fetchval("SELECT count(*) FROM rag_context.documents WHERE status = 'pending'")
     await connection.execute(
         """UPDATE rag_context.documents SET status = CASE WHEN id = ANY ($1) THEN 'pending' ELSE 'indexed' END
            WHERE (status = 'pending') <> (id = ANY ($1))""",
-        list(lacking),
+        list(missing),
     )
-    change.pending += len(lacking) - before
+    change.pending += len(missing) - before
 
 
 async def _difference(connection: Connection, old: int, new: int) -> int:

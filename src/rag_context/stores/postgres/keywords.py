@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rag_context.domain.documents import CHAT
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit
 from rag_context.stores.postgres.connection import Database, Row
-from rag_context.stores.postgres.pool import Plan
+from rag_context.stores.postgres.driver import Plan
 from rag_context.stores.postgres.records import REFERENCE_COLUMNS, Parameters, condition, reference_from, signed
 from rag_context.stores.postgres.state import IndexState, Snapshot
 from rag_context.text import (
@@ -53,8 +53,8 @@ MOST_COLUMNS = 500
 Floats = NDArray[np.float64]
 
 _FREQUENCIES = """
-SELECT (SELECT count(*) FROM rag_context.chunks AS c WHERE c.terms @> ARRAY[asked.term])
-FROM unnest($1::bigint[]) WITH ORDINALITY AS asked (term, number) ORDER BY number
+SELECT (SELECT count(*) FROM rag_context.chunks AS c WHERE c.terms @> ARRAY[query.term])
+FROM unnest($1::bigint[]) WITH ORDINALITY AS query (term, number) ORDER BY number
 """
 
 CHUNK_PROFILE = f"""
@@ -87,12 +87,12 @@ class Question:
         return cls(keys_of(counted), frequencies, idf, weights, average_length)
 
     @property
-    def is_known(self) -> bool:
+    def has_matches(self) -> bool:
         """Whether some chunk holds a term."""
         return any(self.frequencies)
 
     def scoring(self, parameters: Parameters, row: str = "c", profile: str = CHUNK_PROFILE) -> str:
-        """What joins `held` to `chunks AS c`: `counts`, how often a chunk has each term, and `score`, its BM25.
+        """What joins `scored` to `chunks AS c`: `counts`, how often a chunk has each term, and `score`, its BM25.
 
         One expression for each term: counting over a list of terms would cost several times as much for each chunk.
         `row` and `profile` are others for `entries AS e`.
@@ -105,20 +105,20 @@ class Question:
         for start in range(0, max(len(keys), 1), MOST_COLUMNS):
             group = range(len(keys))[start : start + MOST_COLUMNS]
             # The terms are sorted: this is a binary search.
-            places = [f"width_bucket({keys[term]}, {row}.terms) AS p{term}" for term in group]
+            positions = [f"width_bucket({keys[term]}, {row}.terms) AS p{term}" for term in group]
             counts = [
                 f"CASE WHEN {row}.terms[p{n}] = {keys[n]} THEN {row}.counts[p{n}] ELSE 0::smallint END AS n{n}"
                 for n in group
             ]
-            places, counts = (places, counts) if start else ([profile, *places], [norm, *counts])
+            positions, counts = (positions, counts) if start else ([profile, *positions], [norm, *counts])
             joins += f"""
-                CROSS JOIN LATERAL (SELECT {", ".join(places)} OFFSET 0) AS places_{start}
+                CROSS JOIN LATERAL (SELECT {", ".join(positions)} OFFSET 0) AS positions_{start}
                 CROSS JOIN LATERAL (SELECT {", ".join(counts)} OFFSET 0) AS each_{start}"""
             sums += [" + ".join(f"n{term} * (k1 + 1) / (n{term} + norm) * {weights[term]}" for term in group)]
         names = ", ".join(f"n{term}" for term in range(len(keys)))
         score = " + ".join(f"({each or '0.0::float8'})" for each in sums)
         return f"""{joins}
-            CROSS JOIN LATERAL (SELECT ARRAY[{names}]::smallint[] AS counts, {score} AS score) AS held"""
+            CROSS JOIN LATERAL (SELECT ARRAY[{names}]::smallint[] AS counts, {score} AS score) AS scored"""
 
     def rounds(self, first_round: int) -> Iterator[tuple[list[int], float]]:
         """The terms of each round, and the most that a chunk with none of the terms so far can score."""
@@ -196,13 +196,13 @@ class PostgresTexts:
         if limit < 1 or not counted:
             return []
         question = await self.question(query)
-        if not question.is_known:
+        if not question.has_matches:
             return []
         parameters = Parameters(limit)
         scoring, passing = question.scoring(parameters), condition(where, parameters, "c")
         tables = self.tables(question, scoring, parameters, "$1", passing)
         statement = f"""WITH {tables}
-                        SELECT {REFERENCE_COLUMNS}, c.length, held.counts
+                        SELECT {REFERENCE_COLUMNS}, c.length, scored.counts
                         FROM found_by_terms AS f JOIN rag_context.chunks AS c ON c.key = f.key {scoring}"""  # noqa: S608
         hits = question.hits(await self._database.fetch(statement, *parameters.values))
         return sorted((hit for hit in hits if hit.bm25 > 0.0), key=lambda hit: (-hit.bm25, hit.chunk.id))
@@ -217,7 +217,7 @@ class PostgresTexts:
             return {}
         question = await self.question(query)
         parameters = Parameters([chunk.id for chunk in chunks])
-        statement = f"""SELECT {REFERENCE_COLUMNS}, c.length, held.counts
+        statement = f"""SELECT {REFERENCE_COLUMNS}, c.length, scored.counts
                         FROM rag_context.chunks AS c {question.scoring(parameters)} WHERE c.id = ANY ($1)"""  # noqa: S608
         found = {hit.chunk.id: hit for hit in question.hits(await self._database.fetch(statement, *parameters.values))}
         return {chunk.id: found[chunk.id] for chunk in chunks if chunk.id in found}
@@ -229,7 +229,7 @@ class PostgresTexts:
             question: the query's terms, of which some are known.
             scoring: as `question.scoring` returned it.
             parameters: of the statement.
-            limit: how many are found, or the place of that.
+            limit: how many are found, or its placeholder.
             passing: which `chunks AS c` may be found.
         """
         tables: list[str] = []
@@ -239,9 +239,9 @@ class PostgresTexts:
                 # Without a column of `chunks`, this is evaluated once, before any of them is read.
                 more = f"""NOT (SELECT count(*) = {limit} AND min(score) > {parameters.add(bound)}::float8
                                 FROM best_{number - 1})"""  # noqa: S608
-            best = f"""SELECT c.key, c.id, held.score FROM rag_context.chunks AS c {scoring}
+            best = f"""SELECT c.key, c.id, scored.score FROM rag_context.chunks AS c {scoring}
                        WHERE {more} AND c.terms && {parameters.add(group)}::bigint[] AND {passing}
-                       ORDER BY held.score DESC, c.id LIMIT {limit}"""  # noqa: S608
+                       ORDER BY scored.score DESC, c.id LIMIT {limit}"""  # noqa: S608
             if number:
                 best = f"""SELECT * FROM (SELECT * FROM best_{number - 1} UNION ({best})) AS either
                            ORDER BY score DESC, id LIMIT {limit}"""  # noqa: S608
@@ -252,7 +252,7 @@ class PostgresTexts:
 
     async def question(self, query: str) -> Question:
         """What the index knows of a query's terms. Raises: BackendError."""
-        seen = await self._state.known()
+        seen = await self._state.current()
         remembered = self._questions.get((query, seen.name, seen.version))
         if remembered is not None:
             return remembered

@@ -14,7 +14,7 @@ from rag_context.domain.times import microseconds, moment
 from rag_context.errors import BackendDataError
 from rag_context.provenance import is_standing, packed_times, unpacked_times
 from rag_context.stores.postgres.connection import Row
-from rag_context.stores.postgres.faults import COMPONENT
+from rag_context.stores.postgres.driver import COMPONENT
 from rag_context.text import term_key, terms
 
 PENDING = "pending"
@@ -110,7 +110,7 @@ class Parameters:
         self.values: list[object] = list(values)
 
     def add(self, value: object) -> str:
-        """The place of one more value in the statement."""
+        """Add a value; returns its placeholder in the statement."""
         self.values.append(value)
         return f"${len(self.values)}"
 

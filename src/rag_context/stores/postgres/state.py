@@ -1,21 +1,25 @@
-"""What the index has come to: version, counters, model and generation of vectors.
+"""What the servers of one database agree on: version, counters, model and generation of the index; and their locks.
 
 A transaction that changes the index adds a row of differences to `changes`; from time to time these are added to the
-row of `state`. The sum of both, in one snapshot, is exact, and no writer waits for another one.
+row of `state`. The sum of both, in one snapshot, is exact, and no writer waits for another one. Which server completes
+a pending document is the one whose session holds the document's lock. What health reports read and write takes the
+same locks as real changes do, and changes nothing.
 """
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Coroutine
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendDataError, BackendError
-from rag_context.stores.postgres.connection import Connection, Database
-from rag_context.stores.postgres.faults import COMPONENT
-from rag_context.stores.postgres.pool import Plan
+from rag_context.stores.postgres.connection import ANSWER_S, Connection, Database
+from rag_context.stores.postgres.driver import COMPONENT, Plan, translated
+from rag_context.stores.postgres.records import stored
 
 T = TypeVar("T")
 
@@ -62,7 +66,38 @@ INSERT INTO rag_context.changes (documents, pending, chunks, vectors, terms, tur
 _ALONE = "SELECT set_config('lock_timeout', '0', true), pg_advisory_xact_lock($1)"
 """It waits for all writers under way, which may take longer than a single lock."""
 
-BESIDE_OTHERS = "SELECT pg_advisory_xact_lock_shared($1)"
+_BESIDE_OTHERS = "SELECT pg_advisory_xact_lock_shared($1)"
+
+
+_CLAIM = "SELECT pg_try_advisory_lock(hashtextextended($1, 1))"
+"""Another key than that of those who write a document: they do not wait until it is embedded."""
+
+_RELEASE = "SELECT pg_advisory_unlock(hashtextextended($1, 1))"
+
+FIRST_ROWS = """
+SELECT (SELECT min(id) FROM rag_context.documents), (SELECT min(key) FROM rag_context.chunks),
+       (SELECT min(chunk) FROM rag_context.passages), (SELECT min(key) FROM rag_context.tenants)
+"""
+
+FIRST_VECTOR = "SELECT vector_dims(embedding) FROM rag_context.vectors_{generation} ORDER BY chunk LIMIT 1"
+
+_LOCK_TIMEOUT = "SET LOCAL lock_timeout = '400ms'"
+"""Three attempts are made within the time of a health report, which says what is locked and not that it was late."""
+
+_NO_LOCKS = """
+LOCK TABLE rag_context.documents, rag_context.chunks, rag_context.passages, rag_context.changes IN ROW EXCLUSIVE MODE
+"""
+
+_WRITE = """
+INSERT INTO rag_context.trial VALUES (1, 1) ON CONFLICT (one) DO UPDATE SET writes = trial.writes + 1
+"""
+
+_TWO_MEBIBYTES = """
+CREATE TABLE rag_context.free_space AS SELECT gen_random_uuid() AS one, gen_random_uuid() AS two
+FROM generate_series(1, 32768)
+"""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +193,7 @@ class IndexState:
         """The state as it was read last; None before that. No I/O."""
         return self._snapshot
 
-    async def known(self) -> Snapshot:
+    async def current(self) -> Snapshot:
         """The state as it was read last, at most some hundred milliseconds ago. Raises: BackendError."""
         return self._snapshot or await self.look()
 
@@ -181,7 +216,7 @@ class IndexState:
         Raises:
             BackendError: nothing was changed, unless the connection was lost during the commit.
         """
-        return await self._change(work, BESIDE_OTHERS)
+        return await self._change(work, _BESIDE_OTHERS)
 
     async def change_alone(self, work: Callable[[Connection, Change], Awaitable[T]]) -> T:
         """As `change`, while no one else writes."""
@@ -246,3 +281,90 @@ def _started(work: Coroutine[None, None, T]) -> "asyncio.Task[T]":
     task = asyncio.create_task(work, name="postgres look")
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     return task
+
+
+class Claims:
+    """`PendingClaims` of one database: locks of one session, which the server releases when the session ends.
+
+    A claim only saves work: the vectors of a document are the same from every server. Where there can be no
+    session (behind PgBouncer, or where the server accepts no more), every claim is granted.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._session: Connection | None = None
+        self._turn = asyncio.Lock()
+
+    @asynccontextmanager
+    async def claimed(self, document_id: str) -> AsyncIterator[bool]:
+        """Claim a document for the block; False where another server has it."""
+        if not self._database.has_sessions:
+            yield True
+        elif await self._call(_CLAIM, document_id):
+            try:
+                yield True
+            finally:
+                await self._call(_RELEASE, document_id)
+        else:
+            yield False
+
+    async def close(self) -> None:
+        """End the session, and with it all claims."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.terminate()
+
+    async def _call(self, statement: str, document_id: str) -> bool:
+        """The server's answer; True if it is unavailable."""
+        async with self._turn:
+            try:
+                if self._session is None:
+                    self._session = await self._database.session()
+                with translated(self._database.address):
+                    answer: bool = await self._session.fetchval(statement, stored(document_id), timeout=ANSWER_S)
+            except BackendError as error:
+                logger.debug("document %s is completed without a claim: %s", document_id, error)
+                await self.close()
+                return True
+            except asyncio.CancelledError:  # the lock may have been granted, and nothing would release it
+                await self.close()
+                raise
+            return answer
+
+
+async def try_read(database: Database, statement: str) -> None:
+    """Run a query that reads little. Raises: BackendError (why searches would fail)."""
+
+    async def attempt(connection: Connection) -> None:
+        await connection.execute(_LOCK_TIMEOUT)
+        await connection.execute(statement)
+
+    await database.write(attempt)
+
+
+async def try_write(database: Database) -> None:
+    """Write what changes nothing of the index. Raises: BackendError (why a write would fail).
+
+    After a write that found the disk full, there has to be space for 2 MiB: less may fit where a document does not.
+    """
+
+    async def attempt(connection: Connection) -> None:
+        await connection.execute(_LOCK_TIMEOUT)
+        await connection.execute(_BESIDE_OTHERS, WRITERS)
+        await connection.execute(_NO_LOCKS)
+        await connection.execute(_WRITE)
+
+    if database.is_disk_full:
+        await database.read(_fill_two_mebibytes)
+        database.is_disk_full = False
+    await database.write(attempt)
+
+
+async def _fill_two_mebibytes(connection: Connection) -> None:
+    """Write 2 MiB, and nothing of it: the file is gone with the transaction."""
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        await connection.execute(_TWO_MEBIBYTES)
+    finally:
+        await transaction.rollback()

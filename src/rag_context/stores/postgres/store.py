@@ -14,20 +14,19 @@ from rag_context.errors import BackendError
 from rag_context.stores.postgres.audit import PostgresAuditor
 from rag_context.stores.postgres.bulk import PostgresBulk
 from rag_context.stores.postgres.candidates import PostgresCandidates
-from rag_context.stores.postgres.claims import Claims
 from rag_context.stores.postgres.connection import Database
 from rag_context.stores.postgres.documents import PostgresDocuments
 from rag_context.stores.postgres.generations import PostgresRebuilder, drop_unused
 from rag_context.stores.postgres.keywords import PostgresTexts
 from rag_context.stores.postgres.metrics import PostgresMetrics
-from rag_context.stores.postgres.state import FOLDED_FROM, IndexState, Snapshot
+from rag_context.stores.postgres.state import FOLDED_FROM, Claims, IndexState, Snapshot
 from rag_context.stores.postgres.vectors import EXACT_ROWS, PostgresVectors
 
 INTERVAL_S = 0.25
 LONGEST_INTERVAL_S = 4.0
 """After failures the pauses double up to this."""
 
-UPKEEP_S = 10.0
+MAINTENANCE_S = 10.0
 """How often it is looked whether vectors need an index, or are unused. An index is built once their number has stayed
 the same for so long: it is many times faster to fill a table first."""
 
@@ -75,8 +74,8 @@ async def open_postgres(
     claims = Claims(database)
     rebuilder = PostgresRebuilder(database, state, vectors.build_index)
     bulk = PostgresBulk(database, state, vectors)
-    upkeep = Upkeep(database, state, vectors, bulk, exact_rows)
-    running = asyncio.create_task(upkeep.run(time.monotonic), name="postgres upkeep")
+    maintenance = Maintenance(database, state, vectors, bulk, exact_rows)
+    running = asyncio.create_task(maintenance.run(time.monotonic), name="postgres maintenance")
     running.add_done_callback(_log_crash)
     try:
         auditor = PostgresAuditor(database, state)
@@ -85,13 +84,13 @@ async def open_postgres(
     finally:
         running.cancel()
         await asyncio.wait({running})
-        await upkeep.close()
+        await maintenance.close()
         await documents.close()
         await claims.close()
         await database.close()
 
 
-class Upkeep:
+class Maintenance:
     """Reads the state every quarter of a second, and does what is due.
 
     Args:
@@ -110,7 +109,7 @@ class Upkeep:
         self._vectors = vectors
         self._bulk = bulk
         self._exact_rows = exact_rows
-        self._kept_up_at: float | None = None
+        self._maintained_at: float | None = None
         self._counted = 0
         self._failed = False
         self._building: asyncio.Task[None] | None = None
@@ -134,11 +133,11 @@ class Upkeep:
         seen = await self._state.look()
         if seen.unfolded > FOLDED_FROM:
             await self._state.fold()
-        if self._kept_up_at is None or now_s - self._kept_up_at >= UPKEEP_S:
+        if self._maintained_at is None or now_s - self._maintained_at >= MAINTENANCE_S:
             if not self._bulk.is_loading:
                 await self._build_due(seen)
             await drop_unused(self._database)
-            self._kept_up_at, self._counted = now_s, seen.vectors
+            self._maintained_at, self._counted = now_s, seen.vectors
 
     async def close(self) -> None:
         """Give up the index that is being built; another server, or the next start, begins again."""
@@ -150,7 +149,7 @@ class Upkeep:
         """Build the due indexes beside these rounds, which must go on: it takes long."""
         if self._building is not None and not self._building.done():
             return
-        if await self._bulk.lacks_keyword_index():
+        if await self._bulk.needs_keyword_index():
             self._building = asyncio.create_task(self._bulk.build_keyword_index(), name="postgres keyword index")
         elif self._needs_index(seen):
             self._building = asyncio.create_task(self._build_vectors(seen.generation), name="postgres index")
@@ -163,14 +162,14 @@ class Upkeep:
 
     def _needs_index(self, seen: Snapshot) -> bool:
         """Whether there are enough vectors, and no more are being added."""
-        is_quiet = self._kept_up_at is None or seen.vectors == self._counted
+        is_quiet = self._maintained_at is None or seen.vectors == self._counted
         return seen.vectors > self._vectors.indexed_from and (is_quiet or seen.vectors > GROWTH * self._exact_rows)
 
     def _note(self, error: BackendError | None) -> None:
         if error is not None and not self._failed:
             logger.warning("%s", error)
         elif error is None and self._failed:
-            logger.warning("PostgreSQL at %s can be used again", self._database.place)
+            logger.warning("PostgreSQL at %s can be used again", self._database.address)
         self._failed = error is not None
 
 

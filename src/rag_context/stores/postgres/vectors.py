@@ -11,13 +11,11 @@ from rag_context.domain.reports import counted
 from rag_context.domain.search import Filter, Passage, VectorHit
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError, BackendError
-from rag_context.stores.postgres import trials
 from rag_context.stores.postgres.connection import Connection, Database, Row
 from rag_context.stores.postgres.documents import PostgresDocuments
-from rag_context.stores.postgres.faults import is_missing_table, is_other_dimension
-from rag_context.stores.postgres.pool import Plan
+from rag_context.stores.postgres.driver import Plan, is_missing_table, is_other_dimension
 from rag_context.stores.postgres.records import REFERENCE_COLUMNS, Parameters, condition, reference_from
-from rag_context.stores.postgres.state import IndexState, Snapshot, model_of
+from rag_context.stores.postgres.state import FIRST_VECTOR, IndexState, Snapshot, model_of, try_read
 from rag_context.stores.postgres.writer import dimension_of
 
 EXACT_ROWS = 20_000
@@ -147,7 +145,7 @@ class PostgresVectors:
         limit: int,
         where: Filter,
         parameters: Parameters,
-        place: str,
+        query: str,
         passing: str,
     ) -> str:
         """What finds the nearest chunks inside of a statement; the last table is `found_by_vector`.
@@ -160,14 +158,14 @@ class PostgresVectors:
             limit: how many are found.
             where: which may be found.
             parameters: of the statement.
-            place: that of the vector among them.
+            query: the placeholder of the vector among them.
             passing: `where` as a condition on `chunks AS c`.
         """
         vectors, most = f"rag_context.vectors_{seen.generation}", str(int(limit))  # a plan depends on it
         dimension = self._indexed.get(seen.generation)
-        one_by_one = f"""SELECT c.key, c.id, -(v.embedding <#> {place}) AS cosine
+        one_by_one = f"""SELECT c.key, c.id, -(v.embedding <#> {query}) AS cosine
                          FROM {{chunks}} AS c JOIN {vectors} AS v ON v.chunk = c.key WHERE {{condition}}
-                         ORDER BY v.embedding <#> {place}, c.id LIMIT {most}"""  # noqa: S608
+                         ORDER BY v.embedding <#> {query}, c.id LIMIT {most}"""  # noqa: S608
         if dimension is None or len(vector) != dimension:
             nearest = one_by_one.format(chunks="rag_context.chunks", condition=passing)
             return f"found_by_vector AS MATERIALIZED (SELECT *, NULL::bigint AS passing FROM ({nearest}) AS nearest)"  # noqa: S608
@@ -183,7 +181,7 @@ class PostgresVectors:
             few = f"SELECT c.key, c.id FROM rag_context.chunks AS c WHERE {passing} LIMIT {narrow} + 1"  # noqa: S608
             tables.append(f"few AS MATERIALIZED ({few})")
             either.append(one_by_one.format(chunks="few", condition=f"NOT {is_broad}"))
-        distance = f"v.embedding::vector({dimension}) <#> {place}::vector({dimension})"
+        distance = f"v.embedding::vector({dimension}) <#> {query}::vector({dimension})"
         by_index = f"""SELECT c.key, c.id, -({distance}) AS cosine
                        FROM {vectors} AS v JOIN rag_context.chunks AS c ON c.key = v.chunk
                        WHERE {is_broad} AND {settings} AND {passing}
@@ -256,7 +254,7 @@ class PostgresVectors:
         """Read the state and one of the vectors in use; returns one line for people. Raises: BackendError."""
 
         async def read(seen: Snapshot) -> Snapshot:
-            await trials.read(self._database, trials.FIRST_VECTOR.format(generation=seen.generation))
+            await try_read(self._database, FIRST_VECTOR.format(generation=seen.generation))
             return seen
 
         await self._state.look()
@@ -331,7 +329,7 @@ class PostgresVectors:
         `queried` is the dimension of the query's vector, if there is one.
         """
         try:
-            return await work(await self._state.known())
+            return await work(await self._state.current())
         except BackendError as error:
             if is_other_dimension(error):
                 raise await self._wrong_dimension(queried) from error

@@ -1,12 +1,19 @@
-"""Collections and their documents as rows, and a `where` as SQL that lets through exactly what `where.matches` does.
+"""The entries of collections: as rows, their filters as SQL, keyword search among them, and their removal.
 
-Metadata is stored twice: as JSON text, which reads back exactly, and as `jsonb` for filters. In the latter, texts are
-escaped so that equality, order by code points and substrings are those of the texts, and floats without a fraction
-are integers: PostgreSQL compares decimal digits, Python the exact values, and 1e23 is not 10**23.
+A `where` as SQL lets through exactly what `where.matches` does. Metadata is stored twice: as JSON text, which reads
+back exactly, and as `jsonb` for filters. In the latter, texts are escaped so that equality, order by code points and
+substrings are those of the texts, and floats without a fraction are integers: PostgreSQL compares decimal digits,
+Python the exact values, and 1e23 is not 10**23.
+
+Entries of collections that were dropped, emptied or replaced are removed in the background, little by little. The
+transaction that discards them only notes their key, so that it takes effect at once at every size.
 """
 
+import asyncio
 import json
+import logging
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from rag_context.domain.clauses import (
@@ -20,17 +27,22 @@ from rag_context.domain.clauses import (
     Path,
     Scalar,
 )
-from rag_context.domain.documents import Json
+from rag_context.domain.documents import DOCUMENTATION, Json
 from rag_context.domain.times import moment
 from rag_context.domain.vectors import Matrix
-from rag_context.errors import InvalidInputError
-from rag_context.ports.provider import Collection, Entry
+from rag_context.errors import BackendError, InvalidInputError
+from rag_context.ports.provider import Collection, Entry, KeywordScore
 from rag_context.stores.engines import check_distinct
-from rag_context.stores.postgres.connection import Row
+from rag_context.stores.postgres.connection import Connection, Database, Row
+from rag_context.stores.postgres.keywords import ENTRY_PROFILE, Question, keys_of
 from rag_context.stores.postgres.records import ChunkTerms, Parameters
+from rag_context.text import terms
 
 MOST_DIMENSIONS = 16_000
 """What pgvector's type `vector` can hold."""
+
+REMOVED_AT_ONCE = 5_000
+"""Entries that one transaction removes."""
 
 ENTRY_COLUMNS = ("collection", "id", "text", "metadata", "fields", "length", "terms", "counts", "embedding")
 
@@ -46,9 +58,17 @@ _ESCAPED = re.compile("|".join(_UNESCAPES))
 _SIGNS = {Operator.GREATER: ">", Operator.AT_LEAST: ">=", Operator.LESS: "<", Operator.AT_MOST: "<="}
 
 
+logger = logging.getLogger(__name__)
+
+
 def escaped(text: str) -> str:
     """A text as PostgreSQL can store it, in the same order among others."""
     return _SPECIAL.sub(lambda found: _ESCAPES[found[0]], text)
+
+
+def escaped_or_none(text: str | None) -> str | None:
+    """As `escaped`."""
+    return None if text is None else escaped(text)
 
 
 def unescaped(text: str) -> str:
@@ -213,3 +233,120 @@ def _comparable(value: "Json | Mapping[str, Json]") -> Json:
 
 def _unescaped_or_none(text: str | None) -> str | None:
     return None if text is None else unescaped(text)
+
+
+async def best_by_keywords(
+    connection: Connection, key: int, text: str, where: Clause, *, limit: int, also: Sequence[str]
+) -> dict[str, KeywordScore]:
+    """The `limit` entries of the collection `key` with the highest BM25, equal ones by id; and the scores of `also`.
+
+    The statistics of terms are those of the entries that `where` lets through. All statements are to see one snapshot.
+    """
+    query = Counter(terms(text))
+    if not query:
+        return {}
+    parameters = Parameters(key)
+    entries, average_length = await connection.fetchrow(
+        f"""SELECT count(*), coalesce(avg(e.length), 0)::float8 FROM rag_context.entries AS e
+            WHERE e.collection = $1 AND {passes(where, parameters)}""",  # noqa: S608
+        *parameters.values,
+    )
+    keys = keys_of(query)
+    question = Question.of(query, await _frequencies(connection, key, keys, where), entries, average_length)
+
+    async def scored(extra: str, value: object) -> list[Row]:
+        parameters = Parameters(key, keys, value)
+        rows: list[Row] = await connection.fetch(
+            f"""SELECT e.id, e.length, scored.counts
+                FROM rag_context.entries AS e {question.scoring(parameters, "e", ENTRY_PROFILE)}
+                WHERE e.collection = $1 AND e.terms && $2::bigint[] AND {passes(where, parameters)} {extra}""",  # noqa: S608
+            *parameters.values,
+        )
+        return rows
+
+    rows = await scored("ORDER BY scored.score DESC, e.id LIMIT $3", limit)
+    if also:
+        rows += await scored("AND e.id = ANY ($3)", [escaped(id_) for id_ in also])
+    scores, shares = question.scores(rows, [DOCUMENTATION] * len(rows))
+    return {
+        unescaped(row["id"]): KeywordScore(score, share)
+        for row, score, share in zip(rows, scores.tolist(), shares.tolist(), strict=True)
+    }
+
+
+async def _frequencies(connection: Connection, key: int, keys: Sequence[int], where: Clause) -> list[int]:
+    """How many of the entries hold each term."""
+    parameters = Parameters(key, keys)
+    rows = await connection.fetch(
+        f"""SELECT (SELECT count(*) FROM rag_context.entries AS e
+                    WHERE e.collection = $1 AND e.terms @> ARRAY[query.term] AND {passes(where, parameters)})
+            FROM unnest($2::bigint[]) WITH ORDINALITY AS query (term, number) ORDER BY number""",  # noqa: S608
+        *parameters.values,
+    )
+    return [number for (number,) in rows]
+
+
+class DiscardedEntries:
+    """Removes what `discard` has noted, whichever server noted it.
+
+    Args:
+        database: where the collections are.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._is_due = True
+        self._removing: asyncio.Task[None] | None = None
+
+    def remove_soon(self) -> None:
+        """Remove all of them in the background, those that are noted meanwhile too."""
+        self._is_due = True
+        if self._removing is None or self._removing.done():
+            self._removing = asyncio.create_task(self._remove(), name="remove discarded entries")
+
+    def remove_of_earlier_process(self) -> None:
+        """Remove what an earlier process has left, once."""
+        if self._removing is None:
+            self.remove_soon()
+
+    async def close(self) -> None:
+        """Stop removing; the next start continues."""
+        if self._removing is not None:
+            self._removing.cancel()
+            await asyncio.wait({self._removing})
+
+    async def _remove(self) -> None:
+        try:
+            while self._is_due:
+                self._is_due = False
+                while await self._database.write(_remove_some):
+                    pass
+        except BackendError as error:
+            logger.info("rows of dropped collections are removed later: %s", error)
+
+
+async def discard(connection: Connection, key: int) -> None:
+    """Note that the entries with this key belong to no collection any more."""
+    await connection.execute("INSERT INTO rag_context.discarded_collections VALUES ($1)", key)
+
+
+async def remove_entries(connection: Connection, key: int, ids: Sequence[object]) -> int:
+    """Remove entries by their ids as they are stored; returns how many there were."""
+    removed = await connection.execute(
+        "DELETE FROM rag_context.entries WHERE collection = $1 AND id = ANY ($2)", key, list(ids)
+    )
+    return int(removed.split()[-1])
+
+
+async def _remove_some(connection: Connection) -> bool:
+    """Remove some discarded entries; False once none are left that no other server removes."""
+    key = await connection.fetchval("SELECT key FROM rag_context.discarded_collections LIMIT 1 FOR UPDATE SKIP LOCKED")
+    if key is None:
+        return False
+    rows = await connection.fetch(
+        "SELECT id FROM rag_context.entries WHERE collection = $1 LIMIT $2", key, REMOVED_AT_ONCE
+    )
+    await remove_entries(connection, key, [id_ for (id_,) in rows])
+    if len(rows) < REMOVED_AT_ONCE:
+        await connection.execute("DELETE FROM rag_context.discarded_collections WHERE key = $1", key)
+    return True
