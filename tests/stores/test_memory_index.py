@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from rag_context.domain.search import ChunkRef, Filter, Neighbours, VectorHit
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.stores.sqlite import SqliteStore, open_database
-from rag_context.stores.sqlite.engine import terms as postings
-from rag_context.stores.sqlite.engine import vectors
-from rag_context.stores.sqlite.engine.terms import QueryTerms, packed
-from rag_context.stores.sqlite.engine.vectors import BLOCK_ROWS
 from rag_context.stores.sqlite.memory import index as memory_index
+from rag_context.stores.sqlite.memory import terms as postings
+from rag_context.stores.sqlite.memory import vectors
 from rag_context.stores.sqlite.memory.columns import StoredChunk, StoredDocument, StoredVector
 from rag_context.stores.sqlite.memory.following import FEW_ROWS, Memory, Reading, stored_vectors
 from rag_context.stores.sqlite.memory.index import Change, MemoryIndex
+from rag_context.stores.sqlite.memory.terms import QueryTerms, packed
+from rag_context.stores.sqlite.memory.vectors import BLOCK_ROWS
 from tests.stores.builders import NOON, axis, document, ids, minutes, put, refs
 
 OWNER = StoredDocument(1, "d", "", "", "", "documentation", "s", "source", None, None, "[]", None)

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Matrix, Vector
-from rag_context.stores.sqlite.engine import vectors as module
-from rag_context.stores.sqlite.engine.vectors import Rows, Vectors
 from rag_context.stores.sqlite.memory import index as memory_index
+from rag_context.stores.sqlite.memory import vectors as module
 from rag_context.stores.sqlite.memory.columns import StoredChunk, StoredVector
 from rag_context.stores.sqlite.memory.index import Change, MemoryIndex
+from rag_context.stores.sqlite.memory.vectors import Rows, Vectors
 from tests.stores.test_memory_index import OWNER
 
 DIMENSION = 24

@@ -21,10 +21,10 @@ from rag_context.stores.sqlite import open_database
 from rag_context.stores.sqlite.changes import REMEMBERED_DELETIONS, delete_document, forget_old_deletions
 from rag_context.stores.sqlite.connections import checked
 from rag_context.stores.sqlite.database import READERS, Database
-from rag_context.stores.sqlite.engine.terms import packed
 from rag_context.stores.sqlite.memory import following
 from rag_context.stores.sqlite.memory.following import Memory
 from rag_context.stores.sqlite.memory.index import Change, MemoryIndex
+from rag_context.stores.sqlite.memory.terms import packed
 from tests.stores.builders import NOON, Stores, axis, document, ids, minutes, put, refs, unit_vectors
 from tests.stores.older_files import older_file
 from tests.stores.test_sqlite_faults import take_away

@@ -11,8 +11,8 @@ from rag_context.domain.times import microseconds
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendRejectedError
 from rag_context.provenance import is_standing, packed_times
-from rag_context.stores.sqlite.engine.terms import packed
 from rag_context.stores.sqlite.faults import COMPONENT
+from rag_context.stores.sqlite.memory.terms import packed
 from rag_context.stores.sqlite.passages import lenient, signed, tenant_values
 
 PENDING = "pending"

@@ -20,9 +20,9 @@ from rag_context.errors import BackendDataError
 from rag_context.ports.provider import KeywordScore
 from rag_context.stores.sqlite.collection_view import CollectionView, FieldColumn, IdOrder
 from rag_context.stores.sqlite.database import ReadWriteLock
-from rag_context.stores.sqlite.engine.terms import Postings, QueryTerms, Statistics, packed, score
-from rag_context.stores.sqlite.engine.vectors import Mask, Vectors, best, in_order, matrix_of
 from rag_context.stores.sqlite.faults import COMPONENT
+from rag_context.stores.sqlite.memory.terms import Postings, QueryTerms, Statistics, packed, score
+from rag_context.stores.sqlite.memory.vectors import Mask, Vectors, best, in_order, matrix_of
 from rag_context.text import terms
 from rag_context.where import value_at
 

@@ -12,8 +12,8 @@ from rag_context.domain.documents import CHAT, Chunk, Json, Span
 from rag_context.domain.times import EPOCH, microseconds, moment
 from rag_context.errors import ForeignIndexError
 from rag_context.provenance import STARTED, is_standing, stated_message_times, stated_time, time_at
-from rag_context.stores.sqlite.engine.terms import packed
 from rag_context.stores.sqlite.faults import COMPONENT, is_busy
+from rag_context.stores.sqlite.memory.terms import packed
 from rag_context.stores.sqlite.metrics import sum_up_again
 from rag_context.stores.sqlite.passages import lenient
 from rag_context.text import ANALYSER_VERSION, terms

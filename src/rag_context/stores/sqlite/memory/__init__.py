@@ -1,1 +1,1 @@
-"""The index in memory: chunks as rows of columns, with their vectors and terms, kept in step with the file."""
+"""What is searched in memory: vectors and terms; and the index of chunks over both, kept in step with the file."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rag_context.domain.search import Filter
 from rag_context.domain.times import microseconds
-from rag_context.stores.sqlite.engine.vectors import Mask, Rows
+from rag_context.stores.sqlite.memory.vectors import Mask, Rows
 from rag_context.stores.sqlite.passages import tenant_values
 
 logger = logging.getLogger(__name__)

@@ -19,8 +19,6 @@ from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, 
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError
 from rag_context.stores.sqlite.database import ReadWriteLock
-from rag_context.stores.sqlite.engine.terms import KeywordScores, Postings, QueryTerms, Statistics, score
-from rag_context.stores.sqlite.engine.vectors import Mask, ReadVectors, Rows, Vectors, best, in_order, matrix_of
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.memory.columns import (
     ChunkColumns,
@@ -31,6 +29,8 @@ from rag_context.stores.sqlite.memory.columns import (
     StoredVector,
     turns_around,
 )
+from rag_context.stores.sqlite.memory.terms import KeywordScores, Postings, QueryTerms, Statistics, score
+from rag_context.stores.sqlite.memory.vectors import Mask, ReadVectors, Rows, Vectors, best, in_order, matrix_of
 
 _STATES = itertools.count()
 
