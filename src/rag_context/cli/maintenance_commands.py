@@ -22,7 +22,7 @@ from rag_context.domain.reports import IntegrityReport, Thoroughness
 from rag_context.errors import BackendError, BackendUnavailableError, ConflictError, IndexMismatchError
 from rag_context.logs import configure_logging
 from rag_context.service.collection_maintenance import Reindexed
-from rag_context.service.index_audit import report
+from rag_context.service.index_maintenance import report
 from rag_context.settings import Settings
 from rag_context.transfer.moving import Copied, Difference
 from rag_context.wiring import OnMismatch, open_audit, open_service

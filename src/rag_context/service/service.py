@@ -43,6 +43,7 @@ from rag_context.service.background_maintenance import BackgroundMaintenance
 from rag_context.service.collection_service import CollectionService
 from rag_context.service.document_queries import DocumentQueries, SimilarDocuments, ids_to_delete, remove
 from rag_context.service.health import ROLES, HealthMonitor, IndexingProgress, health_response
+from rag_context.service.index_maintenance import OnReindexed, Reindexing
 from rag_context.service.index_model import BoundEmbedder, Rebuilding
 from rag_context.service.mappers import (
     bulk_result,
@@ -57,7 +58,6 @@ from rag_context.service.mappers import (
 from rag_context.service.meters import Meters, Readings
 from rag_context.service.project_requests import TenantResolver
 from rag_context.service.project_service import ProjectDependencies, ProjectService
-from rag_context.service.reindexing import OnReindexed, Reindexing
 from rag_context.service.telemetry import TIME_RANGES, SearchRecorder, Telemetry, describe, describe_indexing
 from rag_context.tracing import span
 

@@ -30,7 +30,7 @@ from rag_context.search.final_order import Reranking
 from rag_context.search.retrievers import Backends
 from rag_context.service.background_maintenance import BackgroundMaintenance, Duties
 from rag_context.service.health import HealthMonitor
-from rag_context.service.index_audit import Audit
+from rag_context.service.index_maintenance import Audit
 from rag_context.service.index_model import BoundEmbedder, OpenFormer, Rebuilding, same_vectors
 from rag_context.service.project_service import ProjectDependencies
 from rag_context.service.service import Dependencies, Service
