@@ -67,7 +67,7 @@ def terms(text: str) -> list[str]:
     """The terms of `text`, repeats kept: in order, joined codes after all others."""
     words: list[str] = []
     codes: list[str] = []
-    for piece in _whole_words(text):
+    for piece in _pieces_of_words(text):
         for word in _WORD.findall(piece if piece.isascii() else _fold(piece)):
             if word.isascii():
                 _add_identifier(word, words)
@@ -95,7 +95,7 @@ def _stems(language: str, words: list[str]) -> list[str]:
     ]
 
 
-def _whole_words(text: str) -> Iterator[str]:
+def _pieces_of_words(text: str) -> Iterator[str]:
     """Pieces that end behind white space, however long they are."""
     start = 0
     for _, end in pieces(text):
@@ -138,11 +138,11 @@ def _add_identifier(word: str, words: list[str]) -> None:
         words.append(lower)
         return
     parts = [part.lower() for part in _PART.findall(word)]
-    whole = lower.strip("_")
-    if len(parts) != 1 or parts[0] != whole:
+    name = lower.strip("_")
+    if len(parts) != 1 or parts[0] != name:
         words.extend(parts)
-    if whole:
-        words.append(whole)
+    if name:
+        words.append(name)
 
 
 def _add_foreign(word: str, words: list[str]) -> None:

@@ -83,54 +83,54 @@ class _Check:
         self._field = field
         self._values = self._characters = 0
 
-    def mapping(self, found: Mapping[str, Json], place: str, depth: int) -> None:
-        self._deepen(place, depth)
+    def mapping(self, found: Mapping[str, Json], path: str, depth: int) -> None:
+        self._deepen(path, depth)
         for key, value in found.items():
-            self._key(key, place)
-            self._value(value, f"{place}.{key}", depth)
+            self._key(key, path)
+            self._value(value, f"{path}.{key}", depth)
 
-    def _value(self, value: object, place: str, depth: int) -> None:
+    def _value(self, value: object, path: str, depth: int) -> None:
         self._values += 1
         if self._values > MAX_VALUES:
             self._reject("", f"has more than {MAX_VALUES} values")
         if isinstance(value, str):
-            self._text(value, place)
+            self._text(value, path)
         elif isinstance(value, int | float):
             reason = _number_problem(value)
             if reason is not None:
-                self._reject(place, reason)
+                self._reject(path, reason)
         elif isinstance(value, Mapping):
-            self.mapping(value, place, depth + 1)
+            self.mapping(value, path, depth + 1)
         elif isinstance(value, list):
-            self._deepen(place, depth + 1)
+            self._deepen(path, depth + 1)
             for position, element in enumerate(value):
-                self._value(element, f"{place}[{position}]", depth + 1)
+                self._value(element, f"{path}[{position}]", depth + 1)
         elif value is not None:
-            self._reject(place, f"is a {type(value).__name__}, which JSON does not have")
+            self._reject(path, f"is a {type(value).__name__}, which JSON does not have")
 
-    def _key(self, key: object, place: str) -> None:
+    def _key(self, key: object, path: str) -> None:
         if not isinstance(key, str):
-            self._reject(place, f"has a key that is a {type(key).__name__}; keys are strings")
+            self._reject(path, f"has a key that is a {type(key).__name__}; keys are strings")
         elif not key:
-            self._reject(place, "has an empty key")
+            self._reject(path, "has an empty key")
         elif "." in key or key.startswith("$"):
-            self._reject(place, f"has the key {_shown(key)}; a key holds no dot and does not begin with '$'")
+            self._reject(path, f"has the key {_shown(key)}; a key holds no dot and does not begin with '$'")
         else:
-            self._text(key, place)
+            self._text(key, path)
 
-    def _text(self, text: str, place: str) -> None:
+    def _text(self, text: str, path: str) -> None:
         self._characters += len(text)
         if self._characters > MAX_CHARACTERS:
             self._reject("", f"has more than {MAX_CHARACTERS} characters")
         if not _is_unicode(text):
-            self._reject(place, "holds half a surrogate pair, which is not a character")
+            self._reject(path, "holds half a surrogate pair, which is not a character")
 
-    def _deepen(self, place: str, depth: int) -> None:
+    def _deepen(self, path: str, depth: int) -> None:
         if depth > MAX_DEPTH:
-            self._reject(place, f"is nested deeper than {MAX_DEPTH} levels")
+            self._reject(path, f"is nested deeper than {MAX_DEPTH} levels")
 
-    def _reject(self, place: str, reason: str) -> None:
-        field = (self._field + place)[: len(self._field) + SHOWN].encode("ascii", "backslashreplace").decode()
+    def _reject(self, path: str, reason: str) -> None:
+        field = (self._field + path)[: len(self._field) + SHOWN].encode("ascii", "backslashreplace").decode()
         raise InvalidInputError(f"{field} {reason}.", [FieldError(field, f"{reason}.")])
 
 
@@ -144,8 +144,8 @@ MAX_FIELDS = 64
 
 
 _COMPARISONS = tuple(operator.value for operator in Operator)
-_KNOWN = ("$and", "$or", "$not", *_COMPARISONS, "$in", "$nin")
-_KNOWN_TEXT = ", ".join(_KNOWN)
+_OPERATORS = ("$and", "$or", "$not", *_COMPARISONS, "$in", "$nin")
+_OPERATOR_NAMES = ", ".join(_OPERATORS)
 _ORDER = (Operator.GREATER, Operator.AT_LEAST, Operator.LESS, Operator.AT_MOST)
 
 
@@ -215,10 +215,10 @@ class _Reader:
                 return Disjunction(tuple(self._filters(key, value, level)))
             case "$not":
                 return Negation(self._nested(key, value, level, self.filter))
-        if key in _KNOWN:
+        if key in _OPERATORS:
             _reject(f'{key!r} needs a field: {{"field": {{"{key}": ...}}}}')
         if key.startswith("$"):
-            _reject(f"unknown operator {_shown(key)}; there are {_KNOWN_TEXT}")
+            _reject(f"unknown operator {_shown(key)}; there are {_OPERATOR_NAMES}")
         self._fields.add(key)
         if len(self._fields) > MAX_FIELDS:
             _reject(f"asks for more than {MAX_FIELDS} fields")
@@ -246,7 +246,7 @@ class _Reader:
             return Comparison(path, Operator.EQUAL, self._scalar(value))
         if not value:
             _reject(f"{_shown(field)} has no condition")
-        return _all(self._condition(path, operator, asked, level) for operator, asked in value.items())
+        return _all(self._condition(path, operator, operand, level) for operator, operand in value.items())
 
     def _condition(self, path: Path, operator: object, value: object, level: int) -> Clause:
         match operator:
@@ -261,10 +261,10 @@ class _Reader:
         field = ".".join(path)
         if operator in _COMPARISONS:
             return self._comparison(path, Operator(operator), value)
-        if operator in _KNOWN:
+        if operator in _OPERATORS:
             _reject(f"{operator!r} cannot be below a field; write it around the condition of {_shown(field)}")
         if isinstance(operator, str) and operator.startswith("$"):
-            _reject(f"unknown operator {_shown(operator)}; there are {_KNOWN_TEXT}")
+            _reject(f"unknown operator {_shown(operator)}; there are {_OPERATOR_NAMES}")
         _reject(f"{_shown(field)} is compared with an object; a field in it is {_shown(f'{field}.{operator}')}")
 
     def _comparison(self, path: Path, operator: Operator, value: object) -> Comparison:

@@ -175,15 +175,15 @@ def test_a_cut_splits_no_combining_or_joined_characters() -> None:
     accented = "e\u0301"
     family = "\U0001f469\u200d\U0001f467"
     ruler = Ruler("xx" + accented + family, Words())
-    assert ruler.whole(0, 3) == 2
-    assert ruler.whole(0, 4) == 4
-    assert ruler.whole(0, 5) == 4
-    assert ruler.whole(0, 6) == 4
-    assert ruler.whole(0, 7) == 7
+    assert ruler.between_characters(0, 3) == 2
+    assert ruler.between_characters(0, 4) == 4
+    assert ruler.between_characters(0, 5) == 4
+    assert ruler.between_characters(0, 6) == 4
+    assert ruler.between_characters(0, 7) == 7
 
 
 def test_endless_marks_are_cut_all_the_same() -> None:
-    assert Ruler("a" + "\u0301" * 500, Words()).whole(0, 200) == 200
+    assert Ruler("a" + "\u0301" * 500, Words()).between_characters(0, 200) == 200
 
 
 def test_fitting_measures_the_piece_by_itself() -> None:

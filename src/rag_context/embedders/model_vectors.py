@@ -163,6 +163,7 @@ class CachedEmbedder:
             self._vectors[key] = known
             return known
         self.misses += 1
+        # A copy, because a row keeps its whole matrix in memory; read-only, because all callers get the same array.
         vector = (await self._inner.embed_query(text)).copy()
         vector.setflags(write=False)
         self._vectors[key] = vector

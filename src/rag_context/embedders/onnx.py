@@ -139,6 +139,7 @@ class WorkerPool:
                     self._push(job)
                 job.targets.append((call, row))
                 call.jobs.append(job)
+            # Not all threads: those without a text would wake, take the lock, and sleep again.
             self._changed.notify(len(texts))
 
     def _push(self, job: _Job) -> None:

@@ -154,6 +154,7 @@ class OpenAIEmbedder:
             batch = [model.document_prefix + text for text in texts[start : start + BATCH]]
             async with self._document_slots:
                 rows[start : start + BATCH] = await self._embed(model, batch)
+        # After the last batch: a model that was loaded in between may have made some of the rows.
         if len(rows):
             self._require_same(model, await self._confirm(self._clock()))
         return rows
@@ -167,6 +168,7 @@ class OpenAIEmbedder:
 
     async def _query(self, model: EmbeddingModel, text: str) -> Vector:
         rows = await self._embed(model, [text])
+        # Without a request, unless the reply or a failure has raised doubt about the model.
         self._require_same(model, await self._confirm())
         vector: Vector = rows[0]
         return vector
@@ -222,11 +224,13 @@ class OpenAIEmbedder:
         return model
 
     def _require_same(self, before: EmbeddingModel, now: EmbeddingModel) -> None:
+        # By identity: the object is replaced only where a probe shows another model.
         if before is not now:
             raise BackendRejectedError(COMPONENT, f"{self._api.server} has another model than before")
 
     async def _keep(self) -> None:
         """Connect to the server, and repeat the probe from time to time until cancelled."""
+        # No request is needed to notice that the server is back: this goes on after any failure.
         retry_s = self._first_retry_s
         while True:
             try:
@@ -239,6 +243,7 @@ class OpenAIEmbedder:
             await asyncio.sleep(pause_s)
 
     def _note(self, error: BackendError) -> None:
+        # The same failure is repeated at each attempt, and worth one line.
         level = logging.DEBUG if str(error) == str(self._failure) else logging.WARNING
         logger.log(level, "%s", error)
         self._served.doubt()

@@ -183,12 +183,12 @@ class RerankServer:
         limit = BODY_BYTES + sum(map(len, passages))
         reply = await self._http.post(fields, limit)
         try:
-            said = _REPLY.validate_json(reply.body) if reply.status == HTTPStatus.OK else None
+            parsed = _REPLY.validate_json(reply.body) if reply.status == HTTPStatus.OK else None
         except ValidationError:
-            said = None
-        if said is None:
+            parsed = None
+        if parsed is None:
             raise self._http.failure(reply, reply.payload(), public=(query, list(passages)) == PROBE)
-        found = {each.index: each.score for each in (said if isinstance(said, list) else said.results)}
+        found = {each.index: each.score for each in (parsed if isinstance(parsed, list) else parsed.results)}
         if found.keys() != set(range(len(passages))):
             raise BackendDataError(COMPONENT, f"{self._http.name} did not return one score per passage")
         return [found[index] for index in range(len(passages))]

@@ -31,14 +31,14 @@ _PATH = " > "
 
 def chunks_of(document: Document, tokenizer: Tokenizer, window: int) -> list[Chunk]:
     """The chunks of a document with their context, each within a model's `window` of tokens; blocking."""
-    room = max(window - CONTEXT_TOKENS, CONTEXT_TOKENS)
+    budget = max(window - CONTEXT_TOKENS, CONTEXT_TOKENS)
     cut = split_body if document.tenant.has_files else split
     spans = cut(
         document.content,
         content_type=document.content_type,
         source=document.source,
         tokenizer=tokenizer,
-        window=room,
+        window=budget,
     )
     title = own_title(document.content, document.content_type)
     file = code_file(document.source, document.content_type)
@@ -48,7 +48,7 @@ def chunks_of(document: Document, tokenizer: Tokenizer, window: int) -> list[Chu
     ]
     if document.tenant.has_files:
         (first,) = tokenizer.count(texts[:1])
-        contexts[0] = with_about(contexts[0], about(document.metadata), tokenizer, room - first)
+        contexts[0] = with_about(contexts[0], about(document.metadata), tokenizer, budget - first)
     ids = chunk_ids(document.id, zip(contexts, texts, strict=True))
     times, speakers = message_times(document), speakers_of(document, spans)
     return [
@@ -88,9 +88,10 @@ def speakers_of(document: Document, spans: Sequence[Span]) -> list[str | None]:
     if document.content_type != documents.CHAT:
         return [None] * len(spans)
     extra = document.metadata.extra
-    stated = next((said for field in SPEAKER_FIELDS if isinstance(said := extra.get(field), str) and said.strip()), "")
-    if stated:
-        return [role_name(_one_line(stated))] * len(spans)
+    names = (extra.get(field) for field in SPEAKER_FIELDS)
+    speaker = next((name for name in names if isinstance(name, str) and name.strip()), "")
+    if speaker:
+        return [role_name(_one_line(speaker))] * len(spans)
     text = document.content
     speech = Speech(text, conversation(text, fences(text)).turns)
     return [speech.speaker(span.start, span.end) for span in spans]
@@ -115,27 +116,29 @@ def context_of(title: str, heading: str, text: str, tokenizer: Tokenizer, *, fil
 def about(metadata: Metadata) -> str:
     """Summary and tags of a project's file on one line; "" where its front matter has neither."""
     summary, tags = metadata.extra.get("summary"), metadata.extra.get("tags")
-    said = [summary if isinstance(summary, str) else ""]
-    said += [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else []
-    return " ".join(" ".join(said).split())
+    parts = [summary if isinstance(summary, str) else ""]
+    parts += [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else []
+    return " ".join(" ".join(parts).split())
 
 
-def with_about(context: str, said: str, tokenizer: Tokenizer, room: int) -> str:
+def with_about(context: str, summary: str, tokenizer: Tokenizer, budget: int) -> str:
     """The context of a file's first chunk with the file's summary and tags.
 
-    It is embedded as far as `room` tokens allow, and matched anyway.
+    It is embedded as far as `budget` tokens allow, and matched anyway.
     """
-    if not said:
+    if not summary:
         return context
-    embedded = min(room, ABOUT_TOKENS)
-    (count,) = tokenizer.count([said])
+    embedded = min(budget, ABOUT_TOKENS)
+    (count,) = tokenizer.count([summary])
     if count <= embedded:
-        return f"{context} | {said}" if context else said
-    return f"{said}\n{context}"
+        return f"{context} | {summary}" if context else summary
+    # Too long to be embedded: on a line of its own, which is only matched.
+    return f"{summary}\n{context}"
 
 
 def _headings(title: str, heading: str, text: str, tokenizer: Tokenizer) -> str:
     parts = dict.fromkeys([title, *heading.split(_PATH)])
+    # What the text has itself would be embedded and matched twice.
     context = _PATH.join(part for part in parts if part and part not in text)
     if not context:
         return ""
@@ -167,10 +170,10 @@ def title_of(content: str, source: str, content_type: str, metadata: Metadata | 
     Its own title, else the `title` of its metadata, else its first line, else the last segment of `source`. Code is
     listed under the latter.
     """
-    said = metadata.extra.get("title") if metadata is not None else None
+    stated = metadata.extra.get("title") if metadata is not None else None
     return (
         own_title(content, content_type)
-        or _one_line(said if isinstance(said, str) else "")
+        or _one_line(stated if isinstance(stated, str) else "")
         or ("" if content_type == documents.CODE else _first_line(content))
         or _one_line(_last_segment(source))
         or _one_line(source)
@@ -252,6 +255,7 @@ def similarity_hash(terms: Sequence[str]) -> int:
     digests = np.frombuffer(b"".join(map(_digest, counts)), np.uint8).reshape(-1, HASH_BITS // 8)
     weights = np.fromiter(counts.values(), np.float32, len(counts))
     ones = weights @ np.unpackbits(digests, axis=1).astype(np.float32)
+    # A bit is 1 where the terms that have it outweigh those that have not.
     bits = np.packbits(ones > weights.sum() / 2)
     return int.from_bytes(bits.tobytes(), "big", signed=True)
 

@@ -13,7 +13,7 @@ from rag_context.domain.documents import Chunk, Document, StoredVectors
 from rag_context.domain.search import Filter, Passage, VectorHit
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild, Vector
 from rag_context.errors import BackendRejectedError
-from rag_context.ingest.reconciliation import PAGE, lacks_vectors
+from rag_context.ingest.reconciliation import PAGE, misses_vectors
 from rag_context.ports.reading import DocumentStore, VectorStore
 from rag_context.ports.writing import DocumentWriter, VectorWriter
 
@@ -199,6 +199,7 @@ class GenerationRebuilder:
             self._inactive_since = None
         elif self._inactive_since is None:
             self._inactive_since = self._clock()
+        # Not at once: other processes search it until they notice the switch.
         elif self._clock() - self._inactive_since >= GRACE_S:
             await self._vectors.remove(inactive_generation)
             await self._registry.forget_inactive_generation(inactive_generation)
@@ -217,9 +218,11 @@ class GenerationRebuilder:
                 return False
             # Two runs never share a number: a process may remove an old generation late.
             new = max(generation, inactive_generation or 0) + 1
+            # A compare-and-swap: where another process was faster, all is read again.
             if await self._registry.begin_run(Rebuild(model, self._now()), new, inactive_generation):
                 break
         self._vectors.next = self._vectors.of(new)
+        # Recorded before it exists: what a crash leaves behind is known and can be removed.
         await self._vectors.next.prepare(model)
         if inactive_generation is not None and inactive_generation != generation:
             await self._vectors.remove(inactive_generation)
@@ -230,8 +233,8 @@ class GenerationRebuilder:
         storage = await self._next()
         found: list[str] = []
         while len(found) < limit and (page := await self._documents.inventory(after, PAGE)):
-            held = await storage.stored_vectors(list(page))
-            found += sorted(id_ for id_, stored in page.items() if lacks_vectors(stored, held.get(id_)))
+            vectors = await storage.stored_vectors(list(page))
+            found += sorted(id_ for id_, stored in page.items() if misses_vectors(stored, vectors.get(id_)))
             after = max(page)
         return found[:limit]
 
@@ -250,9 +253,11 @@ class GenerationRebuilder:
             return False
         storage = await self._next()
         await storage.put(document, chunks, vectors)
+        # Deleted meanwhile: its vectors may have been discarded before these were stored.
         if await self._documents.stored(document_id) is None:
             await storage.discard([document_id])
             return False
+        # Not for every document: it is a write to the document store.
         if self._clock() - self._touched >= TOUCH_S:
             self._touched = self._clock()
             await self._registry.touch_run(run.model.fingerprint, self._now())
@@ -271,6 +276,7 @@ class GenerationRebuilder:
         if len(set(missing) - set(without)) > STRAGGLERS * documents:
             return False
         storage = self._vectors.of(generation)
+        # A process that does not know of the run deletes documents without their new vectors.
         unknown = [id_ async for id_ in storage.stored_documents()]
         known: Mapping[str, str] = {}
         for start in range(0, len(unknown), PAGE):

@@ -169,6 +169,7 @@ class Indexer:
             if stored is not None and stored.indexed:  # by the task that had the lock before
                 return True
             chunks = await self._preparation.chunks(document)
+            # Read before embedding: the writer rejects vectors of a model that was replaced meanwhile.
             made_by = self._embedder.model.fingerprint
             made = self._unfinished.of(id_, made_by)
             vectors = await self._texts.of([chunk.embedded for chunk in chunks], made)

@@ -11,9 +11,12 @@ from rag_context.ports.writing import DocumentCheck, DocumentWriter, IndexAudito
 PAGE = 200
 """Documents compared at a time."""
 
-LOOKS_AT_A_SUSPECT = 3
+COMPARISONS_OF_A_SUSPECT = 3
+"""How often a document is compared that two processes wrote at the same time."""
 
-NOT_HERE = frozenset({IssueKind.MISSING_VECTORS, IssueKind.BAD_VECTORS, IssueKind.STALE_VECTORS, IssueKind.NO_MODEL})
+NOT_IN_DOCUMENTS = frozenset(
+    {IssueKind.MISSING_VECTORS, IssueKind.BAD_VECTORS, IssueKind.STALE_VECTORS, IssueKind.NO_MODEL}
+)
 """Issues that a document store cannot check where another store keeps the vectors."""
 
 
@@ -43,13 +46,13 @@ class Reconciler:
         self._documents = documents
         self._writer = writer
         self._vectors = vectors
-        self._place = ""
+        self._cursor = ""
         self._explained = 0
         self._suspects: dict[str, int] = {}
 
     def suspect(self, document_id: str) -> None:
         """Have a document compared soon, and several times: another process may still be writing it."""
-        self._suspects[document_id] = LOOKS_AT_A_SUSPECT
+        self._suspects[document_id] = COMPARISONS_OF_A_SUSPECT
 
     async def differ(self) -> bool:
         """Whether the number of vectors is wrong: a cheap test, which does not prove that the stores agree.
@@ -70,22 +73,24 @@ class Reconciler:
             found = await self._compare(page)
             missing.extend(found.missing)
             stale.extend(found.stale)
+        # Read after the documents: one that was stored since is not in `known`, so each of these is read again.
         unknown = {id_ async for id_ in self._vectors.stored_documents() if id_ not in known}
         orphans = [id_ for id_ in sorted(unknown) if await self._documents.stored(id_) is None]
         self._explained = 0
+        # Orphans are not deleted here. Their number is remembered, or `differ` would report them each time.
         for ids in _slices(orphans):
-            held = await self._vectors.stored_vectors(ids)
-            self._explained += sum(len(each.chunk_ids) for each in held.values())
+            vectors = await self._vectors.stored_vectors(ids)
+            self._explained += sum(len(each.chunk_ids) for each in vectors.values())
         return Divergence(tuple(missing), tuple(stale), tuple(orphans))
 
     async def compare_some(self) -> Divergence:
         """Compare the suspects and the next page of documents, from the start again after the last; no orphans."""
-        page = await self._documents.inventory(self._place, PAGE)
-        self._place = max(page) if len(page) == PAGE else ""
+        page = await self._documents.inventory(self._cursor, PAGE)
+        self._cursor = max(page) if len(page) == PAGE else ""
         suspects, self._suspects = self._suspects, {}
-        for id_, looks in suspects.items():
-            if looks > 1:
-                self._suspects[id_] = looks - 1
+        for id_, left in suspects.items():
+            if left > 1:
+                self._suspects[id_] = left - 1
             stored = await self._documents.stored(id_)
             page = page if stored is None else {**page, id_: stored}
         return await self._compare(page)
@@ -110,6 +115,7 @@ class Reconciler:
         if not page:
             return Divergence()
         first = _compared(page, await self._vectors.stored_vectors(list(page)))
+        # Most differences are documents in the middle of a change, so each is read again before it counts.
         again = [await self._confirmed(id_) for id_ in (*first.missing, *first.stale)]
         return Divergence(
             tuple(id_ for found in again for id_ in found.missing), tuple(id_ for found in again for id_ in found.stale)
@@ -118,10 +124,10 @@ class Reconciler:
     async def _confirmed(self, id_: str) -> Divergence:
         """Compare a document again, read before and after its vectors, since it may be changing."""
         before = await self._documents.stored(id_)
-        held = await self._vectors.stored_vectors([id_])
+        vectors = await self._vectors.stored_vectors([id_])
         if before is None or before != await self._documents.stored(id_):
             return Divergence()
-        return _compared({id_: before}, held)
+        return _compared({id_: before}, vectors)
 
     async def _pages(self) -> AsyncIterator[Mapping[str, Stored]]:
         last = ""
@@ -145,10 +151,11 @@ class TwoStoreAuditor:
     async def examine(self, check: DocumentCheck, thoroughness: Thoroughness) -> IntegrityReport:
         """Examine the documents, then compare them with the vectors. Raises: BackendError."""
         found = await self._documents.examine(check, thoroughness)
+        # A damaged file lists too few documents: the vectors of all others would look like orphans.
         if any(issue.kind is IssueKind.DAMAGED_FILE for issue in found.issues):
             return found
         difference = await self._reconciler.compare()
-        issues = [issue for issue in found.issues if issue.kind not in NOT_HERE]
+        issues = [issue for issue in found.issues if issue.kind not in NOT_IN_DOCUMENTS]
         for kind, ids in (
             (IssueKind.MISSING_VECTORS, difference.missing),
             (IssueKind.STALE_VECTORS, difference.stale),
@@ -165,7 +172,7 @@ class TwoStoreAuditor:
         Raises:
             BackendError: not everything was repaired.
         """
-        await self._documents.repair([kind for kind in kinds if kind not in NOT_HERE])
+        await self._documents.repair([kind for kind in kinds if kind not in NOT_IN_DOCUMENTS])
         found = await self._reconciler.compare()
         await self._reconciler.repair(found)
         await self._reconciler.purge(found)
@@ -175,19 +182,19 @@ class TwoStoreAuditor:
         await self._documents.invalidate(document_ids)
 
 
-def lacks_vectors(stored: Stored, held: StoredVectors | None) -> bool:
+def misses_vectors(stored: Stored, vectors: StoredVectors | None) -> bool:
     """Whether the stored vectors of a document are incomplete or of another version, whatever its status."""
-    if held is None:
+    if vectors is None:
         return bool(stored.chunk_ids)
-    return held.chunk_ids != frozenset(stored.chunk_ids) or held.revisions != {stored.content_hash}
+    return vectors.chunk_ids != frozenset(stored.chunk_ids) or vectors.revisions != {stored.content_hash}
 
 
-def _compared(documents: Mapping[str, Stored], held: Mapping[str, StoredVectors]) -> Divergence:
+def _compared(documents: Mapping[str, Stored], vectors: Mapping[str, StoredVectors]) -> Divergence:
     """Which of the indexed documents have too few vectors, and which have vectors of another version."""
     missing: list[str] = []
     stale: list[str] = []
     for id_, stored in documents.items():
-        has = held.get(id_, StoredVectors(frozenset(), frozenset()))
+        has = vectors.get(id_, StoredVectors(frozenset(), frozenset()))
         if not stored.indexed:
             continue
         if set(stored.chunk_ids) - has.chunk_ids:
@@ -201,8 +208,10 @@ def _merged(issues: Sequence[Issue]) -> tuple[Issue, ...]:
     """One issue of each kind, in the order of the kinds."""
     merged: dict[IssueKind, Issue] = {}
     for issue in issues:
-        had = merged.get(issue.kind, Issue(issue.kind, 0, ()))
-        merged[issue.kind] = Issue(issue.kind, had.count + issue.count, (*had.examples, *issue.examples)[:EXAMPLES])
+        earlier = merged.get(issue.kind, Issue(issue.kind, 0, ()))
+        merged[issue.kind] = Issue(
+            issue.kind, earlier.count + issue.count, (*earlier.examples, *issue.examples)[:EXAMPLES]
+        )
     return tuple(merged[kind] for kind in IssueKind if kind in merged)
 
 

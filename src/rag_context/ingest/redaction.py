@@ -76,6 +76,7 @@ def redact(content: str) -> Redacted:
     Where zero-width characters or percent-encoding hide a secret, they are removed from the whole text too.
     """
     redacted = _redacted(content)
+    # Most texts end here: the second pass is for those that may hide something.
     if _HIDING.search(content) is None:
         return redacted
     shown = _redacted(_HIDING.sub(lambda match: _SHOWN.get(match[0].lower(), ""), content))
@@ -101,7 +102,7 @@ def _redacted(content: str) -> Redacted:
         if spans:
             counts[rule.kind] += len(spans)
             content = _replaced(content, spans, f"[REDACTED:{rule.kind}]")
-            search = _Search(content)
+            search = _Search(content)  # the offsets have moved
     return Redacted(content, tuple(Redaction(kind, count) for kind, count in counts.items()))
 
 

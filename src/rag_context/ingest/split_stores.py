@@ -90,6 +90,7 @@ class TwoStoreWriter:
         if vectors is not None:
             _check_size(vectors, chunks)
             await self._check_model(made_by)
+        # From here on the document is pending: if the process ends, the background sweep embeds it again.
         await self._writer.put(document, chunks)
         if vectors is None:
             return False
@@ -117,6 +118,7 @@ class TwoStoreWriter:
         if stored.indexed:
             return True
         chunks = await self._documents.chunks(document_id)
+        # The three reads are not one: another process may have stored a new version between them.
         if stored.chunk_ids != tuple(chunk.id for chunk in chunks):
             return False
         _check_size(vectors, chunks)
@@ -166,6 +168,7 @@ class TwoStoreWriter:
             IndexMismatchError: the vectors of the index were made by another model.
             BackendError: one of the stores is unavailable.
         """
+        # In this order a recorded model always has a storage.
         await self._in_background.prepare(model)
         await self._registry.adopt_model(model)
 
@@ -206,6 +209,7 @@ class TwoStoreWriter:
         except BackendError as error:
             self._rejection = str(error)
             raise
+        # Only a write that stored something shows that the store has space again.
         self._rejection = None
 
     async def _discard_if_deleted(self, document_id: str, store: VectorWriter) -> None:
@@ -214,6 +218,7 @@ class TwoStoreWriter:
 
     async def _discard_and_suspect(self, document_id: str, store: VectorWriter) -> None:
         self._suspect(document_id)
+        # Before and after: a crash in between leaves it pending, and another process may mark it as indexed meanwhile.
         await self._writer.mark_pending([document_id])
         await store.discard([document_id])
         await self._writer.mark_pending([document_id])

@@ -83,6 +83,7 @@ class TextVectors:
                 if deadline is None or start == 0:
                     made = await self._embed(part, deadline or slice_deadline, embedder)
                 else:
+                    # Outside of the dependency, where a timeout would count as a failure: here the text is long.
                     async with asyncio.timeout(deadline.remaining_s):
                         made = await self._embed(part, slice_deadline, embedder)
             except TimeoutError:
@@ -136,7 +137,7 @@ class StoredVectors:
                 return {}
             text_of = await self._texts(frozenset(texts), reuse_from)
             found = await self._vectors.vectors(list(text_of)) if text_of else {}
-        except BackendError:
+        except BackendError:  # embedding again is slower, and as good
             return {}
         return {text_of[id_]: vector for id_, vector in found.items()}
 

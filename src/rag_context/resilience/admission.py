@@ -152,6 +152,7 @@ class Admission:
 
     @property
     def _is_free(self) -> bool:
+        # A free slot belongs to those who wait: none overtakes them.
         return self.running < self.limit.at_once and not self._queue
 
     async def _enter(self) -> None:

@@ -124,7 +124,7 @@ class Breaker:
             yield admission
         finally:
             self._under_way.remove(admission)
-            if admission.verdict is not None and era == self._openings and not self._is_known(admission):
+            if admission.verdict is not None and era == self._openings and not self._is_counted(admission):
                 self._record(admission.verdict)
 
     @contextmanager
@@ -153,7 +153,7 @@ class Breaker:
             if admission.verdict is not None and (admission.verdict or self.closed):
                 self._record(admission.verdict)
 
-    def _is_known(self, admission: Admission) -> bool:
+    def _is_counted(self, admission: Admission) -> bool:
         """Whether a failure belongs to an event that was counted. Each failure of a caller that retries is counted:
         only calls that ran beside others and began shortly after the event may have failed for the same reason."""
         if admission.verdict:
@@ -170,6 +170,7 @@ class Breaker:
             return
         self._failures += 1
         if self._failures >= self._threshold:
+            # Not reset before a success: with each failed probe in a row the cooldown may grow.
             self._openings += 1
             self._open_until = self._clock() + self._cooldown(self._openings)
 

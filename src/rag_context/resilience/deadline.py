@@ -74,6 +74,7 @@ class Stalls:
         return late if late > TOLERATED_S else 0.0
 
 
+# Weak, because a process may run many loops one after the other.
 _of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, Stalls] = WeakKeyDictionary()
 
 
@@ -124,6 +125,7 @@ class Deadline:
     @contextmanager
     def applied(self) -> "Iterator[Deadline]":
         """Calls of guarded ports in the block, and in tasks that begin there, end by this deadline at the latest."""
+        # The sooner of both: no callee has more time than its caller.
         token = _applied.set(_sooner(self, _applied.get()))
         try:
             yield self

@@ -60,6 +60,7 @@ class ResultCache:
             search: answers the query; it reads what is new by itself.
             look: reads which version the index has, where other processes write it; None where there are none.
         """
+        # Before the search: what changes during it belongs to a later version.
         version, stamp = index.version, index.stamp if self._shared is not None else None
         answer = self.get(query, version)
         if answer is not None and not await _is_current(index, version, look):
@@ -103,6 +104,7 @@ class ResultCache:
         is_complete = answer.level is Level.PRIMARY and all(
             leg.status is RetrieverStatus.OK for leg in answer.legs.values()
         )
+        # An answer that misses something would be repeated after the failure has ended.
         if not is_complete or answer.breaker_open:
             return
         self._remember(query, version, answer)
@@ -154,6 +156,7 @@ def encoded(answer: Answer) -> bytes:
 
 def decoded(value: bytes) -> Answer | None:
     """The answer that was encoded; None if the bytes are not a valid answer."""
+    # Another process wrote the bytes: whatever is wrong with them is a miss.
     try:
         return _answer(json.loads(value))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):

@@ -92,6 +92,7 @@ class SearchChain:
         deadline = Deadline.after(self._deadline_s, self._clock)
         query = replace(query, without=self._without, windows=() if Rule.TIME in self._without else query.windows)
         try:
+            # Where it has been open for long enough, this search is the probe.
             entry = self.breaker.admission() if self.breaker.closed else self.breaker.probe()
             with entry as admission:
                 answer = await self._ordered(query, deadline)
@@ -154,14 +155,17 @@ class SearchChain:
         if query.mode is Mode.TEXT:
             return await self._from_text(query, retrievers, deadline, Level.PRIMARY)
         if query.has_text:
+            # Hedges: where the vector search fails in the end, the answer by keywords is ready in time.
             retrievers.call_if_vector_is_late(HEDGE_SHARE * self._deadline_s, retrievers.start_text)
             retrievers.call_if_vector_is_late(
-                FALLBACK_SHARE * self._deadline_s, lambda: self._prepare_fallback(query, retrievers, deadline)
+                FALLBACK_SHARE * self._deadline_s,
+                lambda: retrievers.prepare_fallback(self._from_text(query, retrievers, deadline, Level.TEXT)),
             )
         candidates = self._sources.candidates
         vector = retrievers.start_vector() if candidates is None else retrievers.start_embedding()
         is_hybrid = query.has_text and query.mode is not Mode.VECTOR
         keywords = retrievers.start_text() if is_hybrid and candidates is None else None
+        # Counted beside the embedding, which was started above.
         with _for_ranking(deadline).applied():
             missing = await self._coverage.missing(query.where)
         if not is_hybrid and query.has_text and matters(missing):
@@ -211,6 +215,7 @@ class SearchChain:
                 lambda: candidate_request(query, vector_results, text),
                 lambda snapshot: completed(select_in(snapshot, query, vector_results, text, self._code)),
             )
+            # Recorded afterwards: the call ran in a thread, which knows no trace.
             if not candidates.is_remote:
                 past_span("vector_search", selection.vector_ms, selection.text_ms + selection.ranking_ms)
                 past_span("keyword_search", selection.text_ms, selection.ranking_ms)
@@ -219,6 +224,7 @@ class SearchChain:
             retrievers.reports["text"] = retrievers.reports["vector"]
         if not candidates.is_remote:
             retrievers.note_latencies(vector=selection.vector_ms, text=selection.text_ms)
+        # After reading: the vectors may have been replaced by those of another model meanwhile.
         self._sources.require_same_model(vector_results)
         return selection
 
@@ -238,7 +244,7 @@ class SearchChain:
         try:
             with retrievers.deadline.applied(), self._for_one_call().applied():
                 await candidates.prepare(query.text)
-            await vector
+            await vector  # outside of the share, which is for the store alone
             with self._for_one_call().applied():
                 return await self._from_one_call(query, vector, query.text, retrievers, candidates), None
         except BackendTimeoutError:
@@ -254,9 +260,6 @@ class SearchChain:
         """Level 2: keyword search alone; prepared beside a late vector search where there was one."""
         answer = await (retrievers.fallback or self._from_text(query, retrievers, deadline, Level.TEXT))
         return replace(answer, warning=WARNINGS[Level.TEXT])
-
-    def _prepare_fallback(self, query: Query, retrievers: Retrievers, deadline: Deadline) -> None:
-        retrievers.prepare_fallback(self._from_text(query, retrievers, deadline, Level.TEXT))
 
     async def _from_text(self, query: Query, retrievers: Retrievers, deadline: Deadline, level: Level) -> Answer:
         text, candidates = await retrievers.start_text(), self._sources.keyword_candidates

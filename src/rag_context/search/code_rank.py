@@ -158,6 +158,7 @@ class KnownCode:
     def add(self, passages: Mapping[str, Passage]) -> None:
         """Remember what there is to know of passages of code."""
         known = self._known
+        # All of it at once, by new tables: searches in other threads go on with those that they have read.
         if len(known.by_chunk) + len(passages) > rules.KNOWN_CODE:
             self._known = known = _Known({}, {}, {})
         for id_, passage in passages.items():
@@ -180,6 +181,7 @@ class KnownCode:
         """Chunks that define a name that the question is, or has, each once."""
         by_name = self._known.defining
         found = [by_name[symbol.name] for symbol in symbols_in(question) if symbol.name in by_name]
+        # Tests of membership only: another thread may add to the sets meanwhile.
         defining = (chunk.id for chunk in chunks if any(chunk.id in ids for ids in found)) if found else ()
         return list(dict.fromkeys(defining))
 

@@ -124,6 +124,7 @@ def contenders(text: str, results: Sequence[Result]) -> tuple[int, Sequence[int]
     best = results[: rules.NEWER_AMONG]
     values = [values_in(each.passage.chunk.text) if each.passage.content_type == CHAT else frozenset() for each in best]
     has_roles = any(is_role(result.passage.chunk.speaker or "") for result in results)
+    # Between a user and an assistant the user alone states what holds.
     anchor = next(
         (
             row
@@ -138,6 +139,7 @@ def contenders(text: str, results: Sequence[Result]) -> tuple[int, Sequence[int]
     question = set(terms(text)).difference(terms(old.passage.chunk.speaker or ""))  # the name stands in all they said
     shared = question.intersection(terms(old.passage.chunk.searchable))
     least = rules.NEWER_SCORE * old.ranked.fused
+    # Each must have a value that the other has not: a text that only adds some contradicts nothing.
     found = [
         row
         for row, own in enumerate(values)

@@ -289,6 +289,7 @@ def windows(question: str, now: datetime) -> tuple[Window, ...]:
     found: list[_Found] = []
     for expression in _EXPRESSIONS:
         for match in expression.matches(question, words):
+            # An earlier expression has the longer match: in `7 May 2025` neither the month nor the year is read again.
             is_free = all(match.end() <= other.start or other.end <= match.start() for other in found)
             period = _period(expression, match, now) if is_free else None
             if period is not None:
@@ -334,6 +335,7 @@ def _from_to(first: _Found, second: _Found) -> _Found:
     """One period of two; of a pair with one year, it is the year of both."""
     since = first.since
     if first.yearly:
+        # `from December to February 2025`: the last December before it.
         since = moved(since, second.since.year - since.year)
         if since > second.since:
             since = moved(since, -1)

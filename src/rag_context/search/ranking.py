@@ -188,6 +188,7 @@ def answerable(candidates: Candidates, calibration: Calibration, *, few: bool, d
     least[_is_code(candidates)] = rules.LIKELY_CODE_LOG_ODDS
     if few or dated:
         np.minimum(least, rules.LIKELY_FEW_LOG_ODDS if few else rules.LIKELY_DATED_LOG_ODDS, out=least)
+    # In log-odds, where what a cosine and a share of the terms say can be added.
     above = slope * (scores.cosines - calibration.answerable_cosine) + rules.SHARE_LOG_ODDS * scores.shares
     likely = (above >= least) | (scores.shares >= rules.LIKELY_SHARE)
     return bool(likely.any())
@@ -229,6 +230,7 @@ def _with_session_prior(candidates: Candidates, scores: Floats) -> Floats:
             turns.setdefault(chunk.thread, []).append(score)
     if not turns:
         return scores
+    # Not of all its turns: a long conversation has many that say nothing of the question.
     prior = {thread: float(np.mean(sorted(found)[-SESSION_TURNS:])) for thread, found in turns.items()}
     return scores + SESSION_WEIGHT * np.array(
         [prior.get(chunk.thread or "", 0.0) for chunk in candidates.chunks], dtype=np.float64

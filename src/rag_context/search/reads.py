@@ -49,6 +49,7 @@ REMEMBERED = 1000
 def completed(work: Coroutine[None, None, T]) -> T:
     """The result of a coroutine that never waits, without an event loop: what runs in a reading thread."""
     try:
+        # A coroutine that waits for nothing runs to its end at once, and returns by StopIteration.
         work.send(None)
     except StopIteration as done:
         result: T = done.value
@@ -159,11 +160,13 @@ class StoreReads:
         unscored = np.flatnonzero(np.isnan(known.cosines)).tolist() if self._vector is not None else []
         without_cosine = [chunks.chunks[row].id for row in unscored]
         without_text = [chunks.chunks[row] for row in np.flatnonzero(np.isnan(known.bm25)).tolist()]
+        # One wait instead of two where both stores have scores to return.
         if without_cosine and without_text:
             cosines, texts = await asyncio.gather(self._cosines(without_cosine), self._texts(without_text))
         else:
             cosines, texts = await self._cosines(without_cosine), await self._texts(without_text)
         scores = RawScores(known.cosines.copy(), np.nan_to_num(known.bm25), np.nan_to_num(known.shares))
+        # What was not found or not in time stays: no cosine, and a keyword score of 0.
         for row, chunk in enumerate(chunks.chunks):
             if chunk.id in cosines:
                 scores.cosines[row] = cosines[chunk.id]
@@ -183,6 +186,7 @@ class StoreReads:
                 return await from_documents()
             if not self._has_texts:
                 return await from_vectors()
+            # The vector store has copies of the passages: the second way where the documents are late.
             return await hedged(from_documents, from_vectors, self._deadline.remaining_s / 2.0)
 
     async def _cosines(self, ids: Sequence[str]) -> Mapping[str, float]:
@@ -196,6 +200,7 @@ class StoreReads:
         self, read: Callable[[Sequence[About]], Awaitable[Mapping[str, T]]], about: Sequence[About]
     ) -> Mapping[str, T]:
         """What `read` says of these chunks; nothing once a read has failed."""
+        # After a failure the ranking is inexact anyway; what is left of the time is for the passages.
         if not about or self.failure is not None:
             return {}
         try:

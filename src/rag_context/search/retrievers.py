@@ -29,7 +29,7 @@ from rag_context.tracing import span
 ENOUGH = 2
 """A pool is wide enough if it has one in so many of the documents that may be returned."""
 
-FURTHER_LOOKS = 2
+FURTHER_SEARCHES = 2
 """How often a retriever searches again without the documents that fill its pool."""
 
 SPAN_NAMES = {
@@ -169,6 +169,7 @@ class Retrievers:
         """Do `work` so many seconds from now, if the vector search still runs by then."""
 
         def late() -> None:
+            # None where it has not begun, because the embedding is late.
             if self._vector is None or not self._vector.done():
                 work()
 
@@ -194,6 +195,7 @@ class Retrievers:
         sources, results = self._sources, await self.start_embedding()
         search = partial(sources.vectors.search, results.vector)
         with self.reported("vector"), self.deadline.applied():
+            # At the same time as the search, as each may be a round trip to a server.
             beside = asyncio.create_task(self._standing(search))
             try:
                 hits = await spread_hits(lambda limit, where: search(limit=limit, where=where), self._query)
@@ -302,7 +304,8 @@ async def _spread_hits(search: Callable[[int, Filter], Awaitable[Sequence[Hit]]]
     most = pool_per_document(query)
     if query.per_document is None or most is None:
         return hits
-    for _ in range(FURTHER_LOOKS):
+    # Stores have no limit per document: they search again without the documents that have enough.
+    for _ in range(FURTHER_SEARCHES):
         counts = Counter(hit.chunk.document_id for hit in hits)
         crowding = tuple(document for document, count in counts.items() if count >= most)
         is_wide = ENOUGH * len(counts) * query.per_document >= query.limit

@@ -108,10 +108,12 @@ async def gather(
         nothing = RawScores.unknown(len(found))
         alone = replace(found.scores, bm25=np.zeros(len(found)), shares=np.zeros(len(found)))
         return Gathered(replace(found, scores=alone), {}, nothing, nothing, boosts, vector_ranks, text_ranks)
+    # Raw scores are compared with those of all others: a hit of one retriever needs the other's score too.
     union = Candidates(found.chunks, await reads.scores(found))
     best = presumed_best(vector_results.calibration if vector_results else None)
     first = fused_scores(union, best, weights_for(query))
     first *= boosts.of(union.chunks)
+    # Neighbours cost a read, so they are read only for what can still come into the results.
     shortlist = union.take(_shortlisted(query, union, best_first(union, first), named))
     neighbours = await reads.neighbours([chunk.id for chunk in shortlist.chunks])
     known = {chunk.id: row for row, chunk in enumerate(union.chunks)}
@@ -121,6 +123,7 @@ async def gather(
     if reads.failure is not None:  # some candidates would gain from neighbours that are known, others not
         nothing = RawScores.unknown(len(shortlist))
         return Gathered(shortlist, {}, nothing, nothing, boosts, vector_ranks, text_ranks, reads.failure)
+    # Their rows follow those of the union, as in `scores`.
     known.update((ref.id, row) for row, ref in enumerate(beyond, len(union)))
     scores = _joined(union.scores, beyond_scores, RawScores.unknown(1))  # the last row is that of a missing neighbour
     sides = [neighbours.get(chunk.id, Neighbours()) for chunk in shortlist.chunks]
@@ -227,6 +230,7 @@ async def select(
     ids.update((ref.id, None) for ranked in kept for ref in _messages_around(ranked.candidate.chunk, gathered) if ref)
     standing = _standing(vector_results) if vector_results is not None else {}
     ids.update(dict.fromkeys(standing))
+    # One read for results, the messages around them and standing instructions.
     further = [id_ for id_ in ids if id_ not in code]
     passages = {**code, **(await reads.passages(further) if further or not code else {})}
     unanswerable = calibration is not None and not _is_answerable(query, gathered.candidates, calibration, few=few)

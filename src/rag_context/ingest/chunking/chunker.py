@@ -102,7 +102,7 @@ class Packer:
         best = self._strongest(near, high)
         if best is not None and best.strength > Strength.WRAP:
             return best.offset
-        return self._last_whole(low, near) or (best.offset if best else self._inside(floor, limit))
+        return self._last_unit(low, near) or (best.offset if best else self._inside(floor, limit))
 
     def _floor(self, covered: int, limit: int) -> int:
         return self._ruler.reach(covered, self._ruler.count(covered, limit) * 3 // 4)
@@ -110,7 +110,7 @@ class Packer:
     def _strongest(self, low: int, high: int) -> Boundary | None:
         return max(reversed(self._boundaries[low:high]), key=lambda boundary: boundary.strength, default=None)
 
-    def _last_whole(self, low: int, high: int) -> int | None:
+    def _last_unit(self, low: int, high: int) -> int | None:
         """The last boundary in `low..high` (indices), if the unit that begins there fits into a piece of its own."""
         for index in range(high - 1, low - 1, -1):
             if self._boundaries[index].strength > Strength.WRAP:
@@ -212,13 +212,14 @@ def _chat(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
     starts = [block.start for block in blocks]
 
     def heading(start: int, _: int) -> str:
-        place = bisect_right(starts, start) - 1
-        speaker = () if blocks[place].start == start else blocks[place].path
-        said = conversation.clocks[place] in ruler.text[start : start + STAMP_CHARS]
-        return " ".join([*(() if said else (conversation.clocks[place],)), *speaker])
+        turn = bisect_right(starts, start) - 1
+        # The beginning of a turn names its speaker in the text itself.
+        speaker = () if blocks[turn].start == start else blocks[turn].path
+        has_stamp = conversation.clocks[turn] in ruler.text[start : start + STAMP_CHARS]
+        return " ".join([*(() if has_stamp else (conversation.clocks[turn],)), *speaker])
 
     packer = Packer(ruler, boundaries, sizes)
-    pieces = [piece for said in Speech(ruler.text, blocks).stretches() for piece in packer.pieces(said)]
+    pieces = [piece for stretch in Speech(ruler.text, blocks).stretches() for piece in packer.pieces(stretch)]
     return _spans(ruler.text, pieces, [heading(*piece) for piece in pieces])
 
 

@@ -221,18 +221,18 @@ class Speech:
         if not self._has_roles:
             return [(0, self._blocks[-1].end)]
         found = []
-        for _, said in groupby(self._blocks, key=lambda block: block.path):
-            first, *others = said
+        for _, turns in groupby(self._blocks, key=lambda block: block.path):
+            first, *others = turns
             found.append((first.start, (others or [first])[-1].end))
         return found
 
     def speaker(self, start: int, end: int) -> str | None:
         """Who alone says `start..end`; None if several do, or it is not known."""
         first = max(0, bisect_right(self._starts, start) - 1)
-        said = {block.path for block in self._blocks[first : bisect_left(self._starts, end)]}
-        if len(said) != 1:
+        speakers = {block.path for block in self._blocks[first : bisect_left(self._starts, end)]}
+        if len(speakers) != 1:
             return None
-        return next(iter(said.pop()), None)
+        return next(iter(speakers.pop()), None)
 
 
 def _name(speaker: str) -> str:

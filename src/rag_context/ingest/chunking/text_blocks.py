@@ -49,7 +49,7 @@ class Ruler:
         index = bisect_left(self._starts, start) + tokens
         if index >= len(self._starts):
             return len(self.text)
-        return self.whole(start, max(self._starts[index], start + 1))
+        return self.between_characters(start, max(self._starts[index], start + 1))
 
     def back(self, end: int, tokens: int) -> int:
         """Smallest start with `count(start, end) <= tokens`."""
@@ -75,10 +75,10 @@ class Ruler:
             spans = self._tokenizer.offsets(piece.strip())
             # Up to where the first token too many begins; and shorter by one character at least, or this would not end.
             read = len(piece) - len(piece.lstrip()) + spans[tokens][0]
-            end = self.whole(start, max(start + 1, min(start + read, end - 1)))
+            end = self.between_characters(start, max(start + 1, min(start + read, end - 1)))
         return end
 
-    def whole(self, start: int, offset: int) -> int:
+    def between_characters(self, start: int, offset: int) -> int:
         """The last cut after `start`, up to `offset`, that parts no character from its marks or joiners."""
         # A hostile text can be one character of a thousand marks: beyond this many it is cut all the same.
         for cut in range(offset, max(start, offset - LONG_RUN_CHARS), -1):
