@@ -22,6 +22,7 @@ from rag_context.errors import (
     BackendUnavailableError,
 )
 from rag_context.openai_server import InputTooLongError
+from rag_context.resilience.deadline import set_within
 
 logger = logging.getLogger(__name__)
 
@@ -98,12 +99,7 @@ class OpenAIEmbedder:
 
     async def ready(self, timeout_s: float) -> bool:
         """Wait until it is known whether the server can be reached; True where its model is known."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._attempted.wait()
-        except TimeoutError:
-            return False
-        return self._served.model is not None and not self._closed
+        return await set_within(self._attempted, timeout_s) and self._served.model is not None and not self._closed
 
     async def close(self) -> None:
         """Stop checking the server and close the connections."""

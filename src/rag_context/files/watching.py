@@ -19,6 +19,7 @@ from rag_context.errors import BackendError, ConfigurationError, RagContextError
 from rag_context.files.file_reading import SKIPPED_FOLDERS
 from rag_context.files.folder_sync import FolderSync
 from rag_context.files.walk import Root
+from rag_context.resilience.deadline import set_within
 
 LONGEST_S = 2.0
 """How often changes are reported in a folder that changes all the time."""
@@ -75,7 +76,7 @@ async def watch(root: Path, *, debounce_s: float = 0.5, stop: asyncio.Event) -> 
             if not has_yielded:
                 yield frozenset()
                 has_yielded = True
-            await _wait(stop, debounce_s)
+            await set_within(stop, debounce_s)
             continue
         async for paths in _armed(root, identity, debounce_s, stop):
             yield paths if paths or not has_yielded else frozenset({root})
@@ -155,14 +156,6 @@ def _identity_of(root: Path) -> _Identity | None:
     return _Identity(status.st_dev, status.st_ino, is_folder=stat.S_ISDIR(status.st_mode))
 
 
-async def _wait(stop: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await stop.wait()
-    except TimeoutError:
-        return
-
-
 @dataclass
 class Follower:
     """Keeps the index in step with files and folders until stopped.
@@ -229,7 +222,7 @@ class Follower:
                 if stop.is_set():
                     raise
                 self.on_failure(error, wait_s)
-                await _wait(stop, wait_s)
+                await set_within(stop, wait_s)
                 wait_s = min(wait_s * 2.0, LONGEST_WAIT_S)
 
     async def _wait_for_change(self, listeners: Sequence["asyncio.Task[None]"], changed: asyncio.Event) -> bool:
@@ -238,10 +231,7 @@ class Follower:
             if all(listener.done() for listener in listeners):
                 return False
             changed.clear()
-            try:
-                async with asyncio.timeout(LOOK_S):
-                    await changed.wait()
-            except TimeoutError:
+            if not await set_within(changed, LOOK_S):
                 # Not every change is reported, such as those of other machines on a network drive.
                 self._waiting = {root: {root} for root in self.roots}
             await asyncio.sleep(0)  # the last listener sets the event before it is done

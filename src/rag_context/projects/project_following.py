@@ -21,6 +21,7 @@ from rag_context.projects.project_documents import Reader
 from rag_context.projects.project_opening import Activation, external_scope
 from rag_context.projects.sync import Progress, Scope, Synchroniser, SyncProgress, SyncReport, is_document, no_progress
 from rag_context.projects.tenants import current_branch, head_file, is_checking_out
+from rag_context.resilience.deadline import set_within
 
 FIRST_RETRY_S = 2.0
 LAST_RETRY_S = 60.0
@@ -330,15 +331,11 @@ class Following:
         """
         files = await asyncio.to_thread(rule_files, self.activation)
         seen = await asyncio.to_thread(_stamps, files)
-        while not self._stop.is_set():
-            try:
-                async with asyncio.timeout(RULES_EVERY_S):
-                    await self._stop.wait()
-            except TimeoutError:
-                now = await asyncio.to_thread(_stamps, files)
-                if now != seen or await self.is_deleted():
-                    seen = now
-                    self._changed(self)
+        while not await set_within(self._stop, RULES_EVERY_S):
+            now = await asyncio.to_thread(_stamps, files)
+            if now != seen or await self.is_deleted():
+                seen = now
+                self._changed(self)
 
     def _run(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work, name=f"follow {self.activation.tenant.project}")

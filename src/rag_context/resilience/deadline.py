@@ -159,6 +159,15 @@ class Deadline:
             timer.cancel()
 
 
+async def set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for an event; returns False if it is not set within so many seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False
+
+
 def call_deadline(timeout_s: float, clock: Callable[[], float]) -> Deadline:
     """The deadline of a call that begins now: after its timeout, or sooner where a sooner one is applied."""
     return _sooner(Deadline.after(timeout_s, clock), _applied.get())

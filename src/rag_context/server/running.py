@@ -23,6 +23,7 @@ from uvicorn.server import ServerState
 from rag_context.api.parsing import ErrorCode
 from rag_context.client.address import FILE_NAME, Announcement, read_announcement
 from rag_context.errors import ConfigurationError
+from rag_context.resilience.deadline import set_within
 from rag_context.server.failures import error_reply
 from rag_context.server.options import ServerOptions
 from rag_context.server.pages import EVENTS_PATH
@@ -345,14 +346,8 @@ class _Keeper:
         self._announce()
 
     async def run(self, stop: asyncio.Event) -> None:
-        while True:
-            try:
-                async with asyncio.timeout(LOOK_EVERY_S):
-                    await stop.wait()
-            except TimeoutError:
-                await asyncio.to_thread(self._look)
-            else:
-                return
+        while not await set_within(stop, LOOK_EVERY_S):
+            await asyncio.to_thread(self._look)
 
     def _look(self) -> None:
         found = read_announcement(self._data_dir)

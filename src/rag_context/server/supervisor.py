@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rag_context.errors import RagContextError
+from rag_context.resilience.deadline import set_within
 from rag_context.server.worker import Event, Report, SupervisorEnd, channel
 
 logger = logging.getLogger(__name__)
@@ -183,9 +184,7 @@ class Supervisor:
                     worker.connections += 1
                     worker.turn = self._turn = self._turn + 1
                     return
-            with suppress(TimeoutError):
-                async with asyncio.timeout(FIRST_DELAY_S):  # one that did not read may read again
-                    await self._changed.wait()
+            await set_within(self._changed, FIRST_DELAY_S)  # one that did not read may read again
 
     async def _keep(self, worker: _Worker) -> None:
         """Run a worker until the stop, again and again."""
@@ -206,9 +205,7 @@ class Supervisor:
             if self._clock() - began >= STABLE_S:
                 delay_s = FIRST_DELAY_S
             logger.error("%s; worker %d is started again in %.1f s", message, worker.number, delay_s)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(delay_s):
-                    await self._stopping.wait()
+            await set_within(self._stopping, delay_s)
             delay_s = min(2 * delay_s, LAST_DELAY_S)
 
     async def _run(self, worker: _Worker) -> Report | None:

@@ -13,7 +13,7 @@ from rag_context.ingest.indexer import Indexer
 from rag_context.ingest.reconciliation import Divergence, Reconciler
 from rag_context.ports.reading import DocumentStore
 from rag_context.resilience.breaker import BreakerState
-from rag_context.resilience.deadline import Deadline
+from rag_context.resilience.deadline import Deadline, set_within
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.index_model import BoundEmbedder, Rebuilding
 
@@ -160,11 +160,7 @@ class BackgroundMaintenance:
 
     async def _sweep(self) -> None:
         while True:
-            try:
-                async with asyncio.timeout(SWEEP_EVERY_S):
-                    await self._sweep_now.wait()
-            except TimeoutError:
-                pass
+            await set_within(self._sweep_now, SWEEP_EVERY_S)
             self._sweep_now.clear()
             try:
                 await self.sweep(lambda _done: None, together=SWEEP_BESIDE)
@@ -210,9 +206,7 @@ class BackgroundMaintenance:
                 await self._rebuilding.work()
             except BackendError as error:
                 logger.debug("the documents cannot be embedded again now: %s", error)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(REBUILD_EVERY_S):
-                    await self._rebuild_now.wait()
+            await set_within(self._rebuild_now, REBUILD_EVERY_S)
             self._rebuild_now.clear()
 
     async def _with_timeout(self, work: Awaitable[T]) -> T:

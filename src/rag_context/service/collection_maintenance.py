@@ -9,7 +9,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from rag_context.api.maintenance import ReindexedCollection, ReindexRequest, ReindexResponse
@@ -21,7 +20,7 @@ from rag_context.domain.documents import Status
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendRejectedError, ConflictError, RagContextError
 from rag_context.ports.provider import Collection, Entry, Switching
-from rag_context.resilience.deadline import Deadline
+from rag_context.resilience.deadline import Deadline, set_within
 from rag_context.service.health import SUCCESS_TTL_S, Finding, HealthMonitor
 
 logger = logging.getLogger(__name__)
@@ -258,9 +257,7 @@ class CollectionMaintenance:
         if not request.status_only:
             self.begin_reindexing()
         if request.wait and self._running is not None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(WAIT_S):
-                    await self._attempted.wait()
+            await set_within(self._attempted, WAIT_S)
         reports = await self._reports()
         status = response.status
         if status == "current" and any(one.status == "running" for one in reports):

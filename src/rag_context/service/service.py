@@ -1,6 +1,5 @@
 """The service: one method per use case of the memory, called by HTTP, MCP, the CLI and Python alike."""
 
-import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -34,7 +33,7 @@ from rag_context.ports.reading import MetricsStore
 from rag_context.ports.writing import ModelRegistry
 from rag_context.resilience.admission import Admissions
 from rag_context.resilience.breaker import BreakerState
-from rag_context.resilience.deadline import Deadline
+from rag_context.resilience.deadline import Deadline, set_within
 from rag_context.search.cache import ResultCache
 from rag_context.search.chain import WARNINGS, SearchChain
 from rag_context.search.query import Answer, Level, Query
@@ -319,12 +318,8 @@ class Service:
 
     async def wait_ready(self, timeout_s: float) -> bool:
         """Wait until the model is loaded and compared with the index; False if it fails or takes longer."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._dependencies.maintenance.bind_tried.wait()
-        except TimeoutError:
-            return False
-        return self._dependencies.maintenance.bound.is_set()
+        maintenance = self._dependencies.maintenance
+        return await set_within(maintenance.bind_tried, timeout_s) and maintenance.bound.is_set()
 
     async def prometheus(self) -> bytes:
         """The metrics in Prometheus' text format; the last known number of vectors if the store cannot be read."""
