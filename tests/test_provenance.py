@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.domain.documents import DocumentInput, MessageTime, Origin, Stored
-from rag_context.domain.times import end_of
+from rag_context.domain.documents import DocumentInput, MessageTime, Origin, Stored, end_of
 from rag_context.provenance import (
     event_time,
     has_other_time,

@@ -10,8 +10,19 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
-from rag_context.domain.documents import CHAT, CODE, Chunk, DocumentInput, Json, MessageTime, Origin, Stored
-from rag_context.domain.times import aware, microseconds, moment
+from rag_context.domain.documents import (
+    CHAT,
+    CODE,
+    Chunk,
+    DocumentInput,
+    Json,
+    MessageTime,
+    Origin,
+    Stored,
+    aware,
+    microseconds,
+    moment,
+)
 
 FRONT_MATTER = re.compile(r"\ufeff?---[ \t]*+\r?\n")
 FRONT_MATTER_END = re.compile(r"^(?:---|\.\.\.)[ \t]*+\r?$", re.MULTILINE)

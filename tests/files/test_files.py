@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.domain.documents import DocumentInput, Metadata, Origin
-from rag_context.domain.times import moment
+from rag_context.domain.documents import DocumentInput, Metadata, Origin, moment
 from rag_context.files.file_reading import (
     DEFAULT_MAX_BYTES,
     UNSUPPORTED,

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.domain.documents import CHAT, CODE, DECISION, DOCUMENTATION, Chunk, Metadata, Span
-from rag_context.domain.times import EPOCH
+from rag_context.domain.documents import CHAT, CODE, DECISION, DOCUMENTATION, EPOCH, Chunk, Metadata, Span
 from rag_context.ingest.chunk_context import (
     CONTEXT_TOKENS,
     HASH_BITS,

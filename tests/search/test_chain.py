@@ -17,9 +17,8 @@ from rag_context.errors import (
 )
 from rag_context.ports.reading import DocumentStore, VectorStore
 from rag_context.resilience.deadline import Deadline
-from rag_context.search.cache import ResultCache
 from rag_context.search.chain import INEXACT, TEXT_MISSING, VECTOR_ONLY, WARNINGS, SearchChain
-from rag_context.search.query import Answer, Level, Mode, Query, RetrieverStatus
+from rag_context.search.query import Answer, Level, Mode, Query, ResultCache, RetrieverStatus
 from rag_context.testing import Fault, Faulty, FrozenClock
 from tests.search.harness import TEXTS, ChainHarness
 

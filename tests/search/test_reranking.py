@@ -10,10 +10,9 @@ import pytest
 from rag_context.errors import BackendUnavailableError
 from rag_context.ports.models import Reranker
 from rag_context.resilience.dependency import FAILURES_TO_OPEN, Dependency
-from rag_context.search.cache import ResultCache
 from rag_context.search.chain import SearchChain
 from rag_context.search.final_order import LEG, NOT_RERANKED, Reranking
-from rag_context.search.query import Answer, Level, Mode, Query, RetrieverStatus
+from rag_context.search.query import Answer, Level, Mode, Query, ResultCache, RetrieverStatus
 from rag_context.testing import FakeReranker, Fault, Faulty, FrozenClock
 from tests.search.harness import ChainHarness
 

@@ -12,9 +12,8 @@ from rag_context.domain.search import Filter, VectorHit
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendUnavailableError
 from rag_context.provenance import is_standing
-from rag_context.search.cache import ResultCache, decoded, encoded
 from rag_context.search.chain import SearchChain
-from rag_context.search.query import Answer, Level, Mode, Query, RetrieverStatus
+from rag_context.search.query import Answer, Level, Mode, Query, ResultCache, RetrieverStatus, decoded, encoded
 from rag_context.search.rules import STANDING_KEPT
 from rag_context.testing import Fault, FrozenClock
 from rag_context.testing.memory_stores import MemoryVectors

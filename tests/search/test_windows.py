@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
+from rag_context.domain.documents import microseconds
 from rag_context.domain.search import ChunkRef, Filter, VectorHit
-from rag_context.domain.times import microseconds
 from rag_context.search.query import Mode, Query
 from rag_context.search.question_times import (
     Window,

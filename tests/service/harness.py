@@ -16,8 +16,8 @@ from rag_context.ports.reading import DocumentStore, MetricsStore
 from rag_context.ports.writing import IndexWriter
 from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.resilience.dependency import Dependency
-from rag_context.search.cache import ResultCache
 from rag_context.search.chain import SearchChain
+from rag_context.search.query import ResultCache
 from rag_context.search.retrievers import Backends
 from rag_context.service.background_maintenance import BackgroundMaintenance
 from rag_context.service.health import HealthMonitor

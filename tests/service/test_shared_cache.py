@@ -10,7 +10,7 @@ from rag_context.domain.documents import Status
 from rag_context.errors import BackendUnavailableError
 from rag_context.resilience.dependency import Dependency
 from rag_context.resilience.shared_cache import SecondLevel
-from rag_context.search.cache import ResultCache
+from rag_context.search.query import ResultCache
 from rag_context.service.health import HealthMonitor
 from rag_context.service.service import Service
 from rag_context.stores.redis import RedisCache, open_redis

@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
+from rag_context.domain.documents import utc_now
 from rag_context.domain.reports import SearchRecord
-from rag_context.domain.times import utc_now
 from rag_context.domain.vectors import Matrix
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.resilience.dependency import Dependency

@@ -10,9 +10,8 @@ import asyncpg
 import numpy as np
 import pytest
 
-from rag_context.domain.documents import Chunk, Counts, Metadata, Span, Tenant
+from rag_context.domain.documents import Chunk, Counts, Metadata, Span, Tenant, microseconds
 from rag_context.domain.search import Filter, VectorHit
-from rag_context.domain.times import microseconds
 from rag_context.domain.vectors import Vector
 from rag_context.errors import (
     BackendError,

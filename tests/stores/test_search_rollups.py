@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rag_context.domain.documents import microseconds
 from rag_context.domain.reports import SearchRecord, SearchSummary
-from rag_context.domain.times import microseconds
 from rag_context.stores.sqlite import SqliteStore, open_database
 from rag_context.stores.sqlite.metrics import SqliteMetrics
 from tests.stores.builders import NOON, minutes

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rag_context.domain.documents import Chunk, Counts, Metadata, Span
+from rag_context.domain.documents import Chunk, Counts, Metadata, Span, microseconds
 from rag_context.domain.search import Filter
-from rag_context.domain.times import microseconds
 from rag_context.errors import BackendStartingError
 from rag_context.stores.sqlite import open_database
 from rag_context.stores.sqlite.changes import REMEMBERED_DELETIONS, delete_document, forget_old_deletions

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rag_context.domain.documents import Document, Metadata, Tenant
+from rag_context.domain.documents import Document, Metadata, Tenant, microseconds
 from rag_context.domain.search import Filter
-from rag_context.domain.times import microseconds
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError
 from tests.stores.builders import DIMENSION, NOON, Stores, axis, document, ids, minutes, put, unit_vectors

@@ -1,16 +1,18 @@
-"""Documents, their chunks and vectors, the tenants they belong to, the files they came out of; and computed ids.
+"""Documents, their chunks and vectors, their tenants, files and times; and computed ids.
 
 The same document has the same id wherever and whenever it is indexed. A document's id says *which* document it is, so
 that a new version replaces the old one; its content hash says whether anything about it changed; a chunk's id says
-which text is at which position of which document.
+which text is at which position of which document. Stores keep moments as microseconds since 1970; a time without a zone
+is UTC.
 """
 
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from typing import TypeAlias
 from uuid import UUID, uuid5
 
@@ -22,6 +24,13 @@ CODE = "code"
 DOCUMENTATION = "documentation"
 CONTENT_TYPES = (CHAT, DECISION, CODE, DOCUMENTATION)
 """The built-in kinds of content; settings may add more, which are treated as documentation."""
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_LATEST = datetime.max.replace(tzinfo=UTC)
+
+utc_now = partial(datetime.now, UTC)
+"""The wall clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,3 +339,26 @@ def chunk_ids(document_id: str, chunks: Iterable[tuple[str, str]]) -> list[str]:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def aware(moment: datetime) -> datetime:
+    """The moment with its zone."""
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def microseconds(moment: datetime) -> int:
+    """Microseconds since 1970."""
+    return (aware(moment) - EPOCH) // _MICROSECOND
+
+
+def moment(value: int) -> datetime:
+    """The moment `value` microseconds after 1970, in UTC."""
+    return EPOCH + value * _MICROSECOND
+
+
+def end_of(until: datetime | None, as_of: datetime | None) -> datetime | None:
+    """The end of what is before `until` and not after `as_of`, itself excluded; None: there is none."""
+    if as_of is None or as_of == _LATEST:
+        return until
+    after = as_of + _MICROSECOND
+    return after if until is None else min(until, after)

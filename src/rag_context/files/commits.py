@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
-from rag_context.domain.times import moment
+from rag_context.domain.documents import moment
 from rag_context.files.file_reading import Loaded, modified_at
 
 GIT_S = 10.0

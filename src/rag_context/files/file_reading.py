@@ -24,8 +24,8 @@ from rag_context.domain.documents import (
     MessageTime,
     Metadata,
     Origin,
+    moment,
 )
-from rag_context.domain.times import moment
 from rag_context.files.descriptors import NotRegularError, open_file
 from rag_context.files.formats.converter import SNIFFED_BYTES, Converter, format_of
 from rag_context.files.formats.exchange import MAX_FILE_BYTES, ConversionError, Format

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from weakref import WeakValueDictionary
 
-from rag_context.domain.documents import DocumentInput
-from rag_context.domain.times import utc_now
+from rag_context.domain.documents import DocumentInput, utc_now
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendError, BackendRejectedError, BackendUnavailableError
 from rag_context.ingest.chunk_context import cut_alike

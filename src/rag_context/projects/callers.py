@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Generic, TypeVar
 
-from rag_context.domain.documents import ProjectRecord, Tenant
-from rag_context.domain.times import utc_now
+from rag_context.domain.documents import ProjectRecord, Tenant, utc_now
 from rag_context.ports.writing import ProjectRegistry
 from rag_context.projects.project_opening import Activation
 from rag_context.projects.records import ProjectNotActivatedError

@@ -12,9 +12,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from rag_context.domain.documents import Listing, Tenant
+from rag_context.domain.documents import Listing, Tenant, end_of
 from rag_context.domain.search import Filter, Passage
-from rag_context.domain.times import end_of
 from rag_context.domain.vectors import Vector
 from rag_context.errors import InvalidInputError
 from rag_context.projects.document_lists import DocumentList

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from rag_context.domain.documents import Tenant
-from rag_context.domain.times import end_of, utc_now
+from rag_context.domain.documents import Tenant, end_of, utc_now
 from rag_context.domain.vectors import EmbeddingModel, Vector
 from rag_context.errors import BackendError, InvalidInputError
 from rag_context.ports.reading import DocumentStore

@@ -1,15 +1,32 @@
-"""What goes into the chain and what comes out of it."""
+"""What goes into the chain, what comes out of it, and answers that are kept.
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+Only complete answers of level 1 are kept, and only while the index is unchanged. `FORMAT` changes with the fields of an
+answer, because processes share them as bytes.
+"""
+
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from enum import IntEnum, StrEnum
+from functools import partial
+from typing import Any, TypeAlias
 
+import numpy as np
+from cachetools import TTLCache
+
+from rag_context._version import __version__
+from rag_context.domain.documents import Chunk, Metadata, Span
 from rag_context.domain.ranking_rules import Rule
-from rag_context.domain.search import Filter, Passage
+from rag_context.domain.search import ChunkRef, Filter, Passage
 from rag_context.domain.vectors import Vector
+from rag_context.errors import BackendError
+from rag_context.ports.reading import DocumentStore
+from rag_context.resilience.shared_cache import SecondLevel
 from rag_context.search.question_times import Window, windows
-from rag_context.search.ranking import Ranked
+from rag_context.search.ranking import Candidate, Ranked
 
 
 class Mode(StrEnum):
@@ -130,3 +147,171 @@ class Answer:
     cached: bool = False
     retry_after_s: float | None = None
     error: str | None = None
+
+
+FORMAT = 6
+"""Changes with what is written, so that no release reads what another one wrote in another format."""
+
+_Key: TypeAlias = tuple[Query, bytes | None, int]
+
+
+class ResultCache:
+    """The least recently used answers go first; each lives for `ttl_s` seconds at most.
+
+    A second level may be shared with other processes: `get` reads this process's memory alone, `fetch` the shared
+    level, and keeps what it finds there in memory too.
+
+    Args:
+        size: answers kept in memory; 0 disables it.
+        ttl_s: seconds an answer lives, in each level; 0 disables it.
+        clock: monotonic seconds.
+        shared: the second level, if there is one.
+    """
+
+    def __init__(self, size: int, ttl_s: float, clock: Callable[[], float], shared: SecondLevel | None = None) -> None:
+        self._answers: TTLCache[_Key, Answer] = TTLCache(size, ttl_s, timer=clock)
+        self._ttl_s = ttl_s
+        self._shared = shared
+        self.hits = 0
+        """Answers found in either level."""
+
+        self.misses = 0
+        """Answers found in neither."""
+
+    async def answered(
+        self,
+        query: Query,
+        index: DocumentStore,
+        search: Callable[[], Awaitable[Answer]],
+        look: Callable[[], Awaitable[None]] | None = None,
+    ) -> Answer:
+        """The answer of one of the levels, or that of a search, which is remembered.
+
+        Args:
+            query: the query.
+            index: says which version it has, and its stamp.
+            search: answers the query; it reads what is new by itself.
+            look: reads which version the index has, where other processes write it; None where there are none.
+        """
+        # Before the search: what changes during it belongs to a later version.
+        version, stamp = index.version, index.stamp if self._shared is not None else None
+        answer = self.get(query, version)
+        if answer is not None and not await _is_current(index, version, look):
+            version, answer = index.version, None
+        if answer is None and self._shared is not None:
+            answer = await self.fetch(query, version, stamp)
+        if answer is None:
+            answer = await search()
+            self.put(query, version, answer, stamp)
+        return answer
+
+    def get(self, query: Query, version: int) -> Answer | None:
+        """The answer to this query on this version of the index that the memory holds, marked as cached."""
+        answer = self._answers.get(_key(query, version))
+        if answer is not None:
+            self.hits += 1
+            return replace(answer, cached=True)
+        if self._shared is None:
+            self.misses += 1
+        return None
+
+    async def fetch(self, query: Query, version: int, stamp: str | None) -> Answer | None:
+        """The answer in the shared level, marked as cached; call it when `get` returned None.
+
+        Args:
+            query: the query.
+            version: the index's version in this process.
+            stamp: what all processes call this state of the index; nothing is shared while it is not known.
+        """
+        sealed = None if self._shared is None or stamp is None else await self._shared.get(_shared_key(query, stamp))
+        answer = None if sealed is None else decoded(sealed)
+        if answer is None:
+            self.misses += 1
+            return None
+        self.hits += 1
+        self._remember(query, version, answer)
+        return replace(answer, cached=True)
+
+    def put(self, query: Query, version: int, answer: Answer, stamp: str | None = None) -> None:
+        """Remember an answer if it is a whole one; for other processes too, where `stamp` is known."""
+        is_complete = answer.level is Level.PRIMARY and all(
+            leg.status is RetrieverStatus.OK for leg in answer.legs.values()
+        )
+        # An answer that misses something would be repeated after the failure has ended.
+        if not is_complete or answer.breaker_open:
+            return
+        self._remember(query, version, answer)
+        if self._shared is not None and stamp is not None and self._ttl_s > 0:
+            self._shared.put(_shared_key(query, stamp), partial(encoded, answer), self._ttl_s)
+
+    def _remember(self, query: Query, version: int, answer: Answer) -> None:
+        if self._answers.maxsize > 0:
+            self._answers[_key(query, version)] = answer
+
+
+async def _is_current(index: DocumentStore, version: int, look: Callable[[], Awaitable[None]] | None) -> bool:
+    """Whether the index still has this version."""
+    if look is not None:
+        with suppress(BackendError):  # as without a look: the version that was known last
+            await look()
+    return index.version == version
+
+
+def _key(query: Query, version: int) -> _Key:
+    """All that an answer depends on: query, filters, tenant and the index's version."""
+    if query.vector is None:
+        return query, None, version
+    return replace(query, vector=None), query.vector.tobytes(), version
+
+
+def _shared_key(query: Query, stamp: str) -> str:
+    """As `_key`, for all processes: with the index's stamp, and the version and format of what is stored."""
+    text = json.dumps((asdict(query), stamp, FORMAT, __version__), default=_json_default, sort_keys=True)
+    return f"answer:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def _json_default(value: object) -> str:
+    """All numbers of an array; `str` would abbreviate it."""
+    return value.tobytes().hex() if isinstance(value, np.ndarray) else str(value)
+
+
+def encoded(answer: Answer) -> bytes:
+    """The answer as JSON; every number comes back as it was."""
+    return json.dumps(asdict(answer), default=datetime.isoformat, separators=(",", ":")).encode()
+
+
+def decoded(value: bytes) -> Answer | None:
+    """The answer that was encoded; None if the bytes are not a valid answer."""
+    # Another process wrote the bytes: whatever is wrong with them is a miss.
+    try:
+        return _answer(json.loads(value))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+
+
+def _answer(fields: dict[str, Any]) -> Answer:
+    legs = {
+        name: RetrieverReport(RetrieverStatus(leg["status"]), leg["latency_ms"], leg["detail"])
+        for name, leg in fields["legs"].items()
+    }
+    results = tuple(_result(result) for result in fields["results"])
+    standing = tuple(Standing(_passage(each["passage"]), each["score"]) for each in fields["standing"])
+    return Answer(**{**fields, "results": results, "standing": standing, "level": Level(fields["level"]), "legs": legs})
+
+
+def _result(fields: dict[str, Any]) -> Result:
+    ranked = fields["ranked"]
+    candidate = Candidate(**{**ranked["candidate"], "chunk": ChunkRef(**ranked["candidate"]["chunk"])})
+    around = {
+        side: _passage(fields[side]) if fields[side] is not None else None for side in ("before", "after", "newer")
+    }
+    passage = _passage(fields["passage"])
+    return Result(**{**fields, **around, "passage": passage, "ranked": Ranked(**{**ranked, "candidate": candidate})})
+
+
+def _passage(fields: dict[str, Any]) -> Passage:
+    occurred_at = datetime.fromisoformat(fields["chunk"]["occurred_at"])
+    chunk = Chunk(**{**fields["chunk"], "span": Span(**fields["chunk"]["span"]), "occurred_at": occurred_at})
+    metadata = Metadata(**{**fields["metadata"], "tags": tuple(fields["metadata"]["tags"])})
+    timestamp = datetime.fromisoformat(fields["timestamp"])
+    return Passage(**{**fields, "chunk": chunk, "timestamp": timestamp, "metadata": metadata})

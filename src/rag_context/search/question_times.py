@@ -18,8 +18,8 @@ from re import Match
 
 import numpy as np
 
+from rag_context.domain.documents import microseconds, moment
 from rag_context.domain.search import ChunkRef, Filter, Floats
-from rag_context.domain.times import microseconds, moment
 from rag_context.search import periods
 from rag_context.search.periods import (
     AGO,

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from rag_context.domain.documents import microseconds
 from rag_context.domain.search import Filter, KeywordHit, VectorHit
-from rag_context.domain.times import microseconds
 from rag_context.domain.vectors import Calibration, Vector
 from rag_context.errors import BackendError, BackendRejectedError, BackendStartingError, BackendTimeoutError
 from rag_context.ports.models import Embedder

@@ -21,10 +21,9 @@ from rag_context.api.search import (
 )
 from rag_context.api.stored_documents import DeleteRequest, GetRequest, ListRequest, SimilarRequest
 from rag_context.api.wire import metadata_json
-from rag_context.domain.documents import DocumentInput, MessageTime, Metadata, Origin, Tenant
+from rag_context.domain.documents import DocumentInput, MessageTime, Metadata, Origin, Tenant, end_of
 from rag_context.domain.reports import QUERY_CHARS, Period, Periods, SearchRecord, SearchSummary
 from rag_context.domain.search import Filter
-from rag_context.domain.times import end_of
 from rag_context.errors import InvalidInputError
 from rag_context.ingest.submissions import Outcome, Receipt, Submission
 from rag_context.ports.models import Tokenizer

@@ -21,9 +21,8 @@ from rag_context.api.project_queries import (
     SemanticSearchResponse,
     Source,
 )
-from rag_context.domain.documents import Tenant
+from rag_context.domain.documents import Tenant, utc_now
 from rag_context.domain.reports import QUERY_CHARS, SearchRecord
-from rag_context.domain.times import utc_now
 from rag_context.errors import BackendError, FieldError
 from rag_context.ports.models import ChatModel
 from rag_context.projects.callers import CallerId

@@ -10,9 +10,8 @@ from typing import Any
 
 from rag_context.api import projects as wire
 from rag_context.api.projects import DocType, ListedProject, TypeCount
-from rag_context.domain.documents import ProjectRecord, Tenant
+from rag_context.domain.documents import ProjectRecord, Tenant, utc_now
 from rag_context.domain.search import Filter
-from rag_context.domain.times import utc_now
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.ports.models import ChatModel
 from rag_context.projects.activation import Projects

@@ -21,8 +21,7 @@ from rag_context.api.stored_documents import (
     SimilarRequest,
     SimilarResponse,
 )
-from rag_context.domain.documents import Counts, Status
-from rag_context.domain.times import utc_now
+from rag_context.domain.documents import Counts, Status, utc_now
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendError, RagContextError
 from rag_context.ingest.indexer import STORE_S, Indexer
@@ -34,9 +33,8 @@ from rag_context.ports.writing import ModelRegistry
 from rag_context.resilience.admission import Admissions
 from rag_context.resilience.breaker import BreakerState
 from rag_context.resilience.deadline import Deadline, set_within
-from rag_context.search.cache import ResultCache
 from rag_context.search.chain import WARNINGS, SearchChain
-from rag_context.search.query import Answer, Level, Query
+from rag_context.search.query import Answer, Level, Query, ResultCache
 from rag_context.search.retrievers import Backends
 from rag_context.service.background_maintenance import BackgroundMaintenance
 from rag_context.service.collection_service import CollectionService

@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from rag_context.api.search import SearchRequest, SearchResponse
+from rag_context.domain.documents import utc_now
 from rag_context.domain.reports import ErrorRecord, SearchRecord
-from rag_context.domain.times import utc_now
 from rag_context.errors import BackendError, BackendTimeoutError
 from rag_context.ingest.submissions import Receipt
 from rag_context.ports.reading import DocumentStore, MetricsStore

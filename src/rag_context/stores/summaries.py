@@ -11,8 +11,8 @@ from datetime import datetime
 from itertools import accumulate
 from typing import Any
 
+from rag_context.domain.documents import microseconds, moment
 from rag_context.domain.reports import BIN_GROWTH, SMALLEST_MS, Bucket, SearchSummary
-from rag_context.domain.times import microseconds, moment
 
 EXACT_RECORDS = 10_000
 """A span of fewer searches is summed up from the records themselves."""

@@ -9,10 +9,20 @@ from statistics import fmean
 
 import numpy as np
 
-from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
+from rag_context.domain.documents import (
+    Chunk,
+    Counts,
+    Cursor,
+    Document,
+    Listing,
+    Missing,
+    Retrievals,
+    Stored,
+    Tenant,
+    microseconds,
+)
 from rag_context.domain.reports import Bucket, ErrorRecord, Period, Periods, SearchRecord, SearchSummary
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, VectorHit
-from rag_context.domain.times import microseconds
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.errors import BackendRejectedError
 from rag_context.ports.writing import Version, written_in_turn

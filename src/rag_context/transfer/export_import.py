@@ -16,8 +16,7 @@ from typing import BinaryIO
 import numpy as np
 
 from rag_context.api.export_lines import ExportFooter, ExportHeader, read_header, read_line
-from rag_context.domain.documents import Chunk, Stored
-from rag_context.domain.times import utc_now
+from rag_context.domain.documents import Chunk, Stored, utc_now
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendRejectedError, BackendUnavailableError, InvalidInputError
 from rag_context.ports.reading import DocumentStore, VectorStore

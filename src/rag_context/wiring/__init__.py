@@ -24,9 +24,9 @@ from rag_context.resilience.admission import AdaptiveLimit, Admission, Admission
 from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.resilience.dependency import Dependency
 from rag_context.resilience.shared_cache import SecondLevel
-from rag_context.search.cache import ResultCache
 from rag_context.search.chain import SearchChain
 from rag_context.search.final_order import Reranking
+from rag_context.search.query import ResultCache
 from rag_context.search.retrievers import Backends
 from rag_context.service.background_maintenance import BackgroundMaintenance, Duties
 from rag_context.service.health import HealthMonitor

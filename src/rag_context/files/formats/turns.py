@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from rag_context.domain.times import microseconds
+from rag_context.domain.documents import microseconds
 from rag_context.files.formats.exchange import CHAT, MAX_CHARS, Extracted, Label, front_matter
 from rag_context.files.formats.json_stream import Fields
 from rag_context.provenance import is_role, role_name

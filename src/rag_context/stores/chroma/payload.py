@@ -8,9 +8,8 @@ holds the prefix narrows the search, and `passes` decides in Python.
 import json
 from collections.abc import Sequence
 
-from rag_context.domain.documents import Chunk, Document, Metadata, Span, Tenant
+from rag_context.domain.documents import Chunk, Document, Metadata, Span, Tenant, microseconds, moment
 from rag_context.domain.search import ChunkRef, Filter, Passage
-from rag_context.domain.times import microseconds, moment
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError
 from rag_context.provenance import is_standing

@@ -10,9 +10,8 @@ from typing import Any, TypeAlias
 
 from bson import ObjectId
 
-from rag_context.domain.documents import DEFAULT_TENANT, Cursor, Tenant
+from rag_context.domain.documents import DEFAULT_TENANT, EPOCH, Cursor, Tenant, microseconds
 from rag_context.domain.search import Filter
-from rag_context.domain.times import EPOCH, microseconds
 
 _MILLISECOND = timedelta(milliseconds=1)
 

@@ -13,6 +13,7 @@ from bson import Int64
 from rag_context.domain.documents import (
     DEFAULT_TENANT,
     DOCUMENTATION,
+    EPOCH,
     Chunk,
     Document,
     Json,
@@ -22,9 +23,10 @@ from rag_context.domain.documents import (
     Span,
     Stored,
     Tenant,
+    microseconds,
+    moment,
 )
 from rag_context.domain.search import ChunkRef, Passage
-from rag_context.domain.times import EPOCH, microseconds, moment
 from rag_context.errors import BackendDataError
 from rag_context.provenance import packed_times, unpacked_times
 from rag_context.stores.mongodb.conditions import parted, tenant_of

@@ -15,9 +15,8 @@ from cachetools import LRUCache
 from numpy.typing import NDArray
 from pymongo.errors import OperationFailure
 
-from rag_context.domain.documents import Tenant
+from rag_context.domain.documents import Tenant, microseconds
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit
-from rag_context.domain.times import microseconds
 from rag_context.stores.mongodb.chunk_records import (
     LOOKS,
     OTHER_LAYOUT,

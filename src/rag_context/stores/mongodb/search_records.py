@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from rag_context.domain.documents import microseconds
 from rag_context.domain.reports import BIN_GROWTH, QUERY_CHARS, SMALLEST_MS, ErrorRecord, SearchRecord, SearchSummary
-from rag_context.domain.times import microseconds
 from rag_context.stores.mongodb.conditions import first_not_before
 from rag_context.stores.mongodb.document_records import Entry
 from rag_context.stores.mongodb.mongo import Mongo

@@ -27,8 +27,7 @@ from rag_context.domain.clauses import (
     Path,
     Scalar,
 )
-from rag_context.domain.documents import DOCUMENTATION, Json
-from rag_context.domain.times import moment
+from rag_context.domain.documents import DOCUMENTATION, Json, moment
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendError, InvalidInputError
 from rag_context.ports.provider import Collection, Entry, KeywordScore

@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from rag_context.domain.clauses import EVERYTHING, Clause, Path
-from rag_context.domain.documents import Json
-from rag_context.domain.times import microseconds
+from rag_context.domain.documents import Json, microseconds
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.ports.provider import (
     Capabilities,

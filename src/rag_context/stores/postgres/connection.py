@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-from rag_context.domain.documents import CHAT
-from rag_context.domain.times import microseconds, moment
+from rag_context.domain.documents import CHAT, microseconds, moment
 from rag_context.errors import BackendDataError, BackendRejectedError, ForeignIndexError
 from rag_context.provenance import STARTED, stated_message_times, stated_time, time_at
 from rag_context.stores.postgres.driver import (

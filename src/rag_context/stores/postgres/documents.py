@@ -8,10 +8,21 @@ from dataclasses import asdict
 from datetime import datetime
 from functools import partial
 
-from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
+from rag_context.domain.documents import (
+    Chunk,
+    Counts,
+    Cursor,
+    Document,
+    Listing,
+    Missing,
+    Retrievals,
+    Stored,
+    Tenant,
+    microseconds,
+    moment,
+)
 from rag_context.domain.reports import Periods, counted
 from rag_context.domain.search import Filter, Neighbours, Passage
-from rag_context.domain.times import microseconds, moment
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendError
 from rag_context.ports.writing import Version, require_comparable, written_in_turn

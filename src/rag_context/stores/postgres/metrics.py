@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from rag_context.domain.documents import microseconds
 from rag_context.domain.reports import BIN_GROWTH, QUERY_CHARS, SMALLEST_MS, ErrorRecord, SearchRecord, SearchSummary
-from rag_context.domain.times import microseconds
 from rag_context.stores.postgres.connection import Connection, Database
 from rag_context.stores.postgres.driver import Plan
 from rag_context.stores.postgres.records import read_text, stored, stored_or_none

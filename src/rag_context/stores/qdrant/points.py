@@ -17,9 +17,8 @@ from uuid import UUID
 import numpy as np
 from qdrant_client import models
 
-from rag_context.domain.documents import Chunk, Document, Metadata, Span
+from rag_context.domain.documents import Chunk, Document, Metadata, Span, aware, microseconds
 from rag_context.domain.search import ChunkRef, Filter, Passage
-from rag_context.domain.times import aware, microseconds
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError
 from rag_context.provenance import is_standing

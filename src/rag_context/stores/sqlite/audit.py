@@ -10,9 +10,8 @@ from functools import partial
 
 import numpy as np
 
-from rag_context.domain.documents import Chunk, Counts, Span
+from rag_context.domain.documents import EPOCH, Chunk, Counts, Span, moment
 from rag_context.domain.reports import COMPARED, DAMAGED, Findings, IntegrityReport, IssueKind, Thoroughness
-from rag_context.domain.times import EPOCH, moment
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendDataError
 from rag_context.ports.writing import DocumentCheck

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from rag_context.domain.documents import Chunk, Document, Tenant
-from rag_context.domain.times import microseconds
+from rag_context.domain.documents import Chunk, Document, Tenant, microseconds
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendRejectedError
 from rag_context.provenance import is_standing, packed_times

@@ -11,8 +11,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from rag_context.domain.clauses import Clause
-from rag_context.domain.documents import Json
-from rag_context.domain.times import microseconds, moment
+from rag_context.domain.documents import Json, microseconds, moment
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError
 from rag_context.ports.provider import Collection, Entry, EntryPage

@@ -16,8 +16,7 @@ from pathlib import Path as FilePath
 from typing import TypeVar
 
 from rag_context.domain.clauses import EVERYTHING, Clause, Path
-from rag_context.domain.documents import Json
-from rag_context.domain.times import utc_now
+from rag_context.domain.documents import Json, utc_now
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendError
 from rag_context.ports.provider import (

@@ -8,10 +8,21 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 
-from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
+from rag_context.domain.documents import (
+    Chunk,
+    Counts,
+    Cursor,
+    Document,
+    Listing,
+    Missing,
+    Retrievals,
+    Stored,
+    Tenant,
+    microseconds,
+    moment,
+)
 from rag_context.domain.reports import Period, Periods, counted
 from rag_context.domain.search import Filter, Neighbours, Passage
-from rag_context.domain.times import microseconds, moment
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.ports.writing import Version
 from rag_context.resilience.admission import Computing

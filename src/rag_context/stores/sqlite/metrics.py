@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from rag_context.domain.documents import microseconds
 from rag_context.domain.reports import BIN_GROWTH, QUERY_CHARS, SMALLEST_MS, ErrorRecord, SearchRecord, SearchSummary
-from rag_context.domain.times import microseconds
 from rag_context.stores.summaries import COUNTED, EXACT_RECORDS, Slices, Sums, middle, summary
 
 if TYPE_CHECKING:  # the database's migrations compute the sums again

@@ -8,8 +8,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from rag_context.domain.documents import CHAT, Chunk, Json, Span
-from rag_context.domain.times import EPOCH, microseconds, moment
+from rag_context.domain.documents import CHAT, EPOCH, Chunk, Json, Span, microseconds, moment
 from rag_context.errors import ForeignIndexError
 from rag_context.provenance import STARTED, is_standing, stated_message_times, stated_time, time_at
 from rag_context.stores.sqlite.faults import COMPONENT, is_busy

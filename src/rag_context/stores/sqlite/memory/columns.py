@@ -12,8 +12,8 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rag_context.domain.documents import microseconds
 from rag_context.domain.search import Filter
-from rag_context.domain.times import microseconds
 from rag_context.stores.sqlite.memory.vectors import Mask, Rows
 from rag_context.stores.sqlite.passages import tenant_values
 
