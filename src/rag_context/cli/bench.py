@@ -14,7 +14,7 @@ from rich.text import Text
 
 from rag_context.api.operations import memory
 from rag_context.cli.command_line import ExitCode, run_to_end
-from rag_context.cli.console import AsJson, Chosen, Config, DataDir, Screen, load, safe
+from rag_context.cli.console import Options, Screen, safe, with_options
 from rag_context.client.address import read_announcement
 from rag_context.errors import InvalidInputError
 from rag_context.evaluation.load import SAMPLES, SHARES, Limits, Load, Measured, Stage, picture
@@ -28,119 +28,97 @@ TITLES = 100
 
 PAUSED_CLIENTS = 12
 AFTER_PAUSE_S = 3.0
-SETTLE_S = 30.0
+START_TIMEOUT_S = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is measured, and how."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchOptions(Options):
+    """What is measured, how, and the limits."""
 
-    url: str | None
-    stages: tuple[Stage, ...]
-    questions: Path | None
-    limit: int
-    think_s: float
-    is_repeated: bool
-    limits: Limits
-    svg: Path | None
-    as_json: bool
-
-
-def bench(
     url: Annotated[
         str | None,
         typer.Option(metavar="URL", help="The server; default: that of the data directory, else this machine's."),
-    ] = None,
+    ] = None
     clients: Annotated[
         str, typer.Option(metavar="N,N,...", help="How many clients search at once, stage by stage.")
-    ] = DEFAULT_CLIENTS,
-    seconds: Annotated[float, typer.Option(metavar="S", min=0.1, help="Length of a stage.")] = 20.0,
+    ] = DEFAULT_CLIENTS
+    seconds: Annotated[float, typer.Option(metavar="S", min=0.1, help="Length of a stage.")] = 20.0
     think: Annotated[
         float,
         typer.Option(metavar="S", min=0.0, help="Seconds that a client waits between an answer and its next search."),
-    ] = 1.0,
+    ] = 1.0
     questions: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Questions, one a line; default: the titles of the newest documents."),
-    ] = None,
+    ] = None
     repeat: Annotated[
         bool, typer.Option("--repeat", help="Repeat the same questions, so that the result cache answers.")
-    ] = False,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, max=20, help="Passages of an answer.")] = 5,
+    ] = False
+    limit: Annotated[int, typer.Option(metavar="N", min=1, max=20, help="Passages of an answer.")] = 5
     pause: Annotated[
         float,
         typer.Option(
             metavar="S", min=0.0, help="At the end, suspend the server's process (on this machine) for this long."
         ),
-    ] = 0.0,
-    p95: Annotated[float, typer.Option(metavar="MS", help="Most milliseconds of 95 % of the answers.")] = 300.0,
-    p99: Annotated[float, typer.Option(metavar="MS", help="Most milliseconds of 99 % of the answers.")] = 500.0,
-    failures: Annotated[float, typer.Option(metavar="%", help="Most requests without an answer, in per cent.")] = 5.0,
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a picture of the latencies.")] = None,
-    as_json: AsJson = False,
-    data_dir: DataDir = None,
-    config: Config = None,
-) -> None:
+    ] = 0.0
+    p95: Annotated[float, typer.Option(metavar="MS", help="Most milliseconds of 95 % of the answers.")] = 300.0
+    p99: Annotated[float, typer.Option(metavar="MS", help="Most milliseconds of 99 % of the answers.")] = 500.0
+    failures: Annotated[float, typer.Option(metavar="%", help="Most requests without an answer, in per cent.")] = 5.0
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a picture of the latencies.")] = None
+
+    @property
+    def stages(self) -> list[Stage]:
+        """The stages, the last one with a pause if one is requested. Raises: InvalidInputError."""
+        stages = [Stage(number, self.seconds) for number in _numbers(self.clients)]
+        if self.pause:
+            stages.append(Stage(PAUSED_CLIENTS, self.pause + AFTER_PAUSE_S, self.pause))
+        return stages
+
+
+@with_options
+def bench(options: BenchOptions) -> ExitCode:
     """Measure a running server under load: latency, failures, and how complete its answers are; exits 1 beyond a limit.
 
     It only searches: nothing is stored, and `stats` does not count these searches.
     """
-    if url is not None and not url.startswith(("http://", "https://")):
+    if options.url is not None and not options.url.startswith(("http://", "https://")):
         raise InvalidInputError("--url must be an http:// or https:// address.")
-    if pause and url is not None:
+    if options.pause and options.url is not None:
         raise InvalidInputError("--pause is for the server of this data directory: leave --url out.")
-    stages = [Stage(number, seconds) for number in _numbers(clients)]
-    if pause:
-        stages.append(Stage(PAUSED_CLIENTS, pause + AFTER_PAUSE_S, pause))
-    wanted = Wanted(
-        url=url,
-        stages=tuple(stages),
-        questions=questions,
-        limit=limit,
-        think_s=think,
-        is_repeated=repeat,
-        limits=Limits(p95, p99, failures / 100.0),
-        svg=svg,
-        as_json=as_json,
-    )
-    raise typer.Exit(run(Chosen(config, {"data_dir": data_dir}), wanted))
-
-
-def run(chosen: Chosen, wanted: Wanted) -> ExitCode:
-    """Run every stage, print what was measured, and compare it with the limits."""
-    screen, settings = Screen(), load(chosen).settings
-    url, measured = run_to_end(_measure(settings, wanted, screen))
-    missed = [miss for each in measured for miss in each.misses(wanted.limits)]
-    if wanted.svg is not None:
-        _write(wanted.svg, picture(measured, wanted.limits))
-    if wanted.as_json:
-        stages = [each.as_json(wanted.limits) for each in measured]
+    screen, limits = Screen(), Limits(options.p95, options.p99, options.failures / 100.0)
+    url, measured = run_to_end(_measure(options, screen))
+    missed = [miss for each in measured for miss in each.misses(limits)]
+    if options.svg is not None:
+        _write(options.svg, picture(measured, limits))
+    if options.as_json:
+        stages = [each.as_json(limits) for each in measured]
         screen.line(json.dumps({"url": url, "passed": not missed, "stages": stages}))
     else:
         screen.show(_table(measured))
         for each in measured:
-            for miss in [*each.misses(wanted.limits), *_reasons(each)]:
+            for miss in [*each.misses(limits), *_reasons(each)]:
                 screen.show(Text(safe(f"{each.stage.clients} clients: {miss}"), style="yellow"))
         verdict = ("Beyond the limits.", "bold red") if missed else ("Within the limits.", "bold green")
         screen.show(Text(*verdict))
     return ExitCode.FAILED if missed else ExitCode.OK
 
 
-async def _measure(settings: Settings, wanted: Wanted, screen: Screen) -> tuple[str, list[Measured]]:
-    given = None if wanted.questions is None else _questions(wanted.questions)
-    async with reached(settings, wanted.url, SETTLE_S) as server:
-        await server.wait_ready(SETTLE_S)
+async def _measure(options: BenchOptions, screen: Screen) -> tuple[str, list[Measured]]:
+    stages, settings = options.stages, options.load().settings
+    typed = None if options.questions is None else _questions(options.questions)
+    async with reached(settings, options.url, START_TIMEOUT_S) as server:
+        await server.wait_ready(START_TIMEOUT_S)
         health = await server.health()
-        if any(stage.pause_s for stage in wanted.stages) and any(each.name == "worker 1" for each in health.components):
+        if any(stage.pause_s for stage in stages) and any(each.name == "worker 1" for each in health.components):
             raise InvalidInputError("--pause stops one process, and this server has several workers.")
-        questions = given or await _titles(server)
+        questions = typed or await _titles(server)
         url, headers = server.api.url.rstrip("/"), dict(server.api.headers)
-    load = Load(url, headers, questions, wanted.limit, wanted.think_s, wanted.is_repeated)
+    load = Load(url, headers, questions, options.limit, options.think, options.repeat)
     screen.note(Text(safe(f"{url}: {health.indexed_documents} documents, {len(questions)} questions"), style="dim"))
     measured: list[Measured] = []
     with screen.progress() as progress:
-        task = progress.add_task("", total=sum(stage.seconds for stage in wanted.stages))
-        for stage in wanted.stages:
+        task = progress.add_task("", total=sum(stage.seconds for stage in stages))
+        for stage in stages:
             progress.update(task, description=_named(stage))
             if not screen.err.is_terminal:
                 screen.note(f"{_named(stage)} for {stage.seconds:g} s")

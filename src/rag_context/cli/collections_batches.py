@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from rich.progress import (
     DownloadColumn,
@@ -21,7 +21,7 @@ from rag_context.api.collection_documents import NOT_EMBEDDED
 from rag_context.api.wire import CONNECTION_PATTERN, name_problem
 from rag_context.cli.command_line import ExitCode, exit_code, run_to_end
 from rag_context.cli.connecting import CollectionsClient, open_client
-from rag_context.cli.console import Chosen, Screen, load_available, safe
+from rag_context.cli.console import Options, Screen, safe
 from rag_context.collections.collections import entry_id
 from rag_context.collections.connections import DEFAULT, Connections
 from rag_context.collections.copying import (
@@ -35,6 +35,9 @@ from rag_context.collections.copying import (
 from rag_context.errors import BackendUnavailableError, ConflictError, InvalidInputError
 from rag_context.logs import configure_logging
 from rag_context.settings import Settings
+
+if TYPE_CHECKING:
+    from rag_context.cli.collections_commands import CopyOptions
 
 STREAM = Path("-")
 BATCH_BYTES = 4 << 20
@@ -52,7 +55,6 @@ class Addition:
     name: str
     file: Path
     connection: str | None
-    as_json: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +83,19 @@ class _Summary:
             self.screen.warning("and more lines like these")
 
 
-def run_add(chosen: Chosen, what: Addition) -> ExitCode:
+def run_add(options: Options, what: Addition) -> ExitCode:
     """Store the lines of a file; exits 1 when not all of them could be."""
     screen = Screen()
     summary = _Summary(screen)
     try:
-        run_to_end(_add(chosen, what, summary))
+        run_to_end(_add(options, what, summary))
     except BackendUnavailableError as error:
         screen.error(f"{error} What came in is safe: run the same command again, it goes on.")
         return exit_code(error)
     except KeyboardInterrupt:
         screen.note("interrupted. What came in is safe: run the same command again, it goes on.")
         return ExitCode.INTERRUPTED
-    if what.as_json:
+    if options.as_json:
         screen.line(json.dumps({"stored": summary.stored, "refused": summary.rejected}))
     else:
         documents = f"{summary.stored} document{'' if summary.stored == 1 else 's'} stored"
@@ -103,11 +105,11 @@ def run_add(chosen: Chosen, what: Addition) -> ExitCode:
     return ExitCode.FAILED if summary.rejected else ExitCode.OK
 
 
-async def _add(chosen: Chosen, what: Addition, summary: _Summary) -> None:
-    loaded = load_available(chosen)
+async def _add(options: Options, what: Addition, summary: _Summary) -> None:
+    loaded = options.load_available()
     with _opened(what.file) as file, _adding(what.file, summary.screen) as show:
         async with open_client(loaded, what.connection) as client:
-            collection = await client.ask("GET", "collections", what.name)
+            collection = await client.send("GET", "collections", what.name)
             if collection.get("embedding_provider") == "rag-context":
                 await client.model_loaded()
             for batch, read in _batches(file, what.name, summary):
@@ -120,7 +122,7 @@ async def _store(client: CollectionsClient, name: str, batch: list[_Line], summa
     while batch:
         body = b'{"documents":[' + b",".join(line.text for line in batch) + b"]}"
         try:
-            answer = await client.tell("POST", "collections", name, "documents", body=body)
+            answer = await client.send("POST", "collections", name, "documents", body=body)
         except InvalidInputError as error:
             wrong = _wrong(error)
             if not wrong:
@@ -144,8 +146,8 @@ def _wrong(error: InvalidInputError) -> dict[int, str]:
     for detail in error.details:
         place = _PLACE.match(detail.field)
         if place is not None:
-            told = detail.message.removeprefix(f"{place[0]}.").removeprefix(f"{place[0]} ")
-            found.setdefault(int(place[1]), told)
+            reason = detail.message.removeprefix(f"{place[0]}.").removeprefix(f"{place[0]} ")
+            found.setdefault(int(place[1]), reason)
     return found
 
 
@@ -226,24 +228,14 @@ def _adding(path: Path, screen: Screen) -> Iterator[_Show]:
 _DOING = {Stage.COMPARE: "Comparing", Stage.COPY: "Copying", Stage.VERIFY: "Verifying"}
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """From where to where; `connection:name`, or a name on the default connection."""
-
-    source: str
-    target: str
-    overwrite: bool
-    as_json: bool
-
-
-def run_copy(chosen: Chosen, what: Copy) -> ExitCode:
+def run_copy(options: "CopyOptions") -> ExitCode:
     """Copy, and say what it came to."""
     screen = Screen()
-    settings = load_available(chosen).settings
+    settings = options.load_available().settings
     configure_logging("error")
     try:
         with _copying(screen) as show:
-            report = run_to_end(_copy(settings, what, show))
+            report = run_to_end(_copy(settings, options, show))
     except ConflictError as error:
         screen.error(f"{str(error).rstrip('.')}: --overwrite makes it what the source is.")
         return exit_code(error)
@@ -253,21 +245,21 @@ def run_copy(chosen: Chosen, what: Copy) -> ExitCode:
     except KeyboardInterrupt:
         screen.note("interrupted. What was copied is safe: run the same command again, it goes on.")
         return ExitCode.INTERRUPTED
-    if what.as_json:
+    if options.as_json:
         screen.line(json.dumps(asdict(report)))
     else:
-        _summarise(report, what, screen)
+        _summarise(report, options, screen)
     return ExitCode.OK
 
 
-async def _copy(settings: Settings, what: Copy, show: Callable[[CopyProgress], None]) -> CopyReport:
+async def _copy(settings: Settings, options: "CopyOptions", show: Callable[[CopyProgress], None]) -> CopyReport:
     # `add` starts faster without the providers.
     from rag_context.wiring import open_all_connections  # noqa: PLC0415
 
     async with open_all_connections(settings) as connections:
-        source, target = await _located(connections, what.source), await _located(connections, what.target)
-        await _check_connection(connections, what.target, target)
-        on_difference = OnDifference.OVERWRITE if what.overwrite else OnDifference.REJECT
+        source, target = await _located(connections, options.source), await _located(connections, options.target)
+        await _check_connection(connections, options.target, target)
+        on_difference = OnDifference.OVERWRITE if options.overwrite else OnDifference.REJECT
         return await copy_collection(source, target, on_difference=on_difference, progress=show)
 
 
@@ -292,14 +284,14 @@ async def _check_connection(connections: Connections, text: str, target: Located
         )
 
 
-def _summarise(report: CopyReport, what: Copy, screen: Screen) -> None:
+def _summarise(report: CopyReport, options: "CopyOptions", screen: Screen) -> None:
     parts = [f"{report.copied} copied"]
     if report.skipped:
         parts.append(f"{report.skipped} there already")
     if report.removed:
         parts.append(f"{report.removed} removed")
     documents = f"{report.documents} document{'' if report.documents == 1 else 's'}"
-    screen.note(f"{', '.join(parts)}. {safe(what.target)} holds the same {documents} as {safe(what.source)}.")
+    screen.note(f"{', '.join(parts)}. {safe(options.target)} holds the same {documents} as {safe(options.source)}.")
 
 
 @contextmanager

@@ -14,21 +14,10 @@ from rich.text import Text
 
 from rag_context.api.operations import Operation
 from rag_context.api.operations import collections as operations
-from rag_context.cli.command_line import EPILOG, run_to_end
+from rag_context.cli.command_line import EPILOG, ExitCode, run_to_end
 from rag_context.cli.connecting import CollectionsClient, JsonObject, open_client
-from rag_context.cli.console import (
-    AsJson,
-    Chosen,
-    Config,
-    DataDir,
-    Screen,
-    Yes,
-    ask_first,
-    counted,
-    load_available,
-    safe,
-)
-from rag_context.cli.operation_options import Fields, Name, exit_with, with_fields
+from rag_context.cli.console import Options, Screen, Yes, ask_first, counted, safe, with_options
+from rag_context.cli.operation_options import Fields, Name, with_fields
 from rag_context.errors import InvalidInputError
 
 _TEXT_CHARS = 300
@@ -65,13 +54,11 @@ _Print: TypeAlias = Callable[[JsonObject, Screen], None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _Call:
     """What was typed."""
 
     fields: Fields
-    as_json: bool
-    data_dir: Path | None
-    config: Path | None
+    options: Options
 
     @property
     def steps(self) -> tuple[str, str]:
@@ -81,63 +68,61 @@ class _Given:
 
 def _command(
     operation: Operation[Any, Any], names: Mapping[str, Name] = {}, name: str | None = None
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+) -> Callable[[Callable[..., ExitCode | None]], Callable[..., None]]:
     """A command of the group with an option for each field of its operation."""
     return lambda run: group.command(name, epilog=EPILOG)(with_fields(operation, {**_NAMES, **names})(run))
 
 
-def _run(given: _Given, work: _Work, show: _Print) -> None:
+def _run(call: _Call, work: _Work, show: _Print) -> None:
     """Do the work of a command, and print the answer."""
     screen = Screen()
-    loaded = load_available(Chosen(given.config, {"data_dir": given.data_dir}))
+    loaded = call.options.load_available()
 
     async def done() -> JsonObject:
-        async with open_client(loaded, given.fields.get("connection")) as client:
+        async with open_client(loaded, call.fields.get("connection")) as client:
             return await work(client)
 
     answer = run_to_end(done())
-    if given.as_json:
+    if call.options.as_json:
         screen.line(json.dumps(answer, ensure_ascii=False))
     else:
         show(answer, screen)
 
 
 @_command(operations.COLLECTION_LIST, name="list")
-def list_collections(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
+def list_collections(fields: Fields, options: Options) -> None:
     """List the collections of a connection."""
-    given = _Given(fields, as_json, data_dir, config)
-    _run(given, lambda client: client.ask("GET", "collections"), _show_list)
+    call = _Call(fields, options)
+    _run(call, lambda client: client.send("GET", "collections"), _show_list)
 
 
 @_command(operations.COLLECTION_GET)
-def show(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
+def show(fields: Fields, options: Options) -> None:
     """Show a collection: its labels, its metadata, its number of documents."""
-    given = _Given(fields, as_json, data_dir, config)
-    _run(given, lambda client: client.ask("GET", *given.steps), _show_one)
+    call = _Call(fields, options)
+    _run(call, lambda client: client.send("GET", *call.steps), _show_one)
 
 
 @_command(operations.COLLECTION_CREATE)
-def create(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
+def create(fields: Fields, options: Options) -> None:
     """Create an empty collection; an existing name is an error."""
     body = {name: value for name, value in fields.items() if name != "connection"}
     _run(
-        _Given(fields, as_json, data_dir, config),
-        lambda client: client.tell("POST", "collections", body=body),
+        _Call(fields, options),
+        lambda client: client.send("POST", "collections", body=body),
         lambda answer, screen: screen.note(f"Created {safe(answer['name'])} on connection {answer['connection']}."),
     )
 
 
 @_command(operations.COLLECTION_DELETE)
-def delete(
-    fields: Fields, yes: Yes = False, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None
-) -> None:
+def delete(fields: Fields, *, yes: Yes = False, options: Options) -> None:
     """Delete a collection with all documents in it."""
     if not yes:
         ask_first(f"Delete the collection {safe(fields['name'])} with all documents in it?")
-    given = _Given(fields, as_json, data_dir, config)
+    call = _Call(fields, options)
     _run(
-        given,
-        lambda client: client.ask("DELETE", *given.steps),
+        call,
+        lambda client: client.send("DELETE", *call.steps),
         lambda answer, screen: screen.note(f"Deleted {safe(answer['collection'])}."),
     )
 
@@ -148,51 +133,47 @@ def add(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="JSON lines of id, text, metadata, embedding; - is stdin.")
     ],
-    as_json: AsJson = False,
-    data_dir: DataDir = None,
-    config: Config = None,
-) -> None:
+    options: Options,
+) -> ExitCode:
     """Store the documents of a file, one on a line; a known id is replaced.
 
     Lines that cannot be stored are reported, and the others are stored; exits 1 then. Running it again changes nothing.
     """
     from rag_context.cli import collections_batches as batches
 
-    what = batches.Addition(fields["name"], file, fields.get("connection"), as_json)
-    exit_with(batches.run_add(Chosen(config, {"data_dir": data_dir}), what))
+    return batches.run_add(options, batches.Addition(fields["name"], file, fields.get("connection")))
 
 
 @_command(operations.COLLECTION_QUERY)
-def query(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
+def query(fields: Fields, options: Options) -> None:
     """Find documents by a text or a vector."""
     if "text" not in fields and "embedding" not in fields:
         raise InvalidInputError("Say what to find: a TEXT, or --embedding '[0.1, ...]'.")
-    given = _Given(fields, as_json, data_dir, config)
+    call = _Call(fields, options)
     body = {name: value for name, value in fields.items() if name not in ("name", "connection")}
 
     async def work(client: CollectionsClient) -> JsonObject:
         if "text" in fields and fields.get("mode") != "text":
             await client.model_loaded()
-        return await client.tell("POST", *given.steps, "query", body=body)
+        return await client.send("POST", *call.steps, "query", body=body)
 
     def show(answer: JsonObject, screen: Screen) -> None:
         _show_documents(answer["results"], screen)
         if not answer["results"]:
             screen.note("Nothing found.")
 
-    _run(given, work, show)
+    _run(call, work, show)
 
 
 @_command(operations.COLLECTION_DOCUMENTS)
 def documents(
     fields: Fields,
+    *,
     embeddings: Annotated[bool, typer.Option("--embeddings", help="With --json: the vectors too.")] = False,
-    as_json: AsJson = False,
-    data_dir: DataDir = None,
-    config: Config = None,
+    options: Options,
 ) -> None:
     """List documents by id, and how many there are in all."""
-    given = _Given(fields, as_json, data_dir, config)
+    call = _Call(fields, options)
     offset = fields.get("offset", 0)
     query = {
         "where": json.dumps(fields["where"]) if "where" in fields else None,
@@ -207,50 +188,49 @@ def documents(
         first = offset + 1 if answer["count"] else 0
         screen.note(f"{first} to {offset + answer['count']} of {counted(answer['total'], 'document')}.")
 
-    _run(given, lambda client: client.ask("GET", *given.steps, "documents", fields=query), show)
+    _run(call, lambda client: client.send("GET", *call.steps, "documents", fields=query), show)
 
 
 @_command(operations.COLLECTION_VALUES)
-def values(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
+def values(fields: Fields, options: Options) -> None:
     """List the distinct values of a metadata field."""
-    given = _Given(fields, as_json, data_dir, config)
+    call = _Call(fields, options)
     query = {"field": fields["field"]}
 
     def show(answer: JsonObject, screen: Screen) -> None:
         for value in answer["values"]:
             screen.show(safe(value) if isinstance(value, str) else json.dumps(value))
 
-    _run(given, lambda client: client.ask("GET", *given.steps, "metadata-values", fields=query), show)
+    _run(call, lambda client: client.send("GET", *call.steps, "metadata-values", fields=query), show)
 
 
 @_command(operations.COLLECTION_SET_METADATA, {"metadata": _JSON_ARGUMENT})
-def metadata(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
+def metadata(fields: Fields, options: Options) -> None:
     """Replace the metadata of a collection, or with --merge a part of it."""
-    _put_metadata(_Given(fields, as_json, data_dir, config), "metadata")
+    _put_metadata(_Call(fields, options), "metadata")
 
 
 @_command(operations.COLLECTION_UPDATE_DOCUMENT, {"metadata": _JSON_ARGUMENT})
-def update(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
+def update(fields: Fields, options: Options) -> None:
     """Replace the metadata of one document, or with --merge a part of it; text and vector stay."""
-    _put_metadata(_Given(fields, as_json, data_dir, config), "documents", fields["id"], "metadata")
+    _put_metadata(_Call(fields, options), "documents", fields["id"], "metadata")
 
 
 @_command(operations.COLLECTION_DELETE_DOCUMENTS, {"ids": Name(None, "ID", "Ids of documents.", is_argument=True)})
 def remove(
     fields: Fields,
+    *,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="With --where: also more than 100 documents, or more than half.")
     ] = False,
-    as_json: AsJson = False,
-    data_dir: DataDir = None,
-    config: Config = None,
+    options: Options,
 ) -> None:
     """Delete documents by id, or those that pass a filter."""
-    given = _Given(fields, as_json, data_dir, config)
+    call = _Call(fields, options)
     if ("where" in fields) == ("ids" in fields):
         raise InvalidInputError("Say what to delete: one or more IDs, or --where '{...}'.")
     if "where" in fields:
-        _remove_matching(given, yes=yes)
+        _remove_matching(call, yes=yes)
         return
     if "dry_run" in fields:
         raise InvalidInputError(
@@ -262,71 +242,71 @@ def remove(
         for id_ in ids:
             if id_ == "all":
                 raise InvalidInputError("No document has the id 'all'; `rag-context collections empty` deletes all.")
-            await client.ask("DELETE", *given.steps, "documents", id_)
+            await client.send("DELETE", *call.steps, "documents", id_)
         return {"status": "deleted", "collection": fields["name"], "ids": list(ids)}
 
-    _run(given, work, lambda answer, screen: screen.note(f"{counted(len(answer['ids']), 'document')} deleted."))
+    _run(call, work, lambda answer, screen: screen.note(f"{counted(len(answer['ids']), 'document')} deleted."))
 
 
 @_command(operations.COLLECTION_EMPTY)
-def empty(
-    fields: Fields, yes: Yes = False, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None
-) -> None:
+def empty(fields: Fields, *, yes: Yes = False, options: Options) -> None:
     """Delete all documents of a collection, or none; the collection stays."""
     if not yes:
         ask_first(f"Delete all documents of the collection {safe(fields['name'])}?")
-    given = _Given(fields, as_json, data_dir, config)
+    call = _Call(fields, options)
     _run(
-        given,
-        lambda client: client.ask("DELETE", *given.steps, "documents", "all"),
+        call,
+        lambda client: client.send("DELETE", *call.steps, "documents", "all"),
         lambda answer, screen: screen.note(f"{counted(answer['count_deleted'], 'document')} deleted."),
     )
 
 
-@group.command(epilog=EPILOG)
-def copy(
-    source: Annotated[str, typer.Argument(metavar="FROM", help="NAME, or CONNECTION:NAME.")],
-    target: Annotated[str, typer.Argument(metavar="TO", help="NAME, or CONNECTION:NAME; made when missing.")],
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyOptions(Options):
+    """From where to where, and what the copy may replace."""
+
+    source: Annotated[str, typer.Argument(metavar="FROM", help="NAME, or CONNECTION:NAME.")]
+    target: Annotated[str, typer.Argument(metavar="TO", help="NAME, or CONNECTION:NAME; made when missing.")]
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Also where the target holds something else, which goes.")
-    ] = False,
-    as_json: AsJson = False,
-    data_dir: DataDir = None,
-    config: Config = None,
-) -> None:
+    ] = False
+
+
+@group.command(epilog=EPILOG)
+@with_options
+def copy(options: CopyOptions) -> ExitCode:
     """Copy a collection with its vectors, to any provider, and compare both when it is done.
 
     Interrupted, it goes on where it was when it is run again. It works beside a running server.
     """
     from rag_context.cli import collections_batches as batches
 
-    exit_with(
-        batches.run_copy(Chosen(config, {"data_dir": data_dir}), batches.Copy(source, target, overwrite, as_json))
-    )
+    return batches.run_copy(options)
 
 
 @group.command(epilog=EPILOG)
-def providers(as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
+@with_options
+def providers(options: Options) -> None:
     """List the kinds of provider, what they can do, and the connections to them."""
-    given = _Given({}, as_json, data_dir, config)
-    _run(given, lambda client: client.ask("GET", "providers"), _show_providers)
+    call = _Call({}, options)
+    _run(call, lambda client: client.send("GET", "providers"), _show_providers)
 
 
-def _put_metadata(given: _Given, *steps: str) -> None:
+def _put_metadata(call: _Call, *steps: str) -> None:
     """Put the metadata of a collection or of one of its documents."""
-    body = {"metadata": given.fields["metadata"]}
-    merge = {"merge": "true" if "merge" in given.fields else "false"}
+    body = {"metadata": call.fields["metadata"]}
+    merge = {"merge": "true" if "merge" in call.fields else "false"}
     _run(
-        given,
-        lambda client: client.tell("PUT", *given.steps, *steps, body=body, fields=merge),
+        call,
+        lambda client: client.send("PUT", *call.steps, *steps, body=body, fields=merge),
         lambda answer, screen: screen.show(safe(_compact(answer["metadata"]))),
     )
 
 
-def _remove_matching(given: _Given, *, yes: bool) -> None:
+def _remove_matching(call: _Call, *, yes: bool) -> None:
     query = {
-        "where": json.dumps(given.fields["where"]),
-        "dry_run": "true" if "dry_run" in given.fields else "false",
+        "where": json.dumps(call.fields["where"]),
+        "dry_run": "true" if "dry_run" in call.fields else "false",
         "confirm": "true" if yes else "false",
     }
 
@@ -338,7 +318,7 @@ def _remove_matching(given: _Given, *, yes: bool) -> None:
         done = "would be deleted" if answer["status"] == "preview" else "deleted"
         screen.note(f"{counted(answer['count_deleted'], 'document')} {done}{rest}.")
 
-    _run(given, lambda client: client.ask("DELETE", *given.steps, "documents", fields=query), show)
+    _run(call, lambda client: client.send("DELETE", *call.steps, "documents", fields=query), show)
 
 
 def _show_list(answer: JsonObject, screen: Screen) -> None:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rag_context.cli.command_line import ExitCode
-from rag_context.cli.console import AsJson, Chosen, Config, DataDir, Screen, load, safe
+from rag_context.cli.console import ConfigOptions, Options, Screen, safe, with_options
 from rag_context.errors import InvalidInputError
 from rag_context.settings import Loaded, shown
 
@@ -23,26 +23,12 @@ KEY_PREFIX = "rc_"
 NAME_CHARS = 200
 
 
-def show_config(as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
+@with_options
+def show_config(options: Options) -> ExitCode:
     """Print every setting and its source, secrets masked."""
-    raise typer.Exit(run_config(Chosen(config, {"data_dir": data_dir}), as_json=as_json))
-
-
-def key(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the key's owner.")],
-    read_only: Annotated[bool, typer.Option("--read-only", help="The key may search, but not index.")] = False,
-    data_dir: DataDir = None,
-    config: Config = None,
-) -> None:
-    """Make an API key: stdout gets the key, stderr the lines for rag-context.toml."""
-    raise typer.Exit(run_key(Chosen(config, {"data_dir": data_dir}), name, read_only=read_only))
-
-
-def run_config(chosen: Chosen, *, as_json: bool) -> ExitCode:
-    """Print every setting with its source, secrets masked."""
     screen = Screen()
-    loaded = load(chosen)
-    if as_json:
+    loaded = options.load()
+    if options.as_json:
         values = shown(loaded.settings)
         screen.line(json.dumps({key: {"value": values[key], "source": loaded.sources[key]} for key in values}))
     else:
@@ -50,6 +36,28 @@ def run_config(chosen: Chosen, *, as_json: bool) -> ExitCode:
     folder = loaded.settings.data_dir
     if is_open_to_others(folder):
         screen.warning(f"Other users of this machine may open {folder}; `chmod 700` on it keeps them out.")
+    return ExitCode.OK
+
+
+@with_options
+def key(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the key's owner.")],
+    read_only: Annotated[bool, typer.Option("--read-only", help="The key may search, but not index.")] = False,
+    *,
+    options: ConfigOptions,
+) -> ExitCode:
+    """Make an API key: stdout gets the key, stderr the lines for rag-context.toml."""
+    screen = Screen()
+    name = name.strip()
+    if not name.isprintable() or not 0 < len(name) <= NAME_CHARS:
+        raise InvalidInputError(f"A key's name is 1 to {NAME_CHARS} printable characters.")
+    if name in {key.name for key in options.load().settings.server.api_keys}:
+        raise InvalidInputError(f"There is a key named {name!r} in server.api_keys already: choose another name.")
+    key = KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
+    screen.line(key)
+    screen.note(Text("This is the only time the key is shown. Put its hash into rag-context.toml:", style="dim"))
+    screen.note()
+    screen.note(snippet(name, key, "read" if read_only else "write"))
     return ExitCode.OK
 
 
@@ -74,26 +82,6 @@ def _print(loaded: Loaded, screen: Screen) -> None:
             Text(safe(source), style="dim" if is_default else "green"),
         )
     screen.show(table)
-
-
-def run_key(chosen: Chosen, name: str, *, read_only: bool) -> ExitCode:
-    """Make a key, and print it for the only time.
-
-    Raises:
-        InvalidInputError: The name cannot be one, or is taken.
-    """
-    screen = Screen()
-    name = name.strip()
-    if not name.isprintable() or not 0 < len(name) <= NAME_CHARS:
-        raise InvalidInputError(f"A key's name is 1 to {NAME_CHARS} printable characters.")
-    if name in {key.name for key in load(chosen).settings.server.api_keys}:
-        raise InvalidInputError(f"There is a key named {name!r} in server.api_keys already: choose another name.")
-    key = KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
-    screen.line(key)
-    screen.note(Text("This is the only time the key is shown. Put its hash into rag-context.toml:", style="dim"))
-    screen.note()
-    screen.note(snippet(name, key, "read" if read_only else "write"))
-    return ExitCode.OK
 
 
 def snippet(name: str, key: str, access: str) -> str:

@@ -235,35 +235,35 @@ class CollectionsClient:
         self._wait_for_model = wait_for_model
         self._http = http
         self._fields = {} if connection is None else {"connection": connection}
-        self._asked = place if connection is None else f"{place} (connection {safe(connection)})"
+        self._answering_place = place if connection is None else f"{place} (connection {safe(connection)})"
 
     async def model_loaded(self) -> None:
         """Wait a while for the model, where it loads in this process."""
         if self._wait_for_model is not None:
             await self._wait_for_model()
 
-    async def ask(self, method: str, *steps: str, fields: Mapping[str, str | None] | None = None) -> JsonObject:
-        """Send a request without a body. Raises: RagContextError."""
-        return await self._send(method, steps, fields or {}, None)
-
-    async def tell(
-        self, method: str, *steps: str, body: object, fields: Mapping[str, str | None] | None = None
+    async def send(
+        self, method: str, *steps: str, body: object = None, fields: Mapping[str, str | None] | None = None
     ) -> JsonObject:
-        """Send a request with a body: JSON, or the bytes of it. Raises: RagContextError."""
-        content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return await self._send(method, steps, fields or {}, content)
+        """Send a request. Raises: RagContextError.
 
-    async def _send(
-        self, method: str, steps: tuple[str, ...], fields: Mapping[str, str | None], content: bytes | None
-    ) -> JsonObject:
+        Args:
+            method: of HTTP.
+            steps: of the address.
+            body: JSON, or the bytes of it; None: there is none.
+            fields: of the query string; one that is None is left out.
+        """
         path = "/" + "/".join(map(step_of, steps))
         own = self._fields if steps[0] == "collections" else {}
-        wanted = {name: value for name, value in {**own, **fields}.items() if value is not None}
-        call = Call(f"{path}?{urlencode(wanted, quote_via=quote)}" if wanted else path, json_object, content, method)
+        query = {name: value for name, value in {**own, **(fields or {})}.items() if value is not None}
+        content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        call = Call(f"{path}?{urlencode(query, quote_via=quote)}" if query else path, json_object, content, method)
         try:
             return await self._http.send(call, request_id_of(None))
         except ClientError as error:
-            raise failure_of(error, self._asked if isinstance(error, ServerBusyError) else self.place) from error
+            raise failure_of(
+                error, self._answering_place if isinstance(error, ServerBusyError) else self.place
+            ) from error
 
 
 @asynccontextmanager

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import httpx2
-import typer
 from rich.text import Text
 
 from rag_context._version import __version__
@@ -23,7 +22,7 @@ from rag_context.api.operations import memory
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.configure import is_open_to_others
 from rag_context.cli.connecting import Remote, open_http
-from rag_context.cli.console import AsJson, Chosen, Config, DataDir, Screen, counted, load, safe
+from rag_context.cli.console import Options, Screen, counted, safe, with_options
 from rag_context.cli.mcp_clients import CLIENTS, NAME, Client
 from rag_context.cli.serve import server_options
 from rag_context.client.address import announced_address, read_announcement, server_url
@@ -68,22 +67,18 @@ class Finding:
     next_step: str | None = None
 
 
-def doctor(as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
+@with_options
+def doctor(options: Options) -> ExitCode:
     """Say what is wrong with this installation, and how to repair it; exits 1 when something is wrong.
 
     It looks at the settings and their sources, the data directory, the disk, the port or the running server, the
     embedding model, the backends with their versions, and the entries of MCP clients. Nothing is changed.
     """
-    raise typer.Exit(run_doctor(Chosen(config, {"data_dir": data_dir}), as_json=as_json))
-
-
-def run_doctor(chosen: Chosen, *, as_json: bool) -> ExitCode:
-    """Examine everything, and report; what is wrong is a failure."""
     screen = Screen()
     configure_logging("critical")  # a finding says what a log line would
-    findings = list(_examined(chosen))
+    findings = list(_examined(options))
     is_sound = all(finding.status != "wrong" for finding in findings)
-    if as_json:
+    if options.as_json:
         rows = [
             {"area": each.area, "status": each.status, "message": each.message, "nextStep": each.next_step}
             for each in findings
@@ -94,10 +89,10 @@ def run_doctor(chosen: Chosen, *, as_json: bool) -> ExitCode:
     return ExitCode.OK if is_sound else ExitCode.FAILED
 
 
-def _examined(chosen: Chosen) -> Iterator[Finding]:
+def _examined(options: Options) -> Iterator[Finding]:
     yield from versions()
     try:
-        loaded = load(chosen)
+        loaded = options.load()
     except ConfigurationError as error:
         yield from problems("settings", error, "correct it; docs/settings.md lists every setting")
         yield from clients()

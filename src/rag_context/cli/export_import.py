@@ -25,7 +25,7 @@ from rich.text import Text
 
 from rag_context.api.export_lines import ExportHeader
 from rag_context.cli.command_line import ExitCode, exit_code, run_to_end
-from rag_context.cli.console import AsJson, Chosen, Config, DataDir, Screen, counted, load_available, safe
+from rag_context.cli.console import Options, Screen, counted, safe, with_options
 from rag_context.cli.local_connection import MODEL_WAIT_S
 from rag_context.cli.summary import Stages, stages
 from rag_context.domain.vectors import EmbeddingModel
@@ -55,22 +55,27 @@ _Show = Callable[[int, int | None], None]
 _WORDS = {Arrival.KEPT: "kept in a newer version"}
 
 
-@dataclass(frozen=True, slots=True)
-class ExportRun:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportOptions(Options):
     """What goes out, and where to."""
 
-    file: Path
-    project: str | None
-    as_json: bool
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines; - is stdout.")]
+    project: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only this project; '' for the agents' own memory.")
+    ] = None
 
 
-@dataclass(frozen=True, slots=True)
-class ImportRun:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportOptions(Options):
     """What comes in, and what it may replace."""
 
-    file: Path
-    conflict: Conflict
-    as_json: bool
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote; - is stdin.")]
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Also replace newer versions in the index.")] = False
+
+    @property
+    def conflict(self) -> Conflict:
+        """What becomes of a document that the index has in another version."""
+        return Conflict.OVERWRITE if self.overwrite else Conflict.KEEP
 
 
 class _Rate(ProgressColumn):
@@ -80,72 +85,47 @@ class _Rate(ProgressColumn):
         return Text(f"{task.speed:.0f}/s" if task.speed else "", style="dim")
 
 
-def export_index(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines; - is stdout.")],
-    project: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only this project; '' for the agents' own memory.")
-    ] = None,
-    as_json: AsJson = False,
-    data_dir: DataDir = None,
-    config: Config = None,
-) -> None:
+@with_options
+def export_index(options: ExportOptions) -> ExitCode:
     """Write all documents with their chunks and vectors to a file, beside a running server.
 
     The file gets its name once it is complete. `import` reads it into any other backend.
     """
-    what = ExportRun(file, project, as_json=as_json)
-    raise typer.Exit(run_export(Chosen(config, {"data_dir": data_dir}), what))
+    screen = Screen()
+    settings = options.load_available().settings
+    configure_logging("error")
+    with _written(options.file) as file, _progress("Exporting", screen) as show:
+        out = run_to_end(_export(settings, options, _writer(file, options.file), show))
+    if options.as_json:
+        (screen.err.file if options.file == STREAM else screen.out.file).write(json.dumps(asdict(out)) + "\n")
+    else:
+        waiting = f", {out.pending} of them without vectors" if out.pending else ""
+        screen.note(f"{counted(out.documents, 'document')} exported{waiting}.")
+    if options.project and not out.documents:
+        screen.warning(f"no document belongs to a project {options.project!r}")
+    return ExitCode.OK
 
 
-def import_index(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote; - is stdin.")],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Also replace newer versions in the index.")] = False,
-    as_json: AsJson = False,
-    data_dir: DataDir = None,
-    config: Config = None,
-) -> None:
+@with_options
+def import_index(options: ImportOptions) -> ExitCode:
     """Import an export, beside a running server; existing documents stay unchanged.
 
     Vectors of another model are not used: their documents are embedded again. Exits 1 when lines could not be read,
     or are missing; the others came in.
     """
-    conflict = Conflict.OVERWRITE if overwrite else Conflict.KEEP
-    what = ImportRun(file, conflict, as_json=as_json)
-    raise typer.Exit(run_import(Chosen(config, {"data_dir": data_dir}), what))
-
-
-def run_export(chosen: Chosen, what: ExportRun) -> ExitCode:
-    """Write the index to a file, which is there whole or not at all, or to stdout."""
     screen = Screen()
-    settings = load_available(chosen).settings
-    configure_logging("error")
-    with _written(what.file) as file, _progress("Exporting", screen) as show:
-        out = run_to_end(_export(settings, what, _writer(file, what.file), show))
-    if what.as_json:
-        (screen.err.file if what.file == STREAM else screen.out.file).write(json.dumps(asdict(out)) + "\n")
-    else:
-        waiting = f", {out.pending} of them without vectors" if out.pending else ""
-        screen.note(f"{counted(out.documents, 'document')} exported{waiting}.")
-    if what.project and not out.documents:
-        screen.warning(f"no document belongs to a project {what.project!r}")
-    return ExitCode.OK
-
-
-def run_import(chosen: Chosen, what: ImportRun) -> ExitCode:
-    """Take a file in, or stdin; exits 1 when not all of it came in."""
-    screen = Screen()
-    settings = load_available(chosen).settings
+    settings = options.load_available().settings
     configure_logging("error")
     try:
-        with _opened(what.file) as source:
-            imported = run_to_end(_import(settings, what, source, screen))
+        with _opened(options.file) as source:
+            imported = run_to_end(_import(settings, options, source, screen))
     except BackendUnavailableError as error:
         screen.error(f"{error} What came in is safe: run the same command again, it goes on.")
         return exit_code(error)
     except KeyboardInterrupt:
         screen.note("interrupted. What came in is safe: run the same command again, it goes on.")
         return ExitCode.INTERRUPTED
-    if what.as_json:
+    if options.as_json:
         arrivals = {arrival.value: imported.arrivals[arrival] for arrival in Arrival}
         rest = {"pending": imported.pending, "broken": imported.broken, "complete": imported.complete}
         screen.line(json.dumps({**arrivals, **rest}))
@@ -157,15 +137,15 @@ def run_import(chosen: Chosen, what: ImportRun) -> ExitCode:
 
 
 async def _export(
-    settings: Settings, what: ExportRun, put: Callable[[bytes], Awaitable[None]], show: _Show
+    settings: Settings, options: ExportOptions, put: Callable[[bytes], Awaitable[None]], show: _Show
 ) -> Exported:
     async with open_export(settings) as exporter:
-        return await exporter.export(put, show, project=what.project)
+        return await exporter.export(put, show, project=options.project)
 
 
-async def _import(settings: Settings, what: ImportRun, source: "_Source", screen: Screen) -> Imported:
+async def _import(settings: Settings, options: ImportOptions, source: "_Source", screen: Screen) -> Imported:
     with stages(screen, _Rate()) as show:
-        async with open_import(settings, what.conflict, show.built) as (importer, service):
+        async with open_import(settings, options.conflict, show.built) as (importer, service):
             await service.wait_ready(MODEL_WAIT_S)
             said = _Said(screen, show)
             try:

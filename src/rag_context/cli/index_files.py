@@ -28,8 +28,7 @@ from rag_context.api.index import BulkLine, BulkReceipt, FileReceipt
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.command_line import ExitCode, exit_code, run_to_end
 from rag_context.cli.connecting import Connection, open_connection
-from rag_context.cli.console import AsJson, Chosen, Config, DataDir, Screen, load_available, named_path
-from rag_context.cli.operation_options import with_options_of
+from rag_context.cli.console import Options, Screen, named_path, with_options
 from rag_context.cli.summary import Embedding, Sink, Summary, receipts_file
 from rag_context.domain.documents import Metadata
 from rag_context.errors import BackendUnavailableError, InvalidInputError
@@ -44,14 +43,6 @@ from rag_context.files.walk import find_files, roots
 from rag_context.settings import Loaded, Settings
 from rag_context.stores.machine_tables import open_file_manifest
 
-Include = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--include",
-        metavar="PATTERN",
-        help="Index matching files although they look generated; may be given several times.",
-    ),
-]
 STDIN = Path("-")
 
 Listener = Callable[[FileReceipt], None]
@@ -80,29 +71,43 @@ class LabelOptions:
         return Labels(self.content_type, self.session, metadata)
 
 
-@dataclass(frozen=True, slots=True)
-class IndexRun:
-    """What to index, and what to say of it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexOptions(Options):
+    """What to index, and where receipts go."""
 
-    paths: Sequence[Path]
-    said: LabelOptions
-    gone: Gone = Gone.REPORT
-    include: Sequence[str] = ()
-    """Patterns of files to index although they look generated."""
-    as_documents: bool = False
-    """The files are streams of documents."""
-    receipts: Path | None = None
-    as_json: bool = False
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PATH...", parser=named_path, help="Files, folders, quoted patterns; - is stdin (see --jsonl)."
+        ),
+    ]
+    jsonl: Annotated[
+        bool, typer.Option("--jsonl", help="The files are streams of documents, one JSON object per line.")
+    ] = False
+    include: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--include",
+            metavar="PATTERN",
+            help="Index matching files although they look generated; may be given several times.",
+        ),
+    ] = None
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Remove the documents of files that are gone from the folders.")
+    ] = False
+    receipts: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a receipt for each document, one JSON object per line.")
+    ] = None
 
     @property
     def streams(self) -> list[Path]:
         """Streams of documents."""
-        return [path for path in self.paths if path == STDIN or self.as_documents]
+        return [path for path in self.paths if path == STDIN or self.jsonl]
 
     @property
     def files(self) -> list[Path]:
         """Files and folders."""
-        return [path for path in self.paths if path != STDIN and not self.as_documents]
+        return [path for path in self.paths if path != STDIN and not self.jsonl]
 
 
 class _Rate(ProgressColumn):
@@ -112,55 +117,20 @@ class _Rate(ProgressColumn):
         return Text(f"{task.speed:.0f}/s" if task.speed else "", style="dim")
 
 
-@with_options_of(LabelOptions)
-def index(
-    said: LabelOptions,
-    paths: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="PATH...", parser=named_path, help="Files, folders, quoted patterns; - is stdin (see --jsonl)."
-        ),
-    ],
-    jsonl: Annotated[
-        bool, typer.Option("--jsonl", help="The files are streams of documents, one JSON object per line.")
-    ] = False,
-    include: Include = None,
-    prune: Annotated[
-        bool, typer.Option("--prune", help="Remove the documents of files that are gone from the folders.")
-    ] = False,
-    receipts: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a receipt for each document, one JSON object per line.")
-    ] = None,
-    as_json: AsJson = False,
-    data_dir: DataDir = None,
-    config: Config = None,
-) -> None:
+@with_options
+def index(label_options: LabelOptions, options: IndexOptions) -> ExitCode:
     """Index files, folders and streams of documents; changed files are replaced, unchanged ones are not read.
 
     Ignore files (.gitignore, .ragignore) are respected. Lock files, vendored, minified and generated code and tables
     of data are skipped, and listed; --include '*.lock' takes them. An interrupted run is resumed by the same command.
     Documents of files that are gone are reported; --prune removes them. With --json, stdout has one receipt per line.
     """
-    what = IndexRun(
-        paths,
-        said,
-        gone=Gone.PRUNE if prune else Gone.REPORT,
-        include=include or (),
-        as_documents=jsonl,
-        receipts=receipts,
-        as_json=as_json,
-    )
-    raise typer.Exit(run(Chosen(config, {"data_dir": data_dir}), what))
-
-
-def run(chosen: Chosen, what: IndexRun) -> ExitCode:
-    """Index, and say what became of it."""
     screen = Screen()
-    loaded = load_available(chosen)
-    labels = what.said.labels(loaded.settings)
+    loaded = options.load_available()
+    labels = label_options.labels(loaded.settings)
     summary = Summary()
     try:
-        run_to_end(_index(loaded, what, labels, summary, screen))
+        run_to_end(_index(loaded, options, labels, summary, screen))
     except BackendUnavailableError as error:
         screen.error(f"{error} {_resume(summary)}")
         return exit_code(error)
@@ -171,14 +141,14 @@ def run(chosen: Chosen, what: IndexRun) -> ExitCode:
     return ExitCode.FAILED if summary.counts["rejected"] else ExitCode.OK
 
 
-async def _index(loaded: Loaded, what: IndexRun, labels: Labels, summary: Summary, screen: Screen) -> None:
-    with receipts_file(what.receipts) as outputs:
+async def _index(loaded: Loaded, options: IndexOptions, labels: Labels, summary: Summary, screen: Screen) -> None:
+    with receipts_file(options.receipts) as outputs:
         async with open_connection(loaded) as connection:
             screen.note(Text(f"Adding to {connection.place}", style="dim"))
-            with _progress(what, screen) as progress:
-                outputs += [screen.out.file] if what.as_json else []
+            with _progress(options, screen) as progress:
+                outputs += [screen.out.file] if options.as_json else []
                 async with _sink(summary, screen, progress, outputs) as sink:
-                    await _take_in(connection, loaded.settings, what, labels, sink.receive)
+                    await _take_in(connection, loaded.settings, options, labels, sink.receive)
                 if summary.counts["deferred"] or connection.is_local:
                     await _embed(connection, summary, progress, screen)
 
@@ -210,14 +180,16 @@ async def _sink(summary: Summary, screen: Screen, progress: Progress, outputs: l
 
 
 async def _take_in(
-    connection: Connection, settings: Settings, what: IndexRun, labels: Labels, listen: Listener
+    connection: Connection, settings: Settings, options: IndexOptions, labels: Labels, listen: Listener
 ) -> None:
-    if what.files:
-        with open_sync(connection, settings, labels, what.gone, listen, what.include) as sync:
-            own = () if what.receipts is None else (what.receipts.resolve(),)
-            await replace(sync, own=(*sync.own, *own)).run(roots(what.files))
+    if options.files:
+        with open_sync(
+            connection, settings, labels, Gone.PRUNE if options.prune else Gone.REPORT, listen, options.include or ()
+        ) as sync:
+            own = () if options.receipts is None else (options.receipts.resolve(),)
+            await replace(sync, own=(*sync.own, *own)).run(roots(options.files))
     vocabulary = Vocabulary.extended(settings.vocabulary.content_types, settings.vocabulary.categories)
-    for path in dict.fromkeys(what.streams):
+    for path in dict.fromkeys(options.streams):
         documents = _documents(path, labels, BulkLine.speaking(vocabulary))
         await send_documents(documents, connection, listen)
 
@@ -265,8 +237,8 @@ async def send_documents(documents: Iterator[BulkLine | Rejected], target: Targe
 
 
 def _done(line: BulkLine, listen: Listener, receipt: BulkReceipt) -> None:
-    told = receipt.model_copy(update={"line": None, "source": receipt.source or line.source})
-    listen(FileReceipt(**told.model_dump()))
+    own = receipt.model_copy(update={"line": None, "source": receipt.source or line.source})
+    listen(FileReceipt(**own.model_dump()))
 
 
 def _documents(path: Path, labels: Labels, model: type[BulkLine]) -> Iterator[BulkLine | Rejected]:
@@ -281,18 +253,18 @@ def _documents(path: Path, labels: Labels, model: type[BulkLine]) -> Iterator[Bu
 
 
 @contextmanager
-def _progress(what: IndexRun, screen: Screen) -> Iterator[Progress]:
+def _progress(options: IndexOptions, screen: Screen) -> Iterator[Progress]:
     """A bar on a terminal, with the number of files as soon as it is known; elsewhere a line now and then."""
     progress = screen.progress(MofNCompleteColumn(), _Rate())
     ended = Event()
 
     def count(task: TaskID) -> None:
-        total = sum(1 for _ in takewhile(lambda _: not ended.is_set(), _everything(what)))
+        total = sum(1 for _ in takewhile(lambda _: not ended.is_set(), _everything(options)))
         progress.update(task, total=total)
 
     with progress:
         task = progress.add_task("Indexing", total=None)
-        if STDIN not in what.paths:
+        if STDIN not in options.paths:
             asyncio.get_running_loop().run_in_executor(None, count, task)
         try:
             yield progress
@@ -300,10 +272,10 @@ def _progress(what: IndexRun, screen: Screen) -> Iterator[Progress]:
             ended.set()
 
 
-def _everything(what: IndexRun) -> Iterator[object]:
+def _everything(options: IndexOptions) -> Iterator[object]:
     """As many things as there will be receipts, about."""
-    yield from find_files(what.files, Generated(tuple(what.include)))
-    for path in what.streams:
+    yield from find_files(options.files, Generated(tuple(options.include or ())))
+    for path in options.streams:
         try:
             with path.open("rb") as file:
                 yield from file

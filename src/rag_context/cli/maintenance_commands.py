@@ -14,7 +14,7 @@ from rich.text import Text
 
 from rag_context.api.maintenance import CheckResponse, IssueReport
 from rag_context.cli.command_line import ExitCode, exit_code, run_to_end
-from rag_context.cli.console import AsJson, Chosen, Config, DataDir, Screen, counted, load_available, safe
+from rag_context.cli.console import ConfigOptions, Options, Screen, counted, safe, with_options
 from rag_context.cli.local_connection import MODEL_WAIT_S
 from rag_context.cli.summary import Stages, stages
 from rag_context.collections.copying import CopyProgress, Stage, copy_all, own_collections
@@ -30,78 +30,55 @@ from rag_context.wiring.move_ends import EMBEDDED, Move, open_move
 from rag_context.wiring.stores import begin_empty_index
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """What the command line requests."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckOptions(Options):
+    """What is checked, and what is done about it."""
 
-    repair: bool
-    thoroughness: Thoroughness
-    as_json: bool
-
-
-def check(
-    repair: Annotated[bool, typer.Option("--repair", help="Repair what can be repaired, and list the rest.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Repair what can be repaired, and list the rest.")] = False
     start_empty: Annotated[
         bool, typer.Option("--start-empty", help="Create an empty index where the earlier one is gone.")
-    ] = False,
+    ] = False
     full: Annotated[
         bool, typer.Option("--full", help="Check every page and every term; writers wait for a part of it.")
-    ] = False,
-    as_json: AsJson = False,
-    data_dir: DataDir = None,
-    config: Config = None,
-) -> None:
+    ] = False
+
+    @property
+    def thoroughness(self) -> Thoroughness:
+        """How much is compared."""
+        return Thoroughness.FULL if self.full else Thoroughness.QUICK
+
+
+@with_options
+def check(options: CheckOptions) -> ExitCode:
     """Check the index for missing, damaged and inconsistent data, beside a running server.
 
     Exits 1 when something is wrong, or is left after a repair. Without --full, the terms of a large index are
     compared in a sample of its chunks. --start-empty changes nothing where there is an index; what is left of one
     that is gone is set aside.
     """
-    if start_empty:
-        raise typer.Exit(_start_empty(Chosen(config, {"data_dir": data_dir})))
-    thoroughness = Thoroughness.FULL if full else Thoroughness.QUICK
-    what = Check(repair=repair, thoroughness=thoroughness, as_json=as_json)
-    raise typer.Exit(_run_check(Chosen(config, {"data_dir": data_dir}), what))
-
-
-def reindex(data_dir: DataDir = None, config: Config = None) -> None:
-    """Re-embed the whole index with the configured model; the old vectors answer until the new ones are complete."""
-    raise typer.Exit(_run_reindex(Chosen(config, {"data_dir": data_dir})))
-
-
-def _run_check(chosen: Chosen, what: Check) -> ExitCode:
-    """Check, repair where that was requested, and report what is left."""
     screen = Screen()
-    settings = load_available(chosen).settings
+    settings = options.load_available().settings
+    if options.start_empty:
+        lost = begin_empty_index(settings)
+        screen.show(f"An empty index was begun in {settings.data_dir}{f' in place of {lost}' if lost else ''}.")
+        return ExitCode.OK
     configure_logging("error")
-    checked = run_to_end(_check(settings, what, screen))
-    if what.as_json:
-        screen.line(checked.to_json().decode())
-    else:
-        _print(checked, screen)
+    checked = run_to_end(_check(settings, options, screen))
+    options.show(checked, _print)
     return ExitCode.OK if checked.sound else ExitCode.FAILED
 
 
-def _start_empty(chosen: Chosen) -> ExitCode:
-    """Begin an empty index where one is gone; a running server uses it at once."""
-    screen = Screen()
-    settings = load_available(chosen).settings
-    lost = begin_empty_index(settings)
-    screen.show(f"An empty index was begun in {settings.data_dir}{f' in place of {lost}' if lost else ''}.")
-    return ExitCode.OK
-
-
-async def _check(settings: Settings, what: Check, screen: Screen) -> CheckResponse:
+async def _check(settings: Settings, options: CheckOptions, screen: Screen) -> CheckResponse:
     async with open_audit(settings) as audit:
-        found = await audit.examine(what.thoroughness)
-        if not what.repair:
-            return report(found, what.thoroughness)
+        found = await audit.examine(options.thoroughness)
+        if not options.repair:
+            return report(found, options.thoroughness)
         if found.issues:
             await audit.repair(found)
-    if any(issue.mendable for issue in report(found, what.thoroughness).flaws):
+    if any(issue.mendable for issue in report(found, options.thoroughness).flaws):
         await _restore(settings, found, screen)
     async with open_audit(settings) as audit:
-        return report(await audit.examine(what.thoroughness), what.thoroughness, before=found)
+        return report(await audit.examine(options.thoroughness), options.thoroughness, before=found)
 
 
 async def _restore(settings: Settings, found: IntegrityReport, screen: Screen) -> None:
@@ -138,10 +115,11 @@ def _table(issues: list[IssueReport]) -> Table:
     return table
 
 
-def _run_reindex(chosen: Chosen) -> ExitCode:
-    """Reindex in this process; the old vectors answer meanwhile, and a running server follows by itself."""
+@with_options
+def reindex(options: ConfigOptions) -> ExitCode:
+    """Re-embed the whole index with the configured model; the old vectors answer until the new ones are complete."""
     screen = Screen()
-    loaded = load_available(chosen)
+    loaded = options.load_available()
     configure_logging("error")
     try:
         count, collections = run_to_end(_reindex(loaded.settings, screen))
@@ -176,15 +154,6 @@ _STAGES = {Stage.COMPARE: "Comparing", Stage.COPY: "Moving", Stage.VERIFY: "Chec
 _SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True)
-class MoveRun:
-    """Where to, and whether the target may hold something else."""
-
-    to: str
-    merge: bool
-    as_json: bool
-
-
 @dataclass(slots=True)
 class Report:
     """The result of a move; `documents` are those of the source that the target has now."""
@@ -208,51 +177,50 @@ class Report:
         return not self.rejected and not self.missing
 
 
-def move(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveOptions(Options):
+    """Where to, and whether the target may hold something else."""
+
     to: Annotated[
         str,
         typer.Option("--to", metavar="URL", help="A postgresql:// address, or `embedded` for the data directory."),
-    ],
+    ]
     merge: Annotated[
         bool, typer.Option("--merge", help="Also into an index that holds something else; newer versions there stay.")
-    ] = False,
-    as_json: AsJson = False,
-    data_dir: DataDir = None,
-    config: Config = None,
-) -> None:
+    ] = False
+
+
+@with_options
+def move(options: MoveOptions) -> ExitCode:
     """Move the whole index and its collections to PostgreSQL, or back to the data directory.
 
     The source is the index of the settings; it is read and not changed. What the target has already is not copied
     again, so an interrupted move continues when it is run again. At the end both are compared. Exits 1 when the target
     does not have everything.
     """
-    raise typer.Exit(_run_move(Chosen(config, {"data_dir": data_dir}), MoveRun(to, merge=merge, as_json=as_json)))
-
-
-def _run_move(chosen: Chosen, what: MoveRun) -> ExitCode:
     screen = Screen()
-    settings = load_available(chosen).settings
+    settings = options.load_available().settings
     configure_logging("error")
     try:
-        report = run_to_end(_move(settings, what, screen))
+        report = run_to_end(_move(settings, options, screen))
     except BackendUnavailableError as error:
         screen.error(f"{error} {_SAFE}")
         return exit_code(error)
     except KeyboardInterrupt:
         screen.note(f"interrupted. {_SAFE}")
         return ExitCode.INTERRUPTED
-    if what.as_json:
+    if options.as_json:
         screen.line(json.dumps({**asdict(report), "complete": report.complete}))
     else:
-        _summarise(report, settings, what.to, screen)
+        _summarise(report, settings, options.to, screen)
     return ExitCode.OK if report.complete else ExitCode.FAILED
 
 
-async def _move(settings: Settings, what: MoveRun, screen: Screen) -> Report:
-    async with open_move(settings, what.to) as move:
+async def _move(settings: Settings, options: MoveOptions, screen: Screen) -> Report:
+    async with open_move(settings, options.to) as move:
         with stages(screen) as show:
             found = await move.mover.compare(partial(show, "Comparing", "documents"))
-            if not what.merge:
+            if not options.merge:
                 await _check_target(found, move)
             async with _loading(move, show):
                 copied = await move.mover.copy(found.to_copy, partial(show, "Moving", "documents"))

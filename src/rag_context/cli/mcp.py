@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from rag_context.cli.command_line import ExitCode, exit_code, report
-from rag_context.cli.console import Chosen, Config, DataDir, Screen, load_available
+from rag_context.cli.console import ConfigOptions, Screen, with_options
 from rag_context.errors import InvalidInputError, RagContextError
 from rag_context.logs import configure_logging
 from rag_context.server.mcp.handshake import OversizedLineError, Wire, answer_ahead, claim_wire
@@ -49,6 +49,7 @@ Url = Annotated[
 
 
 @group.callback(invoke_without_command=True)
+@with_options
 def mcp(
     context: typer.Context,
     tools: Tools = MEMORY,
@@ -60,29 +61,30 @@ def mcp(
         typer.Option("--print-config", metavar="CLIENT", help="Print what goes into a client's configuration file."),
     ] = None,
     url: Url = None,
-    data_dir: DataDir = None,
-    config: Config = None,
-) -> None:
+    *,
+    options: ConfigOptions,
+) -> ExitCode | None:
     """Serve one MCP client over stdin and stdout, on the index itself; what clients run.
 
     Any number of them may use one data directory at the same time, beside a server. Logs go to stderr.
     Known clients are claude (Claude Desktop), claude-code, cursor, vscode, windsurf, codex and gemini.
     """
     if context.invoked_subcommand is not None:
-        if tools != MEMORY or any((structured, print_config, url, data_dir, config)):
+        if tools != MEMORY or any((structured, print_config, url, options.data_dir, options.config)):
             raise InvalidInputError(f"Put the options behind `mcp {context.invoked_subcommand}`, not before it")
-        return
+        return None
     if print_config is not None:
         from rag_context.cli import mcp_clients  # noqa: PLC0415  (a client that starts this waits)
 
-        raise typer.Exit(mcp_clients.run_print(print_config, mcp_clients.Wanted(tools, url, data_dir, config)))
+        return mcp_clients.run_print(print_config, mcp_clients.Target(tools, url, options))
     if url is not None:
         raise InvalidInputError("--url goes with --print-config CLIENT, or behind `mcp install CLIENT`")
     check_toolset(tools)
-    raise typer.Exit(run(Chosen(config, {"data_dir": data_dir}), tools=tools, structured=structured))
+    return _run(options, tools=tools, structured=structured)
 
 
 @group.command("install")
+@with_options
 def install_in(
     client: Annotated[
         str,
@@ -96,9 +98,9 @@ def install_in(
     ),
     tools: Tools = MEMORY,
     url: Url = None,
-    data_dir: DataDir = None,
-    config: Config = None,
-) -> None:
+    *,
+    options: ConfigOptions,
+) -> ExitCode:
     """Add this server to a client's configuration file; all else in the file stays, and a copy of it is kept.
 
     What you have added to the entry yourself, such as env, stays too.
@@ -107,13 +109,13 @@ def install_in(
     """
     from rag_context.cli import mcp_clients  # noqa: PLC0415
 
-    wanted = mcp_clients.Wanted(tools, url, data_dir, config)
-    raise typer.Exit(mcp_clients.run_install(client, wanted, path=path, dry_run=dry_run))
+    target = mcp_clients.Target(tools, url, options)
+    return mcp_clients.run_install(client, target, path=path, dry_run=dry_run)
 
 
-def run(chosen: Chosen, *, tools: str, structured: bool = False) -> ExitCode:
+def _run(options: ConfigOptions, *, tools: str, structured: bool = False) -> ExitCode:
     """Serve until the client closes its end, or SIGTERM."""
-    loaded = load_available(chosen)
+    loaded = options.load_available()
     # Until the loop runs there is nothing to finish.
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(ExitCode.OK))
     if sys.stdin.isatty():

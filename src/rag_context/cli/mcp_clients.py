@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from rich.text import Text
 
 from rag_context.cli.command_line import ExitCode
-from rag_context.cli.console import Chosen, Screen, load
+from rag_context.cli.console import ConfigOptions, Screen
 from rag_context.cli.mcp import MEMORY, check_toolset
 from rag_context.errors import ConfigurationError, InvalidInputError
 from rag_context.settings import Loaded
@@ -289,10 +289,10 @@ def _merged_toml(before: str, known: Client, how: Launch) -> str:
         return before
     kept = _without_table(before, f"{known.section}.{NAME}")
     after = f"{kept.rstrip()}\n\n" if kept.strip() else ""
-    wanted = {**held, known.section: {**servers, NAME: entry}}
+    expected = {**held, known.section: {**servers, NAME: entry}}
     try:
         after += _toml(f"{known.section}.{NAME}", entry)
-        is_right = tomllib.loads(after) == wanted
+        is_right = tomllib.loads(after) == expected
     except (tomllib.TOMLDecodeError, TypeError):  # or a value is of a kind that JSON has not
         is_right = False
     if not is_right:
@@ -328,30 +328,29 @@ def _key(key: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Target:
     """What an entry is to reach: a command with its options, or an address."""
 
     tools: str
     url: str | None
-    data_dir: Path | None
-    config: Path | None
+    options: ConfigOptions
 
 
-def run_print(name: str, wanted: Wanted) -> ExitCode:
+def run_print(name: str, target: Target) -> ExitCode:
     """Print the lines for people to copy; where they belong goes to stderr."""
     screen = Screen()
     known = client(name)
-    snippet = known.snippet(_how(wanted, screen))
+    snippet = known.snippet(_launch_of(target, screen))
     screen.line(snippet.rstrip("\n"))
     screen.note(Text(f"{known.title} reads this from {known.path()}. {known.remark}".strip(), style="dim"))
     return ExitCode.OK
 
 
-def run_install(name: str, wanted: Wanted, *, path: Path | None, dry_run: bool) -> ExitCode:
+def run_install(name: str, target: Target, *, path: Path | None, dry_run: bool) -> ExitCode:
     """Write the entry where it belongs, or say what would be written."""
     screen = Screen()
     known = client(name)
-    change = planned(known, _how(wanted, screen), path or known.path())
+    change = planned(known, _launch_of(target, screen), path or known.path())
     if dry_run:
         screen.line(change.after.rstrip("\n"))
         would = "would be written to" if change.is_needed else "is already in"
@@ -370,20 +369,20 @@ def run_install(name: str, wanted: Wanted, *, path: Path | None, dry_run: bool) 
     return ExitCode.OK
 
 
-def _how(wanted: Wanted, screen: Screen) -> Launch:
+def _launch_of(target: Target, screen: Screen) -> Launch:
     """What the client is to run. It has neither this folder nor this environment, so what they say goes with it."""
-    check_toolset(wanted.tools)
-    if wanted.url is not None:
-        if wanted.tools != MEMORY:
+    check_toolset(target.tools)
+    if target.url is not None:
+        if target.tools != MEMORY:
             raise InvalidInputError("--tools goes with a command: a server offers all its tools; leave it or --url out")
-        return address(wanted.url)
-    loaded = load(Chosen(wanted.config, {"data_dir": wanted.data_dir}))
+        return address(target.url)
+    loaded = target.options.load()
     is_named = loaded.sources["data_dir"].startswith(("flag", "environment"))
-    _tell_what_stays_behind(loaded, screen)
-    return command(wanted.tools, loaded.settings.data_dir if is_named else None, loaded.file)
+    _warn_of_environment(loaded, screen)
+    return command(target.tools, loaded.settings.data_dir if is_named else None, loaded.file)
 
 
-def _tell_what_stays_behind(loaded: Loaded, screen: Screen) -> None:
+def _warn_of_environment(loaded: Loaded, screen: Screen) -> None:
     """Other settings of this environment may be secret, and are for people to hand over."""
     left = {
         source.removeprefix("environment ")

@@ -11,7 +11,7 @@ from rich.progress import MofNCompleteColumn, Progress, TaskID
 from rich.text import Text
 
 from rag_context.cli.command_line import ExitCode, run_to_end
-from rag_context.cli.console import AsJson, Chosen, Config, DataDir, Screen, load_available
+from rag_context.cli.console import Options, Screen, with_options
 from rag_context.errors import InvalidInputError
 from rag_context.evaluation.datasets import Dataset, EvidenceSet, load_set
 from rag_context.evaluation.evidence_quality import evaluate_evidence, project_dataset
@@ -23,98 +23,70 @@ from rag_context.logs import configure_logging
 from rag_context.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluation:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalOptions(Options):
     """What is measured, and where it is written."""
 
-    paths: tuple[Path, ...]
-    open_sets: bool = False
-    open_to: Path | None = None
-    markdown: Path | None = None
-    keep_index: Path | None = None
-    projects: bool = False
-    collections: bool = False
-    as_json: bool = False
-
-
-def measure(
     datasets: Annotated[
         list[Path] | None,
         typer.Argument(metavar="[DATASET...]", help="Folders in BEIR layout, with answering spans, or with evidence."),
-    ] = None,
+    ] = None
     open_sets: Annotated[
         bool, typer.Option("--open", help="Also measure the open sets, which this program generates.")
-    ] = False,
+    ] = False
     open_to: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The same, and leave the open sets in this folder.")
-    ] = None,
+    ] = None
     markdown: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a page, and a picture beside it (.svg).")
-    ] = None,
+    ] = None
     keep_index: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Store the indexes here, and use existing ones.")
-    ] = None,
+    ] = None
     projects: Annotated[
         bool,
         typer.Option("--projects", help="Also query rag_query and semantic_search, with the documents as files."),
-    ] = False,
-    collections: Annotated[
-        bool, typer.Option("--collections", help="Also query the documents as collections.")
-    ] = False,
-    as_json: AsJson = False,
-    data_dir: DataDir = None,
-    config: Config = None,
-) -> None:
+    ] = False
+    collections: Annotated[bool, typer.Option("--collections", help="Also query the documents as collections.")] = False
+
+
+@with_options
+def measure(options: EvalOptions) -> ExitCode:
     """Measure retrieval quality on labelled sets: recall, nDCG@10 and more, by mode, category and session.
 
     Each set gets an index of its own, in a temporary folder; the data directory is not touched.
     """
-    what = Evaluation(
-        tuple(datasets or ()),
-        open_sets=open_sets or open_to is not None,
-        open_to=open_to,
-        markdown=markdown,
-        keep_index=keep_index,
-        projects=projects,
-        collections=collections,
-        as_json=as_json,
-    )
-    raise typer.Exit(run(Chosen(config, {"data_dir": data_dir}), what))
-
-
-def run(chosen: Chosen, what: Evaluation) -> ExitCode:
-    """Measure every set, one after the other, and report."""
     screen = Screen()
-    settings = load_available(chosen).settings
+    settings = options.load_available().settings
     configure_logging("error")
-    datasets = _load(what)
+    datasets = _load(options)
     if not datasets:
         raise InvalidInputError("Nothing to measure: name a folder with a labelled set, or use --open.")
     if len({dataset.name for dataset in datasets}) < len(datasets):
         raise InvalidInputError("Two of the datasets have the same name; each is named after its folder.")
-    found = run_to_end(_measure(settings, datasets, what, screen))
-    if what.markdown is not None:
-        _write(what.markdown, page(found, what.markdown))
+    found = run_to_end(_measure(settings, datasets, options, screen))
+    if options.markdown is not None:
+        _write(options.markdown, page(found, options.markdown))
         if found.judged:
-            _write(what.markdown.with_suffix(".svg"), picture(found.judged))
-    if what.as_json:
+            _write(options.markdown.with_suffix(".svg"), picture(found.judged))
+    if options.as_json:
         screen.line(as_json(found))
     else:
         screen.show(as_tables(found))
     return ExitCode.OK
 
 
-def _load(what: Evaluation) -> list[Dataset | EvidenceSet]:
-    datasets = [load_set(path) for path in what.paths]
-    if not what.open_sets:
+def _load(options: EvalOptions) -> list[Dataset | EvidenceSet]:
+    datasets = [load_set(path) for path in options.datasets or ()]
+    if not (options.open_sets or options.open_to):
         return datasets
     with ExitStack() as stack:
-        folder = what.open_to or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rag-context-open-")))
+        folder = options.open_to or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rag-context-open-")))
         return [*datasets, *map(load_set, write_open_sets(folder))]
 
 
 async def _measure(
-    settings: Settings, datasets: list[Dataset | EvidenceSet], what: Evaluation, screen: Screen
+    settings: Settings, datasets: list[Dataset | EvidenceSet], options: EvalOptions, screen: Screen
 ) -> Outcomes:
     found = Outcomes()
     with ExitStack() as stack:
@@ -123,11 +95,11 @@ async def _measure(
             size = len(dataset.items) if isinstance(dataset, EvidenceSet) else len(dataset.documents)
             screen.note(Text(f"Measuring {dataset.name}: {size} documents", style="dim"))
             directory = (
-                what.keep_index / dataset.name
-                if what.keep_index is not None
+                options.keep_index / dataset.name
+                if options.keep_index is not None
                 else Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rag-context-eval-")))
             )
-            await _measure_one(settings, dataset, directory, progress, what, found)
+            await _measure_one(settings, dataset, directory, progress, options, found)
     return found
 
 
@@ -136,7 +108,7 @@ async def _measure_one(
     dataset: Dataset | EvidenceSet,
     directory: Path,
     progress: Progress,
-    what: Evaluation,
+    options: EvalOptions,
     found: Outcomes,
 ) -> None:
     tasks: dict[str, TaskID] = {}
@@ -152,10 +124,10 @@ async def _measure_one(
             documents = project_dataset(dataset) if dataset.is_project else None
         else:
             found.judged.append(await evaluate(service, dataset, show))
-            documents = dataset if what.projects and not dataset.by_spans else None
+            documents = dataset if options.projects and not dataset.by_spans else None
         if documents is not None:
             found.by_tool.append(await evaluate_projects(service, documents, directory / "project", show))
-        if what.collections and not (isinstance(dataset, Dataset) and dataset.by_spans):
+        if options.collections and not (isinstance(dataset, Dataset) and dataset.by_spans):
             found.in_collections.append(await evaluate_collections(service, dataset, show))
 
 

@@ -12,19 +12,8 @@ from rag_context.api.search import Explain, SearchRequest, SearchResponse, Searc
 from rag_context.api.wire import WireResponse
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.connecting import open_connection
-from rag_context.cli.console import (
-    AsJson,
-    Chosen,
-    Config,
-    DataDir,
-    Screen,
-    Yes,
-    ask_first,
-    counted,
-    load_available,
-    safe,
-)
-from rag_context.cli.operation_options import Fields, Name, exit_with, read_typed, with_fields
+from rag_context.cli.console import Options, Screen, Yes, ask_first, counted, safe
+from rag_context.cli.operation_options import Fields, Name, read_typed, with_fields
 from rag_context.settings import Loaded, Settings
 
 SNIPPET_CHARS = 400
@@ -44,21 +33,12 @@ _LEVELS = {1: "", 2: "text search only", 3: "nothing could be searched", 4: "cir
         "explain": Name(None, None, "Show rank and raw scores of each result."),
     },
 )
-def search(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
+def search(fields: Fields, options: Options) -> ExitCode:
     """Search for the passages that answer a question."""
-    exit_with(run_search(Chosen(config, {"data_dir": data_dir}), fields, as_json=as_json))
-
-
-def run_search(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
-    """Search, and print the answer; no results are an answer too."""
-    screen = Screen()
-    loaded = load_available(chosen)
+    loaded = options.load_available()
     request = request_of(fields, loaded.settings, cwd=Path.cwd())
     response = run_to_end(_search(loaded, request))
-    if as_json:
-        screen.line(response.to_json().decode())
-    else:
-        _print_results(response, screen, Path.cwd())
+    options.show(response, _print_results)
     return ExitCode.OK if response.fallback_level <= 2 else ExitCode.FAILED
 
 
@@ -96,7 +76,8 @@ async def _search(loaded: Loaded, request: SearchRequest) -> SearchResponse:
         return await connection.run(memory.SEARCH, request)
 
 
-def _print_results(response: SearchResponse, screen: Screen, cwd: Path) -> None:
+def _print_results(response: SearchResponse, screen: Screen) -> None:
+    cwd = Path.cwd()
     if response.warning:
         screen.warning(response.warning)
     screen.show(_headline(response))
@@ -185,21 +166,21 @@ def _advice(response: SearchResponse) -> Text:
 
 
 @with_fields(memory.GET)
-def get(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
+def get(fields: Fields, options: Options) -> ExitCode:
     """Print one document in full."""
-    exit_with(run_operation(Chosen(config, {"data_dir": data_dir}), memory.GET, fields, as_json=as_json))
+    return _run(memory.GET, fields, options)
 
 
 @with_fields(memory.LIST)
-def list_documents(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
+def list_documents(fields: Fields, options: Options) -> ExitCode:
     """List the stored documents, newest first."""
-    exit_with(run_operation(Chosen(config, {"data_dir": data_dir}), memory.LIST, fields, as_json=as_json))
+    return _run(memory.LIST, fields, options)
 
 
 @with_fields(memory.SIMILAR)
-def similar(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
+def similar(fields: Fields, options: Options) -> ExitCode:
     """Find the documents that are most similar to a stored one."""
-    exit_with(run_operation(Chosen(config, {"data_dir": data_dir}), memory.SIMILAR, fields, as_json=as_json))
+    return _run(memory.SIMILAR, fields, options)
 
 
 @with_fields(
@@ -210,44 +191,32 @@ def similar(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, c
         "dry_run": Name(None, None, "Only say what would be deleted."),
     },
 )
-def delete(
-    fields: Fields, yes: Yes = False, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None
-) -> None:
+def delete(fields: Fields, *, yes: Yes = False, options: Options) -> ExitCode:
     """Delete a document, or all of a source or session, for good, after a confirmation that says how many."""
-    exit_with(run_delete(Chosen(config, {"data_dir": data_dir}), fields, yes=yes, as_json=as_json))
-
-
-def run_operation(chosen: Chosen, operation: Operation[Any, Any], fields: Fields, *, as_json: bool) -> ExitCode:
-    """Run an operation, and print its answer."""
-    loaded = load_available(chosen)
-    _print(run_to_end(_ask(loaded, operation, fields)), as_json=as_json)
-    return ExitCode.OK
-
-
-def run_delete(chosen: Chosen, fields: Fields, *, yes: bool, as_json: bool) -> ExitCode:
-    """Say what would be deleted, ask whether it should be, and delete it."""
-    loaded = load_available(chosen)
-    preview = run_to_end(_ask(loaded, memory.DELETE, {**fields, "dry_run": True}))
+    loaded = options.load_available()
+    preview = run_to_end(_answer(loaded, memory.DELETE, {**fields, "dry_run": True}))
     if "dry_run" in fields or not preview.deleted_count:
-        _print(preview, as_json=as_json)
+        options.show(preview, _print)
         return ExitCode.OK
     if not yes:
         ask_first(f"Delete {counted(preview.deleted_count, 'document')} for good?")
-    _print(run_to_end(_ask(loaded, memory.DELETE, {**fields, "confirm": True})), as_json=as_json)
+    options.show(run_to_end(_answer(loaded, memory.DELETE, {**fields, "confirm": True})), _print)
     return ExitCode.OK
 
 
-async def _ask(loaded: Loaded, operation: Operation[Any, Response], fields: Fields) -> Response:
+def _run(operation: Operation[Any, Any], fields: Fields, options: Options) -> ExitCode:
+    """Run an operation, and print its answer."""
+    options.show(run_to_end(_answer(options.load_available(), operation, fields)), _print)
+    return ExitCode.OK
+
+
+async def _answer(loaded: Loaded, operation: Operation[Any, Response], fields: Fields) -> Response:
     request = read_typed(operation.request, fields, loaded.settings)
     async with open_connection(loaded) as connection:
         return await connection.run(operation, request)
 
 
-def _print(body: WireResponse, *, as_json: bool) -> None:
-    screen = Screen()
-    if as_json:
-        screen.line(body.to_json().decode())
-    else:
-        from rag_context.server.mcp.readable import readable  # noqa: PLC0415  (searches start faster without it)
+def _print(body: WireResponse, screen: Screen) -> None:
+    from rag_context.server.mcp.readable import readable  # noqa: PLC0415  (searches start faster without it)
 
-        screen.show(safe(readable(body)))
+    screen.show(safe(readable(body)))

@@ -5,11 +5,11 @@ Each field is one option, `--session-id` for `session_id`; `NAMES` says where th
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial, wraps
-from inspect import Parameter, signature
+from functools import partial
+from inspect import Parameter
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 
@@ -20,7 +20,7 @@ from rag_context.api.operations import Operation
 from rag_context.api.parsing import read_fields
 from rag_context.api.wire import Vocabulary, WireRequest
 from rag_context.cli.command_line import ExitCode
-from rag_context.cli.console import safe
+from rag_context.cli.console import safe, with_options
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.settings import Settings
 
@@ -75,10 +75,10 @@ NAMES: Mapping[str, Name] = {
 
 def with_fields(
     operation: Operation[Any, Any], names: Mapping[str, Name] = {}
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+) -> Callable[[Callable[..., ExitCode | None]], Callable[..., None]]:
     """Make a command of a function: an option for each field of the operation, before the function's own parameters.
 
-    The function takes the `Fields` that were typed as its first argument.
+    The function takes the `Fields` that were typed as its argument `fields`, and others as `with_options` says.
 
     Args:
         operation: what the command runs; fields that it omits from the command line have no option.
@@ -86,7 +86,7 @@ def with_fields(
     """
     order = {name: place for place, name in enumerate(names)}
 
-    def decorate(run: Callable[..., None]) -> Callable[..., None]:
+    def decorate(run: Callable[..., ExitCode | None]) -> Callable[..., None]:
         fields = sorted(command_fields(operation), key=lambda name: order.get(name, len(order)))
         chosen = {name: _name(name, names) for name in fields}
         options = [_parameter(name, operation.request.model_fields[name], each) for name, each in chosen.items()]
@@ -94,38 +94,9 @@ def with_fields(
         def read(typed: Mapping[str, Any]) -> Fields:
             return {name: _read(value, name, chosen[name]) for name, value in typed.items() if _is_typed(value)}
 
-        return _command(run, options, read)
+        return with_options(run, {"fields": (options, read)})
 
     return decorate
-
-
-def with_options_of(kind: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a command of a function: the options of a dataclass, whose fields declare them, before its own parameters.
-
-    The function takes an object of that class as its first argument.
-    """
-    options = list(signature(kind, eval_str=True).parameters.values())
-    return lambda run: _command(run, options, lambda typed: kind(**typed))
-
-
-def _command(
-    run: Callable[..., None], options: Sequence[Parameter], read: Callable[[Mapping[str, Any]], Any]
-) -> Callable[..., None]:
-    """The function with `options` in place of its first parameter, which is what `read` makes of them."""
-    own = list(signature(run, eval_str=True).parameters.values())[1:]
-
-    @wraps(run)
-    def command(**given: Any) -> None:
-        typed = {each.name: given.pop(each.name) for each in options}
-        run(read(typed), **given)
-
-    # Typer reads the options from the signature and the annotations, and `__wrapped__` would lead it past both.
-    parameters = sorted((*options, *own), key=lambda each: each.default is not Parameter.empty)
-    parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters]
-    command.__signature__ = signature(run).replace(parameters=parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {each.name: each.annotation for each in parameters}
-    del command.__wrapped__
-    return command
 
 
 def command_fields(operation: Operation[Any, Any]) -> list[str]:
@@ -199,11 +170,6 @@ def parse_time(text: str, option: str, now: datetime) -> datetime:
         raise InvalidInputError(
             f"{option} {text!r} is not a moment: write 7d, 2026-01-31 or 2026-01-31T12:00:00Z."
         ) from None
-
-
-def exit_with(status: ExitCode) -> None:
-    """End the command with this status."""
-    raise typer.Exit(status)
 
 
 def _parameter(name: str, field: FieldInfo, chosen: Name) -> Parameter:

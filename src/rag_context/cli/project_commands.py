@@ -1,5 +1,6 @@
-"""The command `project` and its own commands; which projects are stored, and taking one out."""
+"""The commands of `project`: activate, query, search, read, promote, status, list and forget."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -8,11 +9,31 @@ from rich.table import Table
 from rich.text import Text
 
 from rag_context.api.operations import projects as operations
-from rag_context.api.projects import DeleteDocumentsResponse, ListedProject, ListProjectsRequest, ListProjectsResponse
-from rag_context.cli import project as work
+from rag_context.api.project_queries import LabelledResponse, RagQueryResponse, SemanticSearchResponse
+from rag_context.api.projects import (
+    ActivateProjectRequest,
+    DeleteDocumentsResponse,
+    ListDocTypesResponse,
+    ListedProject,
+    ListProjectsRequest,
+    ListProjectsResponse,
+    ProjectResponse,
+    ReadDocumentResponse,
+    UpdatePromotionLevelResponse,
+)
 from rag_context.cli.command_line import EPILOG, ExitCode, run_to_end
-from rag_context.cli.console import AsJson, Chosen, Config, DataDir, Screen, Yes, ask_first, counted, safe
-from rag_context.cli.operation_options import Fields, Name, exit_with, read_typed, with_fields
+from rag_context.cli.connecting import Remote
+from rag_context.cli.console import Options, Screen, Yes, ask_first, counted, safe, with_options
+from rag_context.cli.operation_options import Fields, Name, read_typed, with_fields
+from rag_context.cli.project_tools import NAMES, answer_in_project, open_tools, path_in_docs, project_here
+from rag_context.projects.project_opening import Activation
+from rag_context.projects.records import Boosts, PromotionLevel
+
+_LEVELS = {2: "text search only", 3: "nothing could be searched", 4: "circuit breaker open"}
+_LAST_SEARCHED = 2
+_SHOWN_WARNINGS = 20
+_ABSENT = {"min_relevance_score": "the model's own"}
+"""How the default of an option is shown."""
 
 group = typer.Typer(
     help="Project documents: a repository's Markdown files, with links and promotion levels. The commands "
@@ -35,96 +56,89 @@ def activate(
     path: Annotated[
         Path, typer.Argument(metavar="PATH", help="A project's configuration, or a folder in the project.")
     ] = Path(),
-    as_json: AsJson = False,
-    data_dir: DataDir = None,
-    config: Config = None,
-) -> None:
+    *,
+    options: Options,
+) -> ExitCode:
     """Bring the index up to date with a project's files; a running server follows them from now on."""
-    exit_with(work.run_activate(Chosen(config, {"data_dir": data_dir}), path, fields, as_json=as_json))
+    named = {**fields, "config_path": str(path.expanduser().resolve())}
+    request = read_typed(operations.ACTIVATE_PROJECT.request, named, names=NAMES)
+    return run_to_end(_activate(options, request))
 
 
 @group.command(epilog=EPILOG)
-@with_fields(operations.RAG_QUERY, work.NAMES)
-def query(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
+@with_fields(operations.RAG_QUERY, NAMES)
+def query(fields: Fields, options: Options) -> ExitCode:
     """Print the context that answers a question: critical documents, relevant ones, and those they link to."""
-    exit_with(work.run_query(Chosen(config, {"data_dir": data_dir}), fields, as_json=as_json))
+    response = run_to_end(answer_in_project(options, operations.RAG_QUERY, fields))
+    options.show(response, _print_context)
+    return _searched(response)
 
 
 @group.command(epilog=EPILOG)
-@with_fields(operations.SEMANTIC_SEARCH, work.NAMES)
-def search(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
+@with_fields(operations.SEMANTIC_SEARCH, NAMES)
+def search(fields: Fields, options: Options) -> ExitCode:
     """List the documents that are relevant to a question, best first."""
-    exit_with(work.run_search(Chosen(config, {"data_dir": data_dir}), fields, as_json=as_json))
+    response = run_to_end(answer_in_project(options, operations.SEMANTIC_SEARCH, fields))
+    options.show(response, _print_results)
+    return _searched(response)
 
 
 @group.command(epilog=EPILOG)
-@with_fields(operations.READ_DOCUMENT, work.NAMES)
-def read(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
+@with_fields(operations.READ_DOCUMENT, NAMES)
+def read(fields: Fields, options: Options) -> ExitCode:
     """Print a document as it was indexed, or some of its lines."""
-    exit_with(work.run_read(Chosen(config, {"data_dir": data_dir}), fields, as_json=as_json))
-
-
-@group.command(epilog=EPILOG)
-@with_fields(operations.UPDATE_PROMOTION_LEVEL, work.NAMES)
-def promote(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
-    """Set a document's promotion level, in its front matter and in the index."""
-    exit_with(work.run_promote(Chosen(config, {"data_dir": data_dir}), fields, as_json=as_json))
-
-
-@group.command(epilog=EPILOG)
-@with_fields(operations.LIST_DOC_TYPES, work.NAMES)
-def status(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
-    """Show the project that the other commands work on, and its number of documents by type."""
-    exit_with(work.run_status(Chosen(config, {"data_dir": data_dir}), fields, as_json=as_json))
-
-
-@group.command("list", epilog=EPILOG)
-def list_(as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
-    """List the stored projects: documents, last use, path, and whether their files still exist."""
-    exit_with(_list(Chosen(config, {"data_dir": data_dir}), as_json=as_json))
-
-
-@group.command(epilog=EPILOG)
-@with_fields(operations.DELETE_DOCUMENTS, work.NAMES)
-def forget(
-    fields: Fields, yes: Yes = False, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None
-) -> None:
-    """Remove a project from the index and stop following it, after a confirmation. Its files stay unchanged."""
-    exit_with(_forget(Chosen(config, {"data_dir": data_dir}), fields, yes=yes, as_json=as_json))
-
-
-def _list(chosen: Chosen, *, as_json: bool) -> ExitCode:
-    """Say which projects are stored."""
-
-    async def listed() -> ListProjectsResponse:
-        async with work.open_tools(chosen) as tools:
-            return await tools.run(operations.LIST_PROJECTS, ListProjectsRequest())
-
-    response = run_to_end(listed())
-    screen = Screen()
-    if as_json:
-        screen.line(response.to_json().decode())
-        return ExitCode.OK
-    table = Table("project", "branch", "path hash", "documents", "last used", "path", box=None, pad_edge=False)
-    for each in response.projects:
-        used = each.last_used.strftime("%Y-%m-%d %H:%M") if each.last_used is not None else ""
-        cells = (each.project_name, each.branch_name, each.path_hash, str(each.documents), used, _place(each))
-        table.add_row(*map(safe, cells))
-    if response.projects:
-        screen.show(table)
-    else:
-        screen.note(Text("No project is stored: rag-context project activate PATH", style="yellow"))
+    here = None if "project" in fields else project_here(Path.cwd())
+    named = {**fields, "path": path_in_docs(fields["path"], here, Path.cwd())}
+    options.show(run_to_end(answer_in_project(options, operations.READ_DOCUMENT, named)), _print_lines)
     return ExitCode.OK
 
 
-def _forget(chosen: Chosen, fields: Fields, *, yes: bool, as_json: bool) -> ExitCode:
-    """Say what would be forgotten, ask whether it should be, and take it out of the index."""
+@group.command(epilog=EPILOG)
+@with_fields(operations.UPDATE_PROMOTION_LEVEL, NAMES)
+def promote(fields: Fields, options: Options) -> ExitCode:
+    """Set a document's promotion level, in its front matter and in the index."""
+    here = None if "project" in fields else project_here(Path.cwd())
+    named = {**fields, "document_path": path_in_docs(fields["document_path"], here, Path.cwd())}
+    options.show(run_to_end(answer_in_project(options, operations.UPDATE_PROMOTION_LEVEL, named)), _print_levels)
+    return ExitCode.OK
 
+
+@group.command(epilog=EPILOG)
+@with_fields(operations.LIST_DOC_TYPES, NAMES)
+def status(fields: Fields, options: Options) -> ExitCode:
+    """Show the project that the other commands work on, and its number of documents by type."""
+    here = None if "project" in fields else project_here(Path.cwd())
+    response = run_to_end(answer_in_project(options, operations.LIST_DOC_TYPES, fields))
+    traced = _options_of(here) if here is not None else []
+    if options.as_json:
+        Screen().line(json.dumps({**json.loads(response.to_json()), "options": traced}, ensure_ascii=False))
+    else:
+        _print_status(response, traced, Screen())
+    return ExitCode.OK
+
+
+@group.command("list", epilog=EPILOG)
+@with_options
+def list_(options: Options) -> ExitCode:
+    """List the stored projects: documents, last use, path, and whether their files still exist."""
+
+    async def listed() -> ListProjectsResponse:
+        async with open_tools(options) as tools:
+            return await tools.run(operations.LIST_PROJECTS, ListProjectsRequest())
+
+    options.show(run_to_end(listed()), _print_projects)
+    return ExitCode.OK
+
+
+@group.command(epilog=EPILOG)
+@with_fields(operations.DELETE_DOCUMENTS, NAMES)
+def forget(fields: Fields, *, yes: Yes = False, options: Options) -> ExitCode:
+    """Remove a project from the index and stop following it, after a confirmation. Its files stay unchanged."""
     dry_run = "dry_run" in fields
 
     async def deletion(*, dry_run: bool) -> DeleteDocumentsResponse:
-        request = read_typed(operations.DELETE_DOCUMENTS.request, {**fields, "dry_run": dry_run}, names=work.NAMES)
-        async with work.open_tools(chosen) as tools:
+        request = read_typed(operations.DELETE_DOCUMENTS.request, {**fields, "dry_run": dry_run}, names=NAMES)
+        async with open_tools(options) as tools:
             return await tools.run(operations.DELETE_DOCUMENTS, request)
 
     response = run_to_end(deletion(dry_run=True))
@@ -134,13 +148,49 @@ def _forget(chosen: Chosen, fields: Fields, *, yes: bool, as_json: bool) -> Exit
             many = counted(response.deleted_count, "document")
             ask_first(f"Forget {many} of {safe(response.project_name)}, {branches}? Its files stay as they are.")
         response = run_to_end(deletion(dry_run=False))
-    screen = Screen()
-    if as_json:
-        screen.line(response.to_json().decode())
-    else:
-        done = "would be forgotten (none was)" if dry_run else "forgotten; the files stay as they are"
-        screen.show(Text(f"{safe(response.project_name)}: {counted(response.deleted_count, 'document')} {done}"))
+    options.show(response, _print_deleted)
     return ExitCode.OK
+
+
+def _print_lines(response: ReadDocumentResponse, screen: Screen) -> None:
+    screen.line(safe(response.content))
+    if response.truncated:
+        screen.note(Text(f"Read on with --from {response.end_line + 1}, of {response.total_lines} lines.", style="dim"))
+
+
+def _print_levels(response: UpdatePromotionLevelResponse, screen: Screen) -> None:
+    screen.show(Text(f"{safe(response.document_path)}: {response.previous_level} -> {response.new_level}"))
+
+
+def _print_status(response: ListDocTypesResponse, traced: list[dict[str, str]], screen: Screen) -> None:
+    screen.show(Text.assemble((_whose(response), "bold"), f" · {counted(response.total_docs, 'document')}"))
+    table = Table("type", "documents", "folder", "what it is for", box=None, pad_edge=False)
+    for each in response.doc_types:
+        table.add_row(safe(each.name), str(each.doc_count), safe(each.folder), safe(each.description))
+    screen.show(table)
+    if traced:
+        screen.show("")
+        settings = Table("tool", "option", "value", "from", box=None, pad_edge=False)
+        for option in traced:
+            settings.add_row(*(safe(str(value)) for value in option.values()))
+        screen.show(settings)
+
+
+def _print_projects(response: ListProjectsResponse, screen: Screen) -> None:
+    table = Table("project", "branch", "path hash", "documents", "last used", "path", box=None, pad_edge=False)
+    for each in response.projects:
+        used = each.last_used.strftime("%Y-%m-%d %H:%M") if each.last_used is not None else ""
+        cells = (each.project_name, each.branch_name, each.path_hash, str(each.documents), used, _place(each))
+        table.add_row(*map(safe, cells))
+    if response.projects:
+        screen.show(table)
+    else:
+        screen.note(Text("No project is stored: rag-context project activate PATH", style="yellow"))
+
+
+def _print_deleted(response: DeleteDocumentsResponse, screen: Screen) -> None:
+    done = "would be forgotten (none was)" if response.dry_run else "forgotten; the files stay as they are"
+    screen.show(Text(f"{safe(response.project_name)}: {counted(response.deleted_count, 'document')} {done}"))
 
 
 def _place(project: ListedProject) -> str:
@@ -149,3 +199,118 @@ def _place(project: ListedProject) -> str:
         end = project.removed_after
         return f"{path} (gone{f', removed after {end:%Y-%m-%d}' if end is not None else ''})"
     return f"{path} (followed)" if project.followed else path
+
+
+def _options_of(here: Activation) -> list[dict[str, str]]:
+    """Every option of a question or a search in this project, and where it comes from."""
+    traced = {"rag_query": here.config.traced_query({}), "semantic_search": here.config.traced_search({})}
+    return [
+        {
+            "tool": tool,
+            "option": option.name,
+            "value": _shown(option.value, _ABSENT.get(option.name, "none")),
+            "source": option.source.value,
+        }
+        for tool, options in traced.items()
+        for option in options
+    ]
+
+
+def _shown(value: object, absent: str = "none") -> str:
+    match value:
+        case None:
+            return absent
+        case PromotionLevel():
+            return value.label
+        case Boosts():
+            return f"important +{value.important:g}, critical +{value.critical:g}"
+        case tuple():
+            return ", ".join(map(_shown, value)) or "all"
+        case bool():
+            return "yes" if value else "no"
+    return str(value)
+
+
+async def _activate(options: Options, request: ActivateProjectRequest) -> ExitCode:
+    screen = Screen()
+    async with open_tools(options) as tools:
+        response = await tools.run(operations.ACTIVATE_PROJECT, request)
+        while not response.complete and not isinstance(tools, Remote):  # no server continues it
+            response = await tools.run(operations.ACTIVATE_PROJECT, request)
+    if options.as_json:
+        screen.line(response.to_json().decode())
+        return ExitCode.OK
+    for warning in response.warnings[:_SHOWN_WARNINGS]:
+        screen.warning(warning)
+    if len(response.warnings) > _SHOWN_WARNINGS:
+        screen.warning("and others; --json lists the first hundred")
+    by_type = ", ".join(f"{each.name} {each.doc_count}" for each in response.doc_types if each.doc_count)
+    screen.show(
+        Text(f"{_whose(response)} · {counted(response.total_docs, 'document')}" + (f" ({by_type})" if by_type else ""))
+    )
+    follows = "which follows its files" if isinstance(tools, Remote) else "as it is now; a running server follows files"
+    screen.note(Text(f"Indexed by {tools.place}, {follows}.", style="dim"))
+    return ExitCode.OK
+
+
+def _searched(response: LabelledResponse) -> ExitCode:
+    return ExitCode.OK if response.fallback_level <= _LAST_SEARCHED else ExitCode.FAILED
+
+
+def _print_context(response: RagQueryResponse, screen: Screen) -> None:
+    _print_label(response, screen)
+    if response.answer is not None:
+        screen.show(Text(safe(response.answer)))
+        screen.show("")
+        if response.answer_note is not None:
+            screen.warning(response.answer_note)
+    if response.omitted:
+        screen.warning(f"left out to keep within --max-tokens: {', '.join(response.omitted_docs)}")
+    elif not response.context:
+        screen.note(
+            Text("Nothing relevant found. Try other words, or --min-score 0 to see the nearest.", style="yellow")
+        )
+    if not response.context:
+        return
+    screen.line(safe(response.context).rstrip("\n"))
+    found = len(response.sources) + len(response.critical_docs) + len(response.linked_docs)
+    screen.note(
+        Text(f"{_whose(response)} · {counted(found, 'document')}, {response.token_count} tokens", style="dim"),
+    )
+
+
+def _print_results(response: SemanticSearchResponse, screen: Screen) -> None:
+    _print_label(response, screen)
+    screen.show(Text(f"{_whose(response)} · {counted(len(response.results), 'document')}"))
+    for number, result in enumerate(response.results, 1):
+        line = Text.assemble((f"{number:>2}. ", "bold"), (f"{result.relevance_score:.2f}", "bold green"), "  ")
+        line.append(safe(result.path), "bold")
+        line.append(f"  {safe(result.title)}")
+        level = f" · {result.promotion_level}" if result.promotion_level != "standard" else ""
+        line.append(f"  {safe(result.doc_type)}{level}", "dim")
+        if result.superseded_by:
+            line.append(f"  superseded by {safe(', '.join(result.superseded_by))}", "yellow")
+        screen.show(line)
+        if result.summary:
+            screen.show_below(safe(result.summary), "dim")
+        if result.snippet:
+            under = f"{result.heading} · " if result.heading else ""
+            place = f"{under}lines {result.start_line}-{result.end_line}"
+            screen.show_below(safe(f"{place}: {' '.join(result.snippet.split())}"), "dim")
+    if not response.results:
+        screen.note(
+            Text("Nothing relevant found. Try other words, or --min-score 0 to see the nearest.", style="yellow")
+        )
+
+
+def _print_label(response: LabelledResponse, screen: Screen) -> None:
+    if response.fallback:
+        screen.warning(f"level {response.fallback_level} ({_LEVELS[response.fallback_level]})")
+    for warning in response.warnings:
+        screen.warning(warning)
+    if response.interpreted is not None:
+        screen.note(Text(safe(response.interpreted.sentence()), style="dim"))
+
+
+def _whose(response: ProjectResponse) -> str:
+    return safe(f"{response.project_name} (branch {response.branch_name}, {response.path_hash})")

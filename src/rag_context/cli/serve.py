@@ -18,7 +18,7 @@ from rag_context._version import __version__
 from rag_context.api.operations import Access
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.command_line import ExitCode
-from rag_context.cli.console import Chosen, Config, DataDir, Screen, load, load_available, named_path
+from rag_context.cli.console import ConfigOptions, Screen, named_path, with_options
 from rag_context.client.address import Announcement, is_every_address, server_url
 from rag_context.errors import ConfigurationError
 from rag_context.logs import configure_logging
@@ -35,18 +35,21 @@ OWN_KEY = "api_key"
 """Name, in logs, of the key of `server.api_key`."""
 
 
-def serve(
-    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on (server.host).")] = None,
-    port: Annotated[int | None, typer.Option(metavar="PORT", help="Port; 0 selects a free one (server.port).")] = None,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions(ConfigOptions):
+    """Where to listen, and what to do beside."""
+
+    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on (server.host).")] = None
+    port: Annotated[int | None, typer.Option(metavar="PORT", help="Port; 0 selects a free one (server.port).")] = None
     workers: Annotated[
         int | None, typer.Option(metavar="N", help="Processes that answer behind the one port (server.workers).")
-    ] = None,
+    ] = None
     log_level: Annotated[
         str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error (log.level).")
-    ] = None,
+    ] = None
     reindex: Annotated[
         bool, typer.Option("--reindex", help="Re-embed the index if another model made its vectors.")
-    ] = False,
+    ] = False
     watch: Annotated[
         list[Path] | None,
         typer.Option(
@@ -54,31 +57,26 @@ def serve(
             parser=named_path,
             help="Index this folder and follow its changes; may be given several times.",
         ),
-    ] = None,
-    data_dir: DataDir = None,
-    config: Config = None,
-) -> None:
+    ] = None
+
+
+@with_options
+def serve(options: ServeOptions) -> ExitCode:
     """Serve HTTP until SIGTERM or Ctrl-C."""
-    flags = {
-        "server.host": host,
-        "server.port": port,
-        "server.workers": workers,
-        "log.level": log_level,
-        "data_dir": data_dir,
-    }
-    raise typer.Exit(run(Chosen(config, flags), reindex=reindex, watch=watch or ()))
-
-
-def run(chosen: Chosen, *, reindex: bool, watch: Sequence[Path] = ()) -> ExitCode:
-    """Serve until SIGTERM or Ctrl-C."""
     screen = Screen()
-    settings = load_available(chosen).settings
-    roots = _checked(watch) if watch else []
+    flags = {
+        "server.host": options.host,
+        "server.port": options.port,
+        "server.workers": options.workers,
+        "log.level": options.log_level,
+    }
+    settings = options.load_available(flags).settings
+    roots = _checked(options.watch) if options.watch else []
     start_logging(settings.log)
-    options = server_options(settings)
-    with closing(bind(options)) as listener:
-        options = replace(options, port=listener.getsockname()[1])
-        start = Start(settings, options, tuple(roots), is_reindexing=reindex)
+    http = server_options(settings)
+    with closing(bind(http)) as listener:
+        http = replace(http, port=listener.getsockname()[1])
+        start = Start(settings, http, tuple(roots), is_reindexing=options.reindex)
         if settings.server.workers > 1:
             return run_loop(_supervise(start, listener, screen))
         from rag_context.cli.serving import serve_here  # noqa: PLC0415
@@ -204,43 +202,41 @@ BODY_BYTES = 16 << 20
 """Largest body of a request: as many texts as the API takes in one call, each of the model's window."""
 
 
-def embed_server(
-    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on (server.host).")] = None,
-    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="Port; 0 selects a free one.")] = 8080,
-    workers: Annotated[int | None, typer.Option(metavar="N", help="Texts embedded at once (embedder.workers).")] = None,
-    api_key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Key that clients must send (server.api_key).")
-    ] = None,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedServerOptions(ConfigOptions):
+    """Where to listen, and who may call."""
+
+    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on (server.host).")] = None
+    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="Port; 0 selects a free one.")] = 8080
+    workers: Annotated[int | None, typer.Option(metavar="N", help="Texts embedded at once (embedder.workers).")] = None
+    api_key: Annotated[str | None, typer.Option(metavar="KEY", help="Key that clients must send (server.api_key).")] = (
+        None
+    )
     log_level: Annotated[
         str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error (log.level).")
-    ] = None,
-    data_dir: DataDir = None,
-    config: Config = None,
-) -> None:
+    ] = None
+
+
+@with_options
+def embed_server(options: EmbedServerOptions) -> ExitCode:
     """Serve the bundled embedding model by itself, with OpenAI's API, until SIGTERM or Ctrl-C.
 
     Several servers can share one such model, and so can any OpenAI client. No index is opened. A key is better given
     in the environment (RAG_CONTEXT_API_KEY) than on the command line, which other users of the machine can see.
     """
     flags = {
-        "server.host": host,
-        "server.api_key": api_key,
-        "embedder.workers": workers,
-        "log.level": log_level,
-        "data_dir": data_dir,
+        "server.host": options.host,
+        "server.api_key": options.api_key,
+        "embedder.workers": options.workers,
+        "log.level": options.log_level,
     }
-    raise typer.Exit(run_embed_server(Chosen(config, flags), port=port))
-
-
-def run_embed_server(chosen: Chosen, *, port: int) -> ExitCode:
-    """Serve until SIGTERM or Ctrl-C."""
-    settings = load(chosen).settings
+    settings = options.load(flags).settings
     start_logging(settings.log)
-    options = replace(server_options(settings), port=port, body_bytes=BODY_BYTES)
-    with closing(bind(options)) as listener:
-        options = replace(options, port=listener.getsockname()[1])
+    http = replace(server_options(settings), port=options.port, body_bytes=BODY_BYTES)
+    with closing(bind(http)) as listener:
+        http = replace(http, port=listener.getsockname()[1])
         bundled = settings.model_copy(update={"embedder": EmbedderSettings(workers=settings.embedder.workers)})
-        run_loop(_serve_embeddings(bundled, options, listener))
+        run_loop(_serve_embeddings(bundled, http, listener))
     return ExitCode.OK
 
 

@@ -3,9 +3,9 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
-import typer
 from rich.table import Table
 from rich.text import Text
 
@@ -14,8 +14,8 @@ from rag_context.api.operations import Operation, memory
 from rag_context.api.stored_documents import ListRequest, ListResponse
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.connecting import open_connection
-from rag_context.cli.console import AsJson, Chosen, Config, DataDir, Screen, counted, load_available, safe
-from rag_context.cli.operation_options import Fields, exit_with, read_typed, with_fields
+from rag_context.cli.console import Options, Screen, counted, safe, with_options
+from rag_context.cli.operation_options import Fields, read_typed, with_fields
 from rag_context.domain.documents import Status
 from rag_context.settings import Loaded
 
@@ -26,52 +26,31 @@ _STYLES = {Status.HEALTHY: "green", Status.DEGRADED: "yellow", Status.UNAVAILABL
 _BARS = "·▁▂▃▄▅▆▇█"
 
 
-def health(as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
+@with_options
+def health(options: Options) -> ExitCode:
     """Check every component; exits 1 when the system is not healthy."""
-    raise typer.Exit(run_health(Chosen(config, {"data_dir": data_dir}), as_json=as_json))
-
-
-@with_fields(memory.STATS)
-def stats(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
-    """Show statistics of the searches of a time range."""
-    exit_with(run_stats(Chosen(config, {"data_dir": data_dir}), fields, as_json=as_json))
-
-
-def status(as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
-    """Show the state of every component, the searches of the last day and the latest documents; exits as `health`."""
-    raise typer.Exit(run_status(Chosen(config, {"data_dir": data_dir}), as_json=as_json))
-
-
-def run_health(chosen: Chosen, *, as_json: bool) -> ExitCode:
-    """Examine every part; unhealthy is a failure."""
-    screen = Screen()
-    place, (report,) = run_to_end(_run(load_available(chosen), (memory.HEALTH, HealthRequest())))
-    if as_json:
-        screen.line(report.to_json().decode())
-    else:
-        _print_health(place, report, screen)
+    place, (report,) = run_to_end(_run(options.load_available(), (memory.HEALTH, HealthRequest())))
+    options.show(report, partial(_print_health, place))
     return ExitCode.OK if report.healthy else ExitCode.FAILED
 
 
-def run_stats(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
+@with_fields(memory.STATS)
+def stats(fields: Fields, options: Options) -> ExitCode:
     """Show statistics of the searches of a time range."""
-    screen = Screen()
-    loaded = load_available(chosen)
+    loaded = options.load_available()
     request = read_typed(memory.STATS.request, fields, loaded.settings)
     _, (report,) = run_to_end(_run(loaded, (memory.STATS, request)))
-    if as_json:
-        screen.line(report.to_json().decode())
-    else:
-        _print_stats(report, request.time_range, screen)
+    options.show(report, partial(_print_stats, request.time_range))
     return ExitCode.OK
 
 
-def run_status(chosen: Chosen, *, as_json: bool) -> ExitCode:
-    """Show health, searches and latest documents; unhealthy is a failure."""
+@with_options
+def status(options: Options) -> ExitCode:
+    """Show the state of every component, the searches of the last day and the latest documents; exits as `health`."""
     screen = Screen()
     calls = ((memory.HEALTH, HealthRequest()), (memory.STATS, StatsRequest()), (memory.LIST, ListRequest(limit=LATEST)))
-    place, (health, stats, latest) = run_to_end(_run(load_available(chosen), *calls))
-    if as_json:
+    place, (health, stats, latest) = run_to_end(_run(options.load_available(), *calls))
+    if options.as_json:
         reports = {"health": health, "stats": stats, "latest": latest}
         named = {name: json.loads(report.to_json()) for name, report in reports.items()}
         screen.line(json.dumps({"place": place, **named}))
@@ -117,7 +96,7 @@ def _print_health(place: str, report: HealthResponse, screen: Screen) -> None:
         screen.show(Text("The circuit breaker is open: searches are answered without results.", style="bold red"))
 
 
-def _print_stats(report: StatsResponse, time_range: TimeRange, screen: Screen) -> None:
+def _print_stats(time_range: TimeRange, report: StatsResponse, screen: Screen) -> None:
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="dim")
     table.add_column(overflow="fold")

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from rag_context.cli.command_line import ExitCode, run_to_end
-from rag_context.cli.console import AsJson, Chosen, Config, DataDir, Screen, load, safe
+from rag_context.cli.console import Options, Screen, safe, with_options
 from rag_context.errors import InvalidInputError
 from rag_context.evaluation.remote import Api, bearer, reached
 from rag_context.evaluation.validation import (
@@ -31,68 +31,42 @@ from rag_context.settings import Settings
 _RULE = "═" * 60
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidateOptions(Options):
     """What is validated, and how."""
 
-    url: str | None = None
-    skip_accuracy: bool = False
-    end_to_end: bool = False
-    lm_studio_url: str | None = None
-    qdrant_url: str | None = None
-    mongodb_uri: str | None = None
-    timeout_s: float = 30.0
-    as_json: bool = False
-
-
-def validate(
     url: Annotated[
         str | None,
         typer.Option(metavar="URL", help="The server; default: that of the data directory, else this machine's."),
-    ] = None,
+    ] = None
     skip_accuracy: Annotated[
         bool, typer.Option("--skip-accuracy", help="Index and search nothing: a quick check of the components.")
-    ] = False,
-    end_to_end: Annotated[
-        bool, typer.Option("--end-to-end", help="Also index 50 documents and run 50 queries.")
-    ] = False,
+    ] = False
+    end_to_end: Annotated[bool, typer.Option("--end-to-end", help="Also index 50 documents and run 50 queries.")] = (
+        False
+    )
     lm_studio_url: Annotated[
         str | None, typer.Option(metavar="URL", help="Take the embedding samples from this OpenAI-compatible server.")
-    ] = None,
-    qdrant_url: Annotated[str | None, typer.Option(metavar="URL", help="Check the health of this Qdrant.")] = None,
+    ] = None
+    qdrant_url: Annotated[str | None, typer.Option(metavar="URL", help="Check the health of this Qdrant.")] = None
     mongodb_uri: Annotated[
         str | None, typer.Option(metavar="URI", help="Connect to this MongoDB; no password is sent.")
-    ] = None,
-    timeout: Annotated[float, typer.Option(metavar="S", help="Timeout of one step, in seconds.")] = 30.0,
-    as_json: AsJson = False,
-    data_dir: DataDir = None,
-    config: Config = None,
-) -> None:
+    ] = None
+    timeout: Annotated[float, typer.Option(metavar="S", help="Timeout of one step, in seconds.")] = 30.0
+
+
+@with_options
+def validate(options: ValidateOptions) -> ExitCode:
     """Check that a running server is fit for work: parts, vectors, retrieval accuracy, latency; exits 1 if not.
 
     Test documents go into a project of their own, which no agent searches, and are deleted again.
     """
-    what = Wanted(
-        url=url,
-        skip_accuracy=skip_accuracy,
-        end_to_end=end_to_end,
-        lm_studio_url=lm_studio_url,
-        qdrant_url=qdrant_url,
-        mongodb_uri=mongodb_uri,
-        timeout_s=timeout,
-        as_json=as_json,
-    )
-    raise typer.Exit(run(Chosen(config, {"data_dir": data_dir}), what))
-
-
-def run(chosen: Chosen, wanted: Wanted) -> ExitCode:
-    """Run every phase and print the verdict; anything less than a pass is a failure."""
     screen = Screen()
-    _check(wanted)
-    settings = load(chosen).settings
+    _check(options)
+    settings = options.load().settings
     printer = _Printer(screen)
-    url, report = run_to_end(_validate(settings, wanted, (lambda _event: None) if wanted.as_json else printer))
-    if wanted.as_json:
+    url, report = run_to_end(_validate(settings, options, (lambda _event: None) if options.as_json else printer))
+    if options.as_json:
         screen.line(json.dumps({"url": url, **as_json(report)}))
     else:
         printer.summary(report)
@@ -101,23 +75,25 @@ def run(chosen: Chosen, wanted: Wanted) -> ExitCode:
     return ExitCode.OK if report.passed else ExitCode.FAILED
 
 
-async def _validate(settings: Settings, wanted: Wanted, tell: Callable[[Event], None]) -> tuple[str, Report]:
-    async with reached(settings, wanted.url, wanted.timeout_s) as server:
+async def _validate(
+    settings: Settings, options: ValidateOptions, on_event: Callable[[Event], None]
+) -> tuple[str, Report]:
+    async with reached(settings, options.url, options.timeout) as server:
         client = server.api.client
         backends = Backends(
-            lm_studio=_api(client, wanted.lm_studio_url, bearer(settings.embedder.api_key)),
-            qdrant=_api(client, wanted.qdrant_url, {}),
-            mongodb_uri=wanted.mongodb_uri,
+            lm_studio=_api(client, options.lm_studio_url, bearer(settings.embedder.api_key)),
+            qdrant=_api(client, options.qdrant_url, {}),
+            mongodb_uri=options.mongodb_uri,
         )
-        validation = Validation(server, backends, timeout_s=wanted.timeout_s, on_event=tell)
+        validation = Validation(server, backends, timeout_s=options.timeout, on_event=on_event)
         report = validation.report
-        report.skipped_accuracy = wanted.skip_accuracy
+        report.skipped_accuracy = options.skip_accuracy
         await validation.infrastructure()
         await validation.embeddings()
-        if not wanted.skip_accuracy:
+        if not options.skip_accuracy:
             await validation.accuracy()
         validation.latency()
-        if wanted.end_to_end:
+        if options.end_to_end:
             await validation.end_to_end()
     return server.api.url, report
 
@@ -214,13 +190,13 @@ class _Printer:
         self._screen.show(Text(safe(text), style=style))
 
 
-def _check(wanted: Wanted) -> None:
-    if wanted.timeout_s <= 0:
+def _check(options: ValidateOptions) -> None:
+    if options.timeout <= 0:
         raise InvalidInputError("--timeout must be above 0.")
     for name, url in (
-        ("--url", wanted.url),
-        ("--lm-studio-url", wanted.lm_studio_url),
-        ("--qdrant-url", wanted.qdrant_url),
+        ("--url", options.url),
+        ("--lm-studio-url", options.lm_studio_url),
+        ("--qdrant-url", options.qdrant_url),
     ):
         if url is not None and not url.startswith(("http://", "https://")):
             raise InvalidInputError(f"{name} must be an http:// or https:// address.")

@@ -15,9 +15,8 @@ from rich.text import Text
 from rag_context.api.index import FileReceipt
 from rag_context.cli.command_line import ExitCode
 from rag_context.cli.connecting import open_connection
-from rag_context.cli.console import AsJson, Chosen, Config, DataDir, Screen, load_available, named_path
+from rag_context.cli.console import Options, Screen, named_path, with_options
 from rag_context.cli.index_files import LabelOptions, open_sync
-from rag_context.cli.operation_options import with_options_of
 from rag_context.cli.summary import one_line
 from rag_context.errors import InvalidInputError, RagContextError
 from rag_context.files.file_reading import Labels
@@ -28,13 +27,11 @@ from rag_context.settings import Loaded
 _STYLES = {"removed": "yellow", "rejected": "red", "pending": "yellow"}
 
 
-@dataclass(frozen=True, slots=True)
-class WatchRun:
-    """What to watch, and what to say of it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchOptions(Options):
+    """What to watch."""
 
-    paths: Sequence[Path]
-    said: LabelOptions
-    as_json: bool = False
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", parser=named_path, help="Files and folders.")]
 
 
 @dataclass
@@ -69,29 +66,17 @@ class Changes:
         )
 
 
-@with_options_of(LabelOptions)
-def watch(
-    said: LabelOptions,
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", parser=named_path, help="Files and folders.")],
-    as_json: AsJson = False,
-    data_dir: DataDir = None,
-    config: Config = None,
-) -> None:
+@with_options
+def watch(label_options: LabelOptions, options: WatchOptions) -> ExitCode:
     """Index files and folders and follow their changes, until SIGTERM or Ctrl-C.
 
     Changes since the last run are indexed first. Documents of files that are deleted, or ignored from now on,
     are removed; a renamed file is not embedded again. stdout has a line per change, with --json a receipt.
     """
-    what = WatchRun(paths, said, as_json=as_json)
-    raise typer.Exit(run(Chosen(config, {"data_dir": data_dir}), what))
-
-
-def run(chosen: Chosen, what: WatchRun) -> ExitCode:
-    """Watch until SIGTERM or Ctrl-C."""
     screen = Screen()
-    loaded = load_available(chosen)
-    labels = what.said.labels(loaded.settings)
-    asyncio.run(_watch(loaded, watched(what.paths), labels, Changes(screen, what.as_json), screen))
+    loaded = options.load_available()
+    labels = label_options.labels(loaded.settings)
+    asyncio.run(_watch(loaded, watched(options.paths), labels, Changes(screen, options.as_json), screen))
     return ExitCode.OK
 
 
