@@ -11,7 +11,7 @@ from rag_context.domain.vectors import Calibration, EmbeddingModel
 from rag_context.errors import BackendRejectedError, IndexMismatchError
 from rag_context.stores.mongodb import MongoStore, open_mongodb
 from rag_context.stores.mongodb.document_store import MongoDocuments
-from rag_context.stores.mongodb.mongo_store import Watch
+from rag_context.stores.mongodb.mongo_store import Maintenance
 from rag_context.stores.mongodb.state import Change, IndexState
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, put, raw, server
 from tests.stores.builders import document
@@ -89,10 +89,10 @@ async def test_a_change_that_broke_off_in_the_middle_is_counted_after_a_while(mo
     await raw["C0N7EXT_state"].update_one({"_id": "index"}, {"$inc": {"begun": 1}})
     await raw["C0N7EXT"].delete_one({"_id": document("a").id})
     version, mongo, state = mongodb.documents.version, mongodb.documents._mongo, mongodb.documents._state
-    watch = Watch(mongo, state, mongodb.texts._indexes, mongodb.documents._revisions, stalled_s=5.0)
-    await watch.round(100.0)
+    maintenance = Maintenance(mongo, state, mongodb.texts._indexes, mongodb.documents._revisions, stalled_s=5.0)
+    await maintenance.round(100.0)
     assert (await mongodb.documents.counts()).documents == 1
-    await watch.round(105.0)
+    await maintenance.round(105.0)
     assert await mongodb.documents.counts() == Counts(0, 0, 0, 0)
     assert mongodb.documents.version > version
     assert (await state.look()).settled
@@ -106,15 +106,15 @@ async def test_a_change_that_broke_off_is_counted_while_others_go_on_at_a_moment
     await record.update_one({"_id": "index"}, {"$inc": {"begun": 1}})
     await raw["C0N7EXT"].delete_one({"_id": document("a").id})
     mongo, state = mongodb.documents._mongo, mongodb.documents._state
-    watch = Watch(mongo, state, mongodb.texts._indexes, mongodb.documents._revisions, stalled_s=5.0)
+    maintenance = Maintenance(mongo, state, mongodb.texts._indexes, mongodb.documents._revisions, stalled_s=5.0)
     for second in range(5):
-        await watch.round(100.0 + second)
+        await maintenance.round(100.0 + second)
         await record.update_one({"_id": "index"}, {"$inc": {"begun": 1, "version": 1}})
     await record.update_one({"_id": "index"}, {"$inc": {"begun": 1}})
-    await watch.round(105.0)
+    await maintenance.round(105.0)
     assert (await mongodb.documents.counts()).documents == 1
     await record.update_one({"_id": "index"}, {"$inc": {"version": 1}})
-    await watch.round(105.2)
+    await maintenance.round(105.2)
     assert (await mongodb.documents.counts()).documents == 0
     assert (await state.look()).settled
 

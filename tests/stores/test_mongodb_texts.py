@@ -6,15 +6,14 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 from rag_context.domain.documents import Document, Metadata, Tenant
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit
 from rag_context.stores.mongodb import MongoStore, keyword_search
-from rag_context.stores.mongodb.chunk_records import Frequencies
 from rag_context.stores.mongodb.keyword_search import MongoTexts
+from rag_context.stores.server_stores import TermStatistics
 from rag_context.stores.sqlite import open_documents
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, raw, server
 from tests.stores.builders import NOON, chunks_of, document, minutes
@@ -192,7 +191,7 @@ async def test_the_rarest_terms_drive_a_search_and_the_others_follow_where_too_l
 
 def test_the_rarest_terms_are_read_first_in_groups_of_bounded_size() -> None:
     frequencies = [1500, 3, 90_000, 400, 0, 700]
-    question = keyword_search._Question(list("abcdef"), frequencies, np.zeros(6), np.zeros(6), 1.0)
+    question = keyword_search._Question(list("abcdef"), TermStatistics.of([1] * 6, frequencies, 100_000, 1.0))
     assert list(keyword_search._rounds(question, 2000)) == [["b", "d", "f"], ["a"], ["c"]]
     assert keyword_search._selective(question, 2000) == {"b", "d", "f", "e"}
 
@@ -200,9 +199,8 @@ def test_the_rarest_terms_are_read_first_in_groups_of_bounded_size() -> None:
 async def test_the_chunks_that_contain_a_term_are_counted(mongodb: MongoStore) -> None:
     for number in range(4):
         await put(mongodb, document(str(number), "wolf"), "wolf", "wolf again", "sheep")
-    frequencies = Frequencies(mongodb.texts._mongo.chunks)
-    seen = await mongodb.texts._state.known()
-    assert await frequencies.of(["wolf", "dragon", "sheep"], seen) == [8, 0, 4]
+    seen = await mongodb.texts._state.current()
+    assert await mongodb.texts._frequencies_of(["wolf", "dragon", "sheep"], seen) == [8, 0, 4]
 
 
 async def test_a_filter_sees_microseconds(mongodb: MongoStore) -> None:

@@ -7,18 +7,15 @@ all of them at once. Passages and neighbours are read from here, and from docume
 or earlier versions, keep their chunks.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bson import ObjectId
-from cachetools import LRUCache
 
 from rag_context.domain.documents import Chunk, Document
 from rag_context.domain.search import ChunkRef, Neighbours, Passage
-from rag_context.stores.mongodb.conditions import Query, key_of, tenant_of
 from rag_context.stores.mongodb.document_records import (
     TIMES,
     WITHOUT_TEXTS,
@@ -33,7 +30,7 @@ from rag_context.stores.mongodb.document_records import (
     span_entry,
 )
 from rag_context.stores.mongodb.mongo import Collection, Mongo
-from rag_context.stores.mongodb.state import Snapshot
+from rag_context.stores.mongodb.queries import Query, key_of, tenant_of
 from rag_context.text import terms
 
 LOOKS = 4
@@ -70,14 +67,6 @@ _OUTLINE = {**_OUTLINE_WITHOUT_CHUNKS, "chunks.chunkId": 1}
 Turn = tuple[str, Entry]
 
 _BEFORE, _AFTER = "before", "after"
-
-REMEMBERED = 16_384
-
-TOLERATED_DRIFT = 100
-"""A term is counted again once more than one in this many of its chunks may have been added or deleted."""
-
-AT_ONCE = 8
-"""Terms that one query counts at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,38 +301,3 @@ def _nearest(side: str, entry: Entry) -> list[Entry]:
 
 def _references(entry: Entry) -> list[ChunkRef]:
     return [reference(entry, id_, position) for position, id_ in enumerate(ids_of_chunks(entry))]
-
-
-class Frequencies:
-    """What is known of terms. Counts are those of all tenants, so that scores are comparable between them.
-
-    Args:
-        chunks: the collection of chunks.
-    """
-
-    def __init__(self, chunks: Collection) -> None:
-        self._chunks = chunks
-        self._known: LRUCache[tuple[str, str], tuple[int, int]] = LRUCache(REMEMBERED)
-
-    async def of(self, terms: Sequence[str], seen: Snapshot) -> list[int]:
-        """How many chunks hold each of the distinct `terms`."""
-        limit = asyncio.Semaphore(AT_ONCE)
-
-        async def counted(term: str) -> int:
-            remembered = self._remembered(term, seen)
-            if remembered is not None:
-                return remembered
-            async with limit:
-                count = await self._chunks.count_documents({"terms": term})
-            self._known[seen.name, term] = (count, seen.turnover)
-            return count
-
-        return list(await asyncio.gather(*map(counted, terms)))
-
-    def _remembered(self, term: str, seen: Snapshot) -> int | None:
-        """A count that is off by little at most: the turnover grows with every chunk that comes or goes."""
-        remembered = self._known.get((seen.name, term))
-        if remembered is None:
-            return None
-        count, turnover = remembered
-        return count if abs(seen.turnover - turnover) * TOLERATED_DRIFT <= count else None

@@ -29,8 +29,8 @@ from rag_context.domain.documents import (
 from rag_context.domain.search import ChunkRef, Passage
 from rag_context.errors import BackendDataError
 from rag_context.provenance import packed_times, unpacked_times
-from rag_context.stores.mongodb.conditions import parted, tenant_of
 from rag_context.stores.mongodb.mongo import COMPONENT
+from rag_context.stores.mongodb.queries import split_time, tenant_of
 from rag_context.text import ANALYSER_VERSION
 
 Entry: TypeAlias = dict[str, Any]
@@ -80,7 +80,7 @@ def entry_of(document: Document, chunks: Sequence[Chunk], revision: str) -> Entr
 
 def time_entry(name: str, at: datetime) -> Entry:
     """A moment as a record keeps it, under `name` and, what is finer than a millisecond, beside it."""
-    whole, rest = parted(at)
+    whole, rest = split_time(at)
     return {name: whole, f"{name}Micros": rest}
 
 

@@ -1,8 +1,7 @@
 """Documents and chunks: reading and writing them."""
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 
 from bson import ObjectId
@@ -13,9 +12,8 @@ from pymongo.write_concern import WriteConcern
 from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
 from rag_context.domain.reports import Period, Periods, counted
 from rag_context.domain.search import Filter, Neighbours, Passage
-from rag_context.errors import BackendError, BackendRejectedError
+from rag_context.errors import BackendRejectedError
 from rag_context.stores.mongodb.chunk_records import chunk_of, read_chunks, read_neighbours, read_passages, read_similar
-from rag_context.stores.mongodb.conditions import behind, condition, key_of
 from rag_context.stores.mongodb.document_records import (
     INDEXED,
     OURS,
@@ -33,13 +31,12 @@ from rag_context.stores.mongodb.document_records import (
     tenant_from,
     time_of,
 )
-from rag_context.stores.mongodb.indexes import Indexes
-from rag_context.stores.mongodb.mongo import COMPONENT, Mongo, ended
+from rag_context.stores.mongodb.mongo import COMPONENT, Mongo
+from rag_context.stores.mongodb.queries import Indexes, after_cursor, condition, key_of
 from rag_context.stores.mongodb.revisions import Revisions
-from rag_context.stores.mongodb.state import OTHER_MODEL, Change, IndexState, MongoRegistry
+from rag_context.stores.mongodb.state import Change, IndexState, MongoRegistry
+from rag_context.stores.server_stores import OTHER_MODEL, RetrievalCounts
 
-RETRIEVALS_FLUSH_S = 1.0
-LAST_FLUSH_S = 2.0
 TRIAL_MS = 1_500
 """How long a majority of the servers may take to acknowledge a trial."""
 
@@ -59,9 +56,7 @@ class MongoDocuments(MongoRegistry):
         super().__init__(mongo, state)
         self._indexes = indexes
         self._revisions = revisions
-        self._retrievals: dict[str, tuple[int, datetime]] = {}
-        self._flush: asyncio.TimerHandle | None = None
-        self._flushing: asyncio.Task[None] | None = None
+        self._retrievals = RetrievalCounts(self._add_retrievals)
 
     @property
     def version(self) -> int:
@@ -140,7 +135,7 @@ class MongoDocuments(MongoRegistry):
 
     async def listing(self, where: Filter, *, limit: int, after: Cursor | None = None) -> list[Listing]:
         """The documents that a filter lets through, newest first, then by id; those after `after`."""
-        query = condition(where) if after is None else {"$and": [condition(where), behind(after)]}
+        query = condition(where) if after is None else {"$and": [condition(where), after_cursor(after)]}
         order = [("timestamp", -1), ("timestampMicros", -1), ("_id", 1)]
         async with self._mongo.reached():
             found = self._documents.find(query, WITHOUT_TEXTS).sort(order).limit(limit)
@@ -191,47 +186,19 @@ class MongoDocuments(MongoRegistry):
 
     async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None:
         """Record that documents were returned. Kept in memory for up to a second, then written in one batch."""
-        for document_id in document_ids:
-            count, last = self._retrievals.get(document_id, (0, at))
-            self._retrievals[document_id] = (count + 1, max(last, at))
-        if self._flush is None and self._retrievals:
-            self._flush = asyncio.get_running_loop().call_later(RETRIEVALS_FLUSH_S, self._flush_soon)
+        self._retrievals.record(document_ids, at)
 
     async def flush(self) -> None:
         """Write the recorded retrievals; on a failure they are dropped, so that statistics cannot fill the memory."""
-        if self._flush is not None:
-            self._flush.cancel()
-            self._flush = None
-        # Taken before the first await, so that what is recorded meanwhile is not lost.
-        counts, self._retrievals = self._retrievals, {}
-        if not counts:
-            return
-        lazily = self._written.with_options(write_concern=WriteConcern(w=1))
-        updates = [
-            UpdateOne(
-                {"_id": key_of(id_)},
-                {"$inc": {"retrievalStats.queryCount": count}, "$max": {"retrievalStats.lastRetrieved": last}},
-            )
-            for id_, (count, last) in counts.items()
-        ]
-        try:
-            async with self._mongo.writing.reached():
-                await lazily.bulk_write(updates, ordered=False)
-        except BackendError as error:
-            logger.warning("retrieval statistics were not written: %s", error)
+        await self._retrievals.flush()
 
     async def close(self) -> None:
         """Write the remaining statistics, if the server accepts them soon."""
-        writing = {asyncio.create_task(self.flush())}
-        if self._flushing is not None:
-            writing.add(self._flushing)
-        _, late = await asyncio.wait(writing, timeout=LAST_FLUSH_S)
-        for task in late:
-            await ended(task)
+        await self._retrievals.close()
 
     async def counts(self) -> Counts:
         """How much the index holds; vectors are counted from the chunks of indexed documents."""
-        totals = (await self._state.known()).totals
+        totals = (await self._state.current()).totals
         async with self._mongo.reached():
             others = await self._documents.count_documents(_OF_OTHERS)
         # An interrupted change leaves them too low for a while.
@@ -255,7 +222,7 @@ class MongoDocuments(MongoRegistry):
 
         A conversation counts as a whole, with the time at which it began.
         """
-        if (await self._state.known()).totals.pending < 1:
+        if (await self._state.current()).totals.pending < 1:
             return Missing()
         missing = await self._count_chunks({"status": PENDING, **condition(where)})
         return Missing(missing, await self._count_chunks({**OURS, **condition(where)})) if missing else Missing()
@@ -299,7 +266,7 @@ class MongoDocuments(MongoRegistry):
 
         marked = await self._state.change(mark)
         # The model was checked when the change began; the record may have changed before the document did.
-        if marked and made_by is not None and (await self._state.known()).fingerprint != made_by:
+        if marked and made_by is not None and (await self._state.current()).fingerprint != made_by:
             await self.mark_pending([document_id])  # a reindexing began meanwhile
             raise BackendRejectedError(COMPONENT, OTHER_MODEL)
         return marked
@@ -372,9 +339,17 @@ class MongoDocuments(MongoRegistry):
         change.turnover = 0
         return True
 
-    def _flush_soon(self) -> None:
-        self._flush = None
-        self._flushing = asyncio.create_task(self.flush(), name="mongodb retrievals")
+    async def _add_retrievals(self, counts: Mapping[str, tuple[int, datetime]]) -> None:
+        lazily = self._written.with_options(write_concern=WriteConcern(w=1))
+        updates = [
+            UpdateOne(
+                {"_id": key_of(id_)},
+                {"$inc": {"retrievalStats.queryCount": count}, "$max": {"retrievalStats.lastRetrieved": last}},
+            )
+            for id_, (count, last) in counts.items()
+        ]
+        async with self._mongo.writing.reached():
+            await lazily.bulk_write(updates, ordered=False)
 
 
 async def _repeated(work: Callable[[], Awaitable[Entry | None]]) -> Entry | None:

@@ -10,9 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 from cachetools import LRUCache
-from numpy.typing import NDArray
 from pymongo.errors import OperationFailure
 
 from rag_context.domain.documents import Tenant, microseconds
@@ -21,17 +19,16 @@ from rag_context.stores.mongodb.chunk_records import (
     LOOKS,
     OTHER_LAYOUT,
     TERM_FIELDS,
-    Frequencies,
     chunk_terms,
     is_settled,
     with_chunks,
 )
-from rag_context.stores.mongodb.conditions import condition
 from rag_context.stores.mongodb.document_records import Entry, chunks_of, occurred_at, reference
-from rag_context.stores.mongodb.indexes import Indexes
-from rag_context.stores.mongodb.mongo import INDEX_NOT_FOUND, TIME_EXPIRED, Mongo, is_code, log_failure
-from rag_context.stores.mongodb.state import IndexState
-from rag_context.text import bm25, idf_share, inverse_document_frequency, profile_for, terms
+from rag_context.stores.mongodb.mongo import INDEX_NOT_FOUND, TIME_EXPIRED, Mongo, is_code
+from rag_context.stores.mongodb.queries import Indexes, condition
+from rag_context.stores.mongodb.state import IndexState, Snapshot
+from rag_context.stores.server_stores import MOST_PER_TERM, FrequencyCache, TermStatistics, log_failure
+from rag_context.text import terms
 
 COUNTED_TERMS = 128
 """A query of more distinct terms is searched and scored by so many, evenly spread over it."""
@@ -43,8 +40,12 @@ BUDGET = 1000
 """Chunks that one round may read: the rarest terms that so many chunks hold together find all of them."""
 
 ROUNDS = 4
-MOST_PER_TERM = 2.2
-"""A term adds at most so many times its weight to a score: `k1 + 1`, the limit of BM25's saturation."""
+
+FREQUENCIES = 16_384
+"""Terms whose frequency is cached."""
+
+AT_ONCE = 8
+"""Terms that are counted at the same time."""
 
 TEXT_CANDIDATES = 50
 TEXT_SEARCH_MS = 150
@@ -58,8 +59,6 @@ QUESTIONS = 256
 
 REMEMBERED_ROWS = 200
 """Chunks that a remembered query keeps its counts of, at most."""
-
-Floats = NDArray[np.float64]
 
 _WORD = re.compile(r"\w+")
 
@@ -76,13 +75,10 @@ class _Row:
 
 @dataclass(slots=True)
 class _Question:
-    """The distinct terms of a query, and what the index knows of each. Arrays are `(t,)`."""
+    """The distinct terms of a query, and what the index knows of each."""
 
     terms: Sequence[str]
-    frequencies: Sequence[int]
-    idf: Floats
-    weights: Floats
-    average_length: float
+    statistics: TermStatistics
     holders: Mapping[str, _Row] | None = None
     """Every chunk of `tenant` that holds some of the terms, by id, where all of them were found."""
 
@@ -114,7 +110,7 @@ class MongoTexts:
         self._state = state
         self._indexes = indexes
         self._budget = budget
-        self._frequencies = Frequencies(mongo.chunks)
+        self._frequencies = FrequencyCache(FREQUENCIES)
         self._questions: LRUCache[tuple[str, int], _Question] = LRUCache(QUESTIONS)
 
     async def search(self, query: str, *, limit: int, where: Filter) -> list[KeywordHit]:
@@ -164,15 +160,28 @@ class MongoTexts:
         remembered = self._questions.get((query, version))
         if remembered is not None:
             return remembered
-        seen = await self._state.known()
+        seen = await self._state.current()
         counted = _spread(Counter(terms(query)))
-        frequencies = await self._frequencies.of(list(counted), seen)
-        chunks = seen.totals.chunks
-        idf = np.array([inverse_document_frequency(chunks, min(frequency, chunks)) for frequency in frequencies])
-        weights = idf * np.array(list(counted.values()), dtype=np.float64)
-        question = _Question(list(counted), frequencies, idf, weights, seen.totals.terms / max(chunks, 1))
+        frequencies = await self._frequencies_of(list(counted), seen)
+        chunks, average_length = seen.totals.chunks, seen.totals.terms / max(seen.totals.chunks, 1)
+        statistics = TermStatistics.of(list(counted.values()), frequencies, chunks, average_length)
+        question = _Question(list(counted), statistics)
         self._questions[query, version] = question
         return question
+
+    async def _frequencies_of(self, terms: Sequence[str], seen: Snapshot) -> list[int]:
+        """In how many chunks of all tenants each term occurs, so that scores are comparable between them."""
+        limit = asyncio.Semaphore(AT_ONCE)
+
+        async def counted(term: str) -> int:
+            frequency = self._frequencies.get(seen.name, term, seen.turnover)
+            if frequency is None:
+                async with limit:
+                    frequency = await self._mongo.chunks.count_documents({"terms": term})
+                self._frequencies.put(seen.name, term, seen.turnover, frequency)
+            return frequency
+
+        return list(await asyncio.gather(*map(counted, terms)))
 
     async def _current_hits(self, question: _Question, limit: int, where: Filter) -> list[KeywordHit]:
         """The best `limit` chunks that their documents name; read again if a document was just replaced."""
@@ -222,7 +231,7 @@ class MongoTexts:
             rows.update((record["_id"], _row(record, question)) for record in records)
             if _is_enough(question, list(rows.values()), earlier, limit):
                 break
-        known_terms = sum(frequency > 0 for frequency in question.frequencies)
+        known_terms = sum(frequency > 0 for frequency in question.statistics.frequencies)
         if whole and not question.is_shared and len(earlier) == known_terms and len(rows) <= REMEMBERED_ROWS:
             question.holders = {row.chunk.id: row for row in rows.values()}
         return list(rows.values())
@@ -236,7 +245,7 @@ class MongoTexts:
         shortest ones in which it is repeated, the others the shortest ones.
         """
         passing = condition(where, "document")
-        frequency = dict(zip(question.terms, question.frequencies, strict=True))
+        frequency = dict(zip(question.terms, question.statistics.frequencies, strict=True))
         if sum(frequency[term] for term in group) <= self._budget:
             return await self._find({**passing, "terms": {"$in": list(group)}}), True
         # A term commoner than the budget is alone in its group.
@@ -291,7 +300,7 @@ def _from_holders(
 
 def _rounds(question: _Question, budget: int) -> Iterator[list[str]]:
     """The terms, rarest first, in groups that some `budget` chunks hold; a commoner term is alone."""
-    pairs = zip(question.terms, question.frequencies, strict=True)
+    pairs = zip(question.terms, question.statistics.frequencies, strict=True)
     known = sorted((frequency, term) for term, frequency in pairs if frequency)
     group: list[str] = []
     held = rounds = 0
@@ -313,14 +322,14 @@ def _is_enough(question: _Question, rows: Sequence[_Row], searched: Sequence[str
     if len(rows) < limit:
         return False
     scores = sorted((hit.bm25 for hit in _hits(question, rows)), reverse=True)
-    pairs = zip(question.terms, question.weights.tolist(), strict=True)
+    pairs = zip(question.terms, question.statistics.weights.tolist(), strict=True)
     most: float = MOST_PER_TERM * sum(weight for term, weight in pairs if term not in searched)
     return scores[limit - 1] > most
 
 
 def _selective(question: _Question, budget: int) -> set[str]:
     """The terms for a query of the text index: the rarest, and those that only other programs' documents may have."""
-    unknown = [term for term, count in zip(question.terms, question.frequencies, strict=True) if not count]
+    unknown = [term for term, count in zip(question.terms, question.statistics.frequencies, strict=True) if not count]
     return {*unknown, *next(_rounds(question, budget), ())}
 
 
@@ -354,17 +363,9 @@ def _rows_of_other(entry: Entry, question: _Question) -> Iterator[_Row]:
 
 
 def _hits(question: _Question, rows: Sequence[_Row]) -> list[KeywordHit]:
-    counts = np.array([row.counts for row in rows], dtype=np.float64).reshape(len(rows), len(question.terms))
-    profiles = [profile_for(row.chunk.content_type) for row in rows]
-    scores = bm25(
-        counts,
-        np.array([row.length for row in rows], dtype=np.float64),
-        question.weights,
-        np.array([profile.k1 for profile in profiles]),
-        np.array([profile.b for profile in profiles]),
-        question.average_length,
+    scores, shares = question.statistics.scores(
+        [row.counts for row in rows], [row.length for row in rows], [row.chunk.content_type for row in rows]
     )
-    shares = idf_share(counts, question.idf)
     return [
         KeywordHit(row.chunk, score, share)
         for row, score, share in zip(rows, scores.tolist(), shares.tolist(), strict=True)

@@ -4,8 +4,7 @@ The server's messages are never quoted: they may contain stored data.
 """
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -37,6 +36,7 @@ from rag_context.errors import (
     BackendUnavailableError,
     ConfigurationError,
 )
+from rag_context.stores.server_stores import ended, log_failure
 
 COMPONENT = "mongodb"
 
@@ -59,13 +59,7 @@ _NO_MAJORITY = (
 )
 _TOO_LARGE_SAYS = "The document is larger than one MongoDB record may be (16 MB); split it."
 
-_AGAIN_S = 0.2
-
 Collection: TypeAlias = AsyncCollection[dict[str, Any]]
-
-_Callback: TypeAlias = Callable[["asyncio.Task[Any]"], None]
-
-logger = logging.getLogger(__name__)
 
 DEFAULT_DATABASE = "P4NTH30N"
 
@@ -147,12 +141,12 @@ class ServerSearch:
 
 @dataclass(frozen=True, slots=True)
 class Mongo:
-    """One database in use. `place` names the server in messages, without user or password; `writer` is the same
+    """One database in use. `address` names the server in messages, without user or password; `writer` is the same
     database through the client for writes, where this is the one for searches."""
 
     client: AsyncMongoClient[dict[str, Any]]
     search: ServerSearch
-    place: str
+    address: str
     documents: Collection
     metrics: Collection
     errors: Collection
@@ -175,7 +169,7 @@ class Mongo:
         Raises:
             BackendError: there is none, or a call inside the block failed.
         """
-        with translated(self.place):
+        with translated(self.address):
             if not self.client.topology_description.has_writable_server() and not await self.search.found():
                 raise BackendUnavailableError(COMPONENT, self._unusable())
             yield
@@ -193,8 +187,10 @@ class Mongo:
 
     def _unusable(self) -> str:
         if self.client.topology_description.has_known_servers:
-            return f"MongoDB at {self.place} has no primary: it is electing one, or a majority of its members is down."
-        return f"MongoDB at {self.place} cannot be reached."
+            return (
+                f"MongoDB at {self.address} has no primary: it is electing one, or a majority of its members is down."
+            )
+        return f"MongoDB at {self.address} cannot be reached."
 
 
 def connect(uri: str, *, documents: str, metrics: str) -> Mongo:
@@ -233,7 +229,7 @@ def _mongo(uri: str, preferred: Mapping[str, object], given: set[str], documents
     return Mongo(
         client=client,
         search=ServerSearch(client),
-        place=urlsplit(uri).netloc.rpartition("@")[2],
+        address=urlsplit(uri).netloc.rpartition("@")[2],
         documents=database[documents],
         metrics=database[metrics],
         errors=database[ERRORS],
@@ -243,31 +239,9 @@ def _mongo(uri: str, preferred: Mapping[str, object], given: set[str], documents
     )
 
 
-def log_failure(message: str = "an abandoned call failed", level: int = logging.DEBUG) -> _Callback:
-    """A callback that reads the exception of a task, whose caller may have been cancelled, and logs it."""
-
-    def log(task: "asyncio.Task[Any]") -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.log(level, "%s: %s", message, error)
-
-    return log
-
-
-async def ended(task: "asyncio.Task[Any]") -> None:
-    """Cancel a task and wait for its end, whatever that is.
-
-    Until Python 3.12 `asyncio.wait_for`, which the driver uses, can lose a cancellation; so it is repeated.
-    """
-    while not task.done():
-        task.cancel()
-        await asyncio.wait({task}, timeout=_AGAIN_S)
-    if not task.cancelled():
-        task.exception()
-
-
 @contextmanager
-def translated(place: str) -> Iterator[None]:
-    """Raise what the driver raises inside the block as our errors; `place` names the server.
+def translated(address: str) -> Iterator[None]:
+    """Raise what the driver raises inside the block as our errors; `address` names the server.
 
     Raises:
         BackendError: the driver failed.
@@ -275,7 +249,7 @@ def translated(place: str) -> Iterator[None]:
     try:
         yield
     except (PyMongoError, BSONError, UnicodeEncodeError, OverflowError) as error:
-        raise backend_error(error, place) from error
+        raise backend_error(error, address) from error
 
 
 def is_code(error: PyMongoError, *codes: int) -> bool:
@@ -283,52 +257,54 @@ def is_code(error: PyMongoError, *codes: int) -> bool:
     return isinstance(error, OperationFailure) and error.code in codes
 
 
-def backend_error(error: Exception, place: str) -> BackendError:
+def backend_error(error: Exception, address: str) -> BackendError:
     """Our error for `error`; raise it `from error`."""
     match error:
         case DocumentTooLarge():
             return BackendRejectedError(COMPONENT, _TOO_LARGE_SAYS)
         case BSONError() | UnicodeEncodeError() | OverflowError():
-            return _encoding_error(error, place)
+            return _encoding_error(error, address)
         case WTimeoutError():
-            return BackendTimeoutError(COMPONENT, _NO_MAJORITY.format(place))
+            return BackendTimeoutError(COMPONENT, _NO_MAJORITY.format(address))
         case NetworkTimeout() | WaitQueueTimeoutError() | ExecutionTimeout():
-            return BackendTimeoutError(COMPONENT, f"MongoDB at {place} did not answer in time.")
+            return BackendTimeoutError(COMPONENT, f"MongoDB at {address} did not answer in time.")
         case OperationFailure():
-            return _failed_operation(error, place)
+            return _failed_operation(error, address)
         case ConnectionFailure():
-            return BackendUnavailableError(COMPONENT, f"MongoDB at {place} cannot be reached.")
+            return BackendUnavailableError(COMPONENT, f"MongoDB at {address} cannot be reached.")
         case DriverConfigurationError():
-            return BackendUnavailableError(COMPONENT, f"The address of MongoDB at {place} cannot be resolved or used.")
+            return BackendUnavailableError(
+                COMPONENT, f"The address of MongoDB at {address} cannot be resolved or used."
+            )
         case PyMongoError() if error.timeout:
-            return BackendTimeoutError(COMPONENT, f"MongoDB at {place} did not answer in time.")
+            return BackendTimeoutError(COMPONENT, f"MongoDB at {address} did not answer in time.")
         case _:
-            return BackendUnavailableError(COMPONENT, f"MongoDB at {place} cannot be used ({type(error).__name__}).")
+            return BackendUnavailableError(COMPONENT, f"MongoDB at {address} cannot be used ({type(error).__name__}).")
 
 
-def _encoding_error(error: Exception, place: str) -> BackendError:
+def _encoding_error(error: Exception, address: str) -> BackendError:
     """The error for data that cannot be encoded or decoded."""
     if isinstance(error, UnicodeEncodeError | OverflowError) or type(error).__name__ == "InvalidDocument":
         return BackendRejectedError(COMPONENT, "MongoDB cannot store this text or number.")
-    return BackendDataError(COMPONENT, f"MongoDB at {place} returned an invalid response.")
+    return BackendDataError(COMPONENT, f"MongoDB at {address} returned an invalid response.")
 
 
-def _failed_operation(error: OperationFailure, place: str) -> BackendError:
+def _failed_operation(error: OperationFailure, address: str) -> BackendError:
     codes = _codes(error)
     named = f"code {error.code}" if error.code is not None else type(error).__name__
     if codes & _UNKNOWN_USER:
         return BackendRejectedError(
-            COMPONENT, f"MongoDB at {place} rejected the user or the password of stores.mongodb_uri ({named})."
+            COMPONENT, f"MongoDB at {address} rejected the user or the password of stores.mongodb_uri ({named})."
         )
     if _WRITE_CONCERN_TIMEOUT in codes:
-        return BackendTimeoutError(COMPONENT, _NO_MAJORITY.format(place))
+        return BackendTimeoutError(COMPONENT, _NO_MAJORITY.format(address))
     if _FULL in codes:
-        return BackendUnavailableError(COMPONENT, f"No space left for MongoDB at {place}; free some and try again.")
+        return BackendUnavailableError(COMPONENT, f"No space left for MongoDB at {address}; free some and try again.")
     if codes & _TOO_LARGE:
         return BackendRejectedError(COMPONENT, _TOO_LARGE_SAYS)
     if codes & _TRANSIENT or error.has_error_label("RetryableWriteError"):
-        return BackendUnavailableError(COMPONENT, f"MongoDB at {place} cannot serve this now ({named}).")
-    return BackendRejectedError(COMPONENT, f"MongoDB at {place} rejected the operation ({named}).")
+        return BackendUnavailableError(COMPONENT, f"MongoDB at {address} cannot serve this now ({named}).")
+    return BackendRejectedError(COMPONENT, f"MongoDB at {address} rejected the operation ({named}).")
 
 
 def _codes(error: OperationFailure) -> set[int]:

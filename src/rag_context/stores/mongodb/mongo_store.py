@@ -1,30 +1,40 @@
-"""The MongoDB store as a whole: one client, its ports, and the task that maintains the index.
+"""The MongoDB store as a whole: one client, its ports, and the maintenance, check and repair of the index.
 
-That task follows other processes' writes, creates missing indexes and repairs counters.
+A task follows other processes' writes, creates missing indexes, and counts again what an interrupted change left
+uncounted. The check reads document by document, while the index is in use.
 """
 
 import asyncio
 import logging
-import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from rag_context.errors import BackendError
-from rag_context.stores.mongodb.audit import MongoAuditor
+from rag_context.domain.documents import Counts
+from rag_context.domain.reports import COMPARED, DAMAGED, Findings, IntegrityReport, IssueKind, Thoroughness
+from rag_context.errors import BackendDataError
+from rag_context.ports.writing import DocumentCheck
+from rag_context.stores.mongodb.chunk_records import chunk_of, chunk_terms
+from rag_context.stores.mongodb.document_records import (
+    OURS,
+    Entry,
+    chunks_of,
+    document_of,
+    ids_of_chunks,
+    similarity_bands,
+    similarity_of,
+)
 from rag_context.stores.mongodb.document_store import MongoDocuments
-from rag_context.stores.mongodb.indexes import Indexes
 from rag_context.stores.mongodb.keyword_search import MongoTexts
-from rag_context.stores.mongodb.mongo import Mongo, connect, ended
+from rag_context.stores.mongodb.mongo import Mongo, connect
+from rag_context.stores.mongodb.queries import Indexes
 from rag_context.stores.mongodb.revisions import Revisions
 from rag_context.stores.mongodb.search_records import MongoMetrics
-from rag_context.stores.mongodb.state import IndexState, Snapshot, Totals
-
-INTERVAL_S = 0.25
-LONGEST_INTERVAL_S = 4.0
-"""After failures the pauses double up to this."""
+from rag_context.stores.mongodb.state import Change, IndexState, Snapshot, Totals
+from rag_context.stores.server_stores import INTERVAL_S, ended, start_rounds
+from rag_context.text import ANALYSER_VERSION
 
 PROGRESS_S = 1.0
 """How long the record of the progress may be behind."""
@@ -34,6 +44,12 @@ STALLED_S = 5.0
 
 INDEXES_S = 60.0
 """How often it is made sure that all indexes are there."""
+
+COUNT_ATTEMPTS = 5
+"""How often the check tries to count between two writes."""
+
+_BETWEEN_COUNTS_S = 0.2
+_AT_ONCE = 100
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +61,7 @@ class MongoStore:
     documents: MongoDocuments
     texts: MongoTexts
     metrics: MongoMetrics
-    auditor: MongoAuditor
+    auditor: "MongoAuditor"
 
 
 @asynccontextmanager
@@ -70,8 +86,8 @@ async def open_mongodb(
     indexes = Indexes(mongo)
     revisions = Revisions(mongo, state)
     document_store = MongoDocuments(mongo, state, indexes, revisions)
-    watching = asyncio.create_task(Watch(mongo, state, indexes, revisions).run(time.monotonic), name="mongodb watch")
-    watching.add_done_callback(_log_crash)
+    maintenance = Maintenance(mongo, state, indexes, revisions)
+    rounds = start_rounds(maintenance.round, f"MongoDB at {mongo.address}")
     try:
         yield MongoStore(
             document_store,
@@ -80,7 +96,7 @@ async def open_mongodb(
             MongoAuditor(mongo, state, indexes, revisions),
         )
     finally:
-        await ended(watching)
+        await ended(rounds)
         await revisions.close()
         await state.close()
         await document_store.close()
@@ -88,8 +104,8 @@ async def open_mongodb(
         await mongo.close()
 
 
-class Watch:
-    """Looks every quarter of a second.
+class Maintenance:
+    """Follows other processes' writes, creates missing indexes, and counts again after interrupted changes.
 
     Args:
         mongo: the database.
@@ -112,24 +128,9 @@ class Watch:
         self._shown: Totals | None = None
         self._shown_at = 0.0
         self._ensured_at: float | None = None
-        self._failed = False
-
-    async def run(self, clock: Callable[[], float]) -> None:
-        """Run until cancelled; a server that fails is read less often."""
-        pause_s = INTERVAL_S
-        while True:
-            try:
-                await self.round(clock())
-            except BackendError as error:
-                pause_s = min(2 * pause_s, LONGEST_INTERVAL_S)
-                self._note(error)
-            else:
-                pause_s = INTERVAL_S
-                self._note(None)
-            await asyncio.sleep(pause_s)
 
     async def round(self, now_s: float) -> None:
-        """Look once. Raises: BackendError."""
+        """One round. Raises: BackendError."""
         seen = await self._state.look()
         if self._ensured_at is None or now_s - self._ensured_at >= INDEXES_S:
             self._indexes.ensure_soon()  # which takes long where there are many documents already
@@ -177,14 +178,157 @@ class Watch:
                 {"_id": self._mongo.documents.name}, {"$set": progress}, upsert=True
             )
 
-    def _note(self, error: BackendError | None) -> None:
-        if error is not None and not self._failed:
-            logger.warning("%s", error)
-        elif error is None and self._failed:
-            logger.warning("MongoDB at %s can be used again", self._mongo.place)
-        self._failed = error is not None
+
+class MongoAuditor:
+    """`IndexAuditor` over one collection and the record of its state."""
+
+    def __init__(self, mongo: Mongo, state: IndexState, indexes: Indexes, revisions: Revisions) -> None:
+        self._mongo = mongo
+        self._state = state
+        self._indexes = indexes
+        self._revisions = revisions
+
+    async def examine(self, check: DocumentCheck, thoroughness: Thoroughness) -> IntegrityReport:
+        """Examine the whole index; every document is passed to `check`. Other programs' documents are skipped.
+
+        A lone server has no snapshots: what is written meanwhile is seen as it was before or after. The counters are
+        compared between two writes. Vectors are not checked here: another store keeps them.
+
+        Raises:
+            BackendError: the server is unavailable.
+        """
+        found = Findings()
+        totals = await self._compare_counters(found)
+        if not await self._indexes.text_index():
+            found.add(IssueKind.TEXT_INDEX, "the text index itself")
+        step = max(1, totals.chunks // COMPARED) if thoroughness is Thoroughness.QUICK else 1
+        broken: list[str] = []
+        damaged: list[str] = []
+        number = compared = 0
+        async for entry in self._entries():
+            records = await self._records(entry)
+            if records is None:
+                continue
+            kinds = await asyncio.to_thread(_kinds, entry, records, check)
+            if number % step == 0:
+                compared += entry.get("chunkCount", 0)
+                kinds |= await asyncio.to_thread(_term_kinds, entry, records)
+            for kind in kinds:
+                found.add(kind, entry["_id"])
+            if IssueKind.BROKEN_CHUNKS in kinds:
+                broken.append(entry["_id"])
+            if kinds & DAMAGED:
+                damaged.append(entry["_id"])
+            number += 1
+        counts = Counts(totals.documents, totals.pending, totals.chunks, totals.vectors)
+        return IntegrityReport(counts, compared, found.issues(), tuple(broken), tuple(damaged))
+
+    async def repair(self, kinds: Collection[IssueKind]) -> None:
+        """Repair the `kinds` that the store can repair by itself; valid data is unchanged.
+
+        Raises:
+            BackendError: the server is unavailable; repairs before that stay.
+        """
+        if IssueKind.TEXT_INDEX in kinds:
+            await self._indexes.replace_text_index()
+        if IssueKind.STALE_TERMS in kinds:
+            await self._analyse_again()
+        if kinds:
+            await self._count_again()
+
+    async def invalidate(self, document_ids: Collection[str]) -> None:
+        """Clear the content hash of these documents, so that indexing their sources again replaces them.
+
+        Raises:
+            BackendError: the server is unavailable.
+        """
+
+        async def forget(_change: Change) -> None:
+            query = {"_id": {"$in": list(document_ids)}}
+            await self._mongo.writing.documents.update_many(query, {"$set": {"contentHash": ""}})
+
+        await self._state.change(forget)
+
+    async def _entries(self) -> AsyncIterator[Entry]:
+        async with self._mongo.reached():
+            async for entry in self._mongo.documents.find(OURS).sort("_id").batch_size(_AT_ONCE):
+                yield entry
+
+    async def _compare_counters(self, found: Findings) -> Totals:
+        """Compare the counters with the real counts, between two writes; returns the real counts."""
+        for attempt in range(1, COUNT_ATTEMPTS + 1):
+            seen = await self._state.look()
+            counted = await self._state.count()
+            after = await self._state.look()
+            same = (seen.begun, seen.version) == (after.begun, after.version)
+            if same and (seen.settled or attempt == COUNT_ATTEMPTS):
+                if seen.totals != counted:
+                    found.add(IssueKind.WRONG_COUNTERS, f"{seen.totals} recorded, {counted} counted")
+                break
+            await asyncio.sleep(_BETWEEN_COUNTS_S)
+        return counted
+
+    async def _count_again(self) -> None:
+        """Set the counters to the real counts; the version grows, so that cached answers are dropped."""
+        for attempt in range(1, COUNT_ATTEMPTS + 1):
+            seen = await self._state.look()
+            counted = await self._state.count()
+            if (seen.begun == seen.version or attempt == COUNT_ATTEMPTS) and await self._state.correct(seen, counted):
+                return
+            await asyncio.sleep(_BETWEEN_COUNTS_S)
+
+    async def _records(self, entry: Entry) -> list[Entry] | None:
+        """The records of a document's chunks, empty if it contains them itself; None if it was replaced meanwhile."""
+        if "revision" not in entry:
+            return []
+        async with self._mongo.reached():
+            records = await self._revisions.chunks(entry)
+            if len(records) == entry.get("chunkCount"):
+                return records
+            named = await self._mongo.documents.find_one({"_id": entry["_id"]}, {"revision": 1})
+        is_current = named is not None and named.get("revision") == entry["revision"]
+        return records if is_current else None
+
+    async def _analyse_again(self) -> None:
+        """Store the chunks of documents again if their terms differ from the analyser's."""
+        async for entry in self._entries():
+            records = await self._records(entry)
+            if records is None:
+                continue
+            stale = await asyncio.to_thread(_term_kinds, entry, records)
+            if stale:
+                bands = {"similarityBands": similarity_bands(similarity_of(entry))}
+                async with self._mongo.writing.reached():
+                    await self._mongo.writing.documents.update_one({"_id": entry["_id"]}, {"$set": bands})
+                await self._revisions.rewrite(entry)
 
 
-def _log_crash(task: "asyncio.Task[None]") -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        logger.critical("background task %s crashed", task.get_name(), exc_info=error)
+def _kinds(entry: Entry, records: Sequence[Entry], check: DocumentCheck) -> set[IssueKind]:
+    """What is wrong with a document and its chunks."""
+    chunks = [chunk_of(record) for record in records] if "revision" in entry else chunks_of(entry)
+    named = [] if ids_of_chunks(entry) == [chunk.id for chunk in chunks] else [IssueKind.BROKEN_CHUNKS]
+    try:
+        return {*check(document_of(entry), chunks), *named}
+    except BackendDataError:
+        return {IssueKind.LOST_CONTENT}
+
+
+def _term_kinds(entry: Entry, records: Sequence[Entry]) -> set[IssueKind]:
+    """Whether a document's terms differ from the analyser's, as those of earlier versions do."""
+    words = [chunk_terms(chunk_of(record)) for record in records]
+    sums = {
+        "chunkCount": len(records),
+        "termCount": sum(each.length for each in words),
+        "analyser": ANALYSER_VERSION,
+        "similarityBands": similarity_bands(similarity_of(entry)),
+    }
+    fresh = (
+        "revision" in entry
+        and all(entry.get(name) == value for name, value in sums.items())
+        and all(_has_fields(record, each.fields()) for record, each in zip(records, words, strict=True))
+    )
+    return set() if fresh else {IssueKind.STALE_TERMS}
+
+
+def _has_fields(record: Entry, fields: Entry) -> bool:
+    return all(record.get(name) == value for name, value in fields.items())

@@ -11,9 +11,9 @@ from typing import Any
 
 from rag_context.domain.documents import microseconds
 from rag_context.domain.reports import BIN_GROWTH, QUERY_CHARS, SMALLEST_MS, ErrorRecord, SearchRecord, SearchSummary
-from rag_context.stores.mongodb.conditions import first_not_before
 from rag_context.stores.mongodb.document_records import Entry
 from rag_context.stores.mongodb.mongo import Mongo
+from rag_context.stores.mongodb.queries import first_not_before
 from rag_context.stores.summaries import EXACT_RECORDS, Slices, Sums, middle, summary
 
 _TIMES_SMALLEST = {"$divide": [{"$max": ["$latencyMs", SMALLEST_MS]}, SMALLEST_MS]}

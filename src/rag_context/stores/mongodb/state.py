@@ -21,7 +21,8 @@ from rag_context.domain.vectors import EmbeddingModel, Rebuild
 from rag_context.errors import BackendError, BackendRejectedError
 from rag_context.ports.writing import require_comparable
 from rag_context.stores.mongodb.document_records import INDEXED, OURS, PENDING, Entry, is_ours
-from rag_context.stores.mongodb.mongo import Mongo, log_failure
+from rag_context.stores.mongodb.mongo import Mongo
+from rag_context.stores.server_stores import log_failure
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +34,6 @@ _SWIFTLY = WriteConcern(w=1)
 
 _CLOSING_S = 3.0
 """How long changes under way may take when the store is closed."""
-
-OTHER_MODEL = "The vectors were made by another model than the index's; embed the document again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +127,7 @@ class IndexState:
         """Identifies this state of this index in every process; None while unknown."""
         return None if self._known is None else f"{self._known.name}:{self._known.version}"
 
-    async def known(self) -> Snapshot:
+    async def current(self) -> Snapshot:
         """The last known state, read from the server only if there is none. Raises: BackendError."""
         return self._known or await self.look()
 
@@ -309,10 +308,10 @@ class MongoRegistry:
 
     async def drop_vectors(self) -> int:
         """Delete the record of the model; every document becomes pending. Returns the number of documents."""
-        await self._state.known()
+        await self._state.current()
         await self._state.forget_model()
         await self._state.change(self._await_vectors)
-        return (await self._state.known()).totals.documents
+        return (await self._state.current()).totals.documents
 
     async def active_generation(self) -> tuple[int, str | None]:
         """The active generation of vectors, and the fingerprint of its model."""
@@ -362,7 +361,7 @@ class MongoRegistry:
 
     async def _await_vectors(self, change: Change) -> None:
         """Make all documents pending, and set the change of the totals."""
-        vectors = (await self._state.known()).totals.vectors
+        vectors = (await self._state.current()).totals.vectors
         marked = await self._written.update_many({"status": INDEXED}, {"$set": {"status": PENDING}})
         if marked.modified_count:
             change.delta = Totals(pending=marked.modified_count, vectors=-vectors)

@@ -26,6 +26,7 @@ from rag_context.stores.postgres.driver import (
     incomplete,
     translated,
 )
+from rag_context.stores.server_stores import log_failure
 
 T = TypeVar("T")
 
@@ -219,7 +220,7 @@ class Database:
             return self._pool
         if self._opening is None or self._opening.done():
             self._opening = asyncio.create_task(self._open(), name="postgres open")
-            self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())
+            self._opening.add_done_callback(log_failure())
         return await asyncio.shield(self._opening)
 
     async def _open(self) -> Connections:

@@ -1,8 +1,6 @@
 """Documents and chunks: reading and writing them, and the model of their vectors."""
 
-import asyncio
 import json
-import logging
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -24,7 +22,6 @@ from rag_context.domain.documents import (
 from rag_context.domain.reports import Periods, counted
 from rag_context.domain.search import Filter, Neighbours, Passage
 from rag_context.domain.vectors import EmbeddingModel, Matrix
-from rag_context.errors import BackendError
 from rag_context.ports.writing import Version, require_comparable, written_in_turn
 from rag_context.resilience.admission import Computing
 from rag_context.stores.postgres import writer
@@ -54,13 +51,7 @@ from rag_context.stores.postgres.records import (
     tenant_from,
 )
 from rag_context.stores.postgres.state import FIRST_ROWS, Change, IndexState, model_of, try_read, try_write
-
-RETRIEVALS_FLUSH_S = 1.0
-
-LAST_FLUSH_S = 2.0
-"""How long the end waits for statistics to be written."""
-
-logger = logging.getLogger(__name__)
+from rag_context.stores.server_stores import RetrievalCounts
 
 _DOCUMENT = f"""
 SELECT {DOCUMENT_COLUMNS} FROM rag_context.documents AS d JOIN rag_context.tenants AS t ON t.key = d.tenant
@@ -116,9 +107,9 @@ class PostgresDocuments:
     def __init__(self, database: Database, state: IndexState) -> None:
         self._database = database
         self._state = state
-        self._retrievals: dict[str, tuple[int, int]] = {}
-        self._flush: asyncio.TimerHandle | None = None
-        self._flushing: asyncio.Task[None] | None = None
+        self._retrievals = RetrievalCounts(
+            lambda counts: database.write(lambda connection: writer.add_retrievals(connection, counts))
+        )
         self._computing = Computing()
 
     @property
@@ -234,35 +225,15 @@ class PostgresDocuments:
 
     async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None:
         """Record that documents were returned. Kept in memory for up to a second, then written in one batch."""
-        when = microseconds(at)
-        for document_id in document_ids:
-            count, last = self._retrievals.get(document_id, (0, when))
-            self._retrievals[document_id] = (count + 1, max(last, when))
-        if self._flush is None and self._retrievals:
-            self._flush = asyncio.get_running_loop().call_later(RETRIEVALS_FLUSH_S, self._flush_soon)
+        self._retrievals.record(document_ids, at)
 
     async def flush(self) -> None:
         """Write the recorded retrievals; on a failure they are dropped, so that statistics cannot fill the memory."""
-        if self._flush is not None:
-            self._flush.cancel()
-            self._flush = None
-        # Taken before the first await, so that what is recorded meanwhile is not lost.
-        counts, self._retrievals = self._retrievals, {}
-        if not counts:
-            return
-        try:
-            await self._database.write(lambda connection: writer.add_retrievals(connection, counts))
-        except BackendError as error:
-            logger.info("retrieval statistics were not written: %s", error)
+        await self._retrievals.flush()
 
     async def close(self) -> None:
         """Write the remaining statistics, if the server accepts them soon."""
-        writing = {asyncio.create_task(self.flush())}
-        if self._flushing is not None:
-            writing.add(self._flushing)
-        _, late = await asyncio.wait(writing, timeout=LAST_FLUSH_S)
-        for task in late:
-            task.cancel()
+        await self._retrievals.close()
 
     async def counts(self) -> Counts:
         """What the index holds."""
@@ -395,10 +366,6 @@ class PostgresDocuments:
     async def _count(self, statement: str, parameters: Parameters) -> int:
         row = await self._database.fetchrow(statement, *parameters.values)
         return 0 if row is None else int(row[0])
-
-    def _flush_soon(self) -> None:
-        self._flush = None
-        self._flushing = asyncio.create_task(self.flush(), name="postgres retrievals")
 
 
 def _analysed(chunks: Sequence[Chunk]) -> list[ChunkTerms]:

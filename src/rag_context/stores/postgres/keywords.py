@@ -8,9 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from cachetools import LRUCache
-from numpy.typing import NDArray
 
 from rag_context.domain.documents import CHAT
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit
@@ -18,16 +16,8 @@ from rag_context.stores.postgres.connection import Database, Row
 from rag_context.stores.postgres.driver import Plan
 from rag_context.stores.postgres.records import REFERENCE_COLUMNS, Parameters, condition, reference_from, signed
 from rag_context.stores.postgres.state import IndexState, Snapshot
-from rag_context.text import (
-    CONVERSATION,
-    PROSE,
-    bm25,
-    idf_share,
-    inverse_document_frequency,
-    profile_for,
-    term_key,
-    terms,
-)
+from rag_context.stores.server_stores import MOST_PER_TERM, Floats, FrequencyCache, TermStatistics
+from rag_context.text import CONVERSATION, PROSE, term_key, terms
 
 FIRST_ROUND = 5_000
 """Chunks that the first round may read by the frequencies of its terms; the next ones may read four times as many."""
@@ -41,16 +31,8 @@ QUESTIONS = 256
 FREQUENCIES = 65_536
 """Terms whose frequency is remembered."""
 
-TOLERATED_DRIFT = 100
-"""A term is counted again once one in this many of its chunks may have been added or removed."""
-
-MOST_PER_TERM = PROSE.k1 + 1.0
-"""A term adds at most so many times its weight to a score: the limit of BM25's saturation."""
-
 MOST_COLUMNS = 500
 """Of a table; PostgreSQL allows 1 664 and nests sums no deeper than some thousands."""
-
-Floats = NDArray[np.float64]
 
 _FREQUENCIES = """
 SELECT (SELECT count(*) FROM rag_context.chunks AS c WHERE c.terms @> ARRAY[query.term])
@@ -72,24 +54,19 @@ class Question:
     """The distinct terms of a query, and what the index, or a collection, knows of each. Arrays are `(t,)`."""
 
     keys: Sequence[int]
-    frequencies: Sequence[int]
-    idf: Floats
-    weights: Floats
-    average_length: float
+    statistics: TermStatistics
 
     @classmethod
     def of(
         cls, counted: Mapping[str, int], frequencies: Sequence[int], texts: int, average_length: float
     ) -> "Question":
         """The question for the terms of a query, of which so many of all `texts` hold each."""
-        idf = np.array([inverse_document_frequency(texts, min(frequency, texts)) for frequency in frequencies])
-        weights = idf * np.array(list(counted.values()), dtype=np.float64)
-        return cls(keys_of(counted), frequencies, idf, weights, average_length)
+        return cls(keys_of(counted), TermStatistics.of(list(counted.values()), frequencies, texts, average_length))
 
     @property
     def has_matches(self) -> bool:
         """Whether some chunk holds a term."""
-        return any(self.frequencies)
+        return any(self.statistics.frequencies)
 
     def scoring(self, parameters: Parameters, row: str = "c", profile: str = CHUNK_PROFILE) -> str:
         """What joins `scored` to `chunks AS c`: `counts`, how often a chunk has each term, and `score`, its BM25.
@@ -97,9 +74,9 @@ class Question:
         One expression for each term: counting over a list of terms would cost several times as much for each chunk.
         `row` and `profile` are others for `entries AS e`.
         """
-        average = parameters.add(max(self.average_length, 1.0))
+        average = parameters.add(max(self.statistics.average_length, 1.0))
         keys = [f"{parameters.add(key)}::bigint" for key in self.keys]
-        weights = [f"{parameters.add(weight)}::float8" for weight in self.weights.tolist()]
+        weights = [f"{parameters.add(weight)}::float8" for weight in self.statistics.weights.tolist()]
         norm = f"k1 * (1 - b + b * {row}.length / {average}::float8) AS norm"
         joins, sums = "", []
         for start in range(0, max(len(keys), 1), MOST_COLUMNS):
@@ -122,13 +99,13 @@ class Question:
 
     def rounds(self, first_round: int) -> Iterator[tuple[list[int], float]]:
         """The terms of each round, and the most that a chunk with none of the terms so far can score."""
-        order = sorted(range(len(self.keys)), key=lambda term: (self.frequencies[term], term))
-        order = [term for term in order if self.frequencies[term]]
-        rest = MOST_PER_TERM * float(sum(self.weights[term] for term in order))
+        frequencies, weights = self.statistics.frequencies, self.statistics.weights
+        order = sorted((term for term, frequency in enumerate(frequencies) if frequency), key=frequencies.__getitem__)
+        rest = MOST_PER_TERM * float(sum(weights[term] for term in order))
         group: list[int] = []
         in_round, read, budget = 0, 0, first_round
         for term in order:
-            frequency = self.frequencies[term]
+            frequency = frequencies[term]
             if group and in_round + frequency > budget:
                 yield group, rest
                 read += in_round
@@ -137,7 +114,7 @@ class Question:
                     return
             group.append(self.keys[term])
             in_round += frequency
-            rest -= MOST_PER_TERM * float(self.weights[term])
+            rest -= MOST_PER_TERM * float(weights[term])
         if group:
             yield group, 0.0
 
@@ -152,17 +129,7 @@ class Question:
 
     def scores(self, rows: Sequence[Row], content_types: Sequence[str]) -> tuple[Floats, Floats]:
         """BM25 and the share of the idf mass of rows with `length` and `counts`, `(n,)` each."""
-        counts = np.array([row["counts"] for row in rows], dtype=np.float64).reshape(len(rows), len(self.keys))
-        profiles = [profile_for(content_type) for content_type in content_types]
-        scores = bm25(
-            counts,
-            np.array([row["length"] for row in rows], dtype=np.float64),
-            self.weights,
-            np.array([profile.k1 for profile in profiles]),
-            np.array([profile.b for profile in profiles]),
-            self.average_length,
-        )
-        return scores, idf_share(counts, self.idf)
+        return self.statistics.scores([row["counts"] for row in rows], [row["length"] for row in rows], content_types)
 
 
 def keys_of(words: Iterable[str]) -> list[int]:
@@ -184,7 +151,7 @@ class PostgresTexts:
         self._state = state
         self._first_round = first_round
         self._questions: LRUCache[tuple[str, str, int], Question] = LRUCache(QUESTIONS)
-        self._frequencies: LRUCache[tuple[str, int], tuple[int, int]] = LRUCache(FREQUENCIES)
+        self._frequencies = FrequencyCache(FREQUENCIES)
 
     async def search(self, query: str, *, limit: int, where: Filter) -> list[KeywordHit]:
         """The chunks that hold the query's terms best, best first, equal ones by chunk id.
@@ -265,15 +232,11 @@ class PostgresTexts:
 
     async def _frequencies_of(self, keys: Sequence[int], seen: Snapshot) -> list[int]:
         """In how many chunks of the index each term occurs, within one in a hundred."""
-        known: dict[int, int] = {}
-        for key in keys:
-            frequency, turnover = self._frequencies.get((seen.name, key), (0, -1))
-            if turnover >= 0 and TOLERATED_DRIFT * abs(seen.turnover - turnover) <= frequency:
-                known[key] = frequency
-        missing = [key for key in keys if key not in known]
+        frequencies = {key: self._frequencies.get(seen.name, key, seen.turnover) for key in keys}
+        missing = [key for key, frequency in frequencies.items() if frequency is None]
         if missing:
             rows = await self._database.fetch(_FREQUENCIES, missing, plan=Plan.EITHER)
             for key, (frequency,) in zip(missing, rows, strict=True):
-                known[key] = frequency
-                self._frequencies[seen.name, key] = (frequency, seen.turnover)
-        return [known[key] for key in keys]
+                frequencies[key] = frequency
+                self._frequencies.put(seen.name, key, seen.turnover, frequency)
+        return [frequencies[key] or 0 for key in keys]

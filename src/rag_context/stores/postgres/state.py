@@ -20,6 +20,7 @@ from rag_context.errors import BackendDataError, BackendError
 from rag_context.stores.postgres.connection import ANSWER_S, Connection, Database
 from rag_context.stores.postgres.driver import COMPONENT, Plan, translated
 from rag_context.stores.postgres.records import stored
+from rag_context.stores.server_stores import log_failure
 
 T = TypeVar("T")
 
@@ -279,7 +280,7 @@ class IndexState:
 def _started(work: Coroutine[None, None, T]) -> "asyncio.Task[T]":
     """A task whose failure is no news where all that waited for it were cancelled."""
     task = asyncio.create_task(work, name="postgres look")
-    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    task.add_done_callback(log_failure())
     return task
 
 

@@ -5,12 +5,10 @@ That task follows other servers' writes, adds up counters, builds the index over
 
 import asyncio
 import logging
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from rag_context.errors import BackendError
 from rag_context.stores.postgres.audit import PostgresAuditor
 from rag_context.stores.postgres.bulk import PostgresBulk
 from rag_context.stores.postgres.candidates import PostgresCandidates
@@ -21,10 +19,7 @@ from rag_context.stores.postgres.keywords import PostgresTexts
 from rag_context.stores.postgres.metrics import PostgresMetrics
 from rag_context.stores.postgres.state import FOLDED_FROM, Claims, IndexState, Snapshot
 from rag_context.stores.postgres.vectors import EXACT_ROWS, PostgresVectors
-
-INTERVAL_S = 0.25
-LONGEST_INTERVAL_S = 4.0
-"""After failures the pauses double up to this."""
+from rag_context.stores.server_stores import ended, log_failure, start_rounds
 
 MAINTENANCE_S = 10.0
 """How often it is looked whether vectors need an index, or are unused. An index is built once their number has stayed
@@ -75,15 +70,13 @@ async def open_postgres(
     rebuilder = PostgresRebuilder(database, state, vectors.build_index)
     bulk = PostgresBulk(database, state, vectors)
     maintenance = Maintenance(database, state, vectors, bulk, exact_rows)
-    running = asyncio.create_task(maintenance.run(time.monotonic), name="postgres maintenance")
-    running.add_done_callback(_log_crash)
+    rounds = start_rounds(maintenance.round, f"PostgreSQL at {database.address}")
     try:
         auditor = PostgresAuditor(database, state)
         candidates = PostgresCandidates(database, vectors, texts)
         yield PostgresStore(database, documents, vectors, texts, candidates, metrics, rebuilder, auditor, bulk, claims)
     finally:
-        running.cancel()
-        await asyncio.wait({running})
+        await ended(rounds)
         await maintenance.close()
         await documents.close()
         await claims.close()
@@ -91,7 +84,7 @@ async def open_postgres(
 
 
 class Maintenance:
-    """Reads the state every quarter of a second, and does what is due.
+    """Reads the state of the index in short intervals, and does what is due.
 
     Args:
         database: the database.
@@ -111,25 +104,10 @@ class Maintenance:
         self._exact_rows = exact_rows
         self._maintained_at: float | None = None
         self._counted = 0
-        self._failed = False
         self._building: asyncio.Task[None] | None = None
 
-    async def run(self, clock: Callable[[], float]) -> None:
-        """Run until cancelled; a server that fails is read less often."""
-        pause_s = INTERVAL_S
-        while True:
-            try:
-                await self.round(clock())
-            except BackendError as error:
-                pause_s = min(2 * pause_s, LONGEST_INTERVAL_S)
-                self._note(error)
-            else:
-                pause_s = INTERVAL_S
-                self._note(None)
-            await asyncio.sleep(pause_s)
-
     async def round(self, now_s: float) -> None:
-        """Look once. Raises: BackendError."""
+        """One round. Raises: BackendError."""
         seen = await self._state.look()
         if seen.unfolded > FOLDED_FROM:
             await self._state.fold()
@@ -142,8 +120,7 @@ class Maintenance:
     async def close(self) -> None:
         """Give up the index that is being built; another server, or the next start, begins again."""
         if self._building is not None:
-            self._building.cancel()
-            await asyncio.wait({self._building})
+            await ended(self._building)
 
     async def _build_due(self, seen: Snapshot) -> None:
         """Build the due indexes beside these rounds, which must go on: it takes long."""
@@ -155,7 +132,9 @@ class Maintenance:
             self._building = asyncio.create_task(self._build_vectors(seen.generation), name="postgres index")
         else:
             return
-        self._building.add_done_callback(_log_failed_build)
+        self._building.add_done_callback(
+            log_failure("an index was not built, and will be tried again", logging.WARNING)
+        )
 
     async def _build_vectors(self, generation: int) -> None:
         await self._vectors.build_index(generation)
@@ -164,20 +143,3 @@ class Maintenance:
         """Whether there are enough vectors, and no more are being added."""
         is_quiet = self._maintained_at is None or seen.vectors == self._counted
         return seen.vectors > self._vectors.indexed_from and (is_quiet or seen.vectors > GROWTH * self._exact_rows)
-
-    def _note(self, error: BackendError | None) -> None:
-        if error is not None and not self._failed:
-            logger.warning("%s", error)
-        elif error is None and self._failed:
-            logger.warning("PostgreSQL at %s can be used again", self._database.address)
-        self._failed = error is not None
-
-
-def _log_failed_build(task: "asyncio.Task[None]") -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        logger.warning("an index was not built, and will be tried again: %s", error)
-
-
-def _log_crash(task: "asyncio.Task[None]") -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        logger.critical("background task %s crashed", task.get_name(), exc_info=error)

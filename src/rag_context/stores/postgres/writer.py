@@ -1,8 +1,9 @@
 """The statements of writes. Each function runs inside one transaction, beside other writers."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
-from rag_context.domain.documents import Chunk, Document, Tenant
+from rag_context.domain.documents import Chunk, Document, Tenant, microseconds
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendRejectedError
 from rag_context.stores.postgres.connection import Connection
@@ -18,6 +19,7 @@ from rag_context.stores.postgres.records import (
     stored,
 )
 from rag_context.stores.postgres.state import Change
+from rag_context.stores.server_stores import OTHER_MODEL
 
 SCHEMA = "rag_context"
 
@@ -88,8 +90,6 @@ _REMOVED = "DELETE FROM rag_context.chunks WHERE document = $1 RETURNING length"
 
 _TENANT = TENANT.format("$1", "$2", "$3")
 _NEW_TENANT = "INSERT INTO rag_context.tenants (project, branch, path_hash) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
-
-OTHER_MODEL = "The vectors were made by another model than the index's; embed the document again."
 
 
 async def write_document(
@@ -210,9 +210,11 @@ async def delete_document(connection: Connection, change: Change, document_id: s
     return True
 
 
-async def add_retrievals(connection: Connection, counts: Mapping[str, tuple[int, int]]) -> None:
-    """Add to each document's statistics how often it was returned, and when last (microseconds)."""
-    rows = sorted((stored(id_), count, last) for id_, (count, last) in counts.items())  # in order: no deadlocks
+async def add_retrievals(connection: Connection, counts: Mapping[str, tuple[int, datetime]]) -> None:
+    """Add to each document's statistics how often it was returned, and when last."""
+    rows = sorted(
+        (stored(id_), count, microseconds(last)) for id_, (count, last) in counts.items()
+    )  # in order: no deadlocks
     await connection.execute(
         """INSERT INTO rag_context.retrievals
            SELECT d.id, n.count, n.last FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS n (id, count, last)

@@ -1,18 +1,39 @@
-"""The indexes of the collections, created if no index with the same keys exists under any name."""
+"""`Filter` as a MongoDB query, and the indexes that such queries use.
+
+Every value of a query is a string or a date, never an operator. MongoDB keeps milliseconds of a time, so the rest of a
+microsecond stands in a field of its own. An index is created if none with the same keys exists under any name.
+"""
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
 
+from bson import ObjectId
 from pymongo import IndexModel
 from pymongo.errors import OperationFailure
 
+from rag_context.domain.documents import DEFAULT_TENANT, EPOCH, Cursor, Tenant, microseconds
+from rag_context.domain.search import Filter
 from rag_context.errors import BackendRejectedError
-from rag_context.stores.mongodb.mongo import COMPONENT, Collection, Mongo, ended, is_code, log_failure
+from rag_context.stores.mongodb.mongo import COMPONENT, Collection, Mongo, is_code
+from rag_context.stores.server_stores import ended, log_failure
 
-logger = logging.getLogger(__name__)
+_MILLISECOND = timedelta(milliseconds=1)
+
+Query: TypeAlias = dict[str, Any]
+
+_OBJECT_ID = re.compile("[0-9a-f]{24}")
+
+_LAST = "\U0010ffff"
+
+_BEFORE_SURROGATES = "\ud7ff"
+
+_AFTER_SURROGATES = "\ue000"
+
 
 UP, DOWN = 1, -1
 TEXT_INDEX = "content_text_index"
@@ -65,6 +86,98 @@ METRICS = (
 )
 ERRORS = (IndexSpec("timestamp_idx", (("timestamp", DOWN),)),)
 
+logger = logging.getLogger(__name__)
+
+
+def split_time(at: datetime) -> tuple[datetime, int]:
+    """A time in whole milliseconds, as it is stored, and the microseconds beyond them, 0..999."""
+    milliseconds, rest = divmod(microseconds(at), 1000)
+    return EPOCH + milliseconds * _MILLISECOND, rest
+
+
+def first_not_before(at: int) -> datetime:
+    """The earliest whole millisecond at or after `at` microseconds after 1970."""
+    return EPOCH + -(-at // 1000) * _MILLISECOND
+
+
+def key_of(document_id: str) -> str | ObjectId:
+    """The `_id` of a document: ours is the id itself, that of another program's document an ObjectId."""
+    return ObjectId(document_id) if _OBJECT_ID.fullmatch(document_id) else document_id
+
+
+def tenant_of(tenant: Tenant) -> dict[str, str] | None:
+    """The field `tenant`; nothing for the default tenant, to whom documents without the field belong."""
+    if tenant == DEFAULT_TENANT:
+        return None
+    return {"project": tenant.project, "branch": tenant.branch, "pathHash": tenant.path_hash}
+
+
+def condition(where: Filter, document: str = "_id") -> Query:
+    """`where` as a query; the id of a document stands in the field `document`."""
+    parts: list[Query] = [{"tenant": tenant_of(where.tenant)}]
+    parts += [
+        {field: value}
+        for field, value in (
+            ("contentType", where.content_type),
+            ("sessionId", where.session_id),
+            ("metadata.category", where.category),
+            ("metadata.game", where.game),
+            ("source", where.source),
+        )
+        if value is not None
+    ]
+    if where.source_prefix:
+        parts.append({"source": _starting_with(where.source_prefix)})
+    if where.tags:
+        parts.append({"metadata.tags": {"$all": list(where.tags)}})
+    parts += [{"metadata.tags": {"$in": list(group)}} for group in where.any_tags]
+    if where.without_documents:
+        parts.append({document: {"$nin": [key_of(id_) for id_ in where.without_documents]}})
+    if where.since is not None:
+        parts.append(_occurred(_not_before, where.since))
+    if where.until is not None:
+        parts.append(_occurred(_before, where.until))
+    return {"$and": parts} if len(parts) > 1 else parts[0]
+
+
+def after_cursor(cursor: Cursor) -> Query:
+    """The query for the documents after the cursor in a list by time and id, newest first."""
+    milliseconds, rest = split_time(cursor.timestamp)
+    later_id: list[Query] = [{"_id": {"$gt": key_of(cursor.id)}}]
+    if isinstance(key_of(cursor.id), str):
+        later_id.append({"_id": {"$type": "objectId"}})  # a comparison sees its own type only; these sort last
+    same = {"timestamp": milliseconds, "timestampMicros": rest or {"$in": [0, None]}, "$or": later_id}
+    return {"$or": [_before(cursor.timestamp, "timestamp"), same]}
+
+
+def _occurred(bound: Callable[[datetime, str], Query], at: datetime) -> Query:
+    """Records of earlier versions and other programs have no event time; their `timestamp` counts instead."""
+    return {"$or": [bound(at, "occurredAt"), {"occurredAt": None, **bound(at, "timestamp")}]}
+
+
+def _not_before(at: datetime, field: str) -> Query:
+    milliseconds, rest = split_time(at)
+    if rest == 0:
+        return {field: {"$gte": milliseconds}}
+    return {"$or": [{field: {"$gt": milliseconds}}, {field: milliseconds, f"{field}Micros": {"$gte": rest}}]}
+
+
+def _before(at: datetime, field: str) -> Query:
+    milliseconds, rest = split_time(at)
+    if rest == 0:
+        return {field: {"$lt": milliseconds}}
+    same = {field: milliseconds, f"{field}Micros": {"$not": {"$gte": rest}}}
+    return {"$or": [{field: {"$lt": milliseconds}}, same]}
+
+
+def _starting_with(prefix: str) -> Query:
+    """A range instead of a pattern: strings are compared byte by byte, and no character of a range is special."""
+    stem = prefix.rstrip(_LAST)
+    if not stem:
+        return {"$gte": prefix}
+    following = _AFTER_SURROGATES if stem[-1] == _BEFORE_SURROGATES else chr(ord(stem[-1]) + 1)
+    return {"$gte": prefix, "$lt": stem[:-1] + following}
+
 
 class Indexes:
     """Creates missing indexes, with one task at a time."""
@@ -99,7 +212,7 @@ class Indexes:
     async def text_index(self) -> bool:
         """Whether the text index exists with the right options. Raises: BackendError."""
         async with self._mongo.reached():
-            return any(_is_wanted_text(index) for index in await _present(self._mongo.documents))
+            return any(_is_our_text_index(index) for index in await _present(self._mongo.documents))
 
     async def replace_text_index(self) -> None:
         """Create the text index again, in place of any other one. Raises: BackendError."""
@@ -118,32 +231,32 @@ class Indexes:
     async def _make(self) -> None:
         mongo = self._mongo
         failed: dict[str, str] = {}
-        for collection, wanted in (
+        for collection, required in (
             (mongo.documents, [*_models(DOCUMENTS), _TEXT_MODEL]),
             (mongo.chunks, _models(CHUNKS)),
             (mongo.metrics, _models(METRICS)),
             (mongo.errors, _models(ERRORS)),
         ):
-            failed |= await self._complete(collection, wanted)
+            failed |= await self._complete(collection, required)
         for name, reason in failed.items():
             if self._failed.get(name) != reason:
                 logger.warning("index %s cannot be made: %s", name, reason)
         self._failed = failed
 
-    async def _complete(self, collection: Collection, wanted: Sequence[IndexModel]) -> dict[str, str]:
+    async def _complete(self, collection: Collection, required: Sequence[IndexModel]) -> dict[str, str]:
         """Create the missing indexes of a collection one by one, so that a failure does not stop the others."""
         async with self._mongo.reached():
             present = await _present(collection)
         failed: dict[str, str] = {}
-        for model in wanted:
+        for model in required:
             if not _is_among(present, model):
                 try:
-                    await self._make_one(collection, model)
+                    await self._create(collection, model)
                 except BackendRejectedError as error:
                     failed[f"{collection.name}.{model.document['name']}"] = str(error)
         return failed
 
-    async def _make_one(self, collection: Collection, model: IndexModel) -> None:
+    async def _create(self, collection: Collection, model: IndexModel) -> None:
         """Raises: BackendRejectedError with the reason, or BackendError if the server is unavailable."""
         name = model.document["name"]
         async with self._mongo.reached():
@@ -170,22 +283,22 @@ async def _present(collection: Collection) -> list[Mapping[str, Any]]:
         return []
 
 
-def _models(wanted: Sequence[IndexSpec]) -> list[IndexModel]:
-    return [IndexModel(list(each.key), name=each.name) for each in wanted]
+def _models(required: Sequence[IndexSpec]) -> list[IndexModel]:
+    return [IndexModel(list(each.key), name=each.name) for each in required]
 
 
 def _is_among(present: Sequence[Mapping[str, Any]], model: IndexModel) -> bool:
     """Whether an index with these keys is there, under any name; one text index, which is all there can be, will do."""
     if _is_text(model.document):
         return any(_is_text(index) for index in present)
-    wanted = list(model.document["key"].items())
-    return any(list(index["key"].items()) == wanted for index in present)
+    required = list(model.document["key"].items())
+    return any(list(index["key"].items()) == required for index in present)
 
 
 def _is_text(index: Mapping[str, Any]) -> bool:
     return "text" in index["key"].values()
 
 
-def _is_wanted_text(index: Mapping[str, Any]) -> bool:
+def _is_our_text_index(index: Mapping[str, Any]) -> bool:
     weights = {path: int(weight) for path, weight in index.get("weights", {}).items()}
     return _is_text(index) and weights == TEXT_WEIGHTS and index.get("default_language") == "english"

@@ -1,0 +1,207 @@
+"""Shared by the stores on MongoDB and PostgreSQL: background work, counts of retrievals, and statistics of terms."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeAlias
+
+import numpy as np
+from cachetools import LRUCache
+from numpy.typing import NDArray
+
+from rag_context.errors import BackendError
+from rag_context.text import PROSE, bm25, idf_share, inverse_document_frequency, profile_for
+
+INTERVAL_S = 0.25
+LONGEST_INTERVAL_S = 4.0
+"""After failures the pauses between rounds double up to this."""
+
+RETRIEVALS_FLUSH_S = 1.0
+LAST_FLUSH_S = 2.0
+"""How long closing waits for statistics to be written."""
+
+MOST_PER_TERM = PROSE.k1 + 1.0
+"""A term adds at most so many times its weight to a score: the limit of BM25's saturation."""
+
+TOLERATED_DRIFT = 100
+"""A term is counted again once one in this many of its chunks may have been added or removed."""
+
+OTHER_MODEL = "The vectors were made by another model than the index's; embed the document again."
+
+_CANCEL_AGAIN_S = 0.2
+
+Floats: TypeAlias = NDArray[np.float64]
+
+logger = logging.getLogger(__name__)
+
+
+def log_failure(
+    message: str = "an abandoned call failed", level: int = logging.DEBUG
+) -> Callable[["asyncio.Task[Any]"], None]:
+    """A callback that reads the exception of a task, whose caller may have been cancelled, and logs it."""
+
+    def log(task: "asyncio.Task[Any]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.log(level, "%s: %s", message, error)
+
+    return log
+
+
+async def ended(task: "asyncio.Task[Any]") -> None:
+    """Cancel a task and wait for its end, whatever that is."""
+    # Until Python 3.12 `asyncio.wait_for`, which drivers use, can lose a cancellation; so it is repeated.
+    while not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=_CANCEL_AGAIN_S)
+    if not task.cancelled():
+        task.exception()
+
+
+def start_rounds(do_round: Callable[[float], Awaitable[None]], server: str) -> "asyncio.Task[None]":
+    """A task that calls `do_round` (with monotonic seconds) every quarter of a second, and less often while it fails.
+
+    An outage is logged when it begins and when it is over.
+
+    Args:
+        do_round: one round. Raises: BackendError.
+        server: its name in the log.
+    """
+    task = asyncio.create_task(_rounds(do_round, server), name=f"maintenance of {server}")
+    task.add_done_callback(_log_crash)
+    return task
+
+
+async def _rounds(do_round: Callable[[float], Awaitable[None]], server: str) -> None:
+    pause_s, has_failed = INTERVAL_S, False
+    while True:
+        try:
+            await do_round(time.monotonic())
+        except BackendError as error:
+            if not has_failed:
+                logger.warning("%s", error)
+            pause_s, has_failed = min(2 * pause_s, LONGEST_INTERVAL_S), True
+        else:
+            if has_failed:
+                logger.warning("%s can be used again", server)
+            pause_s, has_failed = INTERVAL_S, False
+        await asyncio.sleep(pause_s)
+
+
+def _log_crash(task: "asyncio.Task[None]") -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.critical("background task %s crashed", task.get_name(), exc_info=error)
+
+
+class RetrievalCounts:
+    """How often documents were returned: counted in memory for up to a second, then written in one batch.
+
+    Args:
+        write: adds to each document's statistics how often it was returned, and when last. Raises: BackendError.
+    """
+
+    def __init__(self, write: Callable[[Mapping[str, tuple[int, datetime]]], Awaitable[None]]) -> None:
+        self._write = write
+        self._counts: dict[str, tuple[int, datetime]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._flushing: asyncio.Task[None] | None = None
+
+    def record(self, document_ids: Iterable[str], at: datetime) -> None:
+        """Count that documents were returned."""
+        for document_id in document_ids:
+            count, last = self._counts.get(document_id, (0, at))
+            self._counts[document_id] = (count + 1, max(last, at))
+        if self._timer is None and self._counts:
+            self._timer = asyncio.get_running_loop().call_later(RETRIEVALS_FLUSH_S, self._flush_soon)
+
+    async def flush(self) -> None:
+        """Write the counts; on a failure they are dropped, so that statistics cannot fill the memory."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        # Replaced before the first await, so that what is recorded meanwhile is not lost.
+        counts, self._counts = self._counts, {}
+        if not counts:
+            return
+        try:
+            await self._write(counts)
+        except BackendError as error:
+            logger.info("retrieval statistics were not written: %s", error)
+
+    async def close(self) -> None:
+        """Write the remaining counts, if the server accepts them soon."""
+        writing = {asyncio.create_task(self.flush())}
+        if self._flushing is not None:
+            writing.add(self._flushing)
+        _, late = await asyncio.wait(writing, timeout=LAST_FLUSH_S)
+        for task in late:
+            await ended(task)
+
+    def _flush_soon(self) -> None:
+        self._timer = None
+        self._flushing = asyncio.create_task(self.flush(), name="write retrievals")
+
+
+@dataclass(frozen=True, slots=True)
+class TermStatistics:
+    """What a set of texts knows of the distinct terms of a query. Arrays are `(t,)`."""
+
+    frequencies: Sequence[int]
+    idf: Floats
+    weights: Floats
+    average_length: float
+
+    @classmethod
+    def of(
+        cls, counts: Sequence[int], frequencies: Sequence[int], texts: int, average_length: float
+    ) -> "TermStatistics":
+        """The statistics of terms that a query has `counts` times, and of which so many of all `texts` hold each."""
+        # Frequencies may be a little too high, because they are cached.
+        idf = np.array([inverse_document_frequency(texts, min(frequency, texts)) for frequency in frequencies])
+        return cls(frequencies, idf, idf * np.array(counts, dtype=np.float64), average_length)
+
+    def scores(
+        self, counts: Sequence[Sequence[float]], lengths: Sequence[int], content_types: Sequence[str]
+    ) -> tuple[Floats, Floats]:
+        """BM25 and the share of the idf mass of texts, `(n,)` each; `counts` is how often each holds each term."""
+        table = np.array(counts, dtype=np.float64).reshape(len(counts), len(self.frequencies))
+        profiles = [profile_for(content_type) for content_type in content_types]
+        scores = bm25(
+            table,
+            np.array(lengths, dtype=np.float64),
+            self.weights,
+            np.array([profile.k1 for profile in profiles]),
+            np.array([profile.b for profile in profiles]),
+            self.average_length,
+        )
+        return scores, idf_share(table, self.idf)
+
+
+class FrequencyCache:
+    """In how many chunks of an index terms occur, as long as that is off by one in a hundred at most.
+
+    Args:
+        size: terms.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._cached: LRUCache[tuple[str, Hashable], tuple[int, int]] = LRUCache(size)
+
+    def get(self, index: str, term: Hashable, turnover: int) -> int | None:
+        """The frequency of a term; None where it must be counted.
+
+        Args:
+            index: the name of the index.
+            term: the term, or its key.
+            turnover: all chunks ever added to and removed from the index: it grows with every change of a frequency.
+        """
+        frequency, at_turnover = self._cached.get((index, term), (0, None))
+        if at_turnover is None or TOLERATED_DRIFT * abs(turnover - at_turnover) > frequency:
+            return None
+        return frequency
+
+    def put(self, index: str, term: Hashable, turnover: int, frequency: int) -> None:
+        """Cache a frequency that was counted at this turnover or later."""
+        self._cached[index, term] = (frequency, turnover)
