@@ -13,10 +13,10 @@ from rag_context.domain.documents import Chunk, Document, Metadata, Span, chunk_
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendUnavailableError
-from rag_context.ingest.generations import VectorStorage
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ingest.reconciliation import Reconciler
 from rag_context.ingest.split_stores import TwoStoreWriter
+from rag_context.ingest.vector_generations import VectorStorage
 from rag_context.ports.writing import VectorWriter
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.index_model import BoundEmbedder

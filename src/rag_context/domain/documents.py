@@ -114,7 +114,7 @@ class Document:
     thread: str | None = None
     """Session in which neighbouring documents are neighbouring turns of one conversation; None elsewhere."""
     similarity_hash: int = 0
-    """64-bit SimHash of the content's terms; see `ingest.context`."""
+    """64-bit SimHash of the content's terms; see `ingest.chunk_context`."""
     message_times: tuple[MessageTime, ...] = ()
     """Of a conversation whose text does not state them all; ascending."""
 

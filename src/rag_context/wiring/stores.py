@@ -9,9 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from rag_context.errors import ConfigurationError
-from rag_context.ingest.generations import GenerationRebuilder, GenerationRegistry, VectorGenerations, VectorStorage
 from rag_context.ingest.reconciliation import Reconciler, TwoStoreAuditor
 from rag_context.ingest.split_stores import TwoStoreWriter
+from rag_context.ingest.vector_generations import (
+    GenerationRebuilder,
+    GenerationRegistry,
+    VectorGenerations,
+    VectorStorage,
+)
 from rag_context.ports.reading import Cache, CandidateSource, DocumentStore, KeywordIndex, MetricsStore, VectorStore
 from rag_context.ports.writing import (
     BulkLoad,

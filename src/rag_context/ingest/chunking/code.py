@@ -106,12 +106,12 @@ def definitions(ruler: Ruler, source: str, max_tokens: int) -> list[Block] | Non
     None without a grammar for `source`, and for a text that the grammar cannot be followed through in `MAX_PARSE_S`.
     A definition of more than `max_tokens` is given as its head, its inner definitions and its rest.
     """
-    parser = _parser(PurePosixPath(source).suffix[1:].lower())
-    if parser is None:
+    extension = PurePosixPath(source).suffix[1:].lower()
+    if extension not in _GRAMMARS:
         return None
     # A lone surrogate becomes `?`, which is one character too: offsets stay right.
     encoded = ruler.text.encode("utf-8", "replace")
-    tree = _parsed(parser, encoded)
+    tree = _parsed(Parser(_language(extension)), encoded)
     if tree is None:
         return None
     walk = _Walk(ruler, encoded, max_tokens)
@@ -246,7 +246,7 @@ def _names(definition: Node) -> tuple[str, ...]:
         return _declared(declarator)
     fields = ("type",) if definition.type == "impl_item" else ("receiver", "name", "property", "left")
     nodes = [node for field in fields if (node := definition.child_by_field_name(field)) is not None]
-    return tuple(found for node in nodes if (found := _identifier(node)))
+    return tuple(words[-1] for node in nodes if (words := _words(node)))  # of a receiver the type, and not its name
 
 
 def _declared(declarator: Node) -> tuple[str, ...]:
@@ -257,19 +257,13 @@ def _declared(declarator: Node) -> tuple[str, ...]:
         wrapped = declarator.named_children[0] if declarator.named_children else None
         is_wrapper = declarator.type in ("reference_declarator", "parenthesized_declarator")
         inner = declarator.child_by_field_name("declarator") or (wrapped if is_wrapper else None)
-    text = (declarator.text or b"").decode("utf-8", "replace")
-    return tuple(_WORD.findall(_TYPE_ARGUMENTS.sub("", text[:MAX_NAME_CHARS])))
+    return tuple(_words(declarator))
 
 
-def _identifier(node: Node) -> str:
-    """The name in a node: type arguments, receivers' names and pointers removed, the last part of a dotted one."""
+def _words(node: Node) -> list[str]:
+    """The parts of the name in a node, without type arguments and pointers."""
     text = (node.text or b"").decode("utf-8", "replace")
-    words = _WORD.findall(_TYPE_ARGUMENTS.sub("", text[:MAX_NAME_CHARS]))
-    return words[-1] if words else ""
-
-
-def _parser(extension: str) -> Parser | None:
-    return Parser(_language(extension)) if extension in _GRAMMARS else None
+    return _WORD.findall(_TYPE_ARGUMENTS.sub("", text[:MAX_NAME_CHARS]))
 
 
 @cache

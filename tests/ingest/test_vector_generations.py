@@ -12,7 +12,7 @@ from rag_context.domain.documents import Document
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Rebuild
 from rag_context.errors import BackendRejectedError
-from rag_context.ingest.generations import GRACE_S, GenerationRebuilder
+from rag_context.ingest.vector_generations import GRACE_S, GenerationRebuilder
 from rag_context.settings import Settings, StoreSettings
 from rag_context.stores.mongodb.document_store import MongoDocuments
 from rag_context.stores.sqlite.split import SqliteSplitDocuments
