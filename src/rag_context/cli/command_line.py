@@ -40,7 +40,7 @@ _COMMANDS = {
         "index_files:index",
         "Index files, folders and streams of documents; changed files are replaced, unchanged ones are not read.",
     ),
-    "watch": ("watch:watch", "Index files and folders and follow their changes, until SIGTERM or Ctrl-C."),
+    "watch": ("index_files:watch", "Index files and folders and follow their changes, until SIGTERM or Ctrl-C."),
     "search": ("memory_commands:search", "Search for the passages that answer a question."),
     "get": ("memory_commands:get", "Print one document in full."),
     "list": ("memory_commands:list_documents", "List the stored documents, newest first."),
@@ -86,11 +86,11 @@ _COMMANDS = {
         "Measure retrieval quality on labelled sets: recall, nDCG@10 and more, by mode, category and session.",
     ),
     "validate": (
-        "validate:validate",
+        "server_checks:validate",
         "Check that a running server is fit for work: parts, vectors, retrieval accuracy, latency; exits 1 if not.",
     ),
     "bench": (
-        "bench:bench",
+        "server_checks:bench",
         (
             "Measure a running server under load: latency, failures, and how complete its answers are; exits 1 beyond "
             "a limit."

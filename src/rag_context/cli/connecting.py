@@ -50,7 +50,7 @@ from rag_context.errors import (
 )
 from rag_context.files.target import OnReceipt, Target, listed_below
 from rag_context.settings import Loaded
-from rag_context.settings.places import place_of
+from rag_context.settings.keys import location_of
 
 Answer = TypeVar("Answer")
 JsonObject: TypeAlias = dict[str, Any]
@@ -279,7 +279,7 @@ async def open_client(loaded: Loaded, connection: str | None) -> AsyncIterator[C
             yield CollectionsClient(http, f"the server at {url}", connection)
             return
     async with _in_process(loaded) as (http, wait_for_model):
-        yield CollectionsClient(http, f"the index in {place_of(loaded.settings)}", connection, wait_for_model)
+        yield CollectionsClient(http, f"the index in {location_of(loaded.settings)}", connection, wait_for_model)
 
 
 @asynccontextmanager

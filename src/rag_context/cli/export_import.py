@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 from rich.progress import (
     MofNCompleteColumn,
-    ProgressColumn,
-    Task,
 )
 from rich.text import Text
 
@@ -27,7 +25,7 @@ from rag_context.api.export_lines import ExportHeader
 from rag_context.cli.command_line import ExitCode, exit_code, run_to_end
 from rag_context.cli.console import Options, Screen, counted, safe, with_options
 from rag_context.cli.local_connection import MODEL_WAIT_S
-from rag_context.cli.summary import Stages, stages
+from rag_context.cli.summary import Rate, Stages, stages
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendError, BackendUnavailableError, InvalidInputError, RagContextError
 from rag_context.logs import configure_logging
@@ -76,13 +74,6 @@ class ImportOptions(Options):
     def conflict(self) -> Conflict:
         """What becomes of a document that the index has in another version."""
         return Conflict.OVERWRITE if self.overwrite else Conflict.KEEP
-
-
-class _Rate(ProgressColumn):
-    """Documents, or parts of an index in %, per second."""
-
-    def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:.0f}/s" if task.speed else "", style="dim")
 
 
 @with_options
@@ -144,7 +135,7 @@ async def _export(
 
 
 async def _import(settings: Settings, options: ImportOptions, source: "_Source", screen: Screen) -> Imported:
-    with stages(screen, _Rate()) as show:
+    with stages(screen, Rate()) as show:
         async with open_import(settings, options.conflict, show.built) as (importer, service):
             await service.wait_ready(MODEL_WAIT_S)
             said = _Said(screen, show)
@@ -216,7 +207,7 @@ def _summarise(imported: Imported, screen: Screen) -> None:
 @contextmanager
 def _progress(doing: str, screen: Screen) -> Iterator[_Show]:
     """A bar on a terminal, with rate and time left; elsewhere nothing."""
-    with screen.progress(MofNCompleteColumn(), _Rate()) as progress:
+    with screen.progress(MofNCompleteColumn(), Rate()) as progress:
         task = progress.add_task(doing, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 

@@ -1,11 +1,13 @@
-"""`index`: files, folders and streams of documents into the memory, with a receipt for each."""
+"""`index` and `watch`: files, folders and streams of documents into the memory, once or as they change."""
 
 import asyncio
 import json
+import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from itertools import takewhile
@@ -17,8 +19,6 @@ import typer
 from rich.progress import (
     MofNCompleteColumn,
     Progress,
-    ProgressColumn,
-    Task,
     TaskID,
 )
 from rich.text import Text
@@ -29,9 +29,9 @@ from rag_context.api.wire import Vocabulary
 from rag_context.cli.command_line import ExitCode, exit_code, run_to_end
 from rag_context.cli.connecting import Connection, open_connection
 from rag_context.cli.console import Options, Screen, named_path, with_options
-from rag_context.cli.summary import Embedding, Sink, Summary, receipts_file
+from rag_context.cli.summary import Embedding, Rate, Sink, Summary, one_line, receipts_file
 from rag_context.domain.documents import Metadata
-from rag_context.errors import BackendUnavailableError, InvalidInputError
+from rag_context.errors import BackendUnavailableError, InvalidInputError, RagContextError
 from rag_context.files.file_jobs import ReadingSettings
 from rag_context.files.file_reading import Labels, Rejected, printable
 from rag_context.files.folder_sync import FolderSync, Gone
@@ -40,6 +40,7 @@ from rag_context.files.generated import RULES, Generated
 from rag_context.files.sending import CONCURRENCY, Job, batched, in_thread, read_documents, send
 from rag_context.files.target import Target
 from rag_context.files.walk import find_files, roots
+from rag_context.files.watching import Follower
 from rag_context.settings import Loaded, Settings
 from rag_context.stores.machine_tables import open_file_manifest
 
@@ -110,13 +111,6 @@ class IndexOptions(Options):
         return [path for path in self.paths if path != STDIN and not self.jsonl]
 
 
-class _Rate(ProgressColumn):
-    """Documents per second."""
-
-    def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:.0f}/s" if task.speed else "", style="dim")
-
-
 @with_options
 def index(label_options: LabelOptions, options: IndexOptions) -> ExitCode:
     """Index files, folders and streams of documents; changed files are replaced, unchanged ones are not read.
@@ -150,15 +144,9 @@ async def _index(loaded: Loaded, options: IndexOptions, labels: Labels, summary:
                 async with _sink(summary, screen, progress, outputs) as sink:
                     await _take_in(connection, loaded.settings, options, labels, sink.receive)
                 if summary.counts["deferred"] or connection.is_local:
-                    await _embed(connection, summary, progress, screen)
-
-
-async def _embed(connection: Connection, summary: Summary, progress: Progress, screen: Screen) -> None:
-    """Wait for the vectors of what is stored, and say how far they are."""
-    embedding = Embedding(screen, progress)
-    left = await connection.embed_pending(embedding.receive)
-    if not left:
-        summary.embedded()
+                    left = await connection.embed_pending(Embedding(screen, progress).receive)
+                    if not left:
+                        summary.embedded()
 
 
 @asynccontextmanager
@@ -255,7 +243,7 @@ def _documents(path: Path, labels: Labels, model: type[BulkLine]) -> Iterator[Bu
 @contextmanager
 def _progress(options: IndexOptions, screen: Screen) -> Iterator[Progress]:
     """A bar on a terminal, with the number of files as soon as it is known; elsewhere a line now and then."""
-    progress = screen.progress(MofNCompleteColumn(), _Rate())
+    progress = screen.progress(MofNCompleteColumn(), Rate())
     ended = Event()
 
     def count(task: TaskID) -> None:
@@ -293,3 +281,105 @@ def _resume(summary: Summary) -> str:
 
 def _files(number: int) -> str:
     return f"{number} file was" if number == 1 else f"{number} files were"
+
+
+_STYLES = {"removed": "yellow", "rejected": "red", "pending": "yellow"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchOptions(Options):
+    """What to watch."""
+
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", parser=named_path, help="Files and folders.")]
+
+
+@dataclass
+class Changes:
+    """Says what became of each change, a line each."""
+
+    screen: Screen
+    as_json: bool
+    _renamed: set[str] = field(default_factory=set)
+
+    def receive(self, receipt: FileReceipt) -> None:
+        """Take a receipt; of what did not change there is nothing to say."""
+        if receipt.status == "unchanged":
+            return
+        if self.as_json:
+            self.screen.line(receipt.to_json().decode())
+        elif not receipt.is_skipped:
+            self._show(receipt)
+
+    def _show(self, receipt: FileReceipt) -> None:
+        source = receipt.source or ""
+        if receipt.status == "removed" and source in self._renamed:
+            self._renamed.discard(source)
+            return
+        word: str = "pending" if receipt.status == "deferred" else receipt.status
+        if receipt.renamed_from is not None:
+            self._renamed.add(receipt.renamed_from)
+            word, source = "renamed", f"{_shown_path(receipt.renamed_from)} -> {_shown_path(source)}"
+        reason = f": {one_line(receipt.reason)}" if receipt.reason else ""
+        self.screen.show(
+            Text.assemble((f"{word:<9}", _STYLES.get(word, "green")), one_line(_shown_path(source)), (reason, "dim"))
+        )
+
+
+@with_options
+def watch(label_options: LabelOptions, options: WatchOptions) -> ExitCode:
+    """Index files and folders and follow their changes, until SIGTERM or Ctrl-C.
+
+    Changes since the last run are indexed first. Documents of files that are deleted, or ignored from now on,
+    are removed; a renamed file is not embedded again. stdout has a line per change, with --json a receipt.
+    """
+    screen = Screen()
+    loaded = options.load_available()
+    labels = label_options.labels(loaded.settings)
+    asyncio.run(_watch(loaded, watched(options.paths), labels, Changes(screen, options.as_json), screen))
+    return ExitCode.OK
+
+
+def watched(paths: Sequence[Path]) -> list[Path]:
+    """The places to watch, each once.
+
+    Raises:
+        InvalidInputError: one of them is not there.
+    """
+    if missing := [path for path in paths if not path.exists()]:
+        raise InvalidInputError(f"{str(missing[0])!r} cannot be watched: it is not there.")
+    return list(dict.fromkeys(path.resolve() for path in paths))
+
+
+async def _watch(loaded: Loaded, roots: Sequence[Path], labels: Labels, changes: Changes, screen: Screen) -> None:
+    @asynccontextmanager
+    async def reached() -> AsyncIterator[FolderSync]:
+        async with open_connection(loaded) as connection:
+            screen.note(Text(f"Adding to {connection.place}", style="dim"))
+            with open_sync(connection, loaded.settings, labels, Gone.REMOVE, changes.receive) as sync:
+                yield sync
+
+    def ready() -> None:
+        places = ", ".join(_shown_path(str(root)) for root in roots)
+        screen.note(Text(f"Watching {one_line(places)}; the index is in step. Ctrl-C stops it.", style="dim"))
+
+    def trouble(error: RagContextError, wait_s: float) -> None:
+        screen.warning(f"{error} Trying again in {wait_s:.0f} s; no change is lost.")
+
+    stop = asyncio.Event()
+    _on_signals(stop.set)
+    await Follower(roots, reached, ready, trouble).run(stop)
+
+
+def _on_signals(stop: Callable[[], None]) -> None:
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        try:
+            loop.add_signal_handler(name, stop)
+        except NotImplementedError:  # where the system has none, Ctrl-C interrupts
+            return
+
+
+def _shown_path(path: str) -> str:
+    """A path as people know it: relative where it is below the working directory."""
+    here = Path.cwd().as_posix()
+    return os.path.relpath(path, here) if path.startswith(f"{here}/") else path

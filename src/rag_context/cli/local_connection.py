@@ -17,7 +17,7 @@ from rag_context.server.tools import Answer, Call, WorkByName, memory_work
 from rag_context.service.project_service import ProjectService
 from rag_context.service.service import Service
 from rag_context.settings import Loaded, Settings
-from rag_context.settings.places import place_of
+from rag_context.settings.keys import location_of
 from rag_context.wiring import open_service
 
 MODEL_WAIT_S = 10.0
@@ -39,7 +39,7 @@ class InProcess:
         self._has_waited = False
         self._turn = asyncio.Semaphore(settings.indexing.concurrency)
         self._turns = Turns()
-        self.place = f"the index in {place_of(settings)}"
+        self.place = f"the index in {location_of(settings)}"
 
     async def run(self, operation: Operation[Request, Response], request: Request) -> Response:
         """Run an operation of the memory here."""

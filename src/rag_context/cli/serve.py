@@ -27,7 +27,7 @@ from rag_context.server.running import announced, bind, bound_address
 from rag_context.server.running import run as run_loop
 from rag_context.server.supervisor import Place, WorkerFailedError, supervising
 from rag_context.settings import EmbedderSettings, LogSettings, Settings
-from rag_context.settings.places import place_of
+from rag_context.settings.keys import location_of
 
 # What opens the index is imported by the processes that do: the supervisor of several workers stays small.
 
@@ -86,7 +86,7 @@ def serve(options: ServeOptions) -> ExitCode:
 
 
 def _checked(paths: Sequence[Path]) -> list[Path]:
-    from rag_context.cli.watch import watched  # noqa: PLC0415
+    from rag_context.cli.index_files import watched  # noqa: PLC0415
 
     return watched(paths)
 
@@ -163,7 +163,7 @@ async def _announced(start: Start, listener: socket.socket, screen: Screen) -> A
         screen.note(
             Text.assemble(
                 (f"rag-context {__version__}", "bold"),
-                f" at {place}, {workers}index in {place_of(settings)}. Ctrl-C stops it.",
+                f" at {place}, {workers}index in {location_of(settings)}. Ctrl-C stops it.",
             )
         )
         yield

@@ -183,6 +183,14 @@ class Embedding:
             self.screen.note(f"vectors: {_progress_line(task, 'documents')}")
 
 
+class Rate(ProgressColumn):
+    """Documents, or parts of an index in %, per second."""
+
+    def render(self, task: Task) -> Text:
+        """The rate so far; empty while it is not known."""
+        return Text(f"{task.speed:.0f}/s" if task.speed else "", style="dim")
+
+
 class Stages:
     """A bar for each stage of a command on a terminal; elsewhere a line every ten seconds.
 

@@ -1,4 +1,4 @@
-"""Every setting by its dotted key: its environment variables, its valid values, and how it is shown."""
+"""Every setting by its dotted key: its environment variables, its valid values, and how it and the index are shown."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
+from urllib.parse import urlsplit
 
 from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel, SecretStr
@@ -220,3 +221,24 @@ def _shown_tables(tables: Mapping[str, object]) -> dict[str, object]:
 
 def _shown_embedder(embedder: BaseModel) -> dict[str, object]:
     return {name: _shown(getattr(embedder, name)) for name in embedder.model_fields_set}
+
+
+TITLES = {
+    "embedded": "embedded",
+    "postgres": "PostgreSQL",
+    "qdrant": "Qdrant",
+    "chroma": "Chroma",
+    "mongodb": "MongoDB",
+    "redis": "Redis",
+}
+
+
+def location_of(settings: Settings) -> str:
+    """Where the index of these settings is, as people read it: without a password."""
+    stores = settings.stores
+    parts = urlsplit(stores.postgres_url or "")
+    locations = {
+        "embedded": str(settings.data_dir),
+        "postgres": f"PostgreSQL at {parts.netloc.rpartition('@')[2]}{parts.path}",
+    }
+    return " and ".join(dict.fromkeys(locations.get(kind, TITLES[kind]) for kind in (stores.documents, stores.vectors)))

@@ -36,7 +36,7 @@ from rag_context.service.project_service import ProjectDependencies
 from rag_context.service.service import Dependencies, Service
 from rag_context.service.telemetry import Telemetry
 from rag_context.settings import Settings, StoreSettings, check_available
-from rag_context.settings.places import TITLES
+from rag_context.settings.keys import TITLES
 from rag_context.settings.sections import ChatSettings
 from rag_context.stores.machine_tables import SqliteProjectRegistry
 from rag_context.stores.sqlite import FILE_NAME, require_index

@@ -11,7 +11,7 @@ from rag_context.errors import InvalidInputError
 from rag_context.ports.provider import Provider
 from rag_context.service.index_model import same_vectors
 from rag_context.settings import Settings, StoreSettings, check_available
-from rag_context.settings.places import place_of
+from rag_context.settings.keys import location_of
 from rag_context.settings.values import PostgresUrl
 from rag_context.stores.sqlite import FILE_NAME, require_index
 from rag_context.transfer.moving import Index, Mover
@@ -72,7 +72,7 @@ async def _opened(settings: Settings, stack: AsyncExitStack) -> End:
     if DEFAULT not in settings.connections:
         connections = await stack.enter_async_context(open_connections(settings, provider_registry(settings)))
         collections = await connections.known(DEFAULT).opened()
-    return End(place_of(settings), stores, collections)
+    return End(location_of(settings), stores, collections)
 
 
 def _stores_at(to: str, stores: StoreSettings) -> StoreSettings:

@@ -29,7 +29,7 @@ from rag_context.ports.writing import (
 )
 from rag_context.resilience.dependency import Dependency
 from rag_context.settings import Settings, StoreSettings
-from rag_context.settings.places import TITLES
+from rag_context.settings.keys import TITLES
 from rag_context.stores.sqlite import (
     FILE_NAME,
     VECTORS_FILE_NAME,

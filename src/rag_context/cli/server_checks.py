@@ -1,0 +1,393 @@
+"""`validate` and `bench`: whether a running server is fit for work, and how it performs under load."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import httpx2
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from rag_context.api.operations import memory
+from rag_context.cli.command_line import ExitCode, run_to_end
+from rag_context.cli.console import Options, Screen, safe, with_options
+from rag_context.client.address import read_announcement
+from rag_context.errors import InvalidInputError
+from rag_context.evaluation.load import SAMPLES, SHARES, Limits, Load, Measured, Stage, picture
+from rag_context.evaluation.remote import Api, Server, bearer, reached
+from rag_context.evaluation.validation import (
+    PROBES,
+    REQUIRED_ACCURACY,
+    Backends,
+    Check,
+    Event,
+    Heading,
+    Latency,
+    Report,
+    Step,
+    Validation,
+    Warned,
+)
+from rag_context.settings import Settings
+
+_RULE = "═" * 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidateOptions(Options):
+    """What is validated, and how."""
+
+    url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="The server; default: that of the data directory, else this machine's."),
+    ] = None
+    skip_accuracy: Annotated[
+        bool, typer.Option("--skip-accuracy", help="Index and search nothing: a quick check of the components.")
+    ] = False
+    end_to_end: Annotated[bool, typer.Option("--end-to-end", help="Also index 50 documents and run 50 queries.")] = (
+        False
+    )
+    lm_studio_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Take the embedding samples from this OpenAI-compatible server.")
+    ] = None
+    qdrant_url: Annotated[str | None, typer.Option(metavar="URL", help="Check the health of this Qdrant.")] = None
+    mongodb_uri: Annotated[
+        str | None, typer.Option(metavar="URI", help="Connect to this MongoDB; no password is sent.")
+    ] = None
+    timeout: Annotated[float, typer.Option(metavar="S", help="Timeout of one step, in seconds.")] = 30.0
+
+
+@with_options
+def validate(options: ValidateOptions) -> ExitCode:
+    """Check that a running server is fit for work: parts, vectors, retrieval accuracy, latency; exits 1 if not.
+
+    Test documents go into a project of their own, which no agent searches, and are deleted again.
+    """
+    screen = Screen()
+    if options.timeout <= 0:
+        raise InvalidInputError("--timeout must be above 0.")
+    _check_address("--url", options.url)
+    _check_address("--lm-studio-url", options.lm_studio_url)
+    _check_address("--qdrant-url", options.qdrant_url)
+    settings = options.load().settings
+    printer = _Printer(screen)
+    url, report = run_to_end(_validate(settings, options, (lambda _event: None) if options.as_json else printer))
+    if options.as_json:
+        screen.line(json.dumps({"url": url, **report_json(report)}))
+    else:
+        printer.summary(report)
+        if "did not answer" in report.steps[0].detail:
+            screen.note("`rag-context serve` starts a server here; --url names one that runs elsewhere.")
+    return ExitCode.OK if report.passed else ExitCode.FAILED
+
+
+async def _validate(
+    settings: Settings, options: ValidateOptions, on_event: Callable[[Event], None]
+) -> tuple[str, Report]:
+    async with reached(settings, options.url, options.timeout) as server:
+        client = server.api.client
+        backends = Backends(
+            lm_studio=_api(client, options.lm_studio_url, bearer(settings.embedder.api_key)),
+            qdrant=_api(client, options.qdrant_url, {}),
+            mongodb_uri=options.mongodb_uri,
+        )
+        validation = Validation(server, backends, timeout_s=options.timeout, on_event=on_event)
+        report = validation.report
+        report.skipped_accuracy = options.skip_accuracy
+        await validation.infrastructure()
+        await validation.embeddings()
+        if not options.skip_accuracy:
+            await validation.accuracy()
+        validation.latency()
+        if options.end_to_end:
+            await validation.end_to_end()
+    return server.api.url, report
+
+
+def report_json(report: Report) -> dict[str, Any]:
+    """The report for programs."""
+    latency = report.latency
+    found: dict[str, Any] = {
+        "passed": report.passed,
+        "steps": [{"name": step.name, "passed": step.passed, "detail": step.detail} for step in report.steps],
+        "accuracy": None
+        if report.accuracy is None
+        else {
+            "value": report.accuracy,
+            "required": REQUIRED_ACCURACY,
+            "checks": [
+                {"question": check.question, "keyword": check.keyword, "found": check.found} for check in report.checks
+            ],
+        },
+        "latency": {"averageMs": latency.average_ms, "p95Ms": latency.p95_ms, "p99Ms": latency.p99_ms},
+        "warnings": report.warnings,
+    }
+    ended = report.end_to_end
+    if ended is not None:
+        found["endToEnd"] = {
+            "passed": ended.passed,
+            "documents": ended.documents,
+            "questions": ended.questions,
+            "successAt3": ended.success,
+            "missed": list(ended.missed),
+            "averageMs": ended.average_ms,
+            "p95Ms": ended.p95_ms,
+            "p99Ms": ended.p99_ms,
+            "fallbackRate": ended.fallback_rate,
+        }
+    return found
+
+
+class _Printer:
+    """Prints what happens as it happens, in the words of the original script."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case Heading(text):
+                self._line("")
+                self._line(text, "yellow")
+                self._line(_RULE, "yellow")
+            case Step(name, passed, detail):
+                verdict = (" PASSED", "green") if passed else (" FAILED", "bold red")
+                self._screen.show(Text.assemble(f"Testing: {name}...", verdict))
+                self._line(f"  {detail}" if passed else f"  Error: {detail}", "cyan" if passed else "red")
+            case Check(question, keyword, found, latency_ms, results):
+                mark, style = ("✓", "green") if found else ("✗", "red")
+                self._line(f"  {mark} '{question}' looking for '{keyword}'", style)
+                self._line(f"      Latency: {latency_ms:.0f}ms, Results: {results}", "cyan")
+            case Latency(average_ms, p95_ms, p99_ms):
+                self._line(f"  Average Latency: {average_ms:.1f}ms", "cyan")
+                self._line(f"  P95 Latency: {p95_ms:.0f}ms", "cyan")
+                self._line(f"  P99 Latency: {p99_ms:.0f}ms", "cyan")
+            case Warned(text):
+                self._line(f"  WARNING: {text}", "yellow")
+
+    def summary(self, report: Report) -> None:
+        for text in ("", _RULE, "SUMMARY", _RULE):
+            self._line(text, "cyan")
+        passed = sum(step.passed for step in report.steps)
+        self._line("Infrastructure Tests:")
+        self._line(f"  Passed: {passed}", "green")
+        self._line(f"  Failed: {len(report.steps) - passed}", "red")
+        if report.accuracy is not None:
+            self._line("Retrieval Accuracy:")
+            found = sum(check.found for check in report.checks)
+            self._line(f"  {report.accuracy:.1%} ({found}/{len(PROBES)})", "green" if report.accurate else "red")
+            self._line(f"  Required: {REQUIRED_ACCURACY:.0%}", "dim")
+        self._line(_RULE, "cyan")
+        self._verdict(report)
+
+    def _verdict(self, report: Report) -> None:
+        if report.passed:
+            self._line("✓ PRE-VALIDATION PASSED", "bold green")
+            if report.accuracy is not None:
+                self._line(f"Accuracy gate: {report.accuracy:.1%} (required: {REQUIRED_ACCURACY:.0%})", "green")
+        elif report.sound:
+            self._line("⚠ INFRASTRUCTURE PASSED, ACCURACY FAILED", "bold yellow")
+            self._line("Check embedding quality and verify indexing completed", "yellow")
+        else:
+            self._line("✗ PRE-VALIDATION FAILED", "bold red")
+            self._line("Fix infrastructure failures before proceeding", "red")
+
+    def _line(self, text: str, style: str = "") -> None:
+        self._screen.show(Text(safe(text), style=style))
+
+
+def _check_address(option: str, url: str | None) -> None:
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise InvalidInputError(f"{option} must be an http:// or https:// address.")
+
+
+def _api(client: httpx2.AsyncClient, url: str | None, headers: dict[str, str]) -> Api | None:
+    return None if url is None else Api(client, url, headers)
+
+
+DEFAULT_CLIENTS = "1,10,20,64"
+MOST_CLIENTS = 1000
+TITLES = 100
+"""Documents whose titles are the questions, where no others are given."""
+
+PAUSED_CLIENTS = 12
+AFTER_PAUSE_S = 3.0
+START_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchOptions(Options):
+    """What is measured, how, and the limits."""
+
+    url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="The server; default: that of the data directory, else this machine's."),
+    ] = None
+    clients: Annotated[
+        str, typer.Option(metavar="N,N,...", help="How many clients search at once, stage by stage.")
+    ] = DEFAULT_CLIENTS
+    seconds: Annotated[float, typer.Option(metavar="S", min=0.1, help="Length of a stage.")] = 20.0
+    think: Annotated[
+        float,
+        typer.Option(metavar="S", min=0.0, help="Seconds that a client waits between an answer and its next search."),
+    ] = 1.0
+    questions: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Questions, one a line; default: the titles of the newest documents."),
+    ] = None
+    repeat: Annotated[
+        bool, typer.Option("--repeat", help="Repeat the same questions, so that the result cache answers.")
+    ] = False
+    limit: Annotated[int, typer.Option(metavar="N", min=1, max=20, help="Passages of an answer.")] = 5
+    pause: Annotated[
+        float,
+        typer.Option(
+            metavar="S", min=0.0, help="At the end, suspend the server's process (on this machine) for this long."
+        ),
+    ] = 0.0
+    p95: Annotated[float, typer.Option(metavar="MS", help="Most milliseconds of 95 % of the answers.")] = 300.0
+    p99: Annotated[float, typer.Option(metavar="MS", help="Most milliseconds of 99 % of the answers.")] = 500.0
+    failures: Annotated[float, typer.Option(metavar="%", help="Most requests without an answer, in per cent.")] = 5.0
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a picture of the latencies.")] = None
+
+    @property
+    def stages(self) -> list[Stage]:
+        """The stages, the last one with a pause if one is requested. Raises: InvalidInputError."""
+        stages = [Stage(number, self.seconds) for number in _numbers(self.clients)]
+        if self.pause:
+            stages.append(Stage(PAUSED_CLIENTS, self.pause + AFTER_PAUSE_S, self.pause))
+        return stages
+
+
+@with_options
+def bench(options: BenchOptions) -> ExitCode:
+    """Measure a running server under load: latency, failures, and how complete its answers are; exits 1 beyond a limit.
+
+    It only searches: nothing is stored, and `stats` does not count these searches.
+    """
+    _check_address("--url", options.url)
+    if options.pause and options.url is not None:
+        raise InvalidInputError("--pause is for the server of this data directory: leave --url out.")
+    screen, limits = Screen(), Limits(options.p95, options.p99, options.failures / 100.0)
+    url, measured = run_to_end(_measure(options, screen))
+    missed = [miss for each in measured for miss in each.misses(limits)]
+    if options.svg is not None:
+        _write(options.svg, picture(measured, limits))
+    if options.as_json:
+        stages = [each.as_json(limits) for each in measured]
+        screen.line(json.dumps({"url": url, "passed": not missed, "stages": stages}))
+    else:
+        screen.show(_table(measured))
+        for each in measured:
+            for miss in [*each.misses(limits), *_reasons(each)]:
+                screen.show(Text(safe(f"{each.stage.clients} clients: {miss}"), style="yellow"))
+        verdict = ("Beyond the limits.", "bold red") if missed else ("Within the limits.", "bold green")
+        screen.show(Text(*verdict))
+    return ExitCode.FAILED if missed else ExitCode.OK
+
+
+async def _measure(options: BenchOptions, screen: Screen) -> tuple[str, list[Measured]]:
+    stages, settings = options.stages, options.load().settings
+    typed = None if options.questions is None else _questions(options.questions)
+    async with reached(settings, options.url, START_TIMEOUT_S) as server:
+        await server.wait_ready(START_TIMEOUT_S)
+        health = await server.health()
+        if any(stage.pause_s for stage in stages) and any(each.name == "worker 1" for each in health.components):
+            raise InvalidInputError("--pause stops one process, and this server has several workers.")
+        questions = typed or await _titles(server)
+        url, headers = server.api.url.rstrip("/"), dict(server.api.headers)
+    load = Load(url, headers, questions, options.limit, options.think, options.repeat)
+    screen.note(Text(safe(f"{url}: {health.indexed_documents} documents, {len(questions)} questions"), style="dim"))
+    measured: list[Measured] = []
+    with screen.progress() as progress:
+        task = progress.add_task("", total=sum(stage.seconds for stage in stages))
+        for stage in stages:
+            progress.update(task, description=_named(stage))
+            if not screen.err.is_terminal:
+                screen.note(f"{_named(stage)} for {stage.seconds:g} s")
+            measured.append(await load.run(stage, _suspension(settings) if stage.pause_s else None))
+            progress.advance(task, stage.seconds)
+    return url, measured
+
+
+async def _titles(server: Server) -> list[str]:
+    listed = await server.run(memory.LIST, {"limit": TITLES})
+    return list(dict.fromkeys(each.title for each in listed.documents if each.title.strip())) or list(SAMPLES)
+
+
+def _questions(path: Path) -> list[str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"--questions: {path} cannot be read ({type(error).__name__}).") from error
+    found = [line.strip() for line in lines if line.strip()]
+    if not found:
+        raise InvalidInputError(f"--questions: there is no question in {path}.")
+    return found
+
+
+def _suspension(settings: Settings) -> Callable[[float], Coroutine[Any, Any, None]]:
+    """Suspends the process of the data directory's server. Raises: InvalidInputError (no such process here)."""
+    announced = read_announcement(settings.data_dir)
+    if announced is None or not hasattr(signal, "SIGSTOP"):
+        raise InvalidInputError("--pause needs a server of this data directory, on a system that can stop a process.")
+    return partial(_suspend, announced.pid)
+
+
+async def _suspend(pid: int, seconds: float) -> None:
+    """Suspend a process for a time, and let it go on whatever happens meanwhile."""
+    await asyncio.sleep(AFTER_PAUSE_S / 3.0)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def _numbers(clients: str) -> list[int]:
+    numbers = [int(part) if part.strip().isdecimal() else 0 for part in clients.split(",")]
+    if not all(1 <= number <= MOST_CLIENTS for number in numbers):
+        raise InvalidInputError(f"--clients must be numbers from 1 to {MOST_CLIENTS}, separated by commas: 1,10,64.")
+    return numbers
+
+
+def _named(stage: Stage) -> str:
+    clients = f"{stage.clients} client{'' if stage.clients == 1 else 's'}"
+    return f"{clients}, stopped for {stage.pause_s:g} s" if stage.pause_s else clients
+
+
+def _table(measured: list[Measured]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("")
+    for heading in ("answers/s", *SHARES, "complete", "level 2", "level 3, 4", "rejected", "failed"):
+        table.add_column(heading, justify="right")
+    for each in measured:
+        answered, levels = len(each.took_ms), each.levels
+        shares = (each.complete, levels[2], levels[3] + levels[4])
+        table.add_row(
+            _named(each.stage),
+            f"{answered / each.stage.seconds:.1f}",
+            *(f"{each.latency_ms(share):.0f} ms" for share in SHARES.values()),
+            *(f"{count / max(answered, 1):.1%}" for count in shares),
+            str(each.rejected),
+            str(each.failures.total() - each.rejected),
+        )
+    return table
+
+
+def _reasons(measured: Measured) -> list[str]:
+    return [f"{count} x {reason}" for reason, count in measured.failures.most_common(3)]
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(f"--svg: {path} cannot be written ({error.strerror}).") from error
