@@ -1,4 +1,4 @@
-"""Writes the client for threads, `rag_context/client/_sync`, from the one for coroutines in `_async`.
+"""Writes the client for threads, `rag_context/client/blocking_*.py`, from the one for coroutines, `async_*.py`.
 
 python scripts/generate_blocking.py            write its modules
 python scripts/generate_blocking.py --check    compare, and exit 1 where one is out of date
@@ -23,7 +23,6 @@ KEYWORDS = {"async", "await"}
 NAMES = {
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
-    "_async": "_sync",
     "aclose": "close",
     "aiter_bytes": "iter_bytes",
     "aread": "read",
@@ -31,14 +30,15 @@ NAMES = {
     "asynchronous": "blocking",
 }
 PREFIXES = re.compile(r"^(?:Async(?=[A-Z])|async_(?=[a-z]))")
-"""`AsyncIterator` is `Iterator`, `async_each` is `each`, `async_http.py` is `http.py`."""
+"""`AsyncIterator` is `Iterator`, `async_each` is `each`."""
+
+SOURCES = tuple(sorted(CLIENT.glob("async_*.py")))
+MODULES = {path.stem: path.stem.replace("async_", "blocking_") for path in SOURCES}
+"""`async_http` is `blocking_http`."""
 
 SENTENCES = {
     "The client for coroutines.": "The client for threads, and for programs without an event loop.",
     "Collections of a server, for coroutines.": "Collections of a server, for threads.",
-    "The client for coroutines; `scripts/generate_blocking.py` makes `_sync` from it.": (
-        "The client for threads; `scripts/generate_blocking.py` makes it from `_async`."
-    ),
     "A server's memory; fits `Context`. For one event loop.": (
         "A server's memory, as `AsyncClient` without coroutines.\n\n"
         "    Threads may share one, and a forked process goes on with connections of its own."
@@ -65,7 +65,7 @@ def blocking(source: str) -> str:
 
 def _renamed(token: tokenize.TokenInfo) -> str:
     if token.type == tokenize.NAME:
-        return NAMES.get(token.string) or PREFIXES.sub("", token.string)
+        return MODULES.get(token.string) or NAMES.get(token.string) or PREFIXES.sub("", token.string)
     if token.type == tokenize.STRING and re.fullmatch(r'"\w+"', token.string):  # a type named before it is there
         return '"' + PREFIXES.sub("", token.string[1:])
     return token.string
@@ -82,13 +82,13 @@ def _tidy(code: str, path: Path) -> str:
 
 def generated() -> dict[Path, str]:
     """What each module of the client for threads should hold."""
-    sources = {path: path.read_text(encoding="utf-8") for path in sorted((CLIENT / "_async").glob("*.py"))}
+    sources = {path: path.read_text(encoding="utf-8") for path in SOURCES}
     if gone := [sentence for sentence in SENTENCES if sentence not in "".join(sources.values())]:
         raise SystemExit(f"{Path(__file__).name} replaces what is not there any more: {gone[0]!r}")
     modules = {}
     for source, code in sources.items():
-        path = CLIENT / "_sync" / PREFIXES.sub("", source.name)
-        modules[path] = _tidy(NOTICE.format(f"_async/{source.name}") + blocking(code), path)
+        path = source.with_stem(MODULES[source.stem])
+        modules[path] = _tidy(NOTICE.format(source.name) + blocking(code), path)
     return modules
 
 
@@ -99,7 +99,7 @@ def main() -> int:
     is_check = parser.parse_args().check
     modules = generated()
     stale = [path for path, code in modules.items() if not path.exists() or path.read_text(encoding="utf-8") != code]
-    stale += [path for path in (CLIENT / "_sync").glob("*.py") if path not in modules]
+    stale += [path for path in CLIENT.glob("blocking_*.py") if path not in modules]
     for path in stale:
         if is_check:
             print(f"{path} is out of date: run `make blocking`", file=sys.stderr)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import httpx2
 
 from rag_context.api.wire import Vocabulary
-from rag_context.client._async.async_client import AsyncClient
+from rag_context.client.async_client import AsyncClient
 from rag_context.server.options import ServerOptions
 from rag_context.settings import Settings, load_settings
 

@@ -8,8 +8,8 @@ import pytest
 from rag_context.api.maintenance import HealthResponse, ReindexResponse
 from rag_context.api.operations.memory import REINDEX
 from rag_context.cli.connecting import Remote
-from rag_context.client._async.async_http import AsyncHttp
 from rag_context.client.address import Address
+from rag_context.client.async_http import AsyncHttp
 from rag_context.domain.documents import Status
 
 DOCUMENTS = 3

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rag_context.client import AsyncClient, Client, Retries, ServerUnreachableError
-from rag_context.client._async.async_http import AsyncHttp
 from rag_context.client.address import FILE_NAME, address_of, announced_address
+from rag_context.client.async_http import AsyncHttp
 from rag_context.client.calls import health
 from rag_context.server.options import ServerOptions
 from rag_context.settings import load_settings

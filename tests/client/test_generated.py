@@ -9,8 +9,8 @@ from types import ModuleType
 import pytest
 
 from rag_context.client import AsyncClient, Client
-from rag_context.client._async.async_collections import AsyncCollections
-from rag_context.client._sync.collections import Collections
+from rag_context.client.async_collections import AsyncCollections
+from rag_context.client.blocking_collections import Collections
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "generate_blocking.py"
 
@@ -68,7 +68,7 @@ def test_an_edit_of_what_is_generated_is_noticed(
     modules = script.generated()
     assert script.main() == 0
 
-    path = script.CLIENT / "_sync" / "http.py"
+    path = script.CLIENT / "blocking_http.py"
     monkeypatch.setattr(script, "generated", lambda: {**modules, path: f"{modules[path]}# by hand\n"})
 
     assert script.main() == 1

@@ -28,7 +28,7 @@ def test_a_client_does_not_load_the_model_the_stores_or_the_server() -> None:
 
 
 def test_what_only_sends_over_http_loads_neither_retries_nor_arrays() -> None:
-    assert loaded("from rag_context.client._async.async_http import AsyncHttp") == ["pydantic", "httpx2"]
+    assert loaded("from rag_context.client.async_http import AsyncHttp") == ["pydantic", "httpx2"]
 
 
 def test_every_name_that_is_offered_is_there() -> None:

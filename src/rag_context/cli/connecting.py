@@ -23,8 +23,8 @@ from rag_context.api.operations.memory import DELETE, HEALTH, LIST, REINDEX
 from rag_context.api.stored_documents import DeleteRequest
 from rag_context.cli.console import safe
 from rag_context.client import errors
-from rag_context.client._async.async_http import AsyncHttp
 from rag_context.client.address import Address, announced_address
+from rag_context.client.async_http import AsyncHttp
 from rag_context.client.call import Call, json_object, missing, run, step_of
 from rag_context.client.errors import (
     COMPONENT,

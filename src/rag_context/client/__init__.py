@@ -6,9 +6,9 @@ from importlib import import_module
 TYPE_CHECKING = False  # as in `typing`; a command that only sends over HTTP loads no more than that
 if TYPE_CHECKING:
     from rag_context.api.index import BulkLine, BulkReceipt
-    from rag_context.client._async.async_client import AsyncClient
-    from rag_context.client._sync.client import Client
+    from rag_context.client.async_client import AsyncClient
     from rag_context.client.background import BackgroundIndexer, Failure, QueueFullError
+    from rag_context.client.blocking_client import Client
     from rag_context.client.calls import Filters, IndexOptions, SearchOptions, TenantOptions
     from rag_context.client.collection_calls import CollectionDocument
     from rag_context.client.context_protocol import Context
@@ -59,8 +59,8 @@ __all__ = [
 
 _MODULES = {
     "rag_context.api.index": ("BulkLine", "BulkReceipt"),
-    "rag_context.client._async.async_client": ("AsyncClient",),
-    "rag_context.client._sync.client": ("Client",),
+    "rag_context.client.async_client": ("AsyncClient",),
+    "rag_context.client.blocking_client": ("Client",),
     "rag_context.client.background": ("BackgroundIndexer", "Failure", "QueueFullError"),
     "rag_context.client.calls": ("Filters", "IndexOptions", "SearchOptions", "TenantOptions"),
     "rag_context.client.collection_calls": ("CollectionDocument",),

@@ -11,7 +11,7 @@ from typing import Generic, Self, TypeVar
 from uuid import NAMESPACE_URL, uuid5
 
 from rag_context.client import calls
-from rag_context.client._sync.client import Client
+from rag_context.client.blocking_client import Client
 from rag_context.client.calls import IndexOptions
 from rag_context.client.context_protocol import Context
 from rag_context.client.repeats import Retries

@@ -8,7 +8,7 @@ from rag_context.api.index import BulkReceipt, IndexResponse
 from rag_context.api.maintenance import HealthResponse, ReindexResponse, StatsResponse, TimeRange
 from rag_context.api.search import SearchResponse
 from rag_context.api.stored_documents import DeleteResponse, GetResponse, ListedDocument, ListResponse, SimilarResponse
-from rag_context.client._async.async_collections import AsyncCollections
+from rag_context.client.async_collections import AsyncCollections
 from rag_context.client.calls import Filters, IndexOptions, SearchOptions, TenantOptions
 from rag_context.client.replies import AsyncDocuments
 from rag_context.domain.documents import Json

@@ -26,8 +26,8 @@ from rag_context.api.index import IndexResponse
 from rag_context.api.maintenance import HealthResponse
 from rag_context.api.operations import Operation, Response, memory
 from rag_context.api.search import SearchResponse
-from rag_context.client._async.async_http import AsyncHttp
 from rag_context.client.address import Address, api_key_of, server_url
+from rag_context.client.async_http import AsyncHttp
 from rag_context.client.call import Call
 from rag_context.client.errors import ClientError
 from rag_context.client.replies import request_id_of

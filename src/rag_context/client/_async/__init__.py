@@ -1,1 +1,0 @@
-"""The client for coroutines; `scripts/generate_blocking.py` makes `_sync` from it."""
