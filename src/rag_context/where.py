@@ -202,7 +202,7 @@ class _Reader:
         self._fields: set[str] = set()
 
     def filter(self, where: Mapping[object, object], level: int) -> Clause:
-        """All keys of an object at once: implicit AND."""
+        """The conjunction of all entries of an object."""
         return _all(self._entry(key, value, level) for key, value in where.items())
 
     def _entry(self, key: object, value: object, level: int) -> Clause:
@@ -340,7 +340,7 @@ def matches(clause: Clause, metadata: Mapping[str, Json]) -> bool:
 
 
 def value_at(metadata: Mapping[str, Json], path: Path) -> Json:
-    """What stands at `path`; None where nothing does. Lists are not walked into."""
+    """The value at `path`; None where there is none. Elements of lists are not reached."""
     *outer, last = path
     for step in outer:
         inner = metadata.get(step)

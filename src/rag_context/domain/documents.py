@@ -221,7 +221,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a store holds."""
+    """How much a store holds."""
 
     documents: int
     pending: int

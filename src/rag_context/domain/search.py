@@ -82,11 +82,11 @@ class RawScores:
 
     @classmethod
     def unknown(cls, size: int) -> "RawScores":
-        """Of so many chunks of which nothing is known."""
+        """Scores of `size` chunks, none of them known."""
         return cls(np.full(size, np.nan), np.full(size, np.nan), np.full(size, np.nan))
 
     def take(self, rows: Sequence[int]) -> "RawScores":
-        """Those of `rows`, in this order."""
+        """The scores of `rows`, in this order."""
         return RawScores(self.cosines[rows], self.bm25[rows], self.shares[rows])
 
 

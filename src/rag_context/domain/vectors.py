@@ -31,7 +31,7 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingModel:
-    """What an index must know of the model that made its vectors."""
+    """The properties of an embedding model that an index records with its vectors."""
 
     name: str
     dimension: int

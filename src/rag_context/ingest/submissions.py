@@ -103,7 +103,7 @@ class Entry:
 
     @property
     def texts(self) -> list[str]:
-        """What is embedded, a text a chunk."""
+        """The texts to embed, one of each chunk."""
         return [chunk.embedded for chunk in self.chunks]
 
     @property
@@ -122,12 +122,12 @@ class Entry:
         )
 
     def version(self) -> Version:
-        """What is stored."""
+        """The version to store."""
         assert self.document is not None  # noqa: S101  (prepared before)
         return Version(self.document, self.chunks, self.vectors, self.made_by)
 
     def result(self, duplicates: Sequence[str]) -> Receipt | Exception:
-        """What the caller gets in the end; `duplicates` are ids of near-duplicates."""
+        """The receipt, or why it could not be stored; `duplicates` are ids of near-duplicates."""
         if isinstance(self.written, Exception):
             return self.written
         stored = self.stored

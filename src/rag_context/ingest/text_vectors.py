@@ -142,7 +142,7 @@ class StoredVectors:
         return {text_of[id_]: vector for id_, vector in found.items()}
 
     async def _texts(self, texts: Collection[str], reuse_from: Sequence[str]) -> dict[str, str]:
-        """Those of the texts that are stored, by the id of their chunk."""
+        """The texts that stored chunks have, by the id of the chunk."""
         found: dict[str, str] = {}
         for id_ in dict.fromkeys(reuse_from):
             chunks = await self._documents.chunks(id_)

@@ -38,7 +38,7 @@ class FixedLimit:
         self.at_once = at_once
 
     def observe(self, _service_s: float, *, was_full: bool) -> None:
-        """Nothing is learned."""
+        """Ignore the service time: this limit never changes."""
 
 
 class AdaptiveLimit:
@@ -145,7 +145,7 @@ class Admission:
 
     @asynccontextmanager
     async def admitted_in_turn(self) -> AsyncIterator[None]:
-        """The same for background work, or work that comes no faster than it is done: it may wait for long."""
+        """As `admitted`, without bounds of the queue: for background work, or work that comes as fast as it ends."""
         await self._enter()
         async with self._occupied():
             yield

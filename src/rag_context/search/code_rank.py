@@ -83,7 +83,7 @@ class CodeFeatures:
 
     @classmethod
     def of(cls, passage: Passage) -> "CodeFeatures":
-        """Those of a passage."""
+        """The features of a passage."""
         path = passage.source.replace("\\", "/")
         names, heading = defined(passage.chunk.text), passage.chunk.span.heading
         qualifiers = {_stem(path), *path.split("/")[:-1], *names, *_QUALIFIER.split(heading)[:-1]}
@@ -124,7 +124,7 @@ class Symbol(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> "Symbol":
-        """Of a name that may be qualified."""
+        """Split a name that may be qualified."""
         *qualifiers, name = _QUALIFIER.split(text)
         return cls(text, name, qualifiers[-1].lower() if qualifiers else "")
 
@@ -147,7 +147,7 @@ class KnownCode:
         self._known = _Known({}, {}, {})
 
     def unknown(self, question: str, chunks: Iterable[ChunkRef]) -> list[str]:
-        """Those that are code of which too little is known for this question, each once."""
+        """Ids of the chunks of code whose features this question needs and that are not known yet."""
         by_chunk, by_file, _ = self._known
         if symbols_in(question):
             found = [chunk.id for chunk in chunks if chunk.content_type == CODE and chunk.id not in by_chunk]
@@ -168,7 +168,7 @@ class KnownCode:
             known.by_chunk[id_] = known.by_file[passage.document_id] = features
 
     def features(self, question: str, candidates: Candidates) -> dict[int, CodeFeatures]:
-        """What is known of the candidates that are code, by row."""
+        """The known features of the candidates that are code, by row."""
         by_chunk, by_file, _ = self._known
         code = [(row, chunk) for row, chunk in enumerate(candidates.chunks) if chunk.content_type == CODE]
         if symbols_in(question):
@@ -303,7 +303,7 @@ class PathWords:
     @classmethod
     @lru_cache(maxsize=rules.KNOWN_CODE)
     def of(cls, path: str) -> "PathWords":
-        """Those of a path."""
+        """The words of a path; cached."""
         words = frozenset(_words(f"{_folder(path)} {_stem(path)}"))
         return cls(words, frozenset().union(*map(_beginnings, words)))
 

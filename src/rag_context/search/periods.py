@@ -156,7 +156,7 @@ def group_of(match: Match[str], name: str) -> str:
 
 
 def relation_of(match: Match[str]) -> str | None:
-    """What the word before a match means."""
+    """How the word before a match relates the answer to the period; None without such a word."""
     return RELATIONS.get(group_of(match, "relation"))
 
 

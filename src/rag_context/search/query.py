@@ -95,7 +95,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class RetrieverReport:
-    """What one part of a search did, in how many milliseconds."""
+    """How one part of a search ended, and how many milliseconds it took."""
 
     status: RetrieverStatus
     latency_ms: float
@@ -271,7 +271,7 @@ def _shared_key(query: Query, stamp: str) -> str:
 
 
 def _json_default(value: object) -> str:
-    """All numbers of an array; `str` would abbreviate it."""
+    """An array as its bytes in hexadecimal: `str` would abbreviate it."""
     return value.tobytes().hex() if isinstance(value, np.ndarray) else str(value)
 
 

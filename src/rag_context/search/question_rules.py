@@ -152,7 +152,7 @@ def presumed(text: str) -> tuple[Sequence[str], float]:
 
 
 def boosts_for(text: str, chunks: Iterable[ChunkRef]) -> Boosts:
-    """Who of those who said `chunks` the question `text` is about."""
+    """The boosts for the speaker among those of `chunks` whom the question `text` is about."""
     speakers = {chunk.speaker for chunk in chunks if chunk.speaker is not None}
     if USER in speakers and _is_of_user(text):
         return Boosts(USER, rules.USER_FACTOR)

@@ -64,7 +64,7 @@ class Window:
 
 
 def merged(windows: Sequence[Window]) -> Window | None:
-    """All windows as one, from the first to the last of them; None of none."""
+    """One window from the beginning of the first to the end of the last; None without any."""
     if len(windows) < 2:
         return windows[0] if windows else None
     since, until = [each.since for each in windows], [each.until for each in windows]
@@ -95,7 +95,7 @@ def nearnesses(windows: Sequence[Window], chunks: Sequence[ChunkRef]) -> Floats:
 
 
 def time_boosts(windows: Sequence[Window], chunks: Sequence[ChunkRef], scores: Floats) -> Floats:
-    """What each score `(n,)` of a chunk gains."""
+    """What is added to the score of each chunk, `(n,)`, for its nearness to a window."""
     if not windows:
         return np.zeros_like(scores)
     return TIME_WEIGHT * float(scores.max(initial=0.0)) * nearnesses(windows, chunks)
@@ -299,7 +299,7 @@ def windows(question: str, now: datetime) -> tuple[Window, ...]:
 
 
 def _period(expression: _Expression, match: Match[str], now: datetime) -> _Found | None:
-    """What a match says; None if it is no time, or no day of the calendar."""
+    """The period that a match means; None if it is not a time, or not a day of the calendar."""
     try:
         period = expression.read(match, now)
     except (ValueError, OverflowError):
@@ -319,7 +319,7 @@ def _period(expression: _Expression, match: Match[str], now: datetime) -> _Found
 
 
 def _joined(found: Sequence[_Found], question: str) -> Iterator[_Found]:
-    """The same, with "between A and B" and "from A to B" as one."""
+    """The periods in their order, "between A and B" and "from A to B" joined to one."""
     waiting = list(reversed(found))
     while waiting:
         first = waiting.pop()

@@ -47,7 +47,7 @@ class VectorWeights:
     other: float = VECTOR_WEIGHT
 
     def of(self, content_type: str) -> float:
-        """That of this kind of content."""
+        """The weight for this kind of content."""
         return self.code if content_type == CODE else self.other
 
 
@@ -82,7 +82,7 @@ class Candidates:
         )
 
     def take(self, rows: Sequence[int]) -> "Candidates":
-        """Those of `rows`, in this order."""
+        """The candidates of `rows`, in this order."""
         return Candidates([self.chunks[row] for row in rows], self.scores.take(rows))
 
 
@@ -165,7 +165,7 @@ def passes(candidate: Candidate, score: float, threshold: float) -> bool:
 
 
 def spread(ranked: Iterable[T], document_of: Callable[[T], str], per_document: int | None) -> Iterator[T]:
-    """The same in the same order, with at most `per_document` of each document (None: all)."""
+    """The ranked items in their order, with at most `per_document` of each document (None: all)."""
     seen: Counter[str] = Counter()
     for each in ranked:
         document = document_of(each)

@@ -71,7 +71,7 @@ class Reads(Protocol):
         ...
 
     async def neighbours(self, chunk_ids: Sequence[str]) -> Mapping[str, Neighbours]:
-        """What stands before and after each chunk."""
+        """The chunks before and after each chunk."""
         ...
 
     async def passages(self, chunk_ids: Sequence[str]) -> Mapping[str, Passage]:
@@ -199,7 +199,7 @@ class StoreReads:
     async def _read(
         self, read: Callable[[Sequence[About]], Awaitable[Mapping[str, T]]], about: Sequence[About]
     ) -> Mapping[str, T]:
-        """What `read` says of these chunks; nothing once a read has failed."""
+        """The result of `read` for these chunks; empty once a read has failed."""
         # After a failure the ranking is inexact anyway; what is left of the time is for the passages.
         if not about or self.failure is not None:
             return {}
@@ -264,7 +264,7 @@ def matters(missing: Missing) -> bool:
 
 
 def described(missing: Missing) -> str:
-    """What is missing, as a warning."""
+    """A warning that says how many passages have no vectors."""
     return (
         f"{missing.vectors} of {missing.passages} passages have no vectors yet and are ranked by keyword search alone"
     )

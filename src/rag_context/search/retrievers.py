@@ -76,7 +76,7 @@ class Backends:
     """The same without the vectors, which may be missing or still be read."""
 
     def guarded(self, timeout_s: float) -> "Backends":
-        """The same with every port guarded: a call takes `timeout_s` seconds, or less under an applied deadline."""
+        """These backends, guarded: a call takes `timeout_s` seconds at most, or less under an applied deadline."""
         vectors, documents = self.vector_store, self.document_store
         return replace(
             self,
@@ -321,7 +321,7 @@ async def _spread_hits(search: Callable[[int, Filter], Awaitable[Sequence[Hit]]]
 
 
 def _united(hits: Sequence[Hit], further: Sequence[Hit]) -> list[Hit]:
-    """Every chunk once."""
+    """The hits and those of the further ones whose chunks are not among them."""
     known = {hit.chunk.id for hit in hits}
     return [*hits, *(hit for hit in further if hit.chunk.id not in known)]
 
