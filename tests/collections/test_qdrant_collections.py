@@ -161,7 +161,7 @@ async def test_a_first_write_that_was_cut_off_binds_nothing_that_is_not_seen(
     """The process died after it made the place of the documents, and before it noted their dimension."""
     await provider.create(Collection("docs"))
     assert isinstance(provider, QdrantCollections)
-    record = await provider._catalogue.known("docs")
+    record = await provider._registry.require("docs")
     await client.create_collection(record.storage, models.VectorParams(size=4, distance=models.Distance.COSINE))
     assert (await provider.entries("docs", EVERYTHING, limit=1)).total == 0
     with pytest.raises(InvalidInputError, match="4 dimensions, not of 3"):

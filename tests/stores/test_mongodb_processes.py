@@ -60,7 +60,7 @@ async def test_many_writers_leave_one_document_and_true_counters(database: str) 
         seen = await one.documents._state.look()
         assert (real.documents, real.pending) == (4, 4)
         assert seen.totals == real
-        assert seen.settled
+        assert seen.is_consistent
 
 
 async def test_at_no_moment_is_neither_version_found(mongodb: MongoStore) -> None:
@@ -95,7 +95,7 @@ async def test_a_change_that_broke_off_in_the_middle_is_counted_after_a_while(mo
     await maintenance.round(105.0)
     assert await mongodb.documents.counts() == Counts(0, 0, 0, 0)
     assert mongodb.documents.version > version
-    assert (await state.look()).settled
+    assert (await state.look()).is_consistent
 
 
 async def test_a_change_that_broke_off_is_counted_while_others_go_on_at_a_moment_without_one(
@@ -116,7 +116,7 @@ async def test_a_change_that_broke_off_is_counted_while_others_go_on_at_a_moment
     await record.update_one({"_id": "index"}, {"$inc": {"version": 1}})
     await maintenance.round(105.2)
     assert (await mongodb.documents.counts()).documents == 0
-    assert (await state.look()).settled
+    assert (await state.look()).is_consistent
 
 
 async def test_counters_that_are_too_low_for_a_while_are_never_below_nothing(mongodb: MongoStore, raw: Raw) -> None:
@@ -136,7 +136,7 @@ async def test_a_write_continues_without_a_waiting_caller(mongodb: MongoStore) -
         await asyncio.wait({task})
     await mongodb.documents._state.close()
     seen = await mongodb.documents._state.look()
-    assert seen.settled
+    assert seen.is_consistent
     assert seen.totals == await mongodb.documents._state.count()
 
 

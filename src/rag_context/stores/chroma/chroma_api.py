@@ -76,7 +76,7 @@ class CollectionGoneError(BackendRejectedError):
     """The collection was removed, or replaced by one of the same name."""
 
 
-class NameTakenError(BackendRejectedError):
+class NameExistsError(BackendRejectedError):
     """A collection of this name exists."""
 
 
@@ -88,8 +88,8 @@ class ChromaApi(Protocol):
     """The calls. All raise `BackendError`; those with a collection's id `CollectionGoneError` if it was deleted."""
 
     @property
-    def place(self) -> str:
-        """Where this Chroma is, for people."""
+    def label(self) -> str:
+        """This Chroma in messages: where it is."""
         ...
 
     async def open(self, name: str) -> Opened:
@@ -153,16 +153,16 @@ def every(parts: list[Where]) -> Where:
     return parts[0] if len(parts) == 1 else {"$and": parts}
 
 
-def in_time(place: str) -> str:
-    return f"{place} did not answer in time"
+def timeout_message(label: str) -> str:
+    return f"{label} did not answer in time"
 
 
-def unreachable(place: str, reason: str) -> BackendUnavailableError:
-    return BackendUnavailableError(COMPONENT, f"{place} cannot be reached ({reason})")
+def unreachable(label: str, reason: str) -> BackendUnavailableError:
+    return BackendUnavailableError(COMPONENT, f"{label} cannot be reached ({reason})")
 
 
-def invalid_response(place: str, what: str) -> BackendDataError:
-    return BackendDataError(COMPONENT, f"{place} returned an invalid response: {what}")
+def invalid_response(label: str, what: str) -> BackendDataError:
+    return BackendDataError(COMPONENT, f"{label} returned an invalid response: {what}")
 
 
 @asynccontextmanager
@@ -186,10 +186,10 @@ def pages(ids: Sequence[str], size: int = PAGE) -> Iterator[Sequence[str]]:
     return (ids[start : start + size] for start in range(0, len(ids), size))
 
 
-def matrix_of(rows: Rows, place: str) -> Matrix:
+def matrix_of(rows: Rows, label: str) -> Matrix:
     """The vectors of rows, `(n, dim) float32`. Raises: BackendDataError where Chroma left them out."""
     if rows.vectors is None or not np.isfinite(rows.vectors).all():
-        raise invalid_response(place, "rows without their vectors")
+        raise invalid_response(label, "rows without their vectors")
     return rows.vectors
 
 

@@ -215,13 +215,13 @@ class ChromaCollections:
 
     async def ids(self, name: str, where: Clause) -> list[str]:
         """The ids of what a clause lets through, in order. Raises: NotFoundError, BackendError."""
-        nothing: list[str] = []
-        return await self._read(name, nothing, lambda storage: storage.ids(where))
+        empty: list[str] = []
+        return await self._read(name, empty, lambda storage: storage.ids(where))
 
     async def get(self, name: str, ids: Sequence[str]) -> dict[str, Entry]:
         """The given entries; unknown ones are left out. Raises: NotFoundError, BackendError."""
-        nothing: dict[str, Entry] = {}
-        return await self._read(name, nothing, lambda storage: storage.get(ids))
+        empty: dict[str, Entry] = {}
+        return await self._read(name, empty, lambda storage: storage.get(ids))
 
     async def delete_many(self, name: str, ids: Sequence[str], where: Clause) -> int:
         """Remove those of these entries that a clause lets through. Raises: NotFoundError, BackendError."""
@@ -259,8 +259,8 @@ class ChromaCollections:
 
     async def values(self, name: str, path: tuple[str, ...]) -> list[Json]:
         """The distinct values other than null of a field; those of a list one by one. Raises: NotFoundError."""
-        nothing: list[Json] = []
-        return await self._read(name, nothing, lambda storage: storage.values(path))
+        empty: list[Json] = []
+        return await self._read(name, empty, lambda storage: storage.values(path))
 
     async def health(self) -> ProviderHealth:
         """Chroma's status, the number of collections, and the size of a folder."""
@@ -294,7 +294,9 @@ class ChromaCollections:
         try:
             await self._api.upsert(opened.id, made)
         except BackendRejectedError:
-            _check(record.holding(await self._api.find(record.rows_name)), dimension)  # another process was faster
+            _check(
+                record.with_documents(await self._api.find(record.rows_name)), dimension
+            )  # another process was faster
             raise
 
     async def _made(self, record: CollectionRecord) -> Opened:
@@ -305,15 +307,15 @@ class ChromaCollections:
             await self._api.drop(record.rows_name)
         made = await self._api.create(record.rows_name, record.rows_fields) or await self._api.find(record.rows_name)
         if made is None or not record.owns(made):
-            raise RowsMovedError(COMPONENT, f"{self._api.place}: the collection was replaced meanwhile")
+            raise RowsMovedError(COMPONENT, f"{self._api.label}: the collection was replaced meanwhile")
         return made
 
-    async def _read(self, name: str, nothing: T, work: Callable[[CollectionStorage], Awaitable[T]]) -> T:
-        """Do `work` with the documents of a collection; `nothing` if it has none."""
+    async def _read(self, name: str, empty: T, work: Callable[[CollectionStorage], Awaitable[T]]) -> T:
+        """Do `work` with the documents of a collection; `empty` if it has none."""
 
         async def done(record: CollectionRecord) -> T:
             shape = ForeignShape() if record.collection.foreign else OurShape()
-            return nothing if record.rows is None else await work(CollectionStorage(self._api, record.rows, shape))
+            return empty if record.rows is None else await work(CollectionStorage(self._api, record.rows, shape))
 
         return await self._do(name, done, self._registry.require_any)
 

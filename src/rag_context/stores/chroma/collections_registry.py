@@ -32,7 +32,7 @@ class CollectionRecord:
     collection: Collection
     rows: Opened | None = None
     """None before the first document, and after the collection was emptied."""
-    place: str | None = None
+    documents_name: str | None = None
     """Chroma's name for its documents; None in records of older versions."""
     owner: str | None = None
     """The id of the record that the documents were built for, if that is another one (after a reindexing)."""
@@ -40,7 +40,7 @@ class CollectionRecord:
     @property
     def rows_name(self) -> str:
         """Chroma's name for its documents; no record's name ends like it."""
-        return self.place or f"{self.name}.{_ROWS}"
+        return self.documents_name or f"{self.name}.{_ROWS}"
 
     @property
     def rows_fields(self) -> Fields:
@@ -50,13 +50,13 @@ class CollectionRecord:
     @property
     def fields(self) -> Fields:
         """The record as Chroma stores it."""
-        return fields_of(self.collection, self.place, self.owner)
+        return fields_of(self.collection, self.documents_name, self.owner)
 
     def owns(self, rows: Opened) -> bool:
         """Whether documents are its own."""
         return rows.fields.get(_OWNER) == (self.owner or self.id)
 
-    def holding(self, rows: Opened | None) -> "CollectionRecord":
+    def with_documents(self, rows: Opened | None) -> "CollectionRecord":
         """The record with its documents, if they are its own; their dimension becomes that of the collection."""
         if rows is None or not self.owns(rows):
             return replace(self, rows=None)
@@ -69,8 +69,8 @@ def new_rows_name(name: str) -> str:
     return f"{name}.{uuid4().hex}.{_ROWS}"
 
 
-def fields_of(collection: Collection, place: str | None, owner: str | None = None) -> Fields:
-    """A collection's record as fields; `place` and `owner` as those of `CollectionRecord`."""
+def fields_of(collection: Collection, documents_name: str | None, owner: str | None = None) -> Fields:
+    """A collection's record as fields; `documents_name` and `owner` as those of `CollectionRecord`."""
     recorded = {
         "name": collection.name,
         "metadata": collection.metadata,
@@ -78,7 +78,7 @@ def fields_of(collection: Collection, place: str | None, owner: str | None = Non
         "embedding_model": collection.embedding_model,
         "dimension": collection.dimension,
         "created": collection.created.isoformat() if collection.created else None,
-        "place": place,
+        "place": documents_name,
         "owner": owner,
     }
     return {_RECORD: json.dumps(recorded, ensure_ascii=False)}
@@ -116,7 +116,7 @@ def record_of(opened: Opened) -> CollectionRecord:
         message = f"The record of Chroma's collection {opened.name!r} cannot be read."
         raise BackendDataError(COMPONENT, message) from error
     return CollectionRecord(
-        opened.id, opened.name, collection, place=recorded.get("place"), owner=recorded.get("owner")
+        opened.id, opened.name, collection, documents_name=recorded.get("place"), owner=recorded.get("owner")
     )
 
 
@@ -138,8 +138,8 @@ class CollectionRegistry:
         """The records of all collections; one of another program is left out where one of ours has its name."""
         existing = await self._api.all()
         ours = self._ours_among(existing)
-        known = {record.collection.name for record in ours}
-        foreign = [_foreign_record(one) for one in existing if self._is_shown(one) and one.name not in known]
+        our_names = {record.collection.name for record in ours}
+        foreign = [_foreign_record(one) for one in existing if self._is_shown(one) and one.name not in our_names]
         return ours + foreign
 
     async def ours(self) -> list[CollectionRecord]:
@@ -170,10 +170,10 @@ class CollectionRegistry:
         if opened is None:
             return None
         if not is_ours(opened):
-            message = f"{self._api.place} has a collection {opened.name!r} that was not made by rag-context."
+            message = f"{self._api.label} has a collection {opened.name!r} that was not made by rag-context."
             raise BackendRejectedError(COMPONENT, message)
         record = record_of(opened)
-        return record.holding(await self._api.find(record.rows_name))
+        return record.with_documents(await self._api.find(record.rows_name))
 
     async def find_any(self, name: str) -> CollectionRecord | None:
         """The record of a collection of ours or of another program, if it exists."""
@@ -197,7 +197,7 @@ class CollectionRegistry:
         by_name = {opened.name: opened for opened in existing}
         prefix = f"{self._prefix}."
         records = [record_of(opened) for name, opened in by_name.items() if name.startswith(prefix) and is_ours(opened)]
-        return [record.holding(by_name.get(record.rows_name)) for record in records]
+        return [record.with_documents(by_name.get(record.rows_name)) for record in records]
 
     async def _find_foreign(self, name: str) -> CollectionRecord | None:
         opened = await self._api.find(name) if NAME.fullmatch(name) else None

@@ -46,7 +46,7 @@ from rag_context.stores.tokens import (
 from rag_context.where import matches, value_at
 
 METADATA = "metadata"
-FACTS = "facts"
+TOKENS = "facts"
 _NUMBER = "n:"
 _ID = "="
 
@@ -125,9 +125,9 @@ def _not_ours() -> BackendDataError:
 def _where(condition: Condition) -> Where:
     match condition:
         case AnyOf(tokens):
-            return either([{FACTS: {"$contains": token}} for token in tokens])
+            return either([{TOKENS: {"$contains": token}} for token in tokens])
         case NoneOf(tokens):
-            return every([{FACTS: {"$not_contains": token}} for token in tokens])
+            return every([{TOKENS: {"$not_contains": token}} for token in tokens])
         case Range(path, bound, value):
             return {f"{_NUMBER}{path}": {f"${bound}": value}}
         case And(parts):
@@ -258,9 +258,9 @@ class CollectionStorage:
         )
 
     def _matrix(self, found: Rows) -> Matrix:
-        matrix = matrix_of(found, self._api.place)
+        matrix = matrix_of(found, self._api.label)
         if matrix.shape != (len(found.ids), self._dimension if found.ids else 0):
-            raise invalid_response(self._api.place, "vectors of another dimension")
+            raise invalid_response(self._api.label, "vectors of another dimension")
         if isinstance(self._shape, ForeignShape):  # vectors of other programs may have any length
             lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
             matrix = (matrix / np.where(lengths > 0, lengths, 1)).astype(np.float32)
@@ -279,7 +279,7 @@ def rows_of(entries: Sequence[Entry], vectors: Matrix) -> Rows:
     fields = [
         {
             METADATA: json.dumps(entry.metadata, ensure_ascii=False),
-            FACTS: [_ANY, *tokens_of(entry.metadata)],
+            TOKENS: [_ANY, *tokens_of(entry.metadata)],
             **{f"{_NUMBER}{path}": value for path, value in numbers_of(entry.metadata).items()},
         }
         for entry in entries

@@ -23,7 +23,7 @@ from rag_context.stores.chroma.chroma_api import (
     LOST_ROW,
     CollectionGoneError,
     Fields,
-    NameTakenError,
+    NameExistsError,
     Opened,
     Part,
     Rows,
@@ -34,8 +34,8 @@ from rag_context.stores.chroma.chroma_api import (
 
 THREADS = 4
 
-_NAME_TAKEN = "already exists"
-"""The text of Chroma's internal error for a missing collection."""
+_NAME_EXISTS = "already exists"
+"""The text of Chroma's internal error for a name that exists."""
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class ChromaFolder:
     """
 
     def __init__(self, path: Path) -> None:
-        self.place = f"Chroma in {path}"
+        self.label = f"Chroma in {path}"
         self._path = path
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="chroma")
         self._opening = threading.Lock()
@@ -68,19 +68,19 @@ class ChromaFolder:
     async def find(self, name: str) -> Opened | None:
         """The collection of this name, if it is there."""
         try:
-            return await self._run(lambda: self._known(self._opened().get_collection(name, embedding_function=None)))
+            return await self._run(lambda: self._remember(self._opened().get_collection(name, embedding_function=None)))
         except CollectionGoneError:
             return None
 
     async def all(self) -> list[Opened]:
         """All collections, also those of other programs."""
-        return await self._run(lambda: [self._known(made) for made in self._opened().list_collections()])
+        return await self._run(lambda: [self._remember(made) for made in self._opened().list_collections()])
 
     async def create(self, name: str, fields: Fields) -> Opened | None:
         """Create a collection; None if the name exists."""
         try:
             return await self._run(lambda: self._create(name, fields))
-        except NameTakenError:
+        except NameExistsError:
             return None
 
     async def describe(self, collection: str, fields: Fields) -> None:
@@ -157,32 +157,34 @@ class ChromaFolder:
             if embeddings is not None:
                 vectors = np.array(embeddings, dtype=np.float32).reshape(len(ids), -1 if ids else 0)
         except ValueError as error:
-            raise invalid_response(self.place, "vectors of different dimensions") from error
+            raise invalid_response(self.label, "vectors of different dimensions") from error
         return Rows(ids, [each or {} for each in metadatas or ()], [each or "" for each in documents or ()], vectors)
 
     def _open(self, name: str) -> Opened:
         configuration = cast("Any", {"hnsw": dict(HNSW)})
         client = self._opened()
-        return self._known(client.get_or_create_collection(name, configuration=configuration, embedding_function=None))
+        return self._remember(
+            client.get_or_create_collection(name, configuration=configuration, embedding_function=None)
+        )
 
     def _create(self, name: str, fields: Fields) -> Opened:
         configuration = cast("Any", {"hnsw": dict(HNSW)})
         made = self._opened().create_collection(
             name, configuration=configuration, metadata=dict(fields), embedding_function=None
         )
-        return self._known(made)
+        return self._remember(made)
 
-    def _known(self, made: Collection) -> Opened:
+    def _remember(self, made: Collection) -> Opened:
         self._collections[str(made.id)] = made
         space = (made.configuration_json.get("hnsw") or {}).get("space")
         dimension = made._model.dimension  # noqa: SLF001  (it has no public name)
         return Opened(str(made.id), str(space), dimension, made.name, made.metadata or {})
 
     def _collection(self, id_: str) -> Collection:
-        known = self._collections.get(id_)
-        if known is None:
-            raise CollectionGoneError(COMPONENT, f"{self.place} has no such collection")
-        return known
+        collection = self._collections.get(id_)
+        if collection is None:
+            raise CollectionGoneError(COMPONENT, f"{self.label} has no such collection")
+        return collection
 
     def _opened(self) -> Client:
         with self._opening:
@@ -203,14 +205,14 @@ class ChromaFolder:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except NotFoundError as error:
-            raise CollectionGoneError(COMPONENT, f"{self.place} has no such collection") from error
+            raise CollectionGoneError(COMPONENT, f"{self.label} has no such collection") from error
         except (InternalError, OSError) as error:
-            if _NAME_TAKEN in str(error):
-                raise NameTakenError(COMPONENT, f"{self.place} has a collection of this name") from error
+            if _NAME_EXISTS in str(error):
+                raise NameExistsError(COMPONENT, f"{self.label} has a collection of this name") from error
             if LOST_ROW in str(error):
-                raise RowsMovedError(COMPONENT, f"{self.place}: rows went away while they were read") from error
-            raise BackendUnavailableError(COMPONENT, f"{self.place} cannot be used ({type(error).__name__})") from error
+                raise RowsMovedError(COMPONENT, f"{self.label}: rows went away while they were read") from error
+            raise BackendUnavailableError(COMPONENT, f"{self.label} cannot be used ({type(error).__name__})") from error
         except (ChromaError, ValueError, TypeError) as error:
             raise BackendRejectedError(
-                COMPONENT, f"{self.place} rejected the request ({type(error).__name__})"
+                COMPONENT, f"{self.label} rejected the request ({type(error).__name__})"
             ) from error

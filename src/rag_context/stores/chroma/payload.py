@@ -194,11 +194,11 @@ def _narrowing(where: Filter) -> list[Where]:
 
 def _equal(where: Filter) -> list[tuple[str, str]]:
     """The fields that must have one value, and that value."""
-    asked = (
+    required = (
         (CONTENT_TYPE, where.content_type),
         (SESSION_ID, where.session_id),
         (CATEGORY, where.category),
         (GAME, where.game),
         (SOURCE, where.source),
     )
-    return [(field, value) for field, value in asked if value is not None]
+    return [(field, value) for field, value in required if value is not None]

@@ -28,14 +28,14 @@ from rag_context.stores.chroma.chroma_api import (
     LOST_ROW,
     CollectionGoneError,
     Fields,
-    NameTakenError,
+    NameExistsError,
     Opened,
     Part,
     Rows,
     RowsMovedError,
     Where,
-    in_time,
     invalid_response,
+    timeout_message,
     unreachable,
 )
 
@@ -106,7 +106,7 @@ class ChromaServer:
         except (httpx2.InvalidURL, ValueError) as error:
             raise ConfigurationError("stores.chroma_url (a connection's url) is not a valid address") from error
         origin = base.copy_with(userinfo=b"", path="/", query=None, fragment=None)
-        self.place = f"Chroma at {str(origin).rstrip('/')}"
+        self.label = f"Chroma at {str(origin).rstrip('/')}"
         self._limits: _Limits | None = None
         self._client = httpx2.AsyncClient(
             base_url=base.copy_with(path=f"{base.path.rstrip('/')}/api/v2/"),
@@ -124,7 +124,7 @@ class ChromaServer:
         """The collection of this name, made where it is not there."""
         body = {"name": name, "get_or_create": True, "configuration": {"hnsw": HNSW}}
         try:
-            found = await self._ask("POST", _COLLECTIONS, _COLLECTION, body)
+            found = await self._call("POST", _COLLECTIONS, _COLLECTION, body)
         except CollectionGoneError as error:
             raise self._other_version() from error
         return _opened(found)
@@ -132,7 +132,7 @@ class ChromaServer:
     async def find(self, name: str) -> Opened | None:
         """The collection of this name, if it is there."""
         try:
-            return _opened(await self._ask("GET", f"{_COLLECTIONS}/{name}", _COLLECTION))
+            return _opened(await self._call("GET", f"{_COLLECTIONS}/{name}", _COLLECTION))
         except CollectionGoneError:
             return None
 
@@ -140,7 +140,7 @@ class ChromaServer:
         """All collections, also those of other programs."""
         found: list[Opened] = []
         while True:
-            page = await self._ask("GET", f"{_COLLECTIONS}?limit={_PAGE}&offset={len(found)}", _ALL)
+            page = await self._call("GET", f"{_COLLECTIONS}?limit={_PAGE}&offset={len(found)}", _ALL)
             found += map(_opened, page)
             if len(page) < _PAGE:
                 return found
@@ -149,55 +149,55 @@ class ChromaServer:
         """Create a collection; None if the name exists."""
         body = {"name": name, "metadata": fields, "configuration": {"hnsw": HNSW}}
         try:
-            return _opened(await self._ask("POST", _COLLECTIONS, _COLLECTION, body))
-        except NameTakenError:
+            return _opened(await self._call("POST", _COLLECTIONS, _COLLECTION, body))
+        except NameExistsError:
             return None
         except CollectionGoneError as error:
             raise self._other_version() from error
 
     async def describe(self, collection: str, fields: Fields) -> None:
         """Put other fields in place of a collection's."""
-        await self._ask("PUT", f"{_COLLECTIONS}/{collection}", _ANYTHING, {"new_metadata": fields})
+        await self._call("PUT", f"{_COLLECTIONS}/{collection}", _ANYTHING, {"new_metadata": fields})
 
     async def drop(self, name: str) -> None:
         """Remove a collection, if it is there."""
         try:
-            await self._ask("DELETE", f"{_COLLECTIONS}/{name}", _ANYTHING)
+            await self._call("DELETE", f"{_COLLECTIONS}/{name}", _ANYTHING)
         except CollectionGoneError:
             return
 
     async def most_rows(self) -> int:
         """How many rows one `upsert` may hold, by the server's own limit."""
-        return (await self._known_limits()).max_batch_size
+        return (await self._read_limits()).max_batch_size
 
     async def upsert(self, collection: str, rows: Rows) -> None:
         """Write rows, in place of those of the same ids."""
-        limits = await self._known_limits()
+        limits = await self._read_limits()
         body = {
             "ids": rows.ids,
             "metadatas": rows.fields,
             "documents": rows.texts,
             "embeddings": _encoded(rows.vectors, limits),
         }
-        await self._ask("POST", f"{_COLLECTIONS}/{collection}/upsert", _ANYTHING, body)
+        await self._call("POST", f"{_COLLECTIONS}/{collection}/upsert", _ANYTHING, body)
 
     async def delete(self, collection: str, ids: Sequence[str]) -> None:
         """Remove rows."""
-        await self._ask("POST", f"{_COLLECTIONS}/{collection}/delete", _ANYTHING, {"ids": ids})
+        await self._call("POST", f"{_COLLECTIONS}/{collection}/delete", _ANYTHING, {"ids": ids})
 
     async def count(self, collection: str) -> int:
         """How many rows there are."""
-        return await self._ask("GET", f"{_COLLECTIONS}/{collection}/count", _NUMBER)
+        return await self._call("GET", f"{_COLLECTIONS}/{collection}/count", _NUMBER)
 
     async def ids(self, collection: str, where: Where | None, limit: int | None = None) -> list[str]:
         """The ids of the rows that a condition lets through."""
         body: dict[str, object] = {"where": where, "limit": limit, "include": []}
-        return (await self._ask("POST", f"{_COLLECTIONS}/{collection}/get", _GOT, body)).ids
+        return (await self._call("POST", f"{_COLLECTIONS}/{collection}/get", _GOT, body)).ids
 
     async def rows(self, collection: str, ids: Sequence[str], include: Sequence[Part]) -> Rows:
         """The rows that exist."""
         body = {"ids": ids, "include": include}
-        found = await self._ask("POST", f"{_COLLECTIONS}/{collection}/get", _GOT, body)
+        found = await self._call("POST", f"{_COLLECTIONS}/{collection}/get", _GOT, body)
         return self._rows(
             found.ids,
             _filled(found.metadatas) if "metadatas" in include else (),
@@ -208,7 +208,7 @@ class ChromaServer:
     async def matching(self, collection: str, where: Where) -> Rows:
         """All rows that a condition lets through, with their fields and vectors."""
         body = {"where": where, "include": ["metadatas", "embeddings"]}
-        found = await self._ask("POST", f"{_COLLECTIONS}/{collection}/get", _GOT, body)
+        found = await self._call("POST", f"{_COLLECTIONS}/{collection}/get", _GOT, body)
         return self._rows(found.ids, _filled(found.metadatas), (), found.embeddings or [])
 
     async def nearest(self, collection: str, vector: Vector, limit: int, where: Where | None) -> Rows:
@@ -219,60 +219,60 @@ class ChromaServer:
             "where": where,
             "include": ["metadatas", "embeddings"],
         }
-        found = await self._ask("POST", f"{_COLLECTIONS}/{collection}/query", _NEAR, body)
+        found = await self._call("POST", f"{_COLLECTIONS}/{collection}/query", _NEAR, body)
         if not len(found.ids) == len(found.metadatas) == len(found.embeddings) == 1:
-            raise invalid_response(self.place, "not one answer to one query")
+            raise invalid_response(self.label, "not one answer to one query")
         return self._rows(found.ids[0], _filled(found.metadatas[0]), (), found.embeddings[0])
 
     def _rows(
         self, ids: Sequence[str], fields: Sequence[Fields], texts: Sequence[str], vectors: list[list[float]] | None
     ) -> Rows:
         if any(column is not None and len(column) not in (0, len(ids)) for column in (fields, texts, vectors)):
-            raise invalid_response(self.place, "columns of different lengths")
+            raise invalid_response(self.label, "columns of different lengths")
         try:
             matrix = (
                 None if vectors is None else np.array(vectors, dtype=np.float32).reshape(len(ids), -1 if ids else 0)
             )
         except ValueError as error:
-            raise invalid_response(self.place, "vectors of different dimensions") from error
+            raise invalid_response(self.label, "vectors of different dimensions") from error
         return Rows(ids, fields, texts, matrix)
 
-    async def _known_limits(self) -> _Limits:
+    async def _read_limits(self) -> _Limits:
         if self._limits is None:
-            self._limits = await self._ask("GET", "pre-flight-checks", _LIMITS)
+            self._limits = await self._call("GET", "pre-flight-checks", _LIMITS)
         return self._limits
 
-    async def _ask(self, method: str, path: str, answer: TypeAdapter[T], body: object = None) -> T:
+    async def _call(self, method: str, path: str, answer: TypeAdapter[T], body: object = None) -> T:
         content = None if body is None else json.dumps(body).encode()
         try:
             response = await self._client.request(method, path, content=content)
         except httpx2.TimeoutException as error:
-            raise BackendTimeoutError(COMPONENT, in_time(self.place)) from error
+            raise BackendTimeoutError(COMPONENT, timeout_message(self.label)) from error
         except AttributeError as error:  # uvloop: a connection reset while it was made has no socket, which anyio reads
-            raise unreachable(self.place, "reset") from error
+            raise unreachable(self.label, "reset") from error
         except httpx2.TransportError as error:
-            raise unreachable(self.place, str(error) or type(error).__name__) from error
+            raise unreachable(self.label, str(error) or type(error).__name__) from error
         except httpx2.DecodingError as error:
-            raise invalid_response(self.place, "bytes that cannot be decoded") from error
+            raise invalid_response(self.label, "bytes that cannot be decoded") from error
         # Redirects are not followed, so they are errors too.
         if response.status_code >= httpx2.codes.MULTIPLE_CHOICES:
             raise self._failure(response)
         try:
             return answer.validate_json(response.content)
         except ValidationError as error:
-            raise invalid_response(self.place, "another body than its API has") from error
+            raise invalid_response(self.label, "another body than its API has") from error
 
     def _other_version(self) -> BackendRejectedError:
-        return BackendRejectedError(COMPONENT, f"{self.place} does not speak version 2 of Chroma's API")
+        return BackendRejectedError(COMPONENT, f"{self.label} does not speak version 2 of Chroma's API")
 
     def _failure(self, response: httpx2.Response) -> BackendRejectedError | BackendUnavailableError:
         """Maps a status to our error; bodies are not repeated, because they may contain stored data."""
         status = response.status_code
-        problem = f"{self.place} returned {status}"
+        problem = f"{self.label} returned {status}"
         if status == httpx2.codes.NOT_FOUND:
             return CollectionGoneError(COMPONENT, f"{problem}: the collection does not exist")
         if status == httpx2.codes.CONFLICT:
-            return NameTakenError(COMPONENT, f"{problem}: the name exists")
+            return NameExistsError(COMPONENT, f"{problem}: the name exists")
         if status == httpx2.codes.INTERNAL_SERVER_ERROR and LOST_ROW in response.text:
             return RowsMovedError(COMPONENT, f"{problem}: rows were removed while they were read")
         if status == httpx2.codes.TOO_MANY_REQUESTS or status >= httpx2.codes.INTERNAL_SERVER_ERROR:

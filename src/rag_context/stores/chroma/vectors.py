@@ -147,12 +147,12 @@ class ChromaVectors:
         opened = await (self._find() if self._opened else self._open())
         count = await self._read(self._api.count)
         if opened.dimension is None:
-            return f"no vectors yet in collection {self._name!r}, {self._api.place}"
+            return f"no vectors yet in collection {self._name!r}, {self._api.label}"
         axis = np.zeros(opened.dimension, dtype=np.float32)
         axis[0] = 1.0
         await self._read(lambda collection: self._api.nearest(collection, axis, 1, None))
         what = f"{counted(count, 'vector')} of dimension {opened.dimension}"
-        return f"{what} in collection {self._name!r}, {self._api.place}"
+        return f"{what} in collection {self._name!r}, {self._api.label}"
 
     async def prepare(self, model: EmbeddingModel) -> None:
         """Make the collection where it is missing.
@@ -223,7 +223,7 @@ class ChromaVectors:
         found: dict[str, Vector] = {}
         for some in pages(chunk_ids):
             rows = await self._rows(some, "embeddings")
-            found.update(zip(rows.ids, matrix_of(rows, self._api.place), strict=True))
+            found.update(zip(rows.ids, matrix_of(rows, self._api.label), strict=True))
         return found
 
     async def count(self) -> int:
@@ -295,7 +295,7 @@ class ChromaVectors:
         )
 
     def _cosines(self, rows: Rows, vector: Vector) -> Vector:
-        matrix = matrix_of(rows, self._api.place)
+        matrix = matrix_of(rows, self._api.label)
         if len(matrix) and matrix.shape[1:] != vector.shape:
             raise _wrong_dimension(vector, matrix.shape[1])
         return cosines_of(matrix, vector)

@@ -33,7 +33,7 @@ from rag_context.stores.mongodb.mongo import Collection, Mongo
 from rag_context.stores.mongodb.queries import Query, key_of, tenant_of
 from rag_context.text import terms
 
-LOOKS = 4
+READ_ATTEMPTS = 4
 """How often chunks are read again whose document was replaced between two queries."""
 
 TERM_FIELDS = {
@@ -50,7 +50,7 @@ TERM_FIELDS = {
     "length": 1,
 }
 TEXT = {"terms": 0, "counts": 0, "repeated": 0, "metadata": 0}
-PLACE = {"chunkId": 1, "document": 1, "revision": 1, "position": 1, "contentType": 1, "previous": 1, "next": 1}
+POSITION = {"chunkId": 1, "document": 1, "revision": 1, "position": 1, "contentType": 1, "previous": 1, "next": 1}
 
 _FILTERED = ("tenant", "contentType", "sessionId", "source", "timestamp", "timestampMicros", "thread")
 _FILTERED_METADATA = ("category", "game", "tags")
@@ -64,7 +64,8 @@ _OUTLINE_WITHOUT_CHUNKS = {"contentType": 1, "thread": 1, "tenant": 1, "sequence
 
 _OUTLINE = {**_OUTLINE_WITHOUT_CHUNKS, "chunks.chunkId": 1}
 
-Turn = tuple[str, Entry]
+_Message = tuple[str, Entry]
+"""A chunk's id, and the document that is its message of a conversation."""
 
 _BEFORE, _AFTER = "before", "after"
 
@@ -139,7 +140,7 @@ async def read_current(
     """
     before: dict[Any, Any] = {}
     current: list[tuple[Entry, Entry]] = []
-    for _ in range(LOOKS):
+    for _ in range(READ_ATTEMPTS):
         records = await mongo.chunks.find(query, fields).to_list()
         keys = list({record["document"] for record in records})
         entries = {entry["_id"]: entry async for entry in mongo.documents.find({"_id": {"$in": keys}}, outline)}
@@ -149,13 +150,13 @@ async def read_current(
             for record in records
             if record["revision"] == named[record["document"]]
         ]
-        if is_settled(records, named, before):
+        if is_consistent(records, named, before):
             break
         before = named
     return current
 
 
-def is_settled(records: Sequence[Entry], named: Mapping[Any, Any], before: Mapping[Any, Any]) -> bool:
+def is_consistent(records: Sequence[Entry], named: Mapping[Any, Any], before: Mapping[Any, Any]) -> bool:
     """Whether the records that their documents do not name belong to no document that has just been replaced.
 
     Args:
@@ -171,8 +172,8 @@ def is_settled(records: Sequence[Entry], named: Mapping[Any, Any], before: Mappi
 def with_chunks(chunk_ids: Sequence[str]) -> Query:
     """The query for documents that contain some of the chunks; a document of another program may be its only chunk."""
     named: Query = {"chunks.chunkId": {"$in": list(chunk_ids)}}
-    whole = [key for key in map(key_of, chunk_ids) if isinstance(key, ObjectId)]
-    return {"$or": [named, {"_id": {"$in": whole}}]} if whole else named
+    others = [key for key in map(key_of, chunk_ids) if isinstance(key, ObjectId)]
+    return {"$or": [named, {"_id": {"$in": others}}]} if others else named
 
 
 async def read_passages(chunk_ids: Sequence[str], mongo: Mongo) -> dict[str, Passage]:
@@ -188,80 +189,80 @@ async def read_passages(chunk_ids: Sequence[str], mongo: Mongo) -> dict[str, Pas
 
 async def _other_passages(chunk_ids: Sequence[str], documents: Collection) -> dict[str, Passage]:
     """Chunks in their documents' own records; the server sends only the requested ones."""
-    wanted = set(chunk_ids)
+    requested = set(chunk_ids)
     chunks = {"$cond": [{"$isArray": ["$chunks"]}, "$chunks", []]}
-    asked = {"$filter": {"input": chunks, "cond": {"$in": ["$$this.chunkId", {"$literal": list(wanted)}]}}}
+    selected = {"$filter": {"input": chunks, "cond": {"$in": ["$$this.chunkId", {"$literal": list(requested)}]}}}
     is_cut = {"$ne": [{"$ifNull": ["$chunks.chunkId", []]}, []]}
     stages: list[Entry] = [
         {"$match": {**with_chunks(chunk_ids), **OTHER_LAYOUT}},
-        {"$set": {"chunks": asked, "content": {"$cond": [is_cut, None, "$content"]}}},
+        {"$set": {"chunks": selected, "content": {"$cond": [is_cut, None, "$content"]}}},
         {"$unset": ["terms", "occurrences", "lengths"]},
     ]
     return {
         chunk.id: passage_of(entry, chunk)
         async for entry in await documents.aggregate(stages)
         for chunk in chunks_of(entry)
-        if chunk.id in wanted
+        if chunk.id in requested
     }
 
 
 async def read_neighbours(chunk_ids: Sequence[str], mongo: Mongo) -> dict[str, Neighbours]:
     """The chunks before and after each chunk: in its document, else in its conversation."""
     found: dict[str, Neighbours] = {}
-    ends: list[Turn] = []
+    ends: list[_Message] = []
     query = {"chunkId": {"$in": list(chunk_ids)}}
-    for record, entry in await read_current(mongo, query, PLACE, _OUTLINE_WITHOUT_CHUNKS):
-        id_, place = record["chunkId"], record["position"]
+    for record, entry in await read_current(mongo, query, POSITION, _OUTLINE_WITHOUT_CHUNKS):
+        id_, position = record["chunkId"], record["position"]
         before, after = record["previous"], record["next"]
         found[id_] = Neighbours(
-            None if before is None else reference(entry, before, place - 1),
-            None if after is None else reference(entry, after, place + 1),
+            None if before is None else reference(entry, before, position - 1),
+            None if after is None else reference(entry, after, position + 1),
         )
         if entry.get("thread") is not None and (before is None or after is None):
             ends.append((id_, entry))
     if others := [id_ for id_ in chunk_ids if id_ not in found]:
         await _add_other_neighbours(others, mongo.documents, found, ends)
     if ends:
-        await _add_turns(ends, mongo.documents, found)
+        await _add_messages(ends, mongo.documents, found)
     return found
 
 
 async def _add_other_neighbours(
-    chunk_ids: Sequence[str], documents: Collection, found: dict[str, Neighbours], ends: "list[Turn]"
+    chunk_ids: Sequence[str], documents: Collection, found: dict[str, Neighbours], ends: list[_Message]
 ) -> None:
     """As `read_neighbours`, of chunks in their documents' own records."""
-    wanted = set(chunk_ids)
+    requested = set(chunk_ids)
     async for entry in documents.find({**with_chunks(chunk_ids), **OTHER_LAYOUT}, _OUTLINE):
         refs = _references(entry)
-        for place, ref in enumerate(refs):
-            if ref.id not in wanted:
+        for position, ref in enumerate(refs):
+            if ref.id not in requested:
                 continue
-            before = refs[place - 1] if place > 0 else None
-            after = refs[place + 1] if place + 1 < len(refs) else None
+            before = refs[position - 1] if position > 0 else None
+            after = refs[position + 1] if position + 1 < len(refs) else None
             found[ref.id] = Neighbours(before, after)
             if ref.thread is not None and (before is None or after is None):
                 ends.append((ref.id, entry))
 
 
-async def _add_turns(ends: "Sequence[Turn]", documents: Collection, found: dict[str, Neighbours]) -> None:
+async def _add_messages(ends: Sequence[_Message], documents: Collection, found: dict[str, Neighbours]) -> None:
     """Put the nearest messages in place of neighbours that a chunk's document does not have."""
-    around = await _turns_around([entry for _, entry in ends], documents)
+    around = await _messages_around([entry for _, entry in ends], documents)
     for id_, entry in ends:
         before, after = found[id_].before, found[id_].after
-        turn_before, turn_after = around.get((_BEFORE, entry["_id"])), around.get((_AFTER, entry["_id"]))
+        message_before, message_after = around.get((_BEFORE, entry["_id"])), around.get((_AFTER, entry["_id"]))
         found[id_] = Neighbours(
-            before or (_references(turn_before)[-1] if turn_before else None),
-            after or (_references(turn_after)[0] if turn_after else None),
+            before or (_references(message_before)[-1] if message_before else None),
+            after or (_references(message_after)[0] if message_after else None),
         )
 
 
 async def read_similar(document: Document, documents: Collection) -> list[str]:
     """Documents of the same tenant whose similarity hash is within three bits, by id."""
-    wanted = similarity_bands(document.similarity_hash)
-    if not wanted:
+    bands = similarity_bands(document.similarity_hash)
+    if not bands:
         return []
     query = {
-        "similarityBands": {"$in": wanted},
+        "similarityBands": {"$in": bands},
         "tenant": tenant_of(document.tenant),
         "_id": {"$ne": key_of(document.id)},
     }
@@ -274,10 +275,10 @@ async def read_similar(document: Document, documents: Collection) -> list[str]:
     )
 
 
-async def _turns_around(entries: Sequence[Entry], documents: Collection) -> dict[tuple[str, object], Entry]:
-    """The nearest turns with chunks before and after each document in its conversation, by one query."""
-    asked = {(side, entry["_id"]): _nearest(side, entry) for entry in entries for side in (_BEFORE, _AFTER)}
-    first, *others = asked.values()
+async def _messages_around(entries: Sequence[Entry], documents: Collection) -> dict[tuple[str, object], Entry]:
+    """The nearest messages with chunks before and after each document in its conversation, by one query."""
+    pipelines = {(side, entry["_id"]): _nearest(side, entry) for entry in entries for side in (_BEFORE, _AFTER)}
+    first, *others = pipelines.values()
     united = [{"$unionWith": {"coll": documents.name, "pipeline": stages}} for stages in others]
     return {(entry["side"], entry["of"]): entry async for entry in await documents.aggregate([*first, *united])}
 

@@ -80,8 +80,8 @@ def entry_of(document: Document, chunks: Sequence[Chunk], revision: str) -> Entr
 
 def time_entry(name: str, at: datetime) -> Entry:
     """A moment as a record keeps it, under `name` and, what is finer than a millisecond, beside it."""
-    whole, rest = split_time(at)
-    return {name: whole, f"{name}Micros": rest}
+    milliseconds, rest = split_time(at)
+    return {name: milliseconds, f"{name}Micros": rest}
 
 
 def chunks_entry(chunks: Sequence[Chunk], revision: str) -> Entry:
@@ -100,10 +100,10 @@ def chunks_entry(chunks: Sequence[Chunk], revision: str) -> Entry:
 
 def similarity_bands(hash_64: int) -> list[int]:
     """Four numbered parts of a hash: hashes within three bits share one of them; empty for the hash 0."""
-    whole = hash_64 & _ALL
-    if whole == 0:
+    bits = hash_64 & _ALL
+    if bits == 0:
         return []
-    return [band << _BAND_BITS | whole >> _BAND_BITS * band & 0xFFFF for band in range(4)]
+    return [band << _BAND_BITS | bits >> _BAND_BITS * band & 0xFFFF for band in range(4)]
 
 
 def difference(entry: Entry, hash_64: int) -> int:
@@ -174,11 +174,11 @@ def chunk_from(document: Entry, position: int, entry: Mapping[str, Any]) -> Chun
         _number(entry, "endLine", 1 + text.count("\n")),
         _text(entry, "heading"),
     )
-    place = _number(entry, "position", position)
-    id_ = _chunk_id(document, place, entry)
+    position = _number(entry, "position", position)
+    id_ = _chunk_id(document, position, entry)
     at = time_of(entry, "occurredAt") or occurred_at({**document, **entry})
     speaker, context = _word(entry, "speaker"), _text(entry, "context")
-    return Chunk(id_, str(document["_id"]), place, text, span, context, occurred_at=at, speaker=speaker)
+    return Chunk(id_, str(document["_id"]), position, text, span, context, occurred_at=at, speaker=speaker)
 
 
 def listing_of(entry: Entry) -> Listing:
@@ -250,7 +250,7 @@ def _chunk_id(document: Entry, position: int, entry: Mapping[str, Any]) -> str:
 def _metadata_entry(metadata: Metadata) -> Entry:
     """`extra` is one text: keys of all kinds and numbers of any size come back as they were, and a field called
     `language` cannot change how MongoDB reads the document."""
-    said = {
+    fields = {
         "agent": metadata.agent,
         "tags": list(metadata.tags),
         "category": metadata.category,
@@ -258,7 +258,7 @@ def _metadata_entry(metadata: Metadata) -> Entry:
         "decisionId": metadata.decision_id,
         "extra": json.dumps(dict(metadata.extra), ensure_ascii=False) if metadata.extra else None,
     }
-    return {name: value for name, value in said.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _metadata(entry: Mapping[str, Any]) -> Metadata:
@@ -273,21 +273,21 @@ def _metadata(entry: Mapping[str, Any]) -> Metadata:
     )
 
 
-def _extra(said: object) -> dict[str, Json]:
+def _extra(value: object) -> dict[str, Json]:
     try:
-        extra = json.loads(said) if isinstance(said, str) else None
+        extra = json.loads(value) if isinstance(value, str) else None
     except ValueError:
         return {}
     return extra if isinstance(extra, dict) else {}
 
 
-def tenant_from(said: object) -> Tenant:
+def tenant_from(value: object) -> Tenant:
     """The tenant of a document, from its field `tenant`."""
-    if said is None:
+    if value is None:
         return DEFAULT_TENANT
-    if not isinstance(said, Mapping):
-        return Tenant(str(said), "", "")
-    return Tenant(_text(said, "project"), _text(said, "branch"), _text(said, "pathHash"))
+    if not isinstance(value, Mapping):
+        return Tenant(str(value), "", "")
+    return Tenant(_text(value, "project"), _text(value, "branch"), _text(value, "pathHash"))
 
 
 def _pieces(entry: Entry) -> Sequence[Mapping[str, Any]]:
@@ -335,5 +335,5 @@ def _number(entry: Mapping[str, Any], name: str, otherwise: int) -> int:
 
 def _signed(hash_64: int) -> int:
     """64 bits as BSON keeps them."""
-    whole = hash_64 & _ALL
-    return whole - (1 << 64) if whole >> 63 else whole
+    bits = hash_64 & _ALL
+    return bits - (1 << 64) if bits >> 63 else bits

@@ -108,8 +108,8 @@ class MongoDocuments(MongoRegistry):
             if entry is None:
                 return []
             if "revision" not in entry:
-                whole = await self._one(document_id, {"chunks": 1, "content": 1, "status": 1, **TIMES})
-                return [] if whole is None else chunks_of(whole)
+                entry = await self._one(document_id, {"chunks": 1, "content": 1, "status": 1, **TIMES})
+                return [] if entry is None else chunks_of(entry)
             async with self._mongo.reached():
                 found = await read_chunks(entry, self._mongo.chunks)
             if len(found) == entry["chunkCount"] or entry["revision"] == revision:

@@ -16,11 +16,11 @@ from pymongo.errors import OperationFailure
 from rag_context.domain.documents import Tenant, microseconds
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit
 from rag_context.stores.mongodb.chunk_records import (
-    LOOKS,
     OTHER_LAYOUT,
+    READ_ATTEMPTS,
     TERM_FIELDS,
     chunk_terms,
-    is_settled,
+    is_consistent,
     with_chunks,
 )
 from rag_context.stores.mongodb.document_records import Entry, chunks_of, occurred_at, reference
@@ -57,8 +57,8 @@ SEARCH_MS = 2_000
 QUESTIONS = 256
 """Cached queries with their terms and weights: a search needs scores several times."""
 
-REMEMBERED_ROWS = 200
-"""Chunks that a remembered query keeps its counts of, at most."""
+CACHED_ROWS = 200
+"""Chunks whose counts are cached with a query, at most."""
 
 _WORD = re.compile(r"\w+")
 
@@ -141,25 +141,27 @@ class MongoTexts:
         """
         if not chunks:
             return {}
-        asked = {chunk.id: chunk for chunk in chunks}
+        chunk_of = {chunk.id: chunk for chunk in chunks}
         async with self._mongo.reached():
             question = await self._question(query)
             if question.holders is not None:
                 return _from_holders(question, question.holders, chunks)
             # A chunk's id follows from its text, so the record of any write has its terms.
-            records = await self._find({"chunkId": {"$in": list(asked)}})
+            records = await self._find({"chunkId": {"$in": list(chunk_of)}})
             rows = {record["chunkId"]: _row(record, question) for record in records}
-            if others := [id_ for id_ in asked if id_ not in rows]:
+            if others := [id_ for id_ in chunk_of if id_ not in rows]:
                 found = self._mongo.documents.find({**with_chunks(others), **OTHER_LAYOUT}).max_time_ms(SEARCH_MS)
                 rows |= {row.chunk.id: row async for entry in found for row in _rows_of_other(entry, question)}
-        known = [rows[id_] for id_ in asked if id_ in rows]
-        return {hit.chunk.id: KeywordHit(asked[hit.chunk.id], hit.bm25, hit.share) for hit in _hits(question, known)}
+        found_rows = [rows[id_] for id_ in chunk_of if id_ in rows]
+        return {
+            hit.chunk.id: KeywordHit(chunk_of[hit.chunk.id], hit.bm25, hit.share) for hit in _hits(question, found_rows)
+        }
 
     async def _question(self, query: str) -> _Question:
-        version = self._state.version  # read before the queries: later changes must not count as known
-        remembered = self._questions.get((query, version))
-        if remembered is not None:
-            return remembered
+        version = self._state.version  # read before the queries: later changes must not count as seen
+        cached = self._questions.get((query, version))
+        if cached is not None:
+            return cached
         seen = await self._state.current()
         counted = _spread(Counter(terms(query)))
         frequencies = await self._frequencies_of(list(counted), seen)
@@ -187,10 +189,10 @@ class MongoTexts:
         """The best `limit` chunks that their documents name; read again if a document was just replaced."""
         before: Mapping[str, object] = {}
         hits: list[KeywordHit] = []
-        for _ in range(LOOKS):
+        for _ in range(READ_ATTEMPTS):
             rows = await self._candidates(question, limit, where)
             hits, named, records = await self._named(question, rows, limit)
-            if is_settled(records, named, before):
+            if is_consistent(records, named, before):
                 break
             before = named
         return hits
@@ -222,17 +224,17 @@ class MongoTexts:
         It is done when no chunk that holds only the remaining terms can be among the best `limit`.
         """
         rows: dict[str, _Row] = {}
-        whole = where == Filter(where.tenant)
+        is_complete = where == Filter(where.tenant)
         earlier: list[str] = []
         for group in _rounds(question, self._budget):
-            records, is_whole = await self._holders(group, question, limit, where)
-            whole = whole and is_whole
+            records, are_all = await self._holders(group, question, limit, where)
+            is_complete = is_complete and are_all
             earlier += group
             rows.update((record["_id"], _row(record, question)) for record in records)
             if _is_enough(question, list(rows.values()), earlier, limit):
                 break
-        known_terms = sum(frequency > 0 for frequency in question.statistics.frequencies)
-        if whole and not question.is_shared and len(earlier) == known_terms and len(rows) <= REMEMBERED_ROWS:
+        occurring = sum(frequency > 0 for frequency in question.statistics.frequencies)
+        if is_complete and not question.is_shared and len(earlier) == occurring and len(rows) <= CACHED_ROWS:
             question.holders = {row.chunk.id: row for row in rows.values()}
         return list(rows.values())
 
@@ -301,18 +303,18 @@ def _from_holders(
 def _rounds(question: _Question, budget: int) -> Iterator[list[str]]:
     """The terms, rarest first, in groups that some `budget` chunks hold; a commoner term is alone."""
     pairs = zip(question.terms, question.statistics.frequencies, strict=True)
-    known = sorted((frequency, term) for term, frequency in pairs if frequency)
+    occurring = sorted((frequency, term) for term, frequency in pairs if frequency)
     group: list[str] = []
-    held = rounds = 0
-    for frequency, term in known[:SEARCHED_TERMS]:
-        if group and held + frequency > budget:
+    in_group = rounds = 0
+    for frequency, term in occurring[:SEARCHED_TERMS]:
+        if group and in_group + frequency > budget:
             yield group
             rounds += 1
             if rounds == ROUNDS:
                 return
-            group, held = [], 0
+            group, in_group = [], 0
         group.append(term)
-        held += frequency
+        in_group += frequency
     if group:
         yield group
 
@@ -333,13 +335,13 @@ def _selective(question: _Question, budget: int) -> set[str]:
     return {*unknown, *next(_rounds(question, budget), ())}
 
 
-def _plain_words(query: str, wanted: set[str]) -> str:
+def _plain_words(query: str, selected: set[str]) -> str:
     """The words of the query that the terms come from: only letters and digits, so never an operator."""
-    return " ".join(dict.fromkeys(word for word in _WORD.findall(query) if not wanted.isdisjoint(terms(word))))
+    return " ".join(dict.fromkeys(word for word in _WORD.findall(query) if not selected.isdisjoint(terms(word))))
 
 
 def _row(record: Entry, question: _Question) -> _Row:
-    held = dict(zip(record["terms"], record["counts"], strict=False))  # `check` finds those that are not as long
+    counts = dict(zip(record["terms"], record["counts"], strict=False))  # `check` finds those that are not as long
     chunk = ChunkRef(
         record["chunkId"],
         record["document"],
@@ -349,15 +351,15 @@ def _row(record: Entry, question: _Question) -> _Row:
         record.get("speaker"),
         microseconds(occurred_at(record)),
     )
-    return _Row(chunk, record["length"], [held.get(term, 0.0) for term in question.terms], record["revision"])
+    return _Row(chunk, record["length"], [counts.get(term, 0.0) for term in question.terms], record["revision"])
 
 
 def _rows_of_other(entry: Entry, question: _Question) -> Iterator[_Row]:
     """One row for each chunk of a document that holds its chunks itself."""
     for chunk in chunks_of(entry):
         words = chunk_terms(chunk)
-        held = dict(zip(words.terms, words.counts, strict=True))
-        counts = [float(held.get(term, 0)) for term in question.terms]
+        count_of = dict(zip(words.terms, words.counts, strict=True))
+        counts = [float(count_of.get(term, 0)) for term in question.terms]
         found = replace(reference(entry, chunk.id, chunk.position), occurred_us=microseconds(chunk.occurred_at))
         yield _Row(found, words.length, counts)
 

@@ -126,8 +126,8 @@ class ServerSearch:
         done, _ = await asyncio.wait({self._looking}, timeout=self._unreachable_s)
         if not done and self._client.topology_description.has_known_servers:
             done, _ = await asyncio.wait({self._looking}, timeout=self._wait_s - self._unreachable_s)
-        for looked in done:
-            looked.result()
+        for ping in done:
+            ping.result()
         return bool(done)
 
     async def close(self) -> None:
@@ -203,9 +203,9 @@ def connect(uri: str, *, documents: str, metrics: str) -> Mongo:
     """
     try:
         parts = urlsplit(uri)
-        given = {name.lower() for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
-        searching = _mongo(uri, _PREFERENCES, given, documents, metrics)
-        writing = _mongo(uri, {**_PREFERENCES, **_WRITING}, given, documents, metrics)
+        in_address = {name.lower() for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
+        searching = _mongo(uri, _PREFERENCES, in_address, documents, metrics)
+        writing = _mongo(uri, {**_PREFERENCES, **_WRITING}, in_address, documents, metrics)
         search_timeout_s = float(searching.client.options.server_selection_timeout)
         return replace(
             searching,
@@ -219,9 +219,9 @@ def connect(uri: str, *, documents: str, metrics: str) -> Mongo:
         ) from None
 
 
-def _mongo(uri: str, preferred: Mapping[str, object], given: set[str], documents: str, metrics: str) -> Mongo:
-    preferences = {name: value for name, value in preferred.items() if name.lower() not in given}
-    if "maxpoolsize" in given:
+def _mongo(uri: str, preferred: Mapping[str, object], in_address: set[str], documents: str, metrics: str) -> Mongo:
+    preferences = {name: value for name, value in preferred.items() if name.lower() not in in_address}
+    if "maxpoolsize" in in_address:
         preferences.pop("minPoolSize", None)  # which may be more
     options: dict[str, Any] = {**preferences, **_PROMISES}
     client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(uri, **options)
@@ -291,10 +291,10 @@ def _encoding_error(error: Exception, address: str) -> BackendError:
 
 def _failed_operation(error: OperationFailure, address: str) -> BackendError:
     codes = _codes(error)
-    named = f"code {error.code}" if error.code is not None else type(error).__name__
+    code = f"code {error.code}" if error.code is not None else type(error).__name__
     if codes & _UNKNOWN_USER:
         return BackendRejectedError(
-            COMPONENT, f"MongoDB at {address} rejected the user or the password of stores.mongodb_uri ({named})."
+            COMPONENT, f"MongoDB at {address} rejected the user or the password of stores.mongodb_uri ({code})."
         )
     if _WRITE_CONCERN_TIMEOUT in codes:
         return BackendTimeoutError(COMPONENT, _NO_MAJORITY.format(address))
@@ -303,8 +303,8 @@ def _failed_operation(error: OperationFailure, address: str) -> BackendError:
     if codes & _TOO_LARGE:
         return BackendRejectedError(COMPONENT, _TOO_LARGE_SAYS)
     if codes & _TRANSIENT or error.has_error_label("RetryableWriteError"):
-        return BackendUnavailableError(COMPONENT, f"MongoDB at {address} cannot serve this now ({named}).")
-    return BackendRejectedError(COMPONENT, f"MongoDB at {address} rejected the operation ({named}).")
+        return BackendUnavailableError(COMPONENT, f"MongoDB at {address} cannot serve this now ({code}).")
+    return BackendRejectedError(COMPONENT, f"MongoDB at {address} rejected the operation ({code}).")
 
 
 def _codes(error: OperationFailure) -> set[int]:

@@ -150,7 +150,7 @@ class Maintenance:
         the interrupted ones, and when no more than these are open, no change is under way that would be counted twice.
         """
         still_open = seen.begun - seen.version
-        if self._index != seen.name or seen.settled:
+        if self._index != seen.name or seen.is_consistent:
             self._index, self._looks = seen.name, deque()
         self._looks.append((now_s, still_open))
         while now_s - self._looks[0][0] > self._stalled_s + INTERVAL_S:
@@ -158,7 +158,7 @@ class Maintenance:
         long_enough = now_s - self._looks[0][0] >= self._stalled_s
         if still_open == 0 or (long_enough and still_open == min(count for _, count in self._looks)):
             self._looks = deque()
-            return not seen.settled
+            return not seen.is_consistent
         return False
 
     async def _count_again(self, seen: Snapshot) -> None:
@@ -261,7 +261,7 @@ class MongoAuditor:
             counted = await self._state.count()
             after = await self._state.look()
             same = (seen.begun, seen.version) == (after.begun, after.version)
-            if same and (seen.settled or attempt == COUNT_ATTEMPTS):
+            if same and (seen.is_consistent or attempt == COUNT_ATTEMPTS):
                 if seen.totals != counted:
                     found.add(IssueKind.WRONG_COUNTERS, f"{seen.totals} recorded, {counted} counted")
                 break

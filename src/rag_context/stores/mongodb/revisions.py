@@ -183,10 +183,10 @@ class Revisions:
         async with mongo.reached():
             found = {each["revision"] async for each in mongo.chunks.find(of_document(key), {"revision": 1})}
             others = mongo.state.find({"document": key, "_id": {"$ne": note["_id"]}})
-            wanted = {each["_id"].removeprefix(_NOTE) async for each in others}
+            kept = {each["_id"].removeprefix(_NOTE) async for each in others}
             entry = await mongo.documents.find_one({"_id": key}, {"revision": 1})
-            wanted.add("" if entry is None else entry.get("revision"))
-            for revision in found - wanted:
+            kept.add("" if entry is None else entry.get("revision"))
+            for revision in found - kept:
                 await self._remove(key, revision)
             await self._notes.delete_one({"_id": note["_id"]})
         logger.info("a write of document %s was interrupted; its leftovers were removed", key)

@@ -76,7 +76,7 @@ class Snapshot:
         return None if self.model is None else str(self.model["fingerprint"])
 
     @property
-    def settled(self) -> bool:
+    def is_consistent(self) -> bool:
         """Whether the counters follow from all changes that were begun."""
         return self.begun == self.version and not self.recount
 
@@ -113,23 +113,23 @@ class IndexState:
         self._mongo = mongo
         self._writing = mongo.writing
         self._records = mongo.writing.state
-        self._known: Snapshot | None = None
+        self._last: Snapshot | None = None
         self._base = 0
         self._changes: set[asyncio.Task[Any]] = set()
 
     @property
     def version(self) -> int:
         """Grows with every change that this process knows of."""
-        return self._base + (self._known.version if self._known is not None else 0)
+        return self._base + (self._last.version if self._last is not None else 0)
 
     @property
     def stamp(self) -> str | None:
         """Identifies this state of this index in every process; None while unknown."""
-        return None if self._known is None else f"{self._known.name}:{self._known.version}"
+        return None if self._last is None else f"{self._last.name}:{self._last.version}"
 
     async def current(self) -> Snapshot:
         """The last known state, read from the server only if there is none. Raises: BackendError."""
-        return self._known or await self.look()
+        return self._last or await self.look()
 
     async def look(self) -> Snapshot:
         """Read the record; it is created if it is missing. Raises: BackendError."""
@@ -255,13 +255,13 @@ class IndexState:
 
     def _publish(self, entry: Entry) -> Snapshot:
         """Keep the record, unless a newer one is known; the count starts again for another index."""
-        seen, known = _snapshot(entry), self._known
-        if known is None or known.name != seen.name:
+        seen, last = _snapshot(entry), self._last
+        if last is None or last.name != seen.name:
             # Another index under the same name counts from 0; the version that callers see never goes back.
-            self._base = self.version + (0 if known is None else 1)
-            self._known = seen
-        elif seen.version >= known.version:
-            self._known = seen
+            self._base = self.version + (0 if last is None else 1)
+            self._last = seen
+        elif seen.version >= last.version:
+            self._last = seen
         return seen
 
 

@@ -30,16 +30,16 @@ class CollectionPlan:
 
 
 class Collection:
-    """One collection, with cached facts about it, which may be outdated and are read again where that matters."""
+    """One collection, with cached properties, which may be outdated and are read again where that matters."""
 
     def __init__(self, connection: Connection, plan: CollectionPlan) -> None:
         self._connection = connection
         self._plan = plan
         self._dimension: int | None = None
-        self._mended: set[str] = set()
+        self._replaced: set[str] = set()
 
     @property
-    def was_there(self) -> bool:
+    def was_found(self) -> bool:
         """Whether this process has found the collection, and not removed it itself."""
         return self._dimension is not None
 
@@ -102,10 +102,10 @@ class Collection:
         An existing one is replaced at most once: a server may not report all of its options.
         """
         for field, schema in INDEXES.items():
-            there = info.payload_schema.get(field)
-            if there is None or (field not in self._mended and not _is_like(there, schema)):
-                if there is not None:
-                    self._mended.add(field)
+            existing = info.payload_schema.get(field)
+            if existing is None or (field not in self._replaced and not _is_like(existing, schema)):
+                if existing is not None:
+                    self._replaced.add(field)
                 await self._connection.index(field, schema)
 
     async def count(self) -> int:
@@ -121,7 +121,7 @@ class Collection:
         self._dimension = None
 
     async def _create(self, dimension: int) -> models.CollectionInfo:
-        if self.was_there:
+        if self.was_found:
             logger.warning("qdrant: collection %r was deleted; it is created again, empty", self._plan.name)
         plan = self._plan
         await self._connection.create(
@@ -148,13 +148,13 @@ def _majority(replicas: int | None) -> int | None:
     return None if replicas is None else max(replicas // 2 + 1 if replicas > 2 else 1, 1)
 
 
-def _is_like(there: models.PayloadIndexInfo, schema: models.PayloadSchemaParams) -> bool:
+def _is_like(existing: models.PayloadIndexInfo, schema: models.PayloadSchemaParams) -> bool:
     """Whether an index has our type and options."""
-    if there.data_type.value != schema.type.value:
+    if existing.data_type.value != schema.type.value:
         return False
-    has = {} if there.params is None else there.params.model_dump(exclude_none=True)
-    asked = schema.model_dump(exclude_none=True, exclude={"type"})
-    return all(has.get(name) == value for name, value in asked.items())
+    has = {} if existing.params is None else existing.params.model_dump(exclude_none=True)
+    options = schema.model_dump(exclude_none=True, exclude={"type"})
+    return all(has.get(name) == value for name, value in options.items())
 
 
 def _quantization(kind: Quantization) -> models.QuantizationConfig | None:

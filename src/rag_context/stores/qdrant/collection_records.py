@@ -35,7 +35,7 @@ _MODEL = "embedding_model"
 _DIMENSION = "dimension"
 _CREATED = "created"
 
-CATALOGUE = "-catalogue"
+REGISTRY = "-catalogue"
 """The suffix of a registry's name, after its prefix."""
 
 _OF_OURS = re.compile(r".+\.[0-9a-f]{32}", re.DOTALL)
@@ -50,7 +50,7 @@ TEXT = "text"
 
 METADATA = "metadata"
 
-FACTS = "facts"
+TOKENS = "facts"
 
 NUMBERS = "numbers"
 
@@ -63,7 +63,7 @@ _WORD = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD)
 _NUMBER = models.FloatIndexParams(type=models.FloatIndexType.FLOAT)
 
 INDEXES: Mapping[str, models.KeywordIndexParams | models.FloatIndexParams] = {
-    FACTS: _WORD,
+    TOKENS: _WORD,
     f"{NUMBERS}[].{PATH}": _WORD,
     f"{NUMBERS}[].{VALUE}": _NUMBER,
 }
@@ -107,7 +107,7 @@ class CollectionRegistry:
             return None
         return _record(records[0].payload) if records else None
 
-    async def known(self, name: str) -> CollectionRecord:
+    async def require(self, name: str) -> CollectionRecord:
         """The record of a collection.
 
         Raises:
@@ -229,7 +229,7 @@ def point_of(entry: Entry, vector: Vector) -> models.PointStruct:
         ID: entry.id,
         TEXT: entry.text,
         METADATA: json.dumps(entry.metadata, ensure_ascii=False),
-        FACTS: tokens_of(entry.metadata),
+        TOKENS: tokens_of(entry.metadata),
     }
     return models.PointStruct(
         id=point_id(entry.id), vector=vector.tolist(), payload=payload | ({NUMBERS: numbers} if numbers else {})
@@ -256,7 +256,7 @@ def entry_of(payload: Payload | None) -> Entry:
     payload = payload or {}
     text = payload.get(TEXT)
     if not isinstance(text, str):
-        raise foreign()
+        raise _not_ours()
     return Entry(id_of(payload), text, metadata_of(payload))
 
 
@@ -264,7 +264,7 @@ def id_of(payload: Payload | None) -> str:
     """The id of the entry that a point carries. Raises: BackendDataError."""
     found = (payload or {}).get(ID)
     if not isinstance(found, str):
-        raise foreign()
+        raise _not_ours()
     return found
 
 
@@ -273,13 +273,13 @@ def metadata_of(payload: Payload | None) -> dict[str, Json]:
     try:
         found = json.loads((payload or {})[METADATA])
     except (KeyError, TypeError, ValueError) as error:
-        raise foreign() from error
+        raise _not_ours() from error
     if not isinstance(found, dict):
-        raise foreign()
+        raise _not_ours()
     return found
 
 
-def foreign() -> BackendDataError:
+def _not_ours() -> BackendDataError:
     return BackendDataError(COMPONENT, "A point in one of Qdrant's collections was not stored by rag-context.")
 
 
@@ -291,10 +291,10 @@ def filter_of(condition: Condition | None) -> models.Filter | None:
 def _condition(condition: Condition) -> models.Condition:
     match condition:
         case AnyOf(tokens):
-            return models.FieldCondition(key=FACTS, match=models.MatchAny(any=list(tokens)))
+            return models.FieldCondition(key=TOKENS, match=models.MatchAny(any=list(tokens)))
         case NoneOf(tokens):
             # Not `except`: that lets through a point only if it has some other token.
-            excluded = models.FieldCondition(key=FACTS, match=models.MatchAny(any=list(tokens)))
+            excluded = models.FieldCondition(key=TOKENS, match=models.MatchAny(any=list(tokens)))
             return models.Filter(must_not=[excluded])
         case Range(path, bound, value):
             # Nested, so that path and value are those of one number, not of any two.

@@ -11,7 +11,7 @@ from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.ports.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
 from rag_context.stores.engines import check_distinct, timed_health, unknown_collection
-from rag_context.stores.qdrant.collection_records import CATALOGUE, CollectionRecord, CollectionRegistry, points_of
+from rag_context.stores.qdrant.collection_records import REGISTRY, CollectionRecord, CollectionRegistry, points_of
 from rag_context.stores.qdrant.connection import Connection, Transport, connect
 from rag_context.stores.qdrant.stored_collections import CollectionStorage, ForeignCollection
 from rag_context.stores.tokens import CAPABILITIES
@@ -48,8 +48,8 @@ async def open_qdrant_collections(
     Raises:
         ConfigurationError: the address is invalid.
     """
-    catalogue = f"{prefix}{CATALOGUE}"
-    connection = connect(url, catalogue, api_key=api_key, transport=transport, grpc_port=grpc_port, timeout_s=timeout_s)
+    registry = f"{prefix}{REGISTRY}"
+    connection = connect(url, registry, api_key=api_key, transport=transport, grpc_port=grpc_port, timeout_s=timeout_s)
     try:
         yield QdrantCollections(connection, prefix, hidden)
     finally:
@@ -62,7 +62,7 @@ class QdrantCollections:
     def __init__(self, connection: Connection, prefix: str, hidden: Sequence[str] = ()) -> None:
         self._connection = connection
         self._hidden = tuple(hidden)
-        self._catalogue = CollectionRegistry(connection, prefix)
+        self._registry = CollectionRegistry(connection, prefix)
         self._creating = asyncio.Lock()
 
     @property
@@ -82,15 +82,15 @@ class QdrantCollections:
             async with limit:
                 return await ForeignCollection(self._connection, name).described()
 
-        ours = await asyncio.gather(*(counted(record) for record in await self._catalogue.records()))
-        known = {collection.name for collection in ours}
-        others = [name for name in await self._others() if name not in known]
+        ours = await asyncio.gather(*(counted(record) for record in await self._registry.records()))
+        our_names = {collection.name for collection in ours}
+        others = [name for name in await self._others() if name not in our_names]
         theirs = await asyncio.gather(*(foreign(name) for name in others))
         return sorted([*ours, *filter(None, theirs)], key=lambda collection: collection.name)
 
     async def collection(self, name: str) -> Collection | None:
         """One collection, if it exists. Raises: BackendError."""
-        record = await self._catalogue.record(name)
+        record = await self._registry.record(name)
         if record is not None:
             return await self._counted(record)
         foreign = await self._foreign(name)
@@ -99,10 +99,10 @@ class QdrantCollections:
     async def create(self, collection: Collection) -> bool:
         """Create an empty collection; False, and no change, if the name exists. Raises: BackendError."""
         async with self._creating:
-            if await self._catalogue.record(collection.name) is not None or await self._foreign(collection.name):
+            if await self._registry.record(collection.name) is not None or await self._foreign(collection.name):
                 return False
             created = collection.created or datetime.now(UTC)
-            await self._catalogue.add(replace(collection, created=created, dimension=None))
+            await self._registry.add(replace(collection, created=created, dimension=None))
         return True
 
     async def drop(self, name: str) -> None:
@@ -112,24 +112,24 @@ class QdrantCollections:
             NotFoundError: it does not exist.
             BackendError: it was not, or not completely, removed.
         """
-        record = await self._catalogue.known(name)
+        record = await self._registry.require(name)
         # An interrupted switch leaves two records with the same documents, one of which is still in use.
-        others = {each.storage for each in await self._catalogue.records() if each.collection.name != name}
-        for storage in {record.storage, *await self._catalogue.storages(name)} - others:
+        others = {each.storage for each in await self._registry.records() if each.collection.name != name}
+        for storage in {record.storage, *await self._registry.storages(name)} - others:
             await self._connection.to(storage).drop()
-        await self._catalogue.remove(name)
+        await self._registry.remove(name)
 
     async def replace_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
         """Put other metadata in place of a collection's. Raises: NotFoundError, BackendError."""
-        await self._catalogue.known(name)
-        await self._catalogue.replace(name, metadata)
-        return await self._counted(await self._catalogue.known(name))
+        await self._registry.require(name)
+        await self._registry.replace(name, metadata)
+        return await self._counted(await self._registry.require(name))
 
     async def merge_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
         """Set these keys and keep the others, as one step. Raises: NotFoundError, BackendError."""
-        await self._catalogue.known(name)
-        await self._catalogue.merge(name, metadata)
-        return await self._counted(await self._catalogue.known(name))
+        await self._registry.require(name)
+        await self._registry.merge(name, metadata)
+        return await self._counted(await self._registry.require(name))
 
     async def upsert(self, name: str, entries: Sequence[Entry], vectors: Matrix) -> None:
         """Store entries with their vectors, `(n, dim) float32`; a known id is replaced.
@@ -157,7 +157,7 @@ class QdrantCollections:
             NotFoundError: there is no such collection.
             BackendError: the server is unavailable.
         """
-        storage = await self._place(name)
+        storage = await self._documents(name)
         ids = await storage.ids(where)
         page = ids[offset : offset + limit]
         there = await storage.get(page)
@@ -170,15 +170,15 @@ class QdrantCollections:
             NotFoundError: there is no such collection.
             BackendError: the server is unavailable.
         """
-        return await (await self._place(name)).vectors(ids)
+        return await (await self._documents(name)).vectors(ids)
 
     async def ids(self, name: str, where: Clause) -> list[str]:
         """The ids of what a clause lets through, in order. Raises: NotFoundError, BackendError."""
-        return await (await self._place(name)).ids(where)
+        return await (await self._documents(name)).ids(where)
 
     async def get(self, name: str, ids: Sequence[str]) -> dict[str, Entry]:
         """The given entries; unknown ones are left out. Raises: NotFoundError, BackendError."""
-        return await (await self._place(name)).get(ids)
+        return await (await self._documents(name)).get(ids)
 
     async def delete_many(self, name: str, ids: Sequence[str], where: Clause) -> int:
         """Remove those of these entries that a clause lets through. Raises: NotFoundError, BackendError."""
@@ -192,9 +192,9 @@ class QdrantCollections:
 
         Readers find either the old ones or the new ones; the caller ensures that both are the same documents.
         """
-        new, old = await self._catalogue.known(built), await self._catalogue.known(name)
-        await self._catalogue.switch(name, new)
-        await self._catalogue.remove(built)
+        new, old = await self._registry.require(built), await self._registry.require(name)
+        await self._registry.switch(name, new)
+        await self._registry.remove(built)
         if old.storage != new.storage:
             await self._connection.to(old.storage).drop()
         return True
@@ -207,7 +207,7 @@ class QdrantCollections:
             InvalidInputError: it holds vectors of another dimension.
             BackendError: the server is unavailable.
         """
-        return await (await self._place(name)).search(vector, limit, where)
+        return await (await self._documents(name)).search(vector, limit, where)
 
     async def delete(self, name: str, id_: str) -> bool:
         """Remove one entry; False where it is unknown. Raises: NotFoundError, BackendError."""
@@ -223,25 +223,25 @@ class QdrantCollections:
 
     async def values(self, name: str, path: tuple[str, ...]) -> list[Json]:
         """The distinct values other than null of a field; those of a list one by one. Raises: NotFoundError."""
-        return await (await self._place(name)).values(path)
+        return await (await self._documents(name)).values(path)
 
     async def health(self) -> ProviderHealth:
         """The server's status and the number of collections; it does not report their size."""
 
         async def look() -> tuple[int, None]:
-            return len(await self._catalogue.records()), None
+            return len(await self._registry.records()), None
 
         return await timed_health(look)
 
     async def _others(self) -> list[str]:
-        return [name for name in await self._catalogue.others() if not name.startswith(self._hidden)]
+        return [name for name in await self._registry.others() if not name.startswith(self._hidden)]
 
     async def _foreign(self, name: str) -> ForeignCollection | None:
         return ForeignCollection(self._connection, name) if name in await self._others() else None
 
-    async def _place(self, name: str) -> "CollectionStorage | ForeignCollection":
+    async def _documents(self, name: str) -> "CollectionStorage | ForeignCollection":
         """The storage of a collection's documents: ours, or another program's."""
-        record = await self._catalogue.record(name)
+        record = await self._registry.record(name)
         if record is not None:
             return self._at(record)
         foreign = await self._foreign(name)
@@ -250,10 +250,10 @@ class QdrantCollections:
         return foreign
 
     async def _storage(self, name: str) -> CollectionStorage:
-        return self._at(await self._catalogue.known(name))
+        return self._at(await self._registry.require(name))
 
     def _at(self, record: CollectionRecord) -> CollectionStorage:
-        return CollectionStorage(self._connection, self._catalogue, record)
+        return CollectionStorage(self._connection, self._registry, record)
 
     async def _counted(self, record: CollectionRecord) -> Collection:
         return replace(record.collection, count=await self._at(record).count())

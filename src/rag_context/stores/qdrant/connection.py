@@ -62,7 +62,7 @@ _UNAVAILABLE = frozenset(
     }
 )
 _KEY_CODES = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
-_NONSENSE = frozenset({grpc.StatusCode.DATA_LOSS, grpc.StatusCode.UNIMPLEMENTED})
+_INVALID = frozenset({grpc.StatusCode.DATA_LOSS, grpc.StatusCode.UNIMPLEMENTED})
 
 Transport: TypeAlias = Literal["http", "grpc"]
 
@@ -273,8 +273,8 @@ def connect(
         )
     try:
         client = _client(url, api_key, transport, grpc_port, timeout_s)
-        wanted = None if consistency == "one" else models.ReadConsistencyType(consistency)
-        return Connection(client, collection, timeout_s, wanted)
+        read_consistency = None if consistency == "one" else models.ReadConsistencyType(consistency)
+        return Connection(client, collection, timeout_s, read_consistency)
     except ValueError:  # which repeats the address, and a password in it
         message = "stores.qdrant_url (a connection's url) is not an address that Qdrant can be reached at."
         raise ConfigurationError(message) from None
@@ -311,7 +311,7 @@ def backend_error(error: BaseException, collection: str) -> BackendError:
         case ResponseHandlingException():
             return _broken(error.source)
         case UnexpectedResponse():
-            return _refused(error.status_code or 0, _reason(error.content), collection)
+            return _rejected(error.status_code or 0, _reason(error.content), collection)
         case ResourceExhaustedResponse():
             return BackendUnavailableError(
                 COMPONENT,
@@ -345,7 +345,7 @@ def _broken(source: Exception) -> BackendError:
             return BackendDataError(COMPONENT, _UNREADABLE)
 
 
-def _refused(status: int, reason: str | None, collection: str) -> BackendError:
+def _rejected(status: int, reason: str | None, collection: str) -> BackendError:
     if status in (401, 403):
         return BackendRejectedError(COMPONENT, _KEY_REJECTED)
     if status == 408:
@@ -378,7 +378,7 @@ def _failed_call(error: grpc.aio.AioRpcError, collection: str) -> BackendError:
         return BackendRejectedError(COMPONENT, _KEY_REJECTED)
     if code is grpc.StatusCode.NOT_FOUND:
         return _missing(_short(error.details() or ""), collection)
-    if code in _NONSENSE:
+    if code in _INVALID:
         return BackendDataError(
             COMPONENT, f"What answers at Qdrant's gRPC port ({code.name}) is no Qdrant, or damaged."
         )

@@ -65,7 +65,7 @@ OF_A_HIT = [DOCUMENT_ID, POSITION, CONTENT_TYPE, THREAD, SPEAKER, OCCURRED_AT, T
 
 _TENANT = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True)
 _WORD = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD)
-_SELDOM = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, on_disk=True)
+_ON_DISK = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, on_disk=True)
 
 INDEXES: Mapping[str, models.PayloadSchemaParams] = {
     PROJECT: _TENANT,
@@ -82,7 +82,7 @@ INDEXES: Mapping[str, models.PayloadSchemaParams] = {
     SOURCE_BLOCKS: models.IntegerIndexParams(
         type=models.IntegerIndexType.INTEGER, lookup=True, range=True, on_disk=True
     ),
-    DOCUMENT_ID: _SELDOM,
+    DOCUMENT_ID: _ON_DISK,
     STANDING: _WORD,
 }
 """Every field that is filtered by. Those that only writes and rare filters use are kept on disk."""
@@ -126,8 +126,8 @@ def conditions(where: Filter) -> models.Filter:
         must.append(_occurred_in(models.DatetimeRange(gte=_bound(where.since), lt=_bound(where.until))))
     if not where.without_documents:
         return models.Filter(must=must)
-    crowding = models.MatchAny(any=list(where.without_documents))
-    return models.Filter(must=must, must_not=[models.FieldCondition(key=DOCUMENT_ID, match=crowding)])
+    excluded = models.MatchAny(any=list(where.without_documents))
+    return models.Filter(must=must, must_not=[models.FieldCondition(key=DOCUMENT_ID, match=excluded)])
 
 
 def source_blocks(source: str) -> list[int]:
@@ -170,8 +170,8 @@ def _occurred_in(period: models.DatetimeRange) -> models.Filter:
     )
 
 
-def _bound(moment: datetime | None) -> datetime | None:
-    return None if moment is None else aware(moment)
+def _bound(at: datetime | None) -> datetime | None:
+    return None if at is None else aware(at)
 
 
 def _equals(key: str, value: str) -> models.FieldCondition:
@@ -294,8 +294,8 @@ def _metadata(stored: Payload) -> Metadata:
     )
 
 
-def _stamp(moment: datetime) -> str:
-    return aware(moment).astimezone(UTC).isoformat()
+def _stamp(at: datetime) -> str:
+    return aware(at).astimezone(UTC).isoformat()
 
 
 def _foreign(chunk_id: str, error: Exception) -> BackendDataError:
@@ -320,24 +320,24 @@ def vector_of(record: models.Record) -> Vector:
 
 
 async def nearest(
-    ask: Callable[[int], Awaitable[list[models.ScoredPoint]]],
+    request: Callable[[int], Awaitable[list[models.ScoredPoint]]],
     limit: int,
     passes: Callable[[models.ScoredPoint], bool] = lambda _: True,
 ) -> list[models.ScoredPoint]:
     """The nearest points that pass, `limit` at least if there are as many, and all that equal the last of these.
 
-    `ask` returns so many of the nearest points. Which of equally near ones are shown must not be the server's whim, so
-    more are requested, up to a limit, until one is farther away.
+    `request` returns so many of the nearest points. Which of equally near ones are shown must not
+    depend on the server, so more are requested, up to a limit, until one is farther away.
     """
-    wanted = limit + 1
+    count = limit + 1
     while True:
-        near = await ask(wanted)
+        near = await request(count)
         found = [point for point in near if passes(point)]
         is_enough = len(found) >= limit
         are_tied = is_enough and found[limit - 1].score == near[-1].score
-        if len(near) < wanted or (is_enough and not (are_tied and wanted <= MOST_TIED)):
+        if len(near) < count or (is_enough and not (are_tied and count <= MOST_TIED)):
             return found
-        wanted *= 4
+        count *= 4
 
 
 def point_ids(chunk_ids: Sequence[str]) -> list[models.ExtendedPointId]:

@@ -21,10 +21,10 @@ from rag_context.errors import BackendDataError
 from rag_context.ports.provider import Collection, Entry, EntryHit
 from rag_context.stores.engines import check_dimension, operations, read_fields
 from rag_context.stores.qdrant.collection_records import (
-    CATALOGUE,
     ID,
     INDEXES,
     METADATA,
+    REGISTRY,
     TEXT,
     CollectionRecord,
     CollectionRegistry,
@@ -51,9 +51,9 @@ T = TypeVar("T")
 class CollectionStorage:
     """The storage of the documents of the collection in `record`. It does not exist before the first vector."""
 
-    def __init__(self, connection: Connection, catalogue: CollectionRegistry, record: CollectionRecord) -> None:
+    def __init__(self, connection: Connection, registry: CollectionRegistry, record: CollectionRecord) -> None:
         self._connection = connection.to(record.storage)
-        self._catalogue = catalogue
+        self._registry = registry
         self._name = record.collection.name
         self._storage = record.storage
         self._dimension = record.collection.dimension
@@ -67,13 +67,13 @@ class CollectionStorage:
         check_dimension(self._name, self._dimension, dimension)
 
     async def bind(self, dimension: int) -> None:
-        """Have a place for vectors of this dimension.
+        """Create the storage for vectors of this dimension, if it is missing.
 
         Raises:
             InvalidInputError: it holds those of another.
         """
         if self._dimension is None:
-            await self._catalogue.bind(self._name, await self._make(dimension))
+            await self._registry.bind(self._name, await self._make(dimension))
         self.check(dimension)
 
     async def upsert(self, made: Sequence[models.PointStruct], dimension: int) -> None:
@@ -82,7 +82,7 @@ class CollectionStorage:
             try:
                 await self._connection.upsert(operation)
             except NoCollectionError:
-                await self._catalogue.known(self._name)
+                await self._registry.require(self._name)
                 await self._make(dimension)
                 await self._connection.upsert(operation)
 
@@ -157,12 +157,12 @@ class CollectionStorage:
         condition = filter_of(narrowed.condition)
         params = None if narrowed.exact else models.SearchParams(exact=True)
 
-        def ask(wanted: int) -> Awaitable[list[models.ScoredPoint]]:
+        def request(count: int) -> Awaitable[list[models.ScoredPoint]]:
             return self._there(
-                self._connection.nearest(vector, wanted, where=condition, params=params, payload=[ID, METADATA])
+                self._connection.nearest(vector, count, where=condition, params=params, payload=[ID, METADATA])
             )
 
-        found = await nearest(ask, limit, lambda each: narrowed.exact or matches(where, metadata_of(each.payload)))
+        found = await nearest(request, limit, lambda each: narrowed.exact or matches(where, metadata_of(each.payload)))
         named = [(id_of(each.payload), each.score) for each in found]
         return sorted(named, key=lambda each: (-each[1], each[0]))[:limit]
 
@@ -205,7 +205,7 @@ class CollectionStorage:
 
     async def _deleted(self) -> BackendDataError:
         """The error for documents that are gone. Raises: NotFoundError where their collection was removed meanwhile."""
-        await self._catalogue.known(self._name)
+        await self._registry.require(self._name)
         message = f"Qdrant's collection {self._storage!r}, with the documents of {self._name!r}, was deleted."
         return BackendDataError(COMPONENT, message)
 
@@ -234,7 +234,7 @@ class ForeignCollection:
         """The collection; None if it does not exist, or is the registry of another rag-context."""
         try:
             vectors = await self._vectors()
-            if self._name.endswith(CATALOGUE) and vectors == _Vectors(None, 1):
+            if self._name.endswith(REGISTRY) and vectors == _Vectors(None, 1):
                 return None
             count = await self._connection.count()
         except NoCollectionError:
@@ -263,20 +263,20 @@ class ForeignCollection:
         """The entries nearest to a vector by cosine, of those that the server finds nearest by its own measure."""
         vectors = await self._vectors()
         check_dimension(self._name, vectors.size, len(vector))
-        wanted = limit if where == EVERYTHING else 4 * limit
+        count = limit if where == EVERYTHING else 4 * limit
         while vectors.size is not None and limit > 0:
             near = await self._connection.nearest(
                 vector,
-                wanted,
+                count,
                 params=models.SearchParams(exact=True),
                 vectors=True if vectors.name is None else [vectors.name],
                 using=vectors.name,
             )
             hits = [EntryHit(_entry(point), _cosine(point, vectors.name, vector)) for point in near]
             passing = [hit for hit in hits if matches(where, hit.entry.metadata)]
-            if len(passing) >= limit or len(near) < wanted:
+            if len(passing) >= limit or len(near) < count:
                 return sorted(passing, key=lambda hit: (-hit.cosine, hit.entry.id))[:limit]
-            wanted *= 4
+            count *= 4
         return []
 
     async def _vectors(self) -> _Vectors:
@@ -297,8 +297,8 @@ class ForeignCollection:
                 yield entry
 
     async def _retrieve(self, ids: Sequence[str], *, vectors: bool = False) -> list[models.Record]:
-        known = [point for id_ in dict.fromkeys(ids) if (point := _point_id(id_)) is not None]
-        return await self._connection.retrieve(known, page=_HEAVY, vectors=vectors)
+        points = [point for id_ in dict.fromkeys(ids) if (point := _point_id(id_)) is not None]
+        return await self._connection.retrieve(points, page=_HEAVY, vectors=vectors)
 
 
 def _point_id(id_: str) -> int | str | None:

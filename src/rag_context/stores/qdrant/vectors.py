@@ -127,7 +127,7 @@ class QdrantVectors:
         """
         if limit < 1:
             return []
-        return await self._asked(self._search(vector, limit, conditions(where)), [])
+        return await self._or_empty(self._search(vector, limit, conditions(where)), [])
 
     async def score(self, vector: Vector, chunk_ids: Sequence[str]) -> dict[str, float]:
         """Exact cosines of the given chunks to `vector` (`(dim,) float32`); those without a vector are left out.
@@ -136,7 +136,7 @@ class QdrantVectors:
             BackendError: as `search`.
         """
         ids = point_ids(chunk_ids)
-        return await self._asked(self._score(vector, ids), {}) if ids else {}
+        return await self._or_empty(self._score(vector, ids), {}) if ids else {}
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
         """The passages of the chunks that are there, from what their points carry.
@@ -144,7 +144,7 @@ class QdrantVectors:
         Raises:
             BackendError: as `search`.
         """
-        records = await self._asked(self._connection.retrieve(point_ids(chunk_ids), page=PAGE), [])
+        records = await self._or_empty(self._connection.retrieve(point_ids(chunk_ids), page=PAGE), [])
         return {str(record.id): passage_of(str(record.id), record.payload) for record in records}
 
     async def ping(self) -> str:
@@ -153,7 +153,7 @@ class QdrantVectors:
         Raises:
             BackendError: the server is unavailable, or the collection was deleted.
         """
-        return await self._asked(self._look(), f"no collection {self._name!r} yet")
+        return await self._or_empty(self._look(), f"no collection {self._name!r} yet")
 
     async def prepare(self, model: EmbeddingModel) -> None:
         """Make whatever is missing to hold vectors of this model.
@@ -254,17 +254,17 @@ class QdrantVectors:
         name = f"{self._name}{suffix}"
         return QdrantVectors(self._connection.to(name), replace(self._plan, name=name))
 
-    async def _asked(self, work: Awaitable[T], nothing: T) -> T:
-        """`work`, or `nothing` where there never was a collection."""
+    async def _or_empty(self, work: Awaitable[T], empty: T) -> T:
+        """The result of `work`, or `empty` where there never was a collection."""
         try:
             return await work
         except NoCollectionError:
-            if self._collection.was_there:
+            if self._collection.was_found:
                 raise
-            return nothing
+            return empty
 
     async def _search(self, vector: Vector, limit: int, where: models.Filter) -> list[VectorHit]:
-        points = await nearest(lambda wanted: self._query(vector, wanted, where, _APPROXIMATE, OF_A_HIT), limit)
+        points = await nearest(lambda count: self._query(vector, count, where, _APPROXIMATE, OF_A_HIT), limit)
         hits = [VectorHit(ref_of(str(point.id), point.payload), point.score) for point in points]
         return sorted(hits, key=lambda hit: (-hit.cosine, hit.chunk.id))[:limit]
 
