@@ -84,6 +84,7 @@ def terms(text: str) -> list[str]:
 
 
 def _stems(language: str, words: list[str]) -> list[str]:
+    # Some thousand words at a time: the C code holds the interpreter's lock for a whole call.
     stemmer = _stemmer(language)
     if len(words) <= _STEMMED_AT_ONCE:
         stems: list[str] = stemmer.stemWords(words)
@@ -134,6 +135,7 @@ def _is_code(joined: str) -> bool:
 
 def _add_identifier(word: str, words: list[str]) -> None:
     lower = word.lower()
+    # `word`, `Word` and `WORD` have no parts.
     if "_" not in word and (word == lower or word[1:] == lower[1:] or word.isupper()):
         words.append(lower)
         return
@@ -258,6 +260,7 @@ def idf_share(counts: Floats, idf: Floats) -> Floats:
     Returns:
         `(n,)` shares, 0..1; 0 for a query without terms.
     """
+    # In the order of the terms, as in `bm25`: every store comes to the same sum, to the last bit.
     total, shares = 0.0, np.zeros(len(counts))
     for term, each in enumerate(idf.tolist()):
         total += each

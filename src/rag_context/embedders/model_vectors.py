@@ -53,6 +53,7 @@ def same_model(one: str, other: str) -> bool:
 def _signs(dimension: int) -> NDArray[np.int8]:
     """`(64, dimension)` of 1 and -1, the same on every machine."""
     count = _NUMBERS * dimension
+    # From a hash function, because a random generator may change with a release of numpy.
     bits = np.unpackbits(np.frombuffer(hashlib.shake_256(b"rag-context").digest(count // 8), np.uint8))
     signs: NDArray[np.int8] = bits.reshape(_NUMBERS, dimension).astype(np.int8) * 2 - 1
     return signs

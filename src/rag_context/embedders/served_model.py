@@ -194,6 +194,7 @@ class ServedModel:
             BackendError: The server is unavailable, or has another model than the configured one.
         """
         while self._known is None or self._confirmed_at is None or self._confirmed_at < since:
+            # In a loop: the probe of others that was joined may have begun before `since`.
             await self._probes.join(int(self._clock() / SHARED_S), self._embed_probe)
         return self._known.model
 

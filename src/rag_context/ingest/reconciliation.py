@@ -61,6 +61,7 @@ class Reconciler:
         """
         counts = await self._documents.counts()
         surplus = await self._vectors.count() - counts.vectors
+        # Pending documents may have vectors or not: while there are any, only too few vectors are a sign.
         return surplus < 0 if counts.pending else surplus != self._explained
 
     async def compare(self) -> Divergence:
@@ -85,6 +86,7 @@ class Reconciler:
 
     async def compare_some(self) -> Divergence:
         """Compare the suspects and the next page of documents, from the start again after the last; no orphans."""
+        # A page each time: stores that are in use are not read as a whole.
         page = await self._documents.inventory(self._cursor, PAGE)
         self._cursor = max(page) if len(page) == PAGE else ""
         suspects, self._suspects = self._suspects, {}

@@ -75,6 +75,7 @@ class TextVectors:
         Raises:
             BackendError: the embedder failed; the vectors of earlier slices are in `known`.
         """
+        # Each text once, however many chunks have it.
         missing = [text for text in dict.fromkeys(texts) if text not in known]
         for start in range(0, len(missing), SLICE):
             part = missing[start : start + SLICE]

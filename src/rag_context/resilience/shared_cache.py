@@ -69,6 +69,7 @@ class SecondLevel:
 
     def put(self, key: str, value: Callable[[], bytes], ttl_s: float) -> None:
         """Queue a value for writing, to live for `ttl_s` seconds; `value` computes it when it is written."""
+        # Dropped and not delayed: with a full queue, the cache is slower than the searches.
         if len(self._waiting) >= self._capacity or not self.guard.breaker.closed:
             self.dropped += 1
             return

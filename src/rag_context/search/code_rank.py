@@ -191,6 +191,7 @@ def is_symbol(question: str) -> bool:
     return [symbol.text for symbol in symbols_in(question)] == [_bare(question)]
 
 
+# Cached, because the steps of one search need it several times.
 @lru_cache(maxsize=1024)
 def symbols_in(question: str) -> tuple[Symbol, ...]:
     """The name that a question is; else those that it has and that cannot be words of a language."""
@@ -275,6 +276,7 @@ def _has_body(text: str, called: re.Match[str]) -> bool:
         or (words and words[0] in _NOT_A_TYPE)
     ):
         return False
+    # A body opens before any statement ends, behind balanced brackets; with an arrow it is that of a lambda.
     after = text[called.end() - 1 : called.end() + _BODY_SEARCHED]
     body, statement = after.find("{"), after.find(";")
     head = after[: max(body, 0)]
@@ -344,6 +346,7 @@ def by_file(scores: Sequence[float], files: Sequence[str], best: float) -> list[
     spread = list(scores)
     for file, found in rows.items():
         spread[found[0]] += rules.COHERENCE_WEIGHT * best * sums[file] / largest
+        # Otherwise a file with many good passages would fill the answer alone.
         for rank, row in enumerate(found):
             spread[row] *= rules.REPEAT_FACTOR**rank
     return spread

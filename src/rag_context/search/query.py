@@ -196,6 +196,7 @@ class ResultCache:
         # Before the search: what changes during it belongs to a later version.
         version, stamp = index.version, index.stamp if self._shared is not None else None
         answer = self.get(query, version)
+        # The index may have been changed by another process, which this one has not noticed yet.
         if answer is not None and not await _is_current(index, version, look):
             version, answer = index.version, None
         if answer is None and self._shared is not None:
@@ -211,6 +212,7 @@ class ResultCache:
         if answer is not None:
             self.hits += 1
             return replace(answer, cached=True)
+        # With a second level, `fetch` finds out whether it is a miss.
         if self._shared is None:
             self.misses += 1
         return None
@@ -261,6 +263,7 @@ def _key(query: Query, version: int) -> _Key:
     """All that an answer depends on: query, filters, tenant and the index's version."""
     if query.vector is None:
         return query, None, version
+    # An array has no hash, its bytes have.
     return replace(query, vector=None), query.vector.tobytes(), version
 
 

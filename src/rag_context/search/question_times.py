@@ -119,6 +119,7 @@ def near_filters(windows: Sequence[Window], where: Filter) -> Iterator[Filter]:
             since, until = _widened(each.since, -1), _widened(each.until, 1)
             since = max((at for at in (since, where.since) if at is not None), default=None)
             until = min((at for at in (until, where.until) if at is not None), default=None)
+            # The filter of the search may leave nothing of the window.
             if since is None or until is None or since < until:
                 yield replace(where, since=since, until=until)
 
@@ -127,7 +128,7 @@ def _widened(bound: datetime | None, sign: int) -> datetime | None:
     """The bound, so much further out that what is between them has the least nearness that counts as near."""
     try:
         return None if bound is None else bound + sign * HALF_LIFE_DAYS * _DAY
-    except OverflowError:
+    except OverflowError:  # beyond the calendar nothing is bounded
         return None
 
 
@@ -283,6 +284,7 @@ def windows(question: str, now: datetime) -> tuple[Window, ...]:
         question: the question.
         now: from when relative times count, in UTC.
     """
+    # Most questions end here: comparing words is cheaper than running the patterns.
     words = _keys_of(question)
     if not words:
         return ()

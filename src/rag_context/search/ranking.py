@@ -140,6 +140,7 @@ def smoothed_scores(
         presumed_best: where some cosines are unknown, the least that the best of all is taken to be.
         weights: share of the vector in the fused scores.
     """
+    # Raw scores are smoothed, not fused ones: those of neighbours are on the same scales.
     own_cosines, own_texts = np.maximum(candidates.scores.cosines, 0.0), candidates.scores.bm25
     cosines, texts = own_cosines, own_texts
     for near in (before, after):
@@ -261,6 +262,7 @@ def fuse(cosines: Floats, text_scores: Floats, weights: Floats, presumed_best: f
         return by_text
     known = np.maximum(np.where(unknown, 0.0, cosines), 0.0)
     by_vector = np.where(unknown, by_text, _by_best(known, presumed_best if unknown.any() else 0.0))
+    # A side that says nothing of any candidate would only shrink the scores of the other.
     if not by_text.any():
         return by_vector
     if not by_vector.any():

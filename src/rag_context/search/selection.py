@@ -165,6 +165,7 @@ def _found(hits: Sequence[VectorHit], texts: Sequence[KeywordHit]) -> Candidates
     """Every chunk once, in the order in which it was found, with the scores that are known."""
     refs = {hit.chunk.id: hit.chunk for hit in hits} | {hit.chunk.id: hit.chunk for hit in texts}
     scores = RawScores.unknown(len(refs))
+    # `refs` begins with the chunks of `hits`, in their order.
     scores.cosines[: len(hits)] = [hit.cosine for hit in hits]
     row_of = dict(zip(refs, range(len(refs)), strict=True))
     rows = [row_of[hit.chunk.id] for hit in texts]
@@ -224,6 +225,7 @@ async def select(
     calibration = vector_results.calibration if vector_results is not None else None
     gathered = await gather(reads, query, vector_results, text, known)
     code = await _code(query, reads, gathered.candidates.chunks, known)
+    # Fewer hits than were requested: the index is small, or what the filter lets through.
     few = vector_results is not None and len(vector_results.hits) < rules.FEW_PASSAGES
     kept = _kept(query, gathered, calibration, known, few=few)
     ids = dict.fromkeys([ranked.candidate.chunk.id for ranked in kept])

@@ -261,6 +261,7 @@ def _blocked(
 
 
 def _merged(boundaries: Sequence[Boundary], blocks: Sequence[Block], strength: Strength) -> list[Boundary]:
+    # The start of a block takes the place of a weaker boundary at the same offset.
     edges = {block.start for block in blocks if block.start}
     rest = [boundary for boundary in boundaries if boundary.offset not in edges]
     return sorted([*rest, *(Boundary(edge, strength) for edge in edges)])

@@ -193,6 +193,7 @@ def _forward(running: Block, block: Block, ruler: Ruler, max_tokens: int) -> Blo
     """Both as one, if `running` is too small to stand alone and what follows fits, or is introduced by it."""
     if ruler.count(running.start, running.end) >= substantial(max_tokens):
         return None
+    # What stands before the first heading introduces what follows.
     if running.preamble:
         return replace(block, start=running.start, hard=running.hard)
     if block.hard:
