@@ -74,6 +74,7 @@ def estimate(*samples: Sequence[float]) -> Estimate:
         picks = drawn.integers(0, len(values), size=(RESAMPLES, len(values)))
         macro += values[picks].mean(axis=1)
     low, high = np.quantile(macro / len(samples), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    # `fsum` is exact: the mean does not depend on the order of the queries.
     return Estimate(math.fsum(math.fsum(sample) / len(sample) for sample in samples) / len(samples), low, high)
 
 
@@ -83,8 +84,10 @@ def significance(ours: Sequence[float], theirs: Sequence[float]) -> float:
     Source: Smucker, Allan and Carterette, CIKM 2007: under the null hypothesis the sign of each query's
     difference is a coin toss. One is added to both counts, so that p is never 0.
     """
+    # Paired: the spread between easy and hard queries is the same on both sides, and cancels out.
     differences = np.asarray(ours, dtype=np.float64) - np.asarray(theirs, dtype=np.float64)
     tossed = np.random.default_rng(SEED).choice((-1.0, 1.0), size=(PERMUTATIONS, len(differences)))
+    # Sums in another order differ in their last bits; differences as large as ours must count.
     as_far = np.abs(tossed @ differences) >= abs(float(differences.sum())) - 1e-12
     return float((1 + as_far.sum()) / (1 + PERMUTATIONS))
 

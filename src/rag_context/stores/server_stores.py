@@ -79,6 +79,7 @@ async def _rounds(do_round: Callable[[float], Awaitable[None]], server: str) -> 
     while True:
         try:
             await do_round(time.monotonic())
+        # Anything else is a bug, which ends the task: `_log_crash` reports it.
         except BackendError as error:
             if not has_failed:
                 logger.warning("%s", error)
@@ -113,6 +114,7 @@ class RetrievalCounts:
         for document_id in document_ids:
             count, last = self._counts.get(document_id, (0, at))
             self._counts[document_id] = (count + 1, max(last, at))
+        # One timer for all that is recorded until it fires: a search does not wait for it.
         if self._timer is None and self._counts:
             self._timer = asyncio.get_running_loop().call_later(RETRIEVALS_FLUSH_S, self._flush_soon)
 
@@ -132,6 +134,7 @@ class RetrievalCounts:
 
     async def close(self) -> None:
         """Write the remaining counts, if the server accepts them soon."""
+        # The flush that the timer began may still be under way.
         writing = {asyncio.create_task(self.flush())}
         if self._flushing is not None:
             writing.add(self._flushing)

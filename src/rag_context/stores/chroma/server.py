@@ -291,6 +291,7 @@ def _opened(found: _Collection) -> Opened:
 def _encoded(vectors: Matrix | None, limits: _Limits) -> list[str] | list[list[float]]:
     rows = np.zeros((0, 0), dtype="<f4") if vectors is None else vectors.astype("<f4")
     if limits.supports_base64_encoding:
+        # Exact, and shorter than decimal numbers.
         return [base64.b64encode(row.tobytes()).decode() for row in rows]
     numbers: list[list[float]] = rows.tolist()
     return numbers

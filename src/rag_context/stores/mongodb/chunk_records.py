@@ -165,6 +165,7 @@ def is_consistent(records: Sequence[Entry], named: Mapping[Any, Any], before: Ma
         before: the same at the previous look.
     """
     unnamed = {record["document"] for record in records if record["revision"] != named[record["document"]]}
+    # A document with a record of the revision that it names was read as it is now; others of its records are leftovers.
     unnamed -= {record["document"] for record in records if record["revision"] == named[record["document"]]}
     return all(key in before and before[key] == named[key] for key in unnamed)
 
@@ -278,6 +279,7 @@ async def read_similar(document: Document, documents: Collection) -> list[str]:
 async def _messages_around(entries: Sequence[Entry], documents: Collection) -> dict[tuple[str, object], Entry]:
     """The nearest messages with chunks before and after each document in its conversation, by one query."""
     pipelines = {(side, entry["_id"]): _nearest(side, entry) for entry in entries for side in (_BEFORE, _AFTER)}
+    # One query for all sides of all documents; each part of it is one record off the end of an index range.
     first, *others = pipelines.values()
     united = [{"$unionWith": {"coll": documents.name, "pipeline": stages}} for stages in others]
     return {(entry["side"], entry["of"]): entry async for entry in await documents.aggregate([*first, *united])}

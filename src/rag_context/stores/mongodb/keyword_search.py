@@ -124,6 +124,7 @@ class MongoTexts:
         async with self._mongo.reached():
             question = await self._question(query)
             question.record_tenant(where.tenant)
+            # Beside the search of our own index: it finds documents of other programs, and may be slow.
             text = asyncio.create_task(self._text_search(query, question, where))
             text.add_done_callback(log_failure())
             try:
@@ -206,6 +207,7 @@ class MongoTexts:
         named: dict[str, object] = {}
         records: list[Entry] = []
         best: dict[str, KeywordHit] = {}
+        # Page by page: few of the best were replaced meanwhile, so the first page is mostly enough.
         for start in range(0, len(ranked), limit):
             page = ranked[start : start + limit]
             keys = list({row.chunk.document_id for _, row in page} - named.keys())
@@ -235,6 +237,7 @@ class MongoTexts:
                 break
         occurring = sum(frequency > 0 for frequency in question.statistics.frequencies)
         if is_complete and not question.is_shared and len(earlier) == occurring and len(rows) <= CACHED_ROWS:
+            # All chunks with these terms are known, so scores of any chunk need no further query.
             question.holders = {row.chunk.id: row for row in rows.values()}
         return list(rows.values())
 
@@ -252,6 +255,7 @@ class MongoTexts:
             return await self._find({**passing, "terms": {"$in": list(group)}}), True
         # A term commoner than the budget is alone in its group.
         (term,) = group
+        # BM25 is highest in short chunks and in those that repeat a term, and both indexes are sorted by length.
         half = max(self._budget // 2, limit)
         found = await asyncio.gather(*(self._find({**passing, field: term}, half) for field in ("repeated", "terms")))
         return [record for part in found for record in part], False
@@ -276,6 +280,7 @@ class MongoTexts:
         except OperationFailure as error:
             if is_code(error, INDEX_NOT_FOUND):
                 self._indexes.ensure_soon()
+            # Too late is no failure: chunks of our own index are found without it.
             elif not is_code(error, TIME_EXPIRED):
                 raise
             return []

@@ -185,6 +185,7 @@ class Revisions:
             others = mongo.state.find({"document": key, "_id": {"$ne": note["_id"]}})
             kept = {each["_id"].removeprefix(_NOTE) async for each in others}
             entry = await mongo.documents.find_one({"_id": key}, {"revision": 1})
+            # Read last: a write that ended since is named by the document, one that goes on by its note.
             kept.add("" if entry is None else entry.get("revision"))
             for revision in found - kept:
                 await self._remove(key, revision)

@@ -92,6 +92,7 @@ class PostgresAuditor:
         """
 
         async def examined(connection: Connection) -> IntegrityReport:
+            # One snapshot for all reads: what is written meanwhile would look like damage.
             async with connection.transaction(isolation="repeatable_read", readonly=True):
                 return await _Examination(connection, await read_snapshot(connection)).run(check, thoroughness)
 

@@ -86,6 +86,7 @@ class PostgresBulk:
             await connection.execute(_LOCKS, ids)
             rows = await connection.fetch("SELECT id FROM rag_context.documents WHERE id = ANY ($1)", ids)
             existing = {id_ for (id_,) in rows}
+            # What came in meanwhile is newer than what is loaded, and stays.
             new = [
                 whole for id_, whole in zip(ids, zip(documents, words, strict=True), strict=True) if id_ not in existing
             ]
@@ -108,6 +109,7 @@ class PostgresBulk:
         """
         self._loads += 1
         try:
+            # Only an empty index: in any other, searches need it while the load runs.
             if not (await self._state.look()).chunks:
                 await self._database.write(_drop_keyword_index)
             yield
@@ -162,6 +164,7 @@ async def _drop_keyword_index(connection: Connection) -> None:
     """Drop it, unless documents came in meanwhile."""
     await connection.execute("SET LOCAL lock_timeout = '2s'")
     await connection.execute("SELECT pg_advisory_xact_lock($1)", WRITERS)
+    # Under the lock of all writers: the first document may have come since the caller looked.
     if not await connection.fetchval("SELECT EXISTS (SELECT 1 FROM rag_context.chunks)"):
         await connection.execute(f"DROP INDEX IF EXISTS rag_context.{_KEYWORD_INDEX}")
 

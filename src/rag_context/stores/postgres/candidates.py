@@ -176,6 +176,8 @@ class PostgresCandidates:
         while True:
             await self._fetch(fetched, request)
             try:
+                # A snapshot cannot wait for the server in the middle of `work`: what is missing is fetched, and `work`
+                # runs again.
                 return work(fetched)
             except _NotFetchedError as missing:
                 request = missing.request
@@ -184,6 +186,8 @@ class PostgresCandidates:
         async def rows_of(seen: IndexSnapshot) -> Sequence[Row]:
             statement, values = self._statement(seen, fetched, request)
             searched = [each[1] for each in (request.by_vector, request.by_keyword) if each is not None]
+            # A plan for all values is used only where none of them decides on it: planning takes as long as a part of a
+            # search.
             plans = {self._vectors.plan(seen, where) for where in searched}
             plan = Plan.ONCE if plans <= {Plan.ONCE} else Plan.EACH_TIME
             return await self._database.fetch(statement, *values, plan=plan)
@@ -191,6 +195,7 @@ class PostgresCandidates:
         vector = fetched.requested.vector
         rows = await self._vectors.in_use(rows_of, 0 if vector is None else len(vector))
         if request.by_vector is not None and rows:
+            # The same in every row: a statement has no other way to return one number beside its rows.
             self._vectors.note_passing(request.by_vector[1], rows[0]["passing"])
         fetched.add(request, rows)
 
@@ -198,6 +203,7 @@ class PostgresCandidates:
         """The one statement, and its values."""
         vector, parameters = fetched.requested.vector, Parameters()
         scoring, tables, passing = fetched.question.scoring(parameters), [], "NULL::bigint"
+        # Names and types of the columns for the UNION, also where nothing else is in it.
         found = ["SELECT NULL::bigint AS key, false AS by_vector, false AS by_keyword WHERE false"]
         if request.chunk_ids:
             ids = parameters.add(list(request.chunk_ids))
@@ -275,6 +281,7 @@ class _Fetched:
             [row[name] for row in rows]
             for name in ("key", "cosine", "by_vector", "by_keyword", "is_standing", "has_neighbours", "is_shown")
         )
+        # Appended: rows of an earlier statement keep their numbers in `_row_of`.
         earlier, first = self._scores, len(self._scores.bm25)
         self._scores = RawScores(
             np.concatenate([earlier.cosines, np.array(cosines, dtype=np.float64)]),
@@ -313,6 +320,7 @@ class _Fetched:
 
     def scores(self, query: str, vector: Vector | None, chunk_ids: Sequence[str]) -> RawScores:
         self._require(chunk_ids, self._row_of)
+        # Row 0 says that nothing is known: of chunks that do not exist any more.
         return self._scores.take([self._row_of.get(id_, 0) for id_ in chunk_ids])
 
     def neighbours(self, chunk_ids: Sequence[str]) -> Mapping[str, Neighbours]:

@@ -318,6 +318,7 @@ class DiscardedEntries:
         try:
             while self._is_due:
                 self._is_due = False
+                # Small transactions: a long one keeps dead rows of every table from being vacuumed.
                 while await self._database.write(_remove_some):
                     pass
         except BackendError as error:
@@ -339,6 +340,7 @@ async def remove_entries(connection: Connection, key: int, ids: Sequence[object]
 
 async def _remove_some(connection: Connection) -> bool:
     """Remove some discarded entries; False once none are left that no other server removes."""
+    # Several servers remove rows of different collections at the same time.
     key = await connection.fetchval("SELECT key FROM rag_context.discarded_collections LIMIT 1 FOR UPDATE SKIP LOCKED")
     if key is None:
         return False

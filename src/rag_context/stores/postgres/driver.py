@@ -65,6 +65,7 @@ class Connector:
     async def connect(self, _url: str, **options: Any) -> Any:
         """A connection. Raises: what the driver raises; where no host is a primary, that."""
         failures: list[Exception] = []
+        # The pool allows one timeout for all hosts, which a dead first host would use up.
         timeout_s = CONNECT_S / len(self._urls)
         for url in tuple(self._urls):
             try:
@@ -76,6 +77,7 @@ class Connector:
                 invalid.__cause__ = error
                 failures.append(invalid)
             else:
+                # The primary seldom changes: trying the last one first saves the timeouts of dead hosts.
                 self._urls.remove(url)
                 self._urls.insert(0, url)
                 return connection
@@ -111,6 +113,8 @@ class Connections:
         except asyncpg.TooManyConnectionsError:
             if not self._pool.get_size():
                 raise
+        # Other clients may have taken the server's last connection although ours has room for more. One caller at a
+        # time looks for a free one, or each would hold what the others look for.
         async with asyncio.timeout(CONNECT_S), self._in_need:
             while True:
                 connection = await self._free() if self._pool.get_idle_size() else None
@@ -138,6 +142,7 @@ class Connections:
     async def close(self, timeout_s: float) -> None:
         """Close all connections."""
         try:
+            # The pool waits for connections in use, and one to a frozen server is in use for ever.
             await asyncio.wait_for(self._pool.close(), timeout_s)
         except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
             self._pool.terminate()
@@ -292,6 +297,7 @@ def backend_error(error: Exception, address: str) -> BackendError:
     match error:
         case TimeoutError():
             return BackendTimeoutError(COMPONENT, f"PostgreSQL at {address} did not answer in time.")
+        # Raised by the driver itself: a value that it cannot encode, of which the server knows nothing.
         case asyncpg.DataError() if not _is_servers(error):
             return BackendRejectedError(COMPONENT, "PostgreSQL cannot store this text or number.")
         case UnicodeError() | OverflowError():

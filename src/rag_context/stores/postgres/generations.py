@@ -124,6 +124,7 @@ class PostgresRebuilder:
             )
             if not rows:
                 return False
+            # KEY SHARE keeps these chunks: a new version of the document waits, and removes the vectors with them.
             check_size(vectors, len(rows))
             keys = [key for (key,) in rows]
             table = f"vectors_{generation}"
@@ -153,6 +154,7 @@ class PostgresRebuilder:
         """
         seen = await self._require_run(made_by)
         if seen.next_generation is not None:
+            # Before the switch, which would leave searches without an index while it is built.
             await self._build_index(seen.next_generation)
 
         async def switched(connection: Connection, change: Change) -> bool:
@@ -219,6 +221,7 @@ async def drop_unused(database: Database) -> None:
         await connection.execute("SELECT pg_advisory_xact_lock_shared($1)", WRITERS)
         row = await connection.fetchrow("SELECT generation, next_generation FROM rag_context.state")
         for (number,) in await connection.fetch(_TABLES):
+            # A reader that holds it makes this wait 100 ms; a later round drops it.
             if number not in tuple(row):
                 await connection.execute(f"DROP TABLE rag_context.vectors_{number}")
 

@@ -88,6 +88,7 @@ class Question:
                 for n in group
             ]
             positions, counts = (positions, counts) if start else ([profile, *positions], [norm, *counts])
+            # OFFSET 0 keeps the planner from merging the subqueries, which would compute each position several times.
             joins += f"""
                 CROSS JOIN LATERAL (SELECT {", ".join(positions)} OFFSET 0) AS positions_{start}
                 CROSS JOIN LATERAL (SELECT {", ".join(counts)} OFFSET 0) AS each_{start}"""
@@ -100,6 +101,7 @@ class Question:
     def rounds(self, first_round: int) -> Iterator[tuple[list[int], float]]:
         """The terms of each round, and the most that a chunk with none of the terms so far can score."""
         frequencies, weights = self.statistics.frequencies, self.statistics.weights
+        # Rarest first: these weigh most and read least, so the bound for all others falls fastest.
         order = sorted((term for term, frequency in enumerate(frequencies) if frequency), key=frequencies.__getitem__)
         rest = MOST_PER_TERM * float(sum(weights[term] for term in order))
         group: list[int] = []
@@ -107,8 +109,10 @@ class Question:
         for term in order:
             frequency = frequencies[term]
             if group and in_round + frequency > budget:
+                # A chunk that is in no round so far holds only later terms, which add `rest` at most.
                 yield group, rest
                 read += in_round
+                # Larger rounds: where the rare terms did not suffice, few rounds should.
                 group, in_round, budget = [], 0, 4 * budget
                 if read + frequency > MOST_READ:
                     return
@@ -210,6 +214,7 @@ class PostgresTexts:
                        WHERE {more} AND c.terms && {parameters.add(group)}::bigint[] AND {passing}
                        ORDER BY scored.score DESC, c.id LIMIT {limit}"""  # noqa: S608
             if number:
+                # UNION, since chunks with terms of both rounds are found in both.
                 best = f"""SELECT * FROM (SELECT * FROM best_{number - 1} UNION ({best})) AS either
                            ORDER BY score DESC, id LIMIT {limit}"""  # noqa: S608
             tables.append(f"best_{number} AS MATERIALIZED ({best})")
@@ -219,6 +224,7 @@ class PostgresTexts:
 
     async def question(self, query: str) -> Question:
         """What the index knows of a query's terms. Raises: BackendError."""
+        # Not the newest state: frequencies may be a little off, and a call before each search would cost more.
         seen = await self._state.current()
         remembered = self._questions.get((query, seen.name, seen.version))
         if remembered is not None:

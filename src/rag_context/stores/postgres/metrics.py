@@ -113,6 +113,7 @@ class PostgresMetrics:
             part.cache_hits += each["cache_hits"]
             part.latencies[each["latency"] if is_exact else middle(int(each["latency"]))] += each["queries"]
         for each in await self._database.fetch(_COUNTED, *span):
+            # `grouping` has a bit for each column that the row is not grouped by.
             name = COUNTED[(0b011, 0b101, 0b110).index(each["grouped"])]
             if (value := each[name]) is not None:
                 counts[name][read_text(value) if isinstance(value, str) else value] = each["queries"]

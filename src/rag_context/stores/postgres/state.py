@@ -204,6 +204,8 @@ class IndexState:
         Raises:
             BackendError: it cannot be read.
         """
+        # A read under way may have begun before the caller's own commit, and does not show it: callers that come
+        # meanwhile share the next one.
         if self._looking is None or self._looking.done():
             self._looking = _started(self._read())
             return await asyncio.shield(self._looking)
@@ -227,6 +229,7 @@ class IndexState:
         """Add the differences to the counters, unless another process does. Raises: BackendError."""
 
         async def folded(connection: Connection) -> None:
+            # Of two that fold at once, the second would wait for rows that the first deletes, to find none left.
             if await connection.fetchval("SELECT pg_try_advisory_xact_lock($1)", _FOLDING):
                 await connection.execute(_FOLD)
 
@@ -317,6 +320,7 @@ class Claims:
 
     async def _call(self, statement: str, document_id: str) -> bool:
         """The server's answer; True if it is unavailable."""
+        # A connection runs one statement at a time.
         async with self._turn:
             try:
                 if self._session is None:
@@ -351,7 +355,9 @@ async def try_write(database: Database) -> None:
 
     async def attempt(connection: Connection) -> None:
         await connection.execute(_LOCK_TIMEOUT)
+        # Waits as a write would while the vectors in use are replaced.
         await connection.execute(_BESIDE_OTHERS, WRITERS)
+        # The lock that every insert takes: it waits where another session has locked a table.
         await connection.execute(_NO_LOCKS)
         await connection.execute(_WRITE)
 

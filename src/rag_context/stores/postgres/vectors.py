@@ -163,6 +163,7 @@ class PostgresVectors:
         """
         vectors, most = f"rag_context.vectors_{seen.generation}", str(int(limit))  # a plan depends on it
         dimension = self._indexed.get(seen.generation)
+        # `<#>` is the negative inner product; all vectors have length 1, so it orders by cosine.
         one_by_one = f"""SELECT c.key, c.id, -(v.embedding <#> {query}) AS cosine
                          FROM {{chunks}} AS c JOIN {vectors} AS v ON v.chunk = c.key WHERE {{condition}}
                          ORDER BY v.embedding <#> {query}, c.id LIMIT {most}"""  # noqa: S608
@@ -181,12 +182,15 @@ class PostgresVectors:
             few = f"SELECT c.key, c.id FROM rag_context.chunks AS c WHERE {passing} LIMIT {narrow} + 1"  # noqa: S608
             tables.append(f"few AS MATERIALIZED ({few})")
             either.append(one_by_one.format(chunks="few", condition=f"NOT {is_broad}"))
+        # The very expression of the index, which casts because the column has no dimension of its own.
         distance = f"v.embedding::vector({dimension}) <#> {query}::vector({dimension})"
         by_index = f"""SELECT c.key, c.id, -({distance}) AS cosine
                        FROM {vectors} AS v JOIN rag_context.chunks AS c ON c.key = v.chunk
                        WHERE {is_broad} AND {settings} AND {passing}
                        ORDER BY {distance} LIMIT {OVERFETCH} * {most}"""  # noqa: S608
         tables.append(f"by_index AS MATERIALIZED ({by_index})")
+        # pgvector ends a scan after some 20 000 rows; where the filter dropped too many of them, all that pass are
+        # compared.
         is_complete = f"(SELECT count(*) FROM by_index) >= {most}"  # noqa: S608
         either.append(f"SELECT * FROM by_index WHERE {is_complete}")  # noqa: S608
         condition_of_rest = f"{is_broad} AND NOT {is_complete} AND {passing}"
@@ -298,6 +302,7 @@ class PostgresVectors:
                     return True
                 if await connection.fetchval(_BUILT_NOW, name):
                     return False
+                # A build that was interrupted leaves an invalid index, which nothing uses and every write maintains.
                 await connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS rag_context.{name}")
                 if self._database.has_sessions:
                     await connection.fetch(_BUILD_SETTINGS, BUILD_MEMORY)
@@ -318,6 +323,7 @@ class PostgresVectors:
 
     async def _is_large(self, connection: Connection, generation: int) -> bool:
         counted = await connection.fetchval(
+            # Counting stops where the answer is known: an exact count reads the whole table.
             f"SELECT count(*) FROM (SELECT 1 FROM rag_context.vectors_{generation} LIMIT $1) AS few",  # noqa: S608
             self.indexed_from + 1,
         )
@@ -335,6 +341,7 @@ class PostgresVectors:
                 raise await self._wrong_dimension(queried) from error
             if not is_missing_table(error):
                 raise
+        # The table was dropped after a switch; the state that named it had been read before.
         return await work(await self._state.look())
 
     async def _wrong_dimension(self, queried: int) -> BackendDataError:

@@ -113,9 +113,11 @@ async def write_document(
     before = await connection.fetchval("SELECT status FROM rag_context.documents WHERE id = $1", stored(document.id))
     status = INDEXED if vectors is not None else PENDING
     tenant = await tenant_key(connection, document.tenant)
+    # After the lock: between reading the status and writing it no other writer comes.
     sequence = await connection.fetchval(_PUT, *document_values(document, tenant, status))
     change.documents += before is None
     change.pending += (status == PENDING) - (before == PENDING)
+    # A new version waits for its vectors; what did not change in it is found by them meanwhile.
     kept = {} if before is None or vectors is not None else await _vectors_of(connection, change, document.id)
     if before is not None:
         await _remove_chunks(connection, change, document.id)
@@ -173,6 +175,7 @@ async def attach_vectors(
     row = await connection.fetchrow(
         "SELECT content_hash, status FROM rag_context.documents WHERE id = $1", stored(document_id)
     )
+    # Another server may have embedded it first: the same model makes the same vectors.
     if row is None or row["content_hash"] != content_hash or row["status"] == INDEXED:
         change.is_empty = True
         return row is not None and row["content_hash"] == content_hash
@@ -305,6 +308,7 @@ async def tenant_key(connection: Connection, tenant: Tenant) -> int:
     values = (stored(tenant.project), stored(tenant.branch), stored(tenant.path_hash))
     key: int | None = await connection.fetchval(_TENANT, *values)
     if key is None:
+        # It returns no row where another transaction has added the tenant meanwhile; its key is read again.
         await connection.execute(_NEW_TENANT, *values)
         key = await connection.fetchval(_TENANT, *values)
     if key is None:

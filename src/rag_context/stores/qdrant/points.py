@@ -142,6 +142,7 @@ def _begins(prefix: str) -> list[models.Condition]:
     for start in _starts(data):
         number, block = start // BLOCK_BYTES, data[start : start + BLOCK_BYTES]
         first, last = _block(number, block, 0), _block(number, block, _RADIX - 1)
+        # A whole block is one number; the rest of a prefix stands for a range, from its end to the last continuation.
         if first == last:
             found.append(models.FieldCondition(key=SOURCE_BLOCKS, match=models.MatchValue(value=first)))
         else:
@@ -156,6 +157,7 @@ def _starts(data: bytes) -> range:
 def _block(number: int, data: bytes, filler: int) -> int:
     """The number of the block `number` of `data`; a shorter block is filled with `filler`."""
     value = number
+    # Bytes count from 1: with 0 for a missing byte, a source sorts before all that continue it.
     for digit in (*(byte + 1 for byte in data), *[filler] * (BLOCK_BYTES - len(data))):
         value = value * _RADIX + digit
     return value
@@ -329,6 +331,7 @@ async def nearest(
     `request` returns so many of the nearest points. Which of equally near ones are shown must not
     depend on the server, so more are requested, up to a limit, until one is farther away.
     """
+    # One more than requested shows whether the last one is tied.
     count = limit + 1
     while True:
         near = await request(count)
