@@ -273,10 +273,14 @@ async def test_an_impossible_address_is_rejected_at_once_without_its_password(ur
 
 async def test_the_database_is_the_one_of_the_address_or_the_default(server: str) -> None:
     async with open_mongodb(server) as opened:
-        assert opened.documents._mongo.database.name == "P4NTH30N"
+        assert opened.documents._mongo.documents.database.name == "P4NTH30N"
     async with open_mongodb("mongodb://127.0.0.1:1/mine?maxPoolSize=7") as opened:
         mongo = opened.documents._mongo
-        assert (mongo.database.name, mongo.documents.name, mongo.metrics.name) == ("mine", "C0N7EXT", "R4G_M37R1C5")
+        assert (mongo.documents.database.name, mongo.documents.name, mongo.metrics.name) == (
+            "mine",
+            "C0N7EXT",
+            "R4G_M37R1C5",
+        )
         options = mongo.client.options.pool_options
         assert (options.max_pool_size, options.max_idle_time_seconds, options.wait_queue_timeout) == (7, 30, 5)
         assert mongo.client.write_concern.document == {"w": "majority", "j": True}

@@ -13,7 +13,6 @@ from urllib.parse import parse_qsl, urlsplit
 from bson.errors import BSONError
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
-from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import (
     BulkWriteError,
     ConnectionFailure,
@@ -180,10 +179,6 @@ class Mongo:
         await self.client.close()
         if self.writer is not None:
             await self.writer.close()
-
-    @property
-    def database(self) -> AsyncDatabase[dict[str, Any]]:
-        return self.documents.database
 
     def _unusable(self) -> str:
         if self.client.topology_description.has_known_servers:

@@ -1,32 +1,69 @@
-"""The PostgreSQL store as a whole: one database, its ports, and the task that maintains the index.
+"""The PostgreSQL store as a whole: one database, its ports, bulk loads, and the task that maintains the index.
 
 That task follows other servers' writes, adds up counters, builds the index over the vectors, and drops unused vectors.
+
+A bulk load stores several documents in one transaction, and the indexes after the rows. Into an empty database the
+keyword index is dropped before and built afterwards, which takes a fraction of the time of keeping it in step. A
+process that dies in between leaves a database without it: searches are right and slow until the next server has built
+it.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
+import asyncpg
+
+from rag_context.errors import BackendError
+from rag_context.ports.writing import WholeDocument
+from rag_context.stores.postgres import writer
 from rag_context.stores.postgres.audit import PostgresAuditor
-from rag_context.stores.postgres.bulk import PostgresBulk
 from rag_context.stores.postgres.candidates import PostgresCandidates
-from rag_context.stores.postgres.connection import Database
+from rag_context.stores.postgres.connection import Connection, Database
 from rag_context.stores.postgres.documents import PostgresDocuments
 from rag_context.stores.postgres.generations import PostgresRebuilder, drop_unused
 from rag_context.stores.postgres.keywords import PostgresTexts
 from rag_context.stores.postgres.metrics import PostgresMetrics
-from rag_context.stores.postgres.state import FOLDED_FROM, Claims, IndexState, Snapshot
+from rag_context.stores.postgres.records import INDEXED, PENDING, ChunkTerms, chunk_values, document_values, stored
+from rag_context.stores.postgres.state import FOLDED_FROM, WRITERS, Change, Claims, IndexState, Snapshot
 from rag_context.stores.postgres.vectors import EXACT_ROWS, PostgresVectors
+from rag_context.stores.postgres.writer import CHUNK_FIELDS, DOCUMENT_FIELDS, SCHEMA
 from rag_context.stores.server_stores import ended, log_failure, start_rounds
 
 MAINTENANCE_S = 10.0
-"""How often it is looked whether vectors need an index, or are unused. An index is built once their number has stayed
+"""Interval of the checks whether vectors need an index, or are unused. An index is built once their number has stayed
 the same for so long: it is many times faster to fill a table first."""
 
 GROWTH = 4.0
 """An index is built although vectors are still being added, once they are so many times those compared one by one."""
+
+WATCHED_S = 0.5
+
+_KEYWORD_INDEX = "chunks_by_terms"
+
+_BUILD_KEYWORD_INDEX = f"""
+CREATE INDEX CONCURRENTLY {_KEYWORD_INDEX} ON rag_context.chunks USING gin (terms) WITH (fastupdate = off)
+"""
+
+_KEYWORD_INDEX_STATE = """
+SELECT i.indisvalid AS is_valid,
+       EXISTS (SELECT 1 FROM pg_stat_progress_create_index AS p WHERE p.index_relid = c.oid) AS is_built_now
+FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE n.nspname = 'rag_context' AND c.relname = $1
+"""
+
+_LOCKS = """
+SELECT count(pg_advisory_xact_lock(hashtextextended(id, 0)))
+FROM (SELECT id FROM unnest($1::text[]) AS batch (id) ORDER BY id) AS ordered
+"""
+"""In one order, so that two loads do not wait for each other."""
+
+_SEQUENCES = "SELECT nextval(pg_get_serial_sequence('rag_context.documents', 'sequence')) FROM generate_series(1, $1)"
+_KEYS = "SELECT nextval('rag_context.chunks_key_seq') FROM generate_series(1, $1)"
+
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +80,7 @@ class PostgresStore:
     metrics: PostgresMetrics
     rebuilder: PostgresRebuilder
     auditor: PostgresAuditor
-    bulk: PostgresBulk
+    bulk: "PostgresBulk"
     claims: Claims
 
 
@@ -83,6 +120,197 @@ async def open_postgres(
         await database.close()
 
 
+class PostgresBulk:
+    """`BulkLoad` over one database.
+
+    Args:
+        database: the database.
+        state: the state of its index.
+        vectors: their index.
+    """
+
+    def __init__(self, database: Database, state: IndexState, vectors: PostgresVectors) -> None:
+        self._database = database
+        self._state = state
+        self._vectors = vectors
+        self._loads = 0
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether indexes wait for the end of a load of this process."""
+        return self._loads > 0
+
+    async def write_new(self, documents: Sequence[WholeDocument], made_by: str | None) -> list[str]:
+        """Store those of these documents that the index does not have, in their order and in one transaction.
+
+        Args:
+            documents: with distinct ids; those without vectors are pending.
+            made_by: the fingerprint of the model that made the vectors, which must be the index's.
+
+        Returns:
+            the ids of those that were stored.
+
+        Raises:
+            BackendRejectedError: one of them cannot be stored; nothing was.
+        """
+        words = await asyncio.to_thread(_analysed, documents)
+
+        async def written(connection: Connection, change: Change) -> list[str]:
+            writer.check_model(change, made_by)
+            ids = [stored(document.id) for document, _, _ in documents]
+            await connection.execute(_LOCKS, ids)
+            rows = await connection.fetch("SELECT id FROM rag_context.documents WHERE id = ANY ($1)", ids)
+            existing = {id_ for (id_,) in rows}
+            # What came in meanwhile is newer than what is loaded, and stays.
+            new = [
+                whole for id_, whole in zip(ids, zip(documents, words, strict=True), strict=True) if id_ not in existing
+            ]
+            change.is_empty = not new
+            if new:
+                await _store(connection, change, new)
+            return [document.id for (document, _, _), _ in new]
+
+        return await self._state.change(written)
+
+    @asynccontextmanager
+    async def loading(self, on_progress: Callable[[float], None]) -> AsyncIterator[None]:
+        """Build no index while the block runs, and the due ones at its end, if it did not fail.
+
+        Args:
+            on_progress: called twice a second with the share of the vectors that are in their index, 0..1.
+
+        Raises:
+            BackendError: an index could not be built; what was loaded is stored and found all the same.
+        """
+        self._loads += 1
+        try:
+            # Only an empty index: in any other, searches need it while the load runs.
+            if not (await self._state.look()).chunks:
+                await self._database.write(_drop_keyword_index)
+            yield
+            if await self.needs_keyword_index():
+                await self.build_keyword_index()
+            generation = (await self._state.look()).generation
+            async with self._watched(generation, on_progress):
+                await self._vectors.build_index(generation)
+        finally:
+            self._loads -= 1
+
+    async def needs_keyword_index(self) -> bool:
+        """Whether there is none, and no process that builds it. Raises: BackendError."""
+        row = await self._database.fetchrow(_KEYWORD_INDEX_STATE, _KEYWORD_INDEX)
+        return row is None or not (row["is_valid"] or row["is_built_now"])
+
+    async def build_keyword_index(self) -> None:
+        """Build the index that a load has dropped; what an interrupted build left is dropped first.
+
+        Raises:
+            BackendError: it could not be built.
+        """
+
+        async def built(connection: Connection) -> None:
+            await connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS rag_context.{_KEYWORD_INDEX}")
+            with suppress(asyncpg.DuplicateTableError):  # another process has begun
+                await connection.execute(_BUILD_KEYWORD_INDEX)
+
+        await self._database.outside(built)
+
+    @asynccontextmanager
+    async def _watched(self, generation: int, on_progress: Callable[[float], None]) -> AsyncIterator[None]:
+        """Report how far the index over a generation of vectors is while the block runs."""
+
+        async def watch() -> None:
+            while True:
+                await asyncio.sleep(WATCHED_S)
+                with suppress(BackendError):  # the build itself says what is wrong
+                    share = await self._vectors.built_share(generation)
+                    if share is not None:
+                        on_progress(share)
+
+        watching = asyncio.create_task(watch(), name="postgres index progress")
+        try:
+            yield
+        finally:
+            watching.cancel()
+            await asyncio.wait({watching})
+
+
+async def _drop_keyword_index(connection: Connection) -> None:
+    """Drop it, unless documents came in meanwhile."""
+    await connection.execute("SET LOCAL lock_timeout = '2s'")
+    await connection.execute("SELECT pg_advisory_xact_lock($1)", WRITERS)
+    # Under the lock of all writers: the first document may have come since the caller looked.
+    if not await connection.fetchval("SELECT EXISTS (SELECT 1 FROM rag_context.chunks)"):
+        await connection.execute(f"DROP INDEX IF EXISTS rag_context.{_KEYWORD_INDEX}")
+
+
+async def _store(
+    connection: Connection, change: Change, new: Sequence[tuple[WholeDocument, Sequence[ChunkTerms]]]
+) -> None:
+    """Copy documents that do not exist into the tables."""
+    sequences = [number for (number,) in await connection.fetch(_SEQUENCES, len(new))]
+    keys = [key for (key,) in await connection.fetch(_KEYS, sum(len(words) for _, words in new))]
+    dimension = await writer.dimension_of(connection, change.generation)
+    tenants = {tenant: await writer.tenant_key(connection, tenant) for tenant in {whole[0].tenant for whole, _ in new}}
+    tables = _Tables(f"vectors_{change.generation}")
+    for sequence, ((document, chunks, vectors), words) in zip(sequences, new, strict=True):
+        if vectors is not None:
+            writer.check_shape(vectors, len(chunks), dimension)
+            dimension = vectors.shape[1] if chunks else dimension
+        own, keys = keys[: len(chunks)], keys[len(chunks) :]
+        tables.add(sequence, tenants[document.tenant], own, (document, chunks, vectors), words)
+    await tables.copy(connection)
+    change.documents += len(new)
+    change.pending += sum(vectors is None for (_, _, vectors), _ in new)
+    change.chunks += len(tables.chunks)
+    change.turnover += len(tables.chunks)
+    change.vectors += len(tables.vectors)
+    change.terms += sum(each.length for _, words in new for each in words)
+
+
+class _Tables:
+    """The rows of several documents, by table.
+
+    Args:
+        vectors: the name of the table of vectors.
+    """
+
+    def __init__(self, vectors: str) -> None:
+        self._vectors = vectors
+        self.documents: list[tuple[object, ...]] = []
+        self.chunks: list[tuple[object, ...]] = []
+        self.passages: list[tuple[object, ...]] = []
+        self.vectors: list[tuple[object, ...]] = []
+
+    def add(
+        self, sequence: int, tenant: int, keys: Sequence[int], whole: WholeDocument, words: Sequence[ChunkTerms]
+    ) -> None:
+        """Add the rows of one document, whose chunks get these keys."""
+        document, chunks, vectors = whole
+        self.documents.append((*document_values(document, tenant, PENDING if vectors is None else INDEXED), sequence))
+        for key, chunk, each in zip(keys, chunks, words, strict=True):
+            self.chunks.append(chunk_values(key, chunk, each, document, tenant, sequence))
+            self.passages.append((key, stored(chunk.text), stored(chunk.context)))
+        if vectors is not None:
+            self.vectors += zip(keys, vectors, strict=True)
+
+    async def copy(self, connection: Connection) -> None:
+        """Write all of them."""
+        for table, columns, rows in (
+            ("documents", (*DOCUMENT_FIELDS, "sequence"), self.documents),
+            ("chunks", CHUNK_FIELDS, self.chunks),
+            ("passages", ("chunk", "text", "context"), self.passages),
+            (self._vectors, ("chunk", "embedding"), self.vectors),
+        ):
+            if rows:
+                await connection.copy_records_to_table(table, schema_name=SCHEMA, columns=columns, records=rows)
+
+
+def _analysed(documents: Sequence[WholeDocument]) -> list[list[ChunkTerms]]:
+    """The terms of each chunk of each document."""
+    return [[ChunkTerms(chunk.searchable) for chunk in chunks] for _, chunks, _ in documents]
+
+
 class Maintenance:
     """Reads the state of the index in short intervals, and does what is due.
 
@@ -104,7 +332,7 @@ class Maintenance:
         self._exact_rows = exact_rows
         self._maintained_at: float | None = None
         self._counted = 0
-        self._building: asyncio.Task[None] | None = None
+        self._building: asyncio.Task[Any] | None = None
 
     async def round(self, now_s: float) -> None:
         """One round. Raises: BackendError."""
@@ -129,15 +357,12 @@ class Maintenance:
         if await self._bulk.needs_keyword_index():
             self._building = asyncio.create_task(self._bulk.build_keyword_index(), name="postgres keyword index")
         elif self._needs_index(seen):
-            self._building = asyncio.create_task(self._build_vectors(seen.generation), name="postgres index")
+            self._building = asyncio.create_task(self._vectors.build_index(seen.generation), name="postgres index")
         else:
             return
         self._building.add_done_callback(
             log_failure("an index was not built, and will be tried again", logging.WARNING)
         )
-
-    async def _build_vectors(self, generation: int) -> None:
-        await self._vectors.build_index(generation)
 
     def _needs_index(self, seen: Snapshot) -> bool:
         """Whether there are enough vectors, and no more are being added."""
