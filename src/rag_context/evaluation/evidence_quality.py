@@ -1,11 +1,8 @@
 """Measures retrieval on a set with evidence: by item and by session, in every mode, and at the limits callers use."""
 
-import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rag_context.api.index import BulkLine
-from rag_context.api.parsing import read_fields
 from rag_context.api.search import MAX_LIMIT
 from rag_context.domain.documents import Tenant
 from rag_context.domain.search import Filter
@@ -15,10 +12,10 @@ from rag_context.evaluation.datasets import Dataset, EvidenceQuestion, EvidenceS
 from rag_context.evaluation.quality import (
     FIRST,
     MODES,
-    TOGETHER,
     OnProgress,
     answer_with,
     complete_answer,
+    index_groups,
     ranked_documents,
 )
 from rag_context.search.query import Mode, Query, Result
@@ -105,33 +102,18 @@ def project_dataset(dataset: EvidenceSet) -> Dataset:
 
 async def index_items(service: Service, items: Sequence[Item], on_progress: OnProgress) -> dict[str, str]:
     """Index everything, the messages of a session one after the other; returns each item's id by its document id."""
-    by_session: dict[tuple[str | None, str], list[Item]] = {}
+    sessions: dict[tuple[str | None, str], list[tuple[str, Mapping[str, object]]]] = {}
     for item in items:
-        by_session.setdefault((item.project, item.session or item.id), []).append(item)
+        sessions.setdefault((item.project, item.session or item.id), []).append((item.id, _fields(item)))
     names: dict[str, str] = {}
-    semaphore = asyncio.Semaphore(TOGETHER)
-
-    async def index(session: Sequence[Item]) -> None:
-        async with semaphore:
-            for item in session:
-                receipt = await service.bulk(_line(item), request_id="eval")
-                if receipt.document_id is None or receipt.status == "deferred":
-                    raise InvalidInputError(f"item {item.id!r} was {receipt.status}: {receipt.reason}")
-                if names.setdefault(receipt.document_id, item.id) != item.id:
-                    raise InvalidInputError(f"item {item.id!r} is the same document as {names[receipt.document_id]!r}")
-                on_progress("Indexing", len(names), len(items))
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            for session in by_session.values():
-                group.create_task(index(session))
-    except ExceptionGroup as failures:
-        raise failures.exceptions[0] from failures
+    for id_, document_id in await index_groups(service, "item", list(sessions.values()), on_progress):
+        if names.setdefault(document_id, id_) != id_:
+            raise InvalidInputError(f"item {id_!r} is the same document as {names[document_id]!r}")
     return names
 
 
-def _line(item: Item) -> BulkLine:
-    fields = {
+def _fields(item: Item) -> Mapping[str, object]:
+    return {
         "content": item.content,
         "contentType": item.content_type,
         "sessionId": item.session or "files",
@@ -140,10 +122,6 @@ def _line(item: Item) -> BulkLine:
         "project": item.project,
         "occurredAt": item.occurred_at,
     }
-    try:
-        return read_fields(BulkLine, fields)
-    except InvalidInputError as error:
-        raise InvalidInputError(f"item {item.id!r} cannot be indexed: {error}") from error
 
 
 async def _measure(

@@ -265,9 +265,7 @@ def as_tables(outcomes: Sequence[EvidenceOutcome]) -> RenderableType:
 def as_markdown(outcomes: Sequence[EvidenceOutcome]) -> Iterator[str]:
     """The same tables in Markdown, line by line."""
     for grid in grids(outcomes):
-        yield from (f"### {grid.title}", "", _line(grid.headings), "|" + "---|" * len(grid.headings))
-        yield from map(_line, grid.rows)
-        yield ""
+        yield from (f"### {grid.title}", "", *markdown_table(grid.headings, grid.rows), "")
 
 
 def section(outcomes: Sequence[EvidenceOutcome]) -> str:
@@ -329,7 +327,7 @@ def _limits(outcomes: Sequence[EvidenceOutcome]) -> Grid:
         (
             outcome.dataset,
             str(each.limit),
-            _short(each.recall),
+            short(each.recall),
             _percent(each.any),
             f"{each.tokens:.0f}",
             f"{each.evidence_per_1000_tokens:.2f}",
@@ -351,15 +349,23 @@ def _of_modes(measure: str) -> tuple[str, ...]:
 
 
 def _by_mode(values: Mapping[Mode, float]) -> tuple[str, ...]:
-    return tuple(_short(values[mode]) for mode in MODES)
+    return tuple(short(values[mode]) for mode in MODES)
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
+    """A share with three digits, as `.912`."""
     return f"{value:.3f}".removeprefix("0") if value < 1 else f"{value:.3f}"
 
 
 def _percent(value: float) -> str:
     return f"{value:.1%}"
+
+
+def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """A table in Markdown, line by line."""
+    yield _line(headings)
+    yield "|" + "---|" * len(headings)
+    yield from map(_line, rows)
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -105,8 +105,8 @@ async def evaluate(service: Service, dataset: Dataset, on_progress: OnProgress) 
         InvalidInputError: a document cannot be indexed.
         BackendError: a component failed, so that the measurement would be incomplete.
     """
-    ids = await _index(service, dataset.documents, on_progress)
-    names = {id_: name for name, id_ in ids.items()}
+    files = [[(text.id, _fields(text))] for text in dataset.documents]
+    names = {id_: name for name, id_ in await index_groups(service, "document", files, on_progress)}
     offsets = {text.id: text.offset for text in dataset.documents}
     answers = await _answers(service, dataset, on_progress)
     scores: dict[Mode, Scores] = {}
@@ -121,7 +121,7 @@ async def evaluate(service: Service, dataset: Dataset, on_progress: OnProgress) 
     hybrid = answers[Mode.HYBRID]
     return Outcome(
         dataset=dataset.name,
-        documents=len(ids),
+        documents=len(dataset.documents),
         queries=len(dataset.questions),
         by_spans=dataset.by_spans,
         scores=scores,
@@ -130,41 +130,55 @@ async def evaluate(service: Service, dataset: Dataset, on_progress: OnProgress) 
     )
 
 
-async def _index(service: Service, documents: Sequence[Text], on_progress: OnProgress) -> dict[str, str]:
-    """Index every document as if it were a file; returns its document id by its own."""
-    ids: dict[str, str] = {}
+async def index_groups(
+    service: Service, kind: str, groups: Sequence[Sequence[tuple[str, Mapping[str, object]]]], on_progress: OnProgress
+) -> list[tuple[str, str]]:
+    """Index the lines of a set, those of a group one after the other; returns each one's id with its document id.
+
+    Args:
+        service: the memory.
+        kind: what a line is called in errors.
+        groups: ids, and the fields of `BulkLine`.
+        on_progress: called after each line.
+
+    Raises:
+        InvalidInputError: a line cannot be indexed.
+    """
+    indexed: list[tuple[str, str]] = []
+    total = sum(map(len, groups))
     semaphore = asyncio.Semaphore(TOGETHER)
 
-    async def index(text: Text) -> None:
-        line = _line(text)
+    async def index(group: Sequence[tuple[str, Mapping[str, object]]]) -> None:
         async with semaphore:
-            receipt = await service.bulk(line, request_id="eval")
-        if receipt.document_id is None or receipt.status == "deferred":
-            raise InvalidInputError(f"document {text.id!r} was {receipt.status}: {receipt.reason}")
-        ids[text.id] = receipt.document_id
-        on_progress("Indexing", len(ids), len(documents))
+            for id_, fields in group:
+                try:
+                    line = read_fields(BulkLine, fields)
+                except InvalidInputError as error:
+                    raise InvalidInputError(f"{kind} {id_!r} cannot be indexed: {error}") from error
+                receipt = await service.bulk(line, request_id="eval")
+                if receipt.document_id is None or receipt.status == "deferred":
+                    raise InvalidInputError(f"{kind} {id_!r} was {receipt.status}: {receipt.reason}")
+                indexed.append((id_, receipt.document_id))
+                on_progress("Indexing", len(indexed), total)
 
     try:
-        async with asyncio.TaskGroup() as group:
-            for text in documents:
-                group.create_task(index(text))
+        async with asyncio.TaskGroup() as tasks:
+            for group in groups:
+                tasks.create_task(index(group))
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from failures
-    return ids
+    return indexed
 
 
-def _line(text: Text) -> BulkLine:
-    fields = {
+def _fields(text: Text) -> Mapping[str, object]:
+    """A document as if it were a file."""
+    return {
         "content": text.content,
         "contentType": DOCUMENTATION,
         "sessionId": "files",
         "source": f"/{text.id}.md",
         "fromFile": True,
     }
-    try:
-        return read_fields(BulkLine, fields)
-    except InvalidInputError as error:
-        raise InvalidInputError(f"document {text.id!r} cannot be indexed: {error}") from error
 
 
 async def _answers(service: Service, dataset: Dataset, on_progress: OnProgress) -> dict[Mode, list[Answer]]:

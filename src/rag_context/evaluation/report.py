@@ -17,7 +17,7 @@ from rich.text import Text
 from rag_context._version import __version__
 from rag_context.evaluation import evidence_report
 from rag_context.evaluation.evidence_quality import EvidenceOutcome
-from rag_context.evaluation.evidence_report import as_objects
+from rag_context.evaluation.evidence_report import as_objects, markdown_table, short
 from rag_context.evaluation.interface_quality import TOOLS, CollectionOutcome, ProjectOutcome
 from rag_context.evaluation.measures import Estimate, estimate, significance
 from rag_context.evaluation.quality import DEEP, MODES, Outcome
@@ -25,7 +25,6 @@ from rag_context.search.query import Mode
 
 LEADING = "nDCG@10"
 ALL = "macro mean"
-_DIGITS = 3
 
 _DATASET_COLUMNS = (
     "collection",
@@ -199,24 +198,15 @@ def _judged_tables(outcomes: Sequence[Outcome]) -> Iterator[RenderableType]:
 
 def as_markdown(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """The same tables in Markdown, line by line."""
-    modes = " | ".join(mode.value for mode in MODES)
-    yield f"| collection | measure | {modes} | p against text | p against vector |"
-    yield "|---|---|---|---|---|---|---|"
-    for row in rows_of(outcomes):
-        cells = [_with_interval(row.estimates[mode]) for mode in MODES]
-        yield _line(row.dataset, row.measure, *cells, *(_p(row, mode) for mode in (Mode.TEXT, Mode.VECTOR)))
+    headings = ("collection", "measure", *(mode.value for mode in MODES), "p against text", "p against vector")
+    yield from markdown_table(headings, map(_measure_cells, rows_of(outcomes)))
     yield ""
-    yield _line(*_DATASET_COLUMNS)
-    yield "|" + "---|" * len(_DATASET_COLUMNS)
-    for outcome in outcomes:
-        yield _line(*_cells(outcome))
+    yield from markdown_table(_DATASET_COLUMNS, map(_cells, outcomes))
 
 
-def _markdown(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
-    listed = list(headings)
-    yield _line(*listed)
-    yield "|" + "---|" * len(listed)
-    yield from (_line(*row) for row in rows)
+def _measure_cells(row: Row) -> tuple[str, ...]:
+    means = (_with_interval(row.estimates[mode]) for mode in MODES)
+    return row.dataset, row.measure, *means, *(_p(row, mode) for mode in (Mode.TEXT, Mode.VECTOR))
 
 
 def _collection_rows(outcomes: Sequence[CollectionOutcome]) -> Iterator[tuple[str, ...]]:
@@ -268,19 +258,11 @@ def _p(row: Row, mode: Mode) -> str:
     p = row.p_values.get(mode)
     if p is None:
         return ""
-    return "< .001" if p < 0.001 else _short(p)
+    return "< .001" if p < 0.001 else short(p)
 
 
 def _with_interval(found: Estimate) -> str:
-    return f"{_short(found.mean)} ({_short(found.low)} to {_short(found.high)})"
-
-
-def _short(value: float) -> str:
-    return f"{value:.{_DIGITS}f}".removeprefix("0") if value < 1 else f"{value:.{_DIGITS}f}"
-
-
-def _line(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
+    return f"{short(found.mean)} ({short(found.low)} to {short(found.high)})"
 
 
 def page(found: Outcomes, path: Path) -> str:
@@ -296,10 +278,10 @@ def page(found: Outcomes, path: Path) -> str:
             "",
         ]
     if found.by_tool:
-        parts += [PROJECTS, *_markdown(("collection", "measure", *TOOLS), _tool_rows(found.by_tool)), ""]
+        parts += [PROJECTS, *markdown_table(("collection", "measure", *TOOLS), _tool_rows(found.by_tool)), ""]
     if found.in_collections:
         modes = (mode.value for mode in MODES)
-        parts += [COLLECTIONS, *_markdown(("set", "measure", *modes), _collection_rows(found.in_collections)), ""]
+        parts += [COLLECTIONS, *markdown_table(("set", "measure", *modes), _collection_rows(found.in_collections)), ""]
     if found.with_evidence:
         parts.append(evidence_report.section(found.with_evidence))
     return "\n".join([*parts, MEANING])

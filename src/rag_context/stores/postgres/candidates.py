@@ -22,6 +22,7 @@ from rag_context.stores.postgres.records import (
     CHUNK_TIME,
     LISTING_COLUMNS,
     Parameters,
+    beside,
     condition,
     passages_from,
     reference_from,
@@ -38,18 +39,6 @@ MOST = 1_000_000
 _COLUMNS = f"""c.key, c.id AS chunk, c.document, c.position, c.content_type AS kind, c.thread, c.speaker,
 c.tenant, c.sequence, c.start_char, c.end_char, c.start_line, c.end_line, c.heading, c.length, scored.counts,
 {CHUNK_TIME} AS chunk_occurred_at"""
-
-_BESIDE = """
-LEFT JOIN LATERAL (
-    (SELECT x.key FROM rag_context.chunks AS x
-     WHERE c.thread IS NULL AND x.document = c.document AND x.position {sign} c.position
-     ORDER BY x.position {order} LIMIT 1)
-    UNION ALL
-    (SELECT x.key FROM rag_context.chunks AS x
-     WHERE x.tenant = c.tenant AND x.thread = c.thread AND (x.sequence, x.position) {sign} (c.sequence, c.position)
-     ORDER BY x.sequence {order}, x.position {order} LIMIT 1)
-) AS {name} ON true
-"""
 
 _FETCHED = f"""
 found AS MATERIALIZED (
@@ -84,7 +73,7 @@ shortlist AS MATERIALIZED (
 ),
 beside AS MATERIALIZED (
     SELECT c.key, c.kind, b.key AS before, a.key AS after FROM shortlist AS c
-    {_BESIDE.format(name="b", sign="<", order="DESC")} {_BESIDE.format(name="a", sign=">", order="ASC")}
+    {beside("x.key")}
 ),
 standing AS MATERIALIZED ({{standing}}),
 others AS (

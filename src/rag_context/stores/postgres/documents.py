@@ -37,6 +37,7 @@ from rag_context.stores.postgres.records import (
     SIMILAR,
     ChunkTerms,
     Parameters,
+    beside,
     chunk_from,
     condition,
     document_from,
@@ -75,23 +76,9 @@ JOIN rag_context.documents AS d ON d.id = c.document
 WHERE c.id = ANY ($1)
 """  # noqa: S608
 
-_BESIDE = """
-LEFT JOIN LATERAL (
-    (SELECT x.id, x.document, x.position, x.content_type, x.thread, x.speaker, coalesce(x.occurred_at, x.timestamp)
-     FROM rag_context.chunks AS x
-     WHERE c.thread IS NULL AND x.document = c.document AND x.position {sign} c.position
-     ORDER BY x.position {order} LIMIT 1)
-    UNION ALL
-    (SELECT x.id, x.document, x.position, x.content_type, x.thread, x.speaker, coalesce(x.occurred_at, x.timestamp)
-     FROM rag_context.chunks AS x
-     WHERE x.tenant = c.tenant AND x.thread = c.thread AND (x.sequence, x.position) {sign} (c.sequence, c.position)
-     ORDER BY x.sequence {order}, x.position {order} LIMIT 1)
-) AS {name} ON true
-"""
-
 _NEIGHBOURS = f"""
 SELECT c.id, b.*, a.* FROM rag_context.chunks AS c
-{_BESIDE.format(name="b", sign="<", order="DESC")} {_BESIDE.format(name="a", sign=">", order="ASC")}
+{beside("x.id, x.document, x.position, x.content_type, x.thread, x.speaker, coalesce(x.occurred_at, x.timestamp)")}
 WHERE c.id = ANY ($1)
 """  # noqa: S608
 

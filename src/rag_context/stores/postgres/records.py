@@ -151,6 +151,27 @@ def condition(where: Filter, parameters: Parameters, row: str = "d") -> str:
     return " AND ".join(parts)
 
 
+def beside(columns: str) -> str:
+    """What joins to `chunks AS c` the chunk before (`b`) and the one after (`a`), with `columns` of `x`, or nulls.
+
+    They are those of its document, and in a conversation those of the messages before and after too.
+    """
+    return "".join(
+        f"""
+        LEFT JOIN LATERAL (
+            (SELECT {columns} FROM rag_context.chunks AS x
+             WHERE c.thread IS NULL AND x.document = c.document AND x.position {sign} c.position
+             ORDER BY x.position {order} LIMIT 1)
+            UNION ALL
+            (SELECT {columns} FROM rag_context.chunks AS x
+             WHERE x.tenant = c.tenant AND x.thread = c.thread
+               AND (x.sequence, x.position) {sign} (c.sequence, c.position)
+             ORDER BY x.sequence {order}, x.position {order} LIMIT 1)
+        ) AS {name} ON true"""  # noqa: S608
+        for name, sign, order in (("b", "<", "DESC"), ("a", ">", "ASC"))
+    )
+
+
 def document_values(document: Document, tenant: int, status: str) -> tuple[object, ...]:
     """The values of a row of `documents`, without its sequence number."""
     metadata = document.metadata
