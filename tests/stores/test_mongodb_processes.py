@@ -57,7 +57,7 @@ async def test_many_writers_leave_one_document_and_true_counters(database: str) 
             *(put(store, f"document {n % 4}", *texts[n % 3]) for n in range(40) for store in (one, other))
         )
         real = await one.documents._state.count()
-        seen = await one.documents._state.look()
+        seen = await one.documents._state.refresh()
         assert (real.documents, real.pending) == (4, 4)
         assert seen.totals == real
         assert seen.is_consistent
@@ -95,7 +95,7 @@ async def test_a_change_that_broke_off_in_the_middle_is_counted_after_a_while(mo
     await maintenance.round(105.0)
     assert await mongodb.documents.counts() == Counts(0, 0, 0, 0)
     assert mongodb.documents.version > version
-    assert (await state.look()).is_consistent
+    assert (await state.refresh()).is_consistent
 
 
 async def test_a_change_that_broke_off_is_counted_while_others_go_on_at_a_moment_without_one(
@@ -116,13 +116,13 @@ async def test_a_change_that_broke_off_is_counted_while_others_go_on_at_a_moment
     await record.update_one({"_id": "index"}, {"$inc": {"version": 1}})
     await maintenance.round(105.2)
     assert (await mongodb.documents.counts()).documents == 0
-    assert (await state.look()).is_consistent
+    assert (await state.refresh()).is_consistent
 
 
 async def test_counters_that_are_too_low_for_a_while_are_never_below_nothing(mongodb: MongoStore, raw: Raw) -> None:
     await put(mongodb, "a", "one")
     await raw["C0N7EXT_state"].update_one({"_id": "index"}, {"$inc": {"totals.pending": -2, "totals.vectors": -2}})
-    await mongodb.documents._state.look()
+    await mongodb.documents._state.refresh()
     counts = await mongodb.documents.counts()
     assert (counts.documents, counts.pending, counts.vectors) == (1, 0, 0)
 
@@ -135,7 +135,7 @@ async def test_a_write_continues_without_a_waiting_caller(mongodb: MongoStore) -
         task.cancel()
         await asyncio.wait({task})
     await mongodb.documents._state.close()
-    seen = await mongodb.documents._state.look()
+    seen = await mongodb.documents._state.refresh()
     assert seen.is_consistent
     assert seen.totals == await mongodb.documents._state.count()
 

@@ -157,7 +157,7 @@ async def test_a_document_larger_than_a_record_is_rejected_in_one_sentence(mongo
     with pytest.raises(BackendRejectedError, match="16 MB"):
         await put(mongodb, "a", "x" * 17_000_000)
     assert (await mongodb.documents.chunks(document("a").id))[0].text == "small"
-    assert (await mongodb.documents._state.look()).is_consistent
+    assert (await mongodb.documents._state.refresh()).is_consistent
 
 
 async def test_a_mebibyte_of_text_is_no_trouble(mongodb: MongoStore) -> None:
@@ -173,7 +173,7 @@ async def test_text_that_has_no_utf_8_is_rejected(mongodb: MongoStore) -> None:
     with pytest.raises(BackendRejectedError, match="cannot store"):
         await mongodb.documents.put(document("a", "half a pair \ud800"), chunks_of(document("a")))
     assert (await mongodb.documents.counts()).documents == 0
-    assert (await mongodb.documents._state.look()).is_consistent
+    assert (await mongodb.documents._state.refresh()).is_consistent
 
 
 async def test_marking_as_indexed_counts_vectors_and_unmarking_subtracts_them(mongodb: MongoStore) -> None:

@@ -123,7 +123,7 @@ class PostgresAtRandom(RuleBasedStateMachine):
     @rule(damage=st.sampled_from(DAMAGE), at=crashes)
     def damage_and_repair(self, damage: str, at: Crash) -> None:
         """A repair that is cut off is begun again, and finds what is left."""
-        generation = self.runner.run(self.state.look()).generation
+        generation = self.runner.run(self.state.refresh()).generation
         execute(self.own, damage.format(g=generation))
         with self._crashing(at):
             self.runner.run(_tried(self._repair()))
@@ -148,7 +148,7 @@ class PostgresAtRandom(RuleBasedStateMachine):
         self.runner.run(self._used_again())
 
     async def _used_again(self) -> None:
-        while not await _tried(self.state.look()):  # the connections that were cut are noticed one by one
+        while not await _tried(self.state.refresh()):  # the connections that were cut are noticed one by one
             pass
 
     async def _sweep(self) -> None:

@@ -186,8 +186,8 @@ class ChromaCollections:
         async def page(storage: CollectionStorage) -> EntryPage:
             ids = await storage.ids(where)
             some = ids[offset : offset + limit]
-            there = await storage.get(some)
-            return EntryPage(tuple(there[id_] for id_ in some if id_ in there), len(ids))
+            existing = await storage.get(some)
+            return EntryPage(tuple(existing[id_] for id_ in some if id_ in existing), len(ids))
 
         return await self._read(name, EntryPage((), 0), page)
 
@@ -265,11 +265,11 @@ class ChromaCollections:
     async def health(self) -> ProviderHealth:
         """Chroma's status, the number of collections, and the size of a folder."""
 
-        async def look() -> tuple[int, int | None]:
+        async def measure() -> tuple[int, int | None]:
             count = len(await self._registry.ours())
             return count, None if self._folder is None else await asyncio.to_thread(_bytes_in, self._folder)
 
-        return await timed_health(look)
+        return await timed_health(measure)
 
     async def _counted(self, record: CollectionRecord) -> Collection:
         try:

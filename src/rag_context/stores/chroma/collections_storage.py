@@ -157,8 +157,8 @@ class CollectionStorage:
 
     async def get(self, ids: Sequence[str]) -> dict[str, Entry]:
         """Those of the given entries that exist."""
-        there = await self._texts([self._shape.row(id_) for id_ in dict.fromkeys(ids)])
-        return {self._shape.id(row): entry for row, entry in there.items()}
+        existing = await self._texts([self._shape.row(id_) for id_ in dict.fromkeys(ids)])
+        return {self._shape.id(row): entry for row, entry in existing.items()}
 
     async def delete_many(self, ids: Sequence[str], where: Clause) -> int:
         """Remove those of these entries that a clause lets through."""
@@ -169,10 +169,10 @@ class CollectionStorage:
 
     async def delete(self, id_: str) -> bool:
         """Remove one entry; False where it is unknown."""
-        there = (await self._api.rows(self._id, [self._shape.row(id_)], [])).ids
-        if there:
-            await self._api.delete(self._id, there)
-        return bool(there)
+        existing = (await self._api.rows(self._id, [self._shape.row(id_)], [])).ids
+        if existing:
+            await self._api.delete(self._id, existing)
+        return bool(existing)
 
     async def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
         """The vectors of those of the given entries that exist."""
@@ -194,8 +194,8 @@ class CollectionStorage:
     async def search(self, vector: Vector, limit: int, where: Clause) -> list[EntryHit]:
         """The entries nearest to a vector, equal ones by id."""
         best = await self._best(vector, limit, where)
-        there = await self._texts([row for row, _ in best])
-        return [EntryHit(there[row], cosine) for row, cosine in best if row in there]
+        existing = await self._texts([row for row, _ in best])
+        return [EntryHit(existing[row], cosine) for row, cosine in best if row in existing]
 
     async def _best(self, vector: Vector, limit: int, where: Clause) -> list[tuple[str, float]]:
         """Rows and cosines of the nearest, by the cheapest method first, then by more exact ones."""

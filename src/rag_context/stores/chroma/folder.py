@@ -44,7 +44,7 @@ class ChromaFolder:
     """Fits `ChromaApi`. One process at a time may use a folder. A folder that cannot be opened is tried again.
 
     Args:
-        path: the folder, made when it is not there.
+        path: the folder, created if it is missing.
     """
 
     def __init__(self, path: Path) -> None:
@@ -62,11 +62,11 @@ class ChromaFolder:
             await asyncio.to_thread(self._client.close)
 
     async def open(self, name: str) -> Opened:
-        """The collection of this name, made where it is not there."""
+        """The collection of this name, created if it is missing."""
         return await self._run(lambda: self._open(name))
 
     async def find(self, name: str) -> Opened | None:
-        """The collection of this name, if it is there."""
+        """The collection of this name, if it exists."""
         try:
             return await self._run(lambda: self._remember(self._opened().get_collection(name, embedding_function=None)))
         except CollectionGoneError:
@@ -88,7 +88,7 @@ class ChromaFolder:
         await self._run(lambda: self._collection(collection).modify(metadata=dict(fields)))
 
     async def drop(self, name: str) -> None:
-        """Remove a collection, if it is there."""
+        """Remove a collection, if it exists."""
         try:
             await self._run(lambda: self._opened().delete_collection(name))
         except CollectionGoneError:

@@ -121,7 +121,7 @@ class ChromaServer:
         await self._client.aclose()
 
     async def open(self, name: str) -> Opened:
-        """The collection of this name, made where it is not there."""
+        """The collection of this name, created if it is missing."""
         body = {"name": name, "get_or_create": True, "configuration": {"hnsw": HNSW}}
         try:
             found = await self._call("POST", _COLLECTIONS, _COLLECTION, body)
@@ -130,7 +130,7 @@ class ChromaServer:
         return _opened(found)
 
     async def find(self, name: str) -> Opened | None:
-        """The collection of this name, if it is there."""
+        """The collection of this name, if it exists."""
         try:
             return _opened(await self._call("GET", f"{_COLLECTIONS}/{name}", _COLLECTION))
         except CollectionGoneError:
@@ -160,7 +160,7 @@ class ChromaServer:
         await self._call("PUT", f"{_COLLECTIONS}/{collection}", _ANYTHING, {"new_metadata": fields})
 
     async def drop(self, name: str) -> None:
-        """Remove a collection, if it is there."""
+        """Remove a collection, if it exists."""
         try:
             await self._call("DELETE", f"{_COLLECTIONS}/{name}", _ANYTHING)
         except CollectionGoneError:

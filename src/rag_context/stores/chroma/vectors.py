@@ -188,8 +188,8 @@ class ChromaVectors:
         for start in range(0, len(chunks), size):
             await self._explained(vectors[0], self._upsert(_slice(rows, start, start + size)))
         # Only now: a crash leaves rows of two versions, never of none.
-        there = await self._ids({DOCUMENT_ID: {"$eq": document.id}})
-        await self._delete(sorted(set(there) - set(rows.ids)))
+        existing = await self._ids({DOCUMENT_ID: {"$eq": document.id}})
+        await self._delete(sorted(set(existing) - set(rows.ids)))
 
     async def discard(self, document_ids: Collection[str]) -> None:
         """Delete the vectors of these documents. Raises: BackendError."""
@@ -197,7 +197,7 @@ class ChromaVectors:
             await self._delete(await self._ids({DOCUMENT_ID: {"$in": some}}))
 
     async def stored_vectors(self, document_ids: Collection[str]) -> dict[str, StoredVectors]:
-        """What is there of these documents; those without a vector are left out. Raises: BackendError."""
+        """The stored vectors of these documents; those without a vector are left out. Raises: BackendError."""
         chunks: dict[str, set[str]] = {}
         revisions: dict[str, set[str]] = {}
         for some in pages(list(document_ids)):
@@ -338,14 +338,14 @@ class ChromaVectors:
         """Do `work` in the collection, which is created again if it is missing."""
         return await self._do(work, self._open)
 
-    async def _do(self, work: Callable[[str], Awaitable[T]], look_again: Callable[[], Awaitable[Opened]]) -> T:
+    async def _do(self, work: Callable[[str], Awaitable[T]], find_again: Callable[[], Awaitable[Opened]]) -> T:
         # The last attempt stands outside the loop, so that its error reaches the caller.
         for _ in range(ATTEMPTS - 1):
             opened = self._opened or await self._open()
             try:
                 return await work(opened.id)
             except CollectionGoneError:
-                await look_again()
+                await find_again()
             except RowsMovedError:
                 continue
         return await work((self._opened or await self._open()).id)

@@ -235,7 +235,7 @@ class MongoDocuments(MongoRegistry):
 
     async def ping(self) -> str:
         """Read the state from the server; returns one line for people."""
-        totals = (await self._state.look()).totals
+        totals = (await self._state.refresh()).totals
         line = f"{counted(totals.documents, 'document')} in {counted(totals.chunks, 'chunk')}, {totals.pending} pending"
         return f"{line}; {self._indexes.missing}" if self._indexes.missing else line
 

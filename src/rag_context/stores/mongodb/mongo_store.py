@@ -124,14 +124,14 @@ class Maintenance:
         self._revisions = revisions
         self._stalled_s = stalled_s
         self._index: str | None = None
-        self._looks: deque[tuple[float, int]] = deque()
+        self._observed: deque[tuple[float, int]] = deque()
         self._shown: Totals | None = None
         self._shown_at = 0.0
         self._ensured_at: float | None = None
 
     async def round(self, now_s: float) -> None:
         """One round. Raises: BackendError."""
-        seen = await self._state.look()
+        seen = await self._state.refresh()
         if self._ensured_at is None or now_s - self._ensured_at >= INDEXES_S:
             self._indexes.ensure_soon()  # which takes long where there are many documents already
             self._ensured_at = now_s
@@ -151,13 +151,13 @@ class Maintenance:
         """
         still_open = seen.begun - seen.version
         if self._index != seen.name or seen.is_consistent:
-            self._index, self._looks = seen.name, deque()
-        self._looks.append((now_s, still_open))
-        while now_s - self._looks[0][0] > self._stalled_s + INTERVAL_S:
-            self._looks.popleft()
-        long_enough = now_s - self._looks[0][0] >= self._stalled_s
-        if still_open == 0 or (long_enough and still_open == min(count for _, count in self._looks)):
-            self._looks = deque()
+            self._index, self._observed = seen.name, deque()
+        self._observed.append((now_s, still_open))
+        while now_s - self._observed[0][0] > self._stalled_s + INTERVAL_S:
+            self._observed.popleft()
+        long_enough = now_s - self._observed[0][0] >= self._stalled_s
+        if still_open == 0 or (long_enough and still_open == min(count for _, count in self._observed)):
+            self._observed = deque()
             return not seen.is_consistent
         return False
 
@@ -257,9 +257,9 @@ class MongoAuditor:
     async def _compare_counters(self, found: Findings) -> Totals:
         """Compare the counters with the real counts, between two writes; returns the real counts."""
         for attempt in range(1, COUNT_ATTEMPTS + 1):
-            seen = await self._state.look()
+            seen = await self._state.refresh()
             counted = await self._state.count()
-            after = await self._state.look()
+            after = await self._state.refresh()
             same = (seen.begun, seen.version) == (after.begun, after.version)
             if same and (seen.is_consistent or attempt == COUNT_ATTEMPTS):
                 if seen.totals != counted:
@@ -271,7 +271,7 @@ class MongoAuditor:
     async def _count_again(self) -> None:
         """Set the counters to the real counts; the version grows, so that cached answers are dropped."""
         for attempt in range(1, COUNT_ATTEMPTS + 1):
-            seen = await self._state.look()
+            seen = await self._state.refresh()
             counted = await self._state.count()
             if (seen.begun == seen.version or attempt == COUNT_ATTEMPTS) and await self._state.correct(seen, counted):
                 return

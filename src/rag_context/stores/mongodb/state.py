@@ -129,9 +129,9 @@ class IndexState:
 
     async def current(self) -> Snapshot:
         """The last known state, read from the server only if there is none. Raises: BackendError."""
-        return self._last or await self.look()
+        return self._last or await self.refresh()
 
-    async def look(self) -> Snapshot:
+    async def refresh(self) -> Snapshot:
         """Read the record; it is created if it is missing. Raises: BackendError."""
         async with self._mongo.reached():
             entry = await self._mongo.state.find_one({"_id": _ID})
@@ -288,7 +288,7 @@ class MongoRegistry:
 
     async def recorded_model(self) -> EmbeddingModel | None:
         """The model that made the vectors; None if none is recorded."""
-        return _model_of((await self._state.look()).model)
+        return _model_of((await self._state.refresh()).model)
 
     async def adopt_model(self, model: EmbeddingModel) -> None:
         """Record the model of an index that has none, or no vectors. Vectors without a recorded model do not count.
@@ -297,7 +297,7 @@ class MongoRegistry:
             IndexMismatchError: the vectors of the index were made by another model.
         """
         while True:
-            recorded = _model_of((await self._state.look()).model)
+            recorded = _model_of((await self._state.refresh()).model)
             if recorded is None:
                 await self._state.change(self._await_vectors)
             elif await self._has_indexed():
@@ -331,7 +331,7 @@ class MongoRegistry:
 
     async def begin_run(self, run: Rebuild, generation: int, inactive_generation: int | None) -> bool:
         """Record a run and the generation that it builds, unless another inactive generation is recorded."""
-        await self._state.look()  # creates the record if it is missing
+        await self._state.refresh()  # creates the record if it is missing
         begun = {"next": asdict(run.model), "nextTouched": run.touched, "debris": generation}
         return await self._state.record({"debris": inactive_generation}, begun)
 

@@ -113,7 +113,7 @@ class PostgresAuditor:
                 last = await self._analyse_again(last)
         if kinds:
             await self._state.change_alone(_count_again)
-            await self._state.look()
+            await self._state.refresh()
             await drop_unused(self._database)
 
     async def invalidate(self, document_ids: Collection[str]) -> None:
@@ -162,7 +162,7 @@ class _Examination:
         self._found = Findings()
 
     async def run(self, check: DocumentCheck, thoroughness: Thoroughness) -> IntegrityReport:
-        counts = await self._look_at_counters()
+        counts = await self._check_counters()
         generation = self._seen.generation
         await self._add_all(
             IssueKind.MISSING_VECTORS,
@@ -173,17 +173,17 @@ class _Examination:
             f"""SELECT DISTINCT d.id FROM rag_context.chunks AS c
                 JOIN rag_context.documents AS d ON d.id = c.document WHERE {_DIFFERS}""",  # noqa: S608
         )
-        broken, damaged = await self._look_at_documents(check)
+        broken, damaged = await self._check_documents(check)
         step = max(1, counts.chunks // COMPARED) if thoroughness is Thoroughness.QUICK else 1
-        compared = await self._look_at_terms(step)
-        await self._look_at_vectors()
+        compared = await self._check_terms(step)
+        await self._check_vectors()
         return IntegrityReport(counts, compared, self._found.issues(), tuple(broken), tuple(damaged))
 
     async def _add_all(self, kind: IssueKind, statement: str, *values: object) -> None:
         for (id_,) in await self._connection.fetch(statement, *values):
             self._found.add(kind, read_text(id_))
 
-    async def _look_at_counters(self) -> Counts:
+    async def _check_counters(self) -> Counts:
         seen = self._seen
         recorded = (seen.documents, seen.pending, seen.chunks, seen.vectors, seen.terms)
         real = await self._connection.fetchrow(_RECOUNTED.format(generation=seen.generation))
@@ -193,7 +193,7 @@ class _Examination:
                 self._found.add(IssueKind.WRONG_COUNTERS, f"{name}: {one} recorded, {other} counted")
         return Counts(*tuple(real)[:4])
 
-    async def _look_at_documents(self, check: DocumentCheck) -> tuple[Sequence[str], Sequence[str]]:
+    async def _check_documents(self, check: DocumentCheck) -> tuple[Sequence[str], Sequence[str]]:
         """Returns the ids of those whose chunks are broken, and of those whose content is not what was indexed."""
         broken: list[str] = []
         damaged: list[str] = []
@@ -210,7 +210,7 @@ class _Examination:
                     damaged.append(id_)
         return broken, damaged
 
-    async def _look_at_terms(self, step: int) -> int:
+    async def _check_terms(self, step: int) -> int:
         """Compare the stored terms of each `step`th chunk with the analyser's."""
         compared, after = 0, 0
         while rows := await self._connection.fetch(_ANALYSED, after, step, ANALYSED_AT_ONCE):
@@ -220,7 +220,7 @@ class _Examination:
                 self._found.add(IssueKind.STALE_TERMS, row["chunk"])
         return compared
 
-    async def _look_at_vectors(self) -> None:
+    async def _check_vectors(self) -> None:
         model = _recorded_model(self._seen.model)
         if model is not None:
             statement = _BAD_VECTORS.format(generation=self._seen.generation)

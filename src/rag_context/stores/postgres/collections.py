@@ -345,14 +345,14 @@ class PostgresCollections:
     async def health(self) -> ProviderHealth:
         """Reads the tables; their size includes rows that are still to be removed."""
 
-        async def look() -> tuple[int, int]:
+        async def measure() -> tuple[int, int]:
             row = await self._database.fetchrow(
                 """SELECT (SELECT count(*) FROM rag_context.collections),
                           pg_total_relation_size('rag_context.entries')"""
             )
             return (0, 0) if row is None else (row[0], row[1])
 
-        return await timed_health(look)
+        return await timed_health(measure)
 
     async def close(self) -> None:
         """Stop removing rows; the next start continues."""

@@ -224,7 +224,7 @@ class PostgresDocuments:
 
     async def counts(self) -> Counts:
         """What the index holds."""
-        seen = await self._state.look()
+        seen = await self._state.refresh()
         return Counts(seen.documents, seen.pending, seen.chunks, seen.vectors)
 
     async def periods(self) -> Periods | None:
@@ -252,7 +252,7 @@ class PostgresDocuments:
     async def ping(self) -> str:
         """Read some of every table that searches read, and the state; returns one line for people."""
         await try_read(self._database, FIRST_ROWS)
-        seen = await self._state.look()
+        seen = await self._state.refresh()
         return f"{counted(seen.documents, 'document')} in {counted(seen.chunks, 'chunk')}, {seen.pending} pending"
 
     async def try_write(self) -> None:
@@ -322,7 +322,7 @@ class PostgresDocuments:
 
     async def recorded_model(self) -> EmbeddingModel | None:
         """The model that made the vectors; None if none is recorded."""
-        return model_of((await self._state.look()).model)
+        return model_of((await self._state.refresh()).model)
 
     async def adopt_model(self, model: EmbeddingModel) -> None:
         """Record the model of an index that has none, or no vectors.

@@ -62,7 +62,7 @@ class PostgresRebuilder:
 
     async def under_way(self) -> Rebuild | None:
         """The run that has begun and is not complete."""
-        seen = await self._state.look()
+        seen = await self._state.refresh()
         model = model_of(seen.next_model)
         return None if model is None else Rebuild(model, seen.next_touched or 0.0)
 
@@ -84,7 +84,7 @@ class PostgresRebuilder:
             return True
 
         has_begun = await self._state.change_alone(begun)
-        await self._state.look()
+        await self._state.refresh()
         await drop_unused(self._database)
         return has_begun
 
@@ -185,12 +185,12 @@ class PostgresRebuilder:
             await connection.execute(_NO_RUN)
 
         await self._state.change_alone(abandoned)
-        await self._state.look()
+        await self._state.refresh()
         await drop_unused(self._database)
 
     async def _require_run(self, made_by: str | None) -> Snapshot:
         """The state while a run, of the model `made_by` if one is given, is under way. Raises: BackendRejectedError."""
-        seen = await self._state.look()
+        seen = await self._state.refresh()
         recorded = fingerprint_of(seen.next_model)
         if recorded is None or made_by not in (None, recorded):
             raise _no_run()

@@ -32,7 +32,7 @@ _FOLDING = 0x7261675F_00000003
 FOLDED_FROM = 100
 """So many rows of differences may be left."""
 
-_LOOK = """
+_READ = """
 SELECT s.name::text, s.version + c.number AS version, s.documents + c.documents AS documents,
        s.pending + c.pending AS pending, s.chunks + c.chunks AS chunks, s.vectors + c.vectors AS vectors,
        s.terms + c.terms AS terms, s.turnover + c.turnover AS turnover,
@@ -150,7 +150,7 @@ class Change:
 
 async def read_snapshot(connection: Connection) -> Snapshot:
     """Read the state in one snapshot. Raises: BackendDataError where there is none."""
-    row = await connection.fetchrow(_LOOK)
+    row = await connection.fetchrow(_READ)
     if row is None:
         raise BackendDataError(COMPONENT, "The index has no state; restore the database from a backup.")
     return Snapshot(*row)
@@ -175,8 +175,8 @@ class IndexState:
         self._snapshot: Snapshot | None = None
         self._version = 0
         self._is_current = False
-        self._looking: asyncio.Task[Snapshot] | None = None
-        self._next_look: asyncio.Task[Snapshot] | None = None
+        self._reading: asyncio.Task[Snapshot] | None = None
+        self._next_read: asyncio.Task[Snapshot] | None = None
 
     @property
     def version(self) -> int:
@@ -196,9 +196,9 @@ class IndexState:
 
     async def current(self) -> Snapshot:
         """The state as it was read last, at most some hundred milliseconds ago. Raises: BackendError."""
-        return self._snapshot or await self.look()
+        return self._snapshot or await self.refresh()
 
-    async def look(self) -> Snapshot:
+    async def refresh(self) -> Snapshot:
         """Read the state. A read that began earlier does not count, but all that wait share the next one.
 
         Raises:
@@ -206,12 +206,12 @@ class IndexState:
         """
         # A read under way may have begun before the caller's own commit, and does not show it: callers that come
         # meanwhile share the next one.
-        if self._looking is None or self._looking.done():
-            self._looking = _started(self._read())
-            return await asyncio.shield(self._looking)
-        if self._next_look is None or self._next_look.done() or self._next_look is self._looking:
-            self._next_look = _started(self._read_after(self._looking))
-        return await asyncio.shield(self._next_look)
+        if self._reading is None or self._reading.done():
+            self._reading = _started(self._read())
+            return await asyncio.shield(self._reading)
+        if self._next_read is None or self._next_read.done() or self._next_read is self._reading:
+            self._next_read = _started(self._read_after(self._reading))
+        return await asyncio.shield(self._next_read)
 
     async def change(self, work: Callable[[Connection, Change], Awaitable[T]]) -> T:
         """Run `work` in a transaction beside other writers, and record what it notes in its `Change`.
@@ -260,29 +260,29 @@ class IndexState:
             return result
         self._is_current = False
         try:
-            await self.look()
-        except BackendError:  # the change is made; the next look, some time, shows it
+            await self.refresh()
+        except BackendError:  # the change is made; the next read, some time, shows it
             self._version += 1
         return result
 
     async def _read_after(self, earlier: "asyncio.Task[Snapshot]") -> Snapshot:
         await asyncio.wait({earlier})
-        self._looking = asyncio.current_task()
+        self._reading = asyncio.current_task()
         return await self._read()
 
     async def _read(self) -> Snapshot:
         seen = await self._database.read(read_snapshot, Plan.EITHER)
-        known = self._snapshot
-        if known is None or (known.name, known.version) != (seen.name, seen.version):
+        last = self._snapshot
+        if last is None or (last.name, last.version) != (seen.name, seen.version):
             # A server that was set back has a smaller version than before; it is another state all the same.
-            self._version += max(seen.version - known.version, 1) if known is not None else 1
+            self._version += max(seen.version - last.version, 1) if last is not None else 1
         self._snapshot, self._is_current = seen, True
         return seen
 
 
 def _started(work: Coroutine[None, None, T]) -> "asyncio.Task[T]":
     """A task whose failure is no news where all that waited for it were cancelled."""
-    task = asyncio.create_task(work, name="postgres look")
+    task = asyncio.create_task(work, name="read the state of the index")
     task.add_done_callback(log_failure())
     return task
 

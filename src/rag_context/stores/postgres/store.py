@@ -185,12 +185,12 @@ class PostgresBulk:
         self._loads += 1
         try:
             # Only an empty index: in any other, searches need it while the load runs.
-            if not (await self._state.look()).chunks:
+            if not (await self._state.refresh()).chunks:
                 await self._database.write(_drop_keyword_index)
             yield
             if await self.needs_keyword_index():
                 await self.build_keyword_index()
-            generation = (await self._state.look()).generation
+            generation = (await self._state.refresh()).generation
             async with self._watched(generation, on_progress):
                 await self._vectors.build_index(generation)
         finally:
@@ -336,7 +336,7 @@ class Maintenance:
 
     async def round(self, now_s: float) -> None:
         """One round. Raises: BackendError."""
-        seen = await self._state.look()
+        seen = await self._state.refresh()
         if seen.unfolded > FOLDED_FROM:
             await self._state.fold()
         if self._maintained_at is None or now_s - self._maintained_at >= MAINTENANCE_S:

@@ -261,7 +261,7 @@ class PostgresVectors:
             await try_read(self._database, FIRST_VECTOR.format(generation=seen.generation))
             return seen
 
-        await self._state.look()
+        await self._state.refresh()
         seen = await self.in_use(read)
         if seen.generation in self._indexed:
             return f"{counted(seen.vectors, 'vector')}, by index"
@@ -342,10 +342,10 @@ class PostgresVectors:
             if not is_missing_table(error):
                 raise
         # The table was dropped after a switch; the state that named it had been read before.
-        return await work(await self._state.look())
+        return await work(await self._state.refresh())
 
     async def _wrong_dimension(self, queried: int) -> BackendDataError:
-        seen = await self._state.look()
+        seen = await self._state.refresh()
         model = model_of(seen.model)
         if model is not None and model.dimension == queried:
             return BackendDataError(

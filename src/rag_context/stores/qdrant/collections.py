@@ -160,8 +160,8 @@ class QdrantCollections:
         storage = await self._documents(name)
         ids = await storage.ids(where)
         page = ids[offset : offset + limit]
-        there = await storage.get(page)
-        return EntryPage(tuple(there[id_] for id_ in page if id_ in there), len(ids))
+        existing = await storage.get(page)
+        return EntryPage(tuple(existing[id_] for id_ in page if id_ in existing), len(ids))
 
     async def vectors(self, name: str, ids: Sequence[str]) -> dict[str, Vector]:
         """The vectors of the given entries, `(dim,) float32` each; unknown ones are left out.
@@ -228,10 +228,10 @@ class QdrantCollections:
     async def health(self) -> ProviderHealth:
         """The server's status and the number of collections; it does not report their size."""
 
-        async def look() -> tuple[int, None]:
+        async def measure() -> tuple[int, None]:
             return len(await self._registry.records()), None
 
-        return await timed_health(look)
+        return await timed_health(measure)
 
     async def _others(self) -> list[str]:
         return [name for name in await self._registry.others() if not name.startswith(self._hidden)]

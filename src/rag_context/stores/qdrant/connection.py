@@ -106,7 +106,7 @@ class NoCollectionError(BackendRejectedError):
 
 
 class NoPointError(BackendRejectedError):
-    """A point that is to be changed is not there."""
+    """A point that is to be changed does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Connection:
         """Await one call of the client.
 
         Raises:
-            NoCollectionError: the collection is not there.
+            NoCollectionError: the collection does not exist.
             BackendError: it failed otherwise.
         """
         try:
@@ -156,7 +156,7 @@ class Connection:
         return await self.call(self.client.get_collection(self.collection))
 
     async def create(self, work: Awaitable[bool]) -> models.CollectionInfo | None:
-        """Create the collection by `work`; where another process was faster, returns what is there instead.
+        """Create the collection by `work`; where another process was faster, returns the existing one instead.
 
         Raises:
             BackendRejectedError: the server rejects it.
@@ -360,7 +360,7 @@ def _rejected(status: int, reason: str | None, collection: str) -> BackendError:
 
 
 def _missing(reason: str, collection: str) -> BackendError:
-    """What is not there: shards, aliases and snapshots may be missing of a collection that is there."""
+    """The error for what is missing: a collection that exists may still miss shards, aliases and snapshots."""
     if re.search(r"collection .*(doesn't|does not) exist", reason, re.IGNORECASE):
         return NoCollectionError(COMPONENT, f"Qdrant has no collection {collection!r}.")
     if re.search(r"\bpoints?\b", reason, re.IGNORECASE):

@@ -310,7 +310,7 @@ def of_documents(document_ids: list[str]) -> models.Filter:
 
 
 def stale_points(document_id: str, kept: Sequence[models.ExtendedPointId]) -> models.Filter:
-    """What there is of a document beside the points in `kept`."""
+    """The points of a document other than those in `kept`."""
     where = of_documents([document_id])
     return models.Filter(must=where.must, must_not=[models.HasIdCondition(has_id=list(kept))]) if kept else where
 

@@ -110,9 +110,9 @@ class CollectionStorage:
 
     async def values(self, path: tuple[str, ...]) -> list[Json]:
         """The distinct values of a field."""
-        there = filter_of(AnyOf((present(path),)))
+        has_value = filter_of(AnyOf((present(path),)))
         return distinct(
-            [value_at(metadata_of(record.payload), path) async for record in self._scroll(there, [METADATA])]
+            [value_at(metadata_of(record.payload), path) async for record in self._scroll(has_value, [METADATA])]
         )
 
     async def search(self, vector: Vector, limit: int, where: Clause) -> list[EntryHit]:
@@ -121,14 +121,14 @@ class CollectionStorage:
         if self._dimension is None or limit < 1:
             return []
         best = await self._best(vector, limit, where)
-        there = await self.get([id_ for id_, _ in best])
-        return [EntryHit(there[id_], cosine) for id_, cosine in best if id_ in there]
+        existing = await self.get([id_ for id_, _ in best])
+        return [EntryHit(existing[id_], cosine) for id_, cosine in best if id_ in existing]
 
     async def delete_many(self, ids: Sequence[str]) -> None:
         """Remove entries, as few operations as their number allows."""
         for start in range(0, len(ids), _HEAVY):
             some: list[models.ExtendedPointId] = [point_id(id_) for id_ in ids[start : start + _HEAVY]]
-            await self._there(self._connection.delete(models.PointIdsList(points=some)))
+            await self._existing(self._connection.delete(models.PointIdsList(points=some)))
 
     async def delete(self, id_: str) -> bool:
         """Remove one entry; False where it is unknown."""
@@ -139,7 +139,7 @@ class CollectionStorage:
 
     async def clear(self) -> None:
         """Remove all points, by one operation."""
-        await self._there(self._connection.delete(models.FilterSelector(filter=models.Filter())))
+        await self._existing(self._connection.delete(models.FilterSelector(filter=models.Filter())))
 
     async def count(self) -> int:
         """The exact number of points; 0 if the collection was deleted, for which reading them raises."""
@@ -158,7 +158,7 @@ class CollectionStorage:
         params = None if narrowed.exact else models.SearchParams(exact=True)
 
         def request(count: int) -> Awaitable[list[models.ScoredPoint]]:
-            return self._there(
+            return self._existing(
                 self._connection.nearest(vector, count, where=condition, params=params, payload=[ID, METADATA])
             )
 
@@ -167,7 +167,7 @@ class CollectionStorage:
         return sorted(named, key=lambda each: (-each[1], each[0]))[:limit]
 
     async def _make(self, dimension: int) -> int:
-        """Make it with its indexes. Returns its dimension, which what is there already decides."""
+        """Create it with its indexes. Returns its dimension: that of an existing one, where there is one."""
         params = models.VectorParams(size=dimension, distance=models.Distance.COSINE)
         faster = await self._connection.create(  # another process, perhaps
             self._connection.client.create_collection(self._storage, vectors_config=params, on_disk_payload=True)
@@ -194,10 +194,10 @@ class CollectionStorage:
     async def _retrieve(self, ids: Sequence[str], fields: list[str], *, vectors: bool = False) -> list[models.Record]:
         if self._dimension is None:
             return []
-        there = [point_id(id_) for id_ in dict.fromkeys(ids)]
-        return await self._there(self._connection.retrieve(there, page=_HEAVY, payload=fields, vectors=vectors))
+        points: list[models.ExtendedPointId] = [point_id(id_) for id_ in dict.fromkeys(ids)]
+        return await self._existing(self._connection.retrieve(points, page=_HEAVY, payload=fields, vectors=vectors))
 
-    async def _there(self, work: Awaitable[T]) -> T:
+    async def _existing(self, work: Awaitable[T]) -> T:
         try:
             return await work
         except NoCollectionError as error:

@@ -16,8 +16,6 @@ from rag_context.domain.reports import counted
 from rag_context.domain.search import Filter, Passage, VectorHit
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError
-from rag_context.stores.qdrant.collection import Collection as QdrantCollection
-from rag_context.stores.qdrant.collection import CollectionPlan
 from rag_context.stores.qdrant.connection import (
     COMPONENT,
     PAGE,
@@ -44,6 +42,7 @@ from rag_context.stores.qdrant.points import (
     stale_points,
     vector_of,
 )
+from rag_context.stores.qdrant.vector_collection import CollectionPlan, VectorCollection
 
 TIMEOUT_S = 30.0
 
@@ -114,7 +113,7 @@ class QdrantVectors:
         self._connection = connection
         self._plan = plan
         self._name = plan.name
-        self._collection = QdrantCollection(connection, plan)
+        self._collection = VectorCollection(connection, plan)
         self._warned = ""
 
     async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
@@ -153,7 +152,7 @@ class QdrantVectors:
         Raises:
             BackendError: the server is unavailable, or the collection was deleted.
         """
-        return await self._or_empty(self._look(), f"no collection {self._name!r} yet")
+        return await self._or_empty(self._status(), f"no collection {self._name!r} yet")
 
     async def prepare(self, model: EmbeddingModel) -> None:
         """Make whatever is missing to hold vectors of this model.
@@ -188,7 +187,7 @@ class QdrantVectors:
             await self._delete(of_documents(ids))
 
     async def stored_vectors(self, document_ids: Collection[str]) -> dict[str, StoredVectors]:
-        """What is there of these documents; those without a vector are left out.
+        """The stored vectors of these documents; those without a vector are left out.
 
         Raises:
             BackendError: the server is unavailable.
@@ -280,12 +279,12 @@ class QdrantVectors:
         try:
             return await self._connection.nearest(vector, limit, where=where, params=params, payload=payload or False)
         except BackendRejectedError:
-            await self._collection.look()
+            await self._collection.refresh()
             await self._check(vector)  # another process may have created the collection again
             raise
 
-    async def _look(self) -> str:
-        info = await self._collection.look()
+    async def _status(self) -> str:
+        info = await self._collection.refresh()
         await self._collection.make_indexes(info)
         line = f"{counted(info.points_count or 0, 'vector')} in collection {self._name!r} ({info.status.value})"
         warning = await self._version_warning()

@@ -29,7 +29,7 @@ class CollectionPlan:
     replicas: int | None = None
 
 
-class Collection:
+class VectorCollection:
     """One collection, with cached properties, which may be outdated and are read again where that matters."""
 
     def __init__(self, connection: Connection, plan: CollectionPlan) -> None:
@@ -50,7 +50,7 @@ class Collection:
             " run `rag-context reindex`, or name another as stores.qdrant_collection."
         )
 
-    async def look(self) -> models.CollectionInfo:
+    async def refresh(self) -> models.CollectionInfo:
         """Read its properties from the server.
 
         Raises:
@@ -75,7 +75,7 @@ class Collection:
             NoCollectionError: it does not exist.
         """
         if self._dimension != dimension:
-            await self.look()
+            await self.refresh()
         return self._dimension == dimension
 
     async def make(self, dimension: int) -> None:
@@ -85,7 +85,7 @@ class Collection:
             BackendRejectedError: it holds vectors of another dimension.
         """
         try:
-            info = await self.look()
+            info = await self.refresh()
         except NoCollectionError:
             info = await self._create(dimension)
         if self._dimension != dimension:
@@ -137,7 +137,7 @@ class Collection:
                 quantization_config=_quantization(plan.quantization),
             )
         )
-        return await self.look()
+        return await self.refresh()
 
 
 def _majority(replicas: int | None) -> int | None:
