@@ -173,8 +173,7 @@ def names() -> OpenSet:
         shuffled = topics()
         rng.shuffle(shuffled)
         discussed, others = shuffled[:-2], shuffled[-2:]
-        stated_by: dict[str, list[str]] = {}
-        """The people who state each fact."""
+        stated_by: dict[str, list[str]] = {}  # the people, by fact
         for topic in discussed:
             for facts in (topic.facts[:1], topic.facts[1:]):
                 _named_session(memory, topic, facts, pair, stated_by, rng)

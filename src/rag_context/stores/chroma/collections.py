@@ -173,6 +173,7 @@ class ChromaCollections:
         for some in operations(entries, lambda entry: size_of(entry, dimension), await self._api.most_rows()):
             made = await asyncio.to_thread(rows_of, some, vectors[start : start + len(some)])
             start += len(some)
+            # Each part reads the record again: an earlier one may have created the storage.
             await self._do(name, partial(self._write, dimension=dimension, made=made))
 
     async def entries(self, name: str, where: Clause, *, limit: int, offset: int = 0) -> EntryPage:
@@ -236,6 +237,8 @@ class ChromaCollections:
         async with self._describing:
             new, old = await self._registry.require(built), await self._registry.require(name)
             described = replace(old.collection, metadata=new.collection.metadata, dimension=new.collection.dimension)
+            # The record first: a crash after it leaves documents that two records name, never a record without
+            # documents.
             await self._api.describe(old.id, fields_of(described, new.rows_name, new.owner or new.id))
             await self._api.drop(new.name)
             if old.rows_name != new.rows_name:
@@ -326,6 +329,7 @@ class ChromaCollections:
         find: Callable[[str], Awaitable[CollectionRecord]] | None = None,
     ) -> T:
         """Do `work`, and retry it if rows were replaced meanwhile."""
+        # As in `ChromaVectors._do`: the error of the last attempt reaches the caller.
         find = find or self._registry.require
         for _ in range(_ATTEMPTS - 1):
             try:

@@ -268,7 +268,7 @@ class ChromaVectors:
             if len(near.ids) < wide:
                 break
             wide *= 4
-        # The index gave up early: the rest is compared, whatever it costs.
+        # The index ended its search early: all rows that pass are compared, however slow that is.
         every = await self._api.ids(collection, condition(where))
         return await self._best_of(collection, every, vector, limit, where)
 

@@ -293,6 +293,7 @@ class MongoDocuments(MongoRegistry):
         entry = await self._one(document_id, {"status": 1})
         if entry is None:
             return False
+        # The note before the deletion: after a crash in between, a sweep finds the chunks by it.
         note = await self._revisions.removing(document_id) if is_ours(entry) else None
         before = await self._state.change(remove)
         if note is not None:
@@ -310,6 +311,7 @@ class MongoDocuments(MongoRegistry):
         query = {"_id": entry["_id"], **version}
 
         async def show(change: Change) -> tuple[bool, Entry | None]:
+            # Changes are numbered in order, so `sequence` sorts documents by age.
             on_insert = {"sequence": change.number, "retrievalStats": {"queryCount": 0}}
             update = {
                 "$set": fields,
@@ -340,6 +342,7 @@ class MongoDocuments(MongoRegistry):
         return True
 
     async def _add_retrievals(self, counts: Mapping[str, tuple[int, datetime]]) -> None:
+        # Of statistics a lost one does no harm: the primary alone acknowledges them.
         lazily = self._written.with_options(write_concern=WriteConcern(w=1))
         updates = [
             UpdateOne(

@@ -109,7 +109,7 @@ class Maintenance:
 
     Args:
         mongo: the database.
-        state: what the index has come to.
+        state: the state of the index.
         indexes: its indexes.
         revisions: the chunks of its documents.
         stalled_s: how long a change may stay open before the counters are counted again.

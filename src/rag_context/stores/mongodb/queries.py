@@ -166,6 +166,7 @@ def _before(at: datetime, field: str) -> Query:
     milliseconds, rest = split_time(at)
     if rest == 0:
         return {field: {"$lt": milliseconds}}
+    # `$not` also passes records without the field: those of earlier versions, whose rest is 0.
     same = {field: milliseconds, f"{field}Micros": {"$not": {"$gte": rest}}}
     return {"$or": [{field: {"$lt": milliseconds}}, same]}
 

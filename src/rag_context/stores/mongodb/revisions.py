@@ -47,7 +47,7 @@ class Revisions:
 
     Args:
         mongo: the database.
-        state: what the index has come to.
+        state: the state of the index.
         clock: monotonic seconds.
     """
 

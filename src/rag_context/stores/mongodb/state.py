@@ -1,4 +1,4 @@
-"""The state of the index: one record with counters, version, model and generation, and the registry that it is.
+"""The state of the index: one record with counters, version, model and generation, and the registry over it.
 
 A change of a document takes three steps, since a lone server has no transactions: a number is drawn (`begun` grows),
 the document's one record is changed, and the counters follow (`version` grows). So an interrupted change

@@ -49,7 +49,7 @@ COMMIT_S = 10.0
 """Longest wait for a commit, which waits for standbys where the server is configured so."""
 
 RELEASE_S = 2.0
-"""A connection whose statement was given up is closed if the server does not end it in so many seconds."""
+"""A connection whose statement was cancelled is closed if the server does not end it in so many seconds."""
 
 _MIGRATIONS = 0x7261675F_00000001
 """Key of the advisory lock under which the schema is migrated."""
@@ -78,7 +78,7 @@ class Database:
         pool_size: connections at most.
         statement_cache_size: prepared statements that each connection keeps, of which those of searches take up to
             1 MB each on the server; 0 behind PgBouncer, whose connections change from transaction to transaction, and
-            which accepts no settings of ours.
+            which rejects our settings.
     """
 
     def __init__(self, url: str, *, pool_size: int = 10, statement_cache_size: int = 64) -> None:

@@ -235,6 +235,7 @@ class PostgresDocuments:
     async def missing_vectors(self, where: Filter) -> Missing:
         """How many of the passages that a filter lets through have no vector; both 0 where no document is pending."""
         seen = await self._state.current()
+        # Called with searches: where no document is pending, it costs no statement.
         if not seen.pending:
             return Missing()
         parameters = Parameters()
@@ -344,6 +345,7 @@ class PostgresDocuments:
                 require_comparable(recorded, model)
             await connection.execute("UPDATE rag_context.state SET model = $1", json.dumps(asdict(model)))
 
+        # Alone: a writer beside it could store vectors of another model.
         await self._state.change_alone(adopt)
 
     async def drop_vectors(self) -> int:

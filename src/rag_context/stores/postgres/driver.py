@@ -127,12 +127,12 @@ class Connections:
         process = connection.get_server_pid()
         if plan is Plan.EITHER or plan is self._plans.get(process, Plan.EACH_TIME):
             return
-        self._plans[process] = Plan.EITHER  # given up before the answer, it is not known
+        self._plans[process] = Plan.EITHER  # cancelled before the answer, the plan is unknown
         await connection.execute(f"SET plan_cache_mode = {plan.value}", timeout=CONNECT_S)
         self._plans[process] = plan
 
     async def release(self, connection: Any, timeout_s: float) -> None:
-        """Give a connection back; it is closed where its statement was given up and does not end in time."""
+        """Return a connection; it is closed where its statement was cancelled and does not end in time."""
         await self._pool.release(connection, timeout=timeout_s)
 
     async def expire(self) -> None:

@@ -114,7 +114,7 @@ class PostgresRebuilder:
         """
 
         async def added(connection: Connection, change: Change) -> bool:
-            change.is_empty = True  # nothing that answers
+            change.is_empty = True  # searches do not use these vectors yet
             generation = await _run_of(connection, made_by)
             rows = await connection.fetch(
                 """SELECT c.key FROM rag_context.documents AS d JOIN rag_context.chunks AS c ON c.document = d.id
@@ -200,7 +200,7 @@ class PostgresRebuilder:
 async def drop_all_vectors(connection: Connection, change: Change) -> int:
     """Begin an empty generation without a model; every document becomes pending. Returns how many documents there are.
 
-    The tables of the others go later: who reads them now is not disturbed, and does not disturb.
+    The tables of the other generations are dropped later, so that searches under way still find them.
     """
     generation = await _new_generation(connection)
     change.vectors += await _difference(connection, change.generation, generation)

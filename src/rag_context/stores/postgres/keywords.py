@@ -23,7 +23,7 @@ FIRST_ROUND = 5_000
 """Chunks that the first round may read by the frequencies of its terms; the next ones may read four times as many."""
 
 MOST_READ = 400_000
-"""Chunks that all rounds may read: what is too common for that finds nothing by itself, it only scores."""
+"""Chunks that all rounds may read. Terms that are more common find no chunks, and only add to scores."""
 
 QUESTIONS = 256
 """Queries whose terms and weights are remembered: a search needs them several times."""

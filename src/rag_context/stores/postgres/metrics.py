@@ -34,7 +34,7 @@ _SEARCH_COLUMNS = (
 _ERROR_COLUMNS = ("timestamp", "level", "component", "operation", "message", "request_id", "context")
 
 _PRUNING = 0x7261675F_00000004
-"""Key of the advisory lock of the one who deletes old records."""
+"""Key of the advisory lock under which old records are deleted."""
 
 _BIN = f"ceil(ln(greatest(latency_ms, {SMALLEST_MS}) / {SMALLEST_MS}) / {math.log(BIN_GROWTH)!r})"
 

@@ -25,7 +25,7 @@ from rag_context.stores.server_stores import log_failure
 T = TypeVar("T")
 
 WRITERS = 0x7261675F_00000002
-"""Key of the advisory lock that writers share; who replaces the vectors in use has it alone."""
+"""Key of the advisory lock that writers share; a replacement of the vectors in use holds it exclusively."""
 
 _FOLDING = 0x7261675F_00000003
 
@@ -71,7 +71,7 @@ _BESIDE_OTHERS = "SELECT pg_advisory_xact_lock_shared($1)"
 
 
 _CLAIM = "SELECT pg_try_advisory_lock(hashtextextended($1, 1))"
-"""Another key than that of those who write a document: they do not wait until it is embedded."""
+"""Not the key of writers of a document, which must not wait until it is embedded."""
 
 _RELEASE = "SELECT pg_advisory_unlock(hashtextextended($1, 1))"
 
@@ -149,7 +149,7 @@ class Change:
 
 
 async def read_snapshot(connection: Connection) -> Snapshot:
-    """Read the state in one snapshot. Raises: BackendDataError where there is none."""
+    """Read the state in one snapshot. Raises: BackendDataError where it is missing."""
     row = await connection.fetchrow(_READ)
     if row is None:
         raise BackendDataError(COMPONENT, "The index has no state; restore the database from a backup.")

@@ -197,7 +197,7 @@ class PostgresBulk:
             self._loads -= 1
 
     async def needs_keyword_index(self) -> bool:
-        """Whether there is none, and no process that builds it. Raises: BackendError."""
+        """Whether the index over terms is missing, and no process builds it. Raises: BackendError."""
         row = await self._database.fetchrow(_KEYWORD_INDEX_STATE, _KEYWORD_INDEX)
         return row is None or not (row["is_valid"] or row["is_built_now"])
 

@@ -309,6 +309,7 @@ class QdrantVectors:
 
     async def _store(self, points: Sequence[models.PointStruct], dimension: int) -> None:
         try:
+            # No call while the cached dimension is the same.
             if not await self._collection.fits(dimension):
                 await self._collection.make(dimension)
             await self._upsert(points)
