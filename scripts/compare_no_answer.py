@@ -20,7 +20,7 @@ from rag_context.embedders.profiles import MINILM
 from rag_context.evaluation.datasets import EvidenceQuestion, EvidenceSet, load_set
 from rag_context.evaluation.evidence_quality import index_items
 from rag_context.evaluation.open_sets import write_open_sets
-from rag_context.evaluation.open_sets.documents import OTHER_MEMORY
+from rag_context.evaluation.open_sets.document_sets import OTHER_MEMORY
 from rag_context.evaluation.quality import open_measured
 from rag_context.search.query import Query
 from rag_context.search.rules import SHARE_LOG_ODDS

@@ -3,18 +3,18 @@
 from pathlib import Path
 
 from rag_context.errors import InvalidInputError
-from rag_context.evaluation.open_sets import conversations, documents
+from rag_context.evaluation.open_sets import conversation_sets, document_sets
 
 SETS = (
-    conversations.roles,
-    conversations.names,
-    conversations.updates,
-    conversations.dated,
-    conversations.standing,
-    documents.repository,
-    documents.manual,
-    documents.variants,
-    documents.project,
+    conversation_sets.roles,
+    conversation_sets.names,
+    conversation_sets.updates,
+    conversation_sets.dated,
+    conversation_sets.standing,
+    document_sets.repository,
+    document_sets.manual,
+    document_sets.variants,
+    document_sets.project,
 )
 
 

@@ -13,7 +13,7 @@ from rag_context.errors import BackendDataError
 from rag_context.ports.writing import DocumentCheck
 from rag_context.stores.postgres.connection import Connection, Database, Row
 from rag_context.stores.postgres.generations import drop_all_vectors, drop_unused
-from rag_context.stores.postgres.records import (
+from rag_context.stores.postgres.rows import (
     CHUNK_COLUMNS,
     DOCUMENT_COLUMNS,
     ChunkTerms,

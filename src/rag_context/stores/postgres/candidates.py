@@ -18,7 +18,7 @@ from rag_context.ports.reading import CandidateRequest, Snapshot
 from rag_context.stores.postgres.connection import Database, Row
 from rag_context.stores.postgres.driver import Plan
 from rag_context.stores.postgres.keywords import PostgresTexts, Question
-from rag_context.stores.postgres.records import (
+from rag_context.stores.postgres.rows import (
     CHUNK_TIME,
     LISTING_COLUMNS,
     Parameters,

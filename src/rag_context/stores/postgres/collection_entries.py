@@ -34,7 +34,7 @@ from rag_context.ports.provider import Collection, Entry, KeywordScore
 from rag_context.stores.engines import check_distinct
 from rag_context.stores.postgres.connection import Connection, Database, Row
 from rag_context.stores.postgres.keywords import ENTRY_PROFILE, Question, keys_of
-from rag_context.stores.postgres.records import ChunkTerms, Parameters
+from rag_context.stores.postgres.rows import ChunkTerms, Parameters
 from rag_context.text import terms
 
 MOST_DIMENSIONS = 16_000

@@ -27,7 +27,7 @@ from rag_context.resilience.admission import Computing
 from rag_context.stores.postgres import writer
 from rag_context.stores.postgres.connection import Connection, Database
 from rag_context.stores.postgres.generations import drop_all_vectors
-from rag_context.stores.postgres.records import (
+from rag_context.stores.postgres.rows import (
     CHUNK_COLUMNS,
     DOCUMENT_COLUMNS,
     LISTING_COLUMNS,

@@ -10,7 +10,7 @@ from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
 from rag_context.errors import BackendError, BackendRejectedError
 from rag_context.stores.postgres.connection import Connection, Database
 from rag_context.stores.postgres.driver import COMPONENT
-from rag_context.stores.postgres.records import read_text, stored
+from rag_context.stores.postgres.rows import read_text, stored
 from rag_context.stores.postgres.state import WRITERS, Change, IndexState, Snapshot, fingerprint_of, model_of
 from rag_context.stores.postgres.writer import SCHEMA, check_size
 

@@ -14,7 +14,7 @@ from rag_context.domain.documents import CHAT
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit
 from rag_context.stores.postgres.connection import Database, Row
 from rag_context.stores.postgres.driver import Plan
-from rag_context.stores.postgres.records import REFERENCE_COLUMNS, Parameters, condition, reference_from, signed
+from rag_context.stores.postgres.rows import REFERENCE_COLUMNS, Parameters, condition, reference_from, signed
 from rag_context.stores.postgres.state import IndexState, Snapshot
 from rag_context.stores.server_stores import MOST_PER_TERM, Floats, FrequencyCache, TermStatistics
 from rag_context.text import CONVERSATION, PROSE, term_key, terms

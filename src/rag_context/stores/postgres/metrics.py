@@ -10,7 +10,7 @@ from rag_context.domain.documents import microseconds
 from rag_context.domain.reports import BIN_GROWTH, QUERY_CHARS, SMALLEST_MS, ErrorRecord, SearchRecord, SearchSummary
 from rag_context.stores.postgres.connection import Connection, Database
 from rag_context.stores.postgres.driver import Plan
-from rag_context.stores.postgres.records import read_text, stored, stored_or_none
+from rag_context.stores.postgres.rows import read_text, stored, stored_or_none
 from rag_context.stores.postgres.writer import SCHEMA
 from rag_context.stores.summaries import COUNTED, EXACT_RECORDS, Slices, Sums, middle, summary
 

@@ -19,7 +19,7 @@ from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendDataError, BackendError
 from rag_context.stores.postgres.connection import ANSWER_S, Connection, Database
 from rag_context.stores.postgres.driver import COMPONENT, Plan, translated
-from rag_context.stores.postgres.records import stored
+from rag_context.stores.postgres.rows import stored
 from rag_context.stores.server_stores import log_failure
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendRejectedError
 from rag_context.stores.postgres.connection import Connection
 from rag_context.stores.postgres.driver import COMPONENT
-from rag_context.stores.postgres.records import (
+from rag_context.stores.postgres.rows import (
     INDEXED,
     PENDING,
     TENANT,
