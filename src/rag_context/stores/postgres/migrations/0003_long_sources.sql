@@ -1,5 +1,5 @@
 -- An entry of such an index has at most 2 704 bytes, and a source of 1 024 characters can have 4 096: their beginnings
--- are indexed, and conditions compare these first (stores/postgres/records.py).
+-- are indexed, and conditions compare these first (stores/postgres/rows.py).
 
 DROP INDEX rag_context.documents_by_source;
 DROP INDEX rag_context.chunks_by_source;
