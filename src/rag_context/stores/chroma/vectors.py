@@ -278,6 +278,7 @@ class ChromaVectors:
         """Compare every one of these rows that is still there."""
         best: list[VectorHit] = []
         for some in pages(ids):
+            # Page by page: all vectors of a large collection at once would not fit into memory.
             rows = await self._api.rows(collection, some, ["metadatas", "embeddings"])
             best = sorted([*best, *self._hits(rows, vector, where)], key=_order)[:limit]
         return best

@@ -293,6 +293,7 @@ def _best_first(hit: KeywordHit) -> tuple[float, str]:
 def _spread(counted: Mapping[str, int]) -> dict[str, int]:
     """So many of the terms as are counted at most, evenly spread."""
     pairs = list(counted.items())
+    # Terms stand in the order of the text: the first ones alone would search its beginning only.
     kept = min(len(pairs), COUNTED_TERMS)
     return dict(pairs[number * len(pairs) // kept] for number in range(kept))
 

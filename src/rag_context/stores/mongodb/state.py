@@ -211,6 +211,8 @@ class IndexState:
 
     async def _change(self, work: Callable[[Change], Awaitable[T]]) -> T:
         async with self._writing.reached():
+            # Before the work: if the process ends during it, `begun` and `version` differ, and the counters are counted
+            # again.
             begun = _snapshot(await self._begin(1))
         change = Change(begun.begun, begun.fingerprint)
         try:

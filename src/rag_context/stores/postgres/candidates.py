@@ -219,6 +219,7 @@ class PostgresCandidates:
                 SELECT c.key FROM rag_context.chunks AS c {joined}
                 WHERE {condition(where, parameters, "c")} AND v.embedding IS NOT NULL
                 ORDER BY v.embedding <#> {query}, c.id LIMIT {int(limit)}"""  # noqa: S608
+        # Chunks that are named must not drop out of the shortlist, or `work` would name them again, for ever.
         shortlist, named = fetched.requested.shortlist, len(request.chunk_ids)
         tables.append(
             _FETCHED.format(

@@ -164,6 +164,7 @@ class Connections:
         finally:
             for task in running:
                 task.cancel()
+            # A request that was cancelled too late has a connection, which must go back.
             others = await asyncio.gather(*running, return_exceptions=True)
             for connection in (*connections, *(each for each in others if not isinstance(each, BaseException))):
                 await self._pool.release(connection)

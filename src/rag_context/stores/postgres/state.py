@@ -252,6 +252,7 @@ class IndexState:
                 change.terms,
                 change.turnover,
             )
+            # A row of its own: an update of the one row of `state` would make all writers wait for each other.
             await connection.execute(_NOTE, *differences)
             return result, True
 
@@ -266,6 +267,7 @@ class IndexState:
         return result
 
     async def _read_after(self, earlier: "asyncio.Task[Snapshot]") -> Snapshot:
+        # Whether the earlier read fails concerns those that wait for it; this one only needs its end.
         await asyncio.wait({earlier})
         self._reading = asyncio.current_task()
         return await self._read()

@@ -201,6 +201,7 @@ async def attach_vectors(
 async def delete_document(connection: Connection, change: Change, document_id: str) -> bool:
     """Delete a document with all its rows; False if it is unknown."""
     await connection.execute(_ONE_WRITER, stored(document_id))
+    # Before the document: the database would remove them with it, and the counters would not know how many.
     await _remove_chunks(connection, change, document_id)
     status = await connection.fetchval(
         "DELETE FROM rag_context.documents WHERE id = $1 RETURNING status", stored(document_id)
