@@ -4,7 +4,7 @@ python scripts/generate_blocking.py            write its modules
 python scripts/generate_blocking.py --check    compare, and exit 1 where one is out of date
 
 Awaiting is taken out, and names lose what makes them asynchronous. Where the two differ in more than a name, a shared
-module has both under names that this maps, such as `async_each` and `each` in `client/replies.py`. Ruff does the rest.
+module has both under names that this maps, such as `async_each` and `each` in `client/call.py`. Ruff does the rest.
 """
 
 import argparse

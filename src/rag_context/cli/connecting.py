@@ -25,7 +25,7 @@ from rag_context.cli.console import safe
 from rag_context.client import errors
 from rag_context.client.address import Address, announced_address
 from rag_context.client.async_http import AsyncHttp
-from rag_context.client.call import Call, json_object, missing, run, step_of
+from rag_context.client.call import Batch, Call, json_object, missing, request_id_of, run, step_of
 from rag_context.client.errors import (
     COMPONENT,
     AccessDeniedError,
@@ -37,7 +37,6 @@ from rag_context.client.errors import (
     ServerTimeoutError,
     ServerUnreachableError,
 )
-from rag_context.client.replies import Batch, request_id_of
 from rag_context.errors import (
     BackendDataError,
     BackendError,

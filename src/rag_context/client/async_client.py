@@ -24,10 +24,9 @@ from rag_context.client import calls
 from rag_context.client.address import address_of
 from rag_context.client.async_collections import AsyncCollections
 from rag_context.client.async_http import AsyncHttp
-from rag_context.client.call import BULK, Call
+from rag_context.client.call import BULK, AsyncDocuments, Batch, Call, async_each, request_id_of
 from rag_context.client.calls import Filters, IndexOptions, SearchOptions, TenantOptions
 from rag_context.client.repeats import FAST_LIMIT, FastAnswers, Retries
-from rag_context.client.replies import AsyncDocuments, Batch, async_each, request_id_of
 from rag_context.domain.documents import Json
 
 Answer = TypeVar("Answer")

@@ -10,9 +10,19 @@ from typing import TypeVar
 import httpx2
 
 from rag_context.client.address import FIND_TIMEOUT_S, Address
-from rag_context.client.call import BULK, NDJSON, Call
+from rag_context.client.call import (
+    BULK,
+    NDJSON,
+    Batch,
+    Body,
+    Call,
+    answer_of,
+    error_of,
+    headers_of,
+    no_answer,
+    unreachable,
+)
 from rag_context.client.errors import ServerUnreachableError
-from rag_context.client.replies import Batch, Body, answer_of, error_of, headers_of, no_answer, unreachable
 from rag_context.errors import ConfigurationError
 
 Answer = TypeVar("Answer")

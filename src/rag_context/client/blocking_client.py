@@ -25,10 +25,9 @@ from rag_context.client import calls
 from rag_context.client.address import address_of
 from rag_context.client.blocking_collections import Collections
 from rag_context.client.blocking_http import Http
-from rag_context.client.call import BULK, Call
+from rag_context.client.call import BULK, Batch, Call, Documents, each, request_id_of
 from rag_context.client.calls import Filters, IndexOptions, SearchOptions, TenantOptions
 from rag_context.client.repeats import FAST_LIMIT, FastAnswers, Retries
-from rag_context.client.replies import Batch, Documents, each, request_id_of
 from rag_context.domain.documents import Json
 
 Answer = TypeVar("Answer")

@@ -9,8 +9,8 @@ from rag_context.api.maintenance import HealthResponse, ReindexResponse, StatsRe
 from rag_context.api.search import SearchResponse
 from rag_context.api.stored_documents import DeleteResponse, GetResponse, ListedDocument, ListResponse, SimilarResponse
 from rag_context.client.async_collections import AsyncCollections
+from rag_context.client.call import AsyncDocuments
 from rag_context.client.calls import Filters, IndexOptions, SearchOptions, TenantOptions
-from rag_context.client.replies import AsyncDocuments
 from rag_context.domain.documents import Json
 
 

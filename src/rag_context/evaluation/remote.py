@@ -28,9 +28,8 @@ from rag_context.api.operations import Operation, Response, memory
 from rag_context.api.search import SearchResponse
 from rag_context.client.address import Address, api_key_of, server_url
 from rag_context.client.async_http import AsyncHttp
-from rag_context.client.call import Call
+from rag_context.client.call import Call, request_id_of
 from rag_context.client.errors import ClientError
-from rag_context.client.replies import request_id_of
 from rag_context.errors import BackendDataError, BackendError, BackendUnavailableError, InvalidInputError
 from rag_context.settings import Settings, mask_url
 
