@@ -147,7 +147,7 @@ def tools_page() -> str:
     for operation in OPERATIONS.values():
         parts.append(f"\n## {operation.name}\n\n{operation.description}\n")
         parts.append(f"### Arguments of {operation.name}\n")
-        parts.extend(schema_rows(json_schema(operation.request.speaking(Vocabulary()), "validation")))
+        parts.extend(schema_rows(json_schema(operation.request.with_vocabulary(Vocabulary()), "validation")))
         parts.append(f"\n### Response of {operation.name}\n")
         parts.extend(schema_rows(operation.output_schema))
     return "\n".join(parts) + "\n"

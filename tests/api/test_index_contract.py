@@ -12,8 +12,8 @@ from rag_context.api.wire import Vocabulary, json_schema, metadata_json
 from rag_context.domain.documents import Metadata
 from rag_context.errors import FieldError, InvalidInputError
 
-REQUEST = IndexRequest.speaking(Vocabulary())
-LINE = BulkLine.speaking(Vocabulary.extended(("email",)))
+REQUEST = IndexRequest.with_vocabulary(Vocabulary())
+LINE = BulkLine.with_vocabulary(Vocabulary.extended(("email",)))
 WITHOUT_DEADLINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 DOCUMENT = {"content": "text", "contentType": "chat", "sessionId": "s", "source": "talk"}
 

@@ -26,7 +26,7 @@ from rag_context.api.wire import CONTENT_PATTERN, PLAIN_PATTERN, PRESENT_PATTERN
 from rag_context.errors import FieldError, InvalidInputError
 
 WITHOUT_DEADLINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-REQUEST = SearchRequest.speaking(Vocabulary())
+REQUEST = SearchRequest.with_vocabulary(Vocabulary())
 SCHEMA = json_schema(REQUEST, "validation")
 FITS = jsonschema_rs.validator_for(SCHEMA)
 
@@ -60,7 +60,7 @@ def test_the_schema_is_the_specifications_where_it_has_one() -> None:
 
 def test_the_configured_vocabulary_is_published_and_accepted() -> None:
     """T-8."""
-    wider = SearchRequest.speaking(Vocabulary.extended(("email", "chat"), ("legal",)))
+    wider = SearchRequest.with_vocabulary(Vocabulary.extended(("email", "chat"), ("legal",)))
     properties = json_schema(wider, "validation")["properties"]
     assert properties["contentType"]["enum"] == ["chat", "decision", "code", "documentation", "email"]
     assert properties["category"]["enum"][-1] == "legal"

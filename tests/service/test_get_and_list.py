@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 
 from rag_context.api.index import BulkLine, VersionsRequest
-from rag_context.api.stored_documents import GetRequest, GetResponse, ListRequest, ListResponse, cursor_of, place_of
+from rag_context.api.stored_documents import (
+    GetRequest,
+    GetResponse,
+    ListRequest,
+    ListResponse,
+    read_cursor,
+    write_cursor,
+)
 from rag_context.domain.documents import Cursor
 from rag_context.errors import BackendUnavailableError, InvalidInputError, NotFoundError
 from rag_context.service.service import Service
@@ -137,7 +144,7 @@ async def test_a_cursor_that_was_made_up_is_rejected(harness: ServiceHarness, cu
 
 def test_a_cursor_names_its_position() -> None:
     place = Cursor(ServiceHarness().now, "ü/1")
-    assert place_of(cursor_of(place)) == place
+    assert read_cursor(write_cursor(place)) == place
 
 
 async def test_an_unreadable_store_is_a_failure_and_no_empty_list(harness: ServiceHarness) -> None:

@@ -17,7 +17,7 @@ WHOLE = {"content": "text", "contentType": "code", "sessionId": "s", "source": "
 
 def read(*lines: object, labels: Labels | None = None, raw: bytes = b"") -> list[BulkLine | Rejected]:
     stream = b"".join(json.dumps(line).encode() + b"\n" for line in lines) + raw
-    model = BulkLine.speaking(Vocabulary())
+    model = BulkLine.with_vocabulary(Vocabulary())
     return list(read_documents(io.BytesIO(stream), "docs.jsonl", labels or Labels(), model))
 
 

@@ -40,7 +40,7 @@ CheckMetadata: TypeAlias = Callable[[Mapping[str, Json], str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class GivenDocument:
+class SubmittedDocument:
     """A document as it was submitted; its vector, where it came with one, of length 1."""
 
     text: str
@@ -50,17 +50,17 @@ class GivenDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenDocuments:
+class SubmittedDocuments:
     """All documents of a request, and what is wrong with them."""
 
-    documents: tuple[GivenDocument, ...]
+    documents: tuple[SubmittedDocument, ...]
     problems: tuple[FieldError, ...]
     unembedded: tuple[int, ...]
     """Places of those without an embedding, which only some collections take."""
 
     def all_embedded(self) -> None:
         """Raises: InvalidInputError, with every problem there is, if one has no embedding or is wrong."""
-        missing = [FieldError(f"documents[{place}].embedding", NOT_EMBEDDED) for place in self.unembedded]
+        missing = [FieldError(f"documents[{position}].embedding", NOT_EMBEDDED) for position in self.unembedded]
         raise_problems((*missing, *self.problems))
 
     def well_formed(self) -> None:
@@ -75,7 +75,7 @@ def raise_problems(problems: Iterable[FieldError]) -> None:
         raise InvalidInputError(joined([problem.message for problem in details]), details[:MAX_PROBLEMS])
 
 
-def documents_of_json(body: bytes, check_metadata: CheckMetadata) -> GivenDocuments:
+def documents_of_json(body: bytes, check_metadata: CheckMetadata) -> SubmittedDocuments:
     """Read `{"documents": [...]}`. Blocking; about a second for 80 MB.
 
     Raises:
@@ -84,8 +84,8 @@ def documents_of_json(body: bytes, check_metadata: CheckMetadata) -> GivenDocume
     try:
         return documents_of(_Body(body.decode()).documents(), check_metadata)
     except (ValueError, RecursionError) as error:
-        said = error.msg if isinstance(error, json.JSONDecodeError) else _unreadable(error)
-        raise InvalidInputError(f"Not valid JSON: {said}", (FieldError("", f"Not valid JSON: {said}"),)) from None
+        message = error.msg if isinstance(error, json.JSONDecodeError) else _unreadable(error)
+        raise InvalidInputError(f"Not valid JSON: {message}", (FieldError("", f"Not valid JSON: {message}"),)) from None
 
 
 def _unreadable(error: ValueError | RecursionError) -> str:
@@ -94,7 +94,7 @@ def _unreadable(error: ValueError | RecursionError) -> str:
     return "nested too deeply" if isinstance(error, RecursionError) else "a number with too many digits"
 
 
-def documents_of(items: Iterable[object], check_metadata: CheckMetadata) -> GivenDocuments:
+def documents_of(items: Iterable[object], check_metadata: CheckMetadata) -> SubmittedDocuments:
     """Check documents one by one.
 
     Raises:
@@ -103,9 +103,9 @@ def documents_of(items: Iterable[object], check_metadata: CheckMetadata) -> Give
     reader = _Reader(check_metadata)
     for item in items:
         reader.read(item)
-    if not reader.place:
+    if not reader.position:
         raise InvalidInputError(REQUIRED, (FieldError("documents", REQUIRED),))
-    return GivenDocuments(tuple(reader.documents), tuple(reader.problems), tuple(reader.unembedded))
+    return SubmittedDocuments(tuple(reader.documents), tuple(reader.problems), tuple(reader.unembedded))
 
 
 class _Body:
@@ -126,8 +126,8 @@ class _Body:
             if name is None:
                 break
             if name in seen:
-                said = f"{str(name)[:_NAME_CHARS]} given twice"
-                raise InvalidInputError(said, (FieldError(str(name)[:_NAME_CHARS], said),))
+                message = f"{str(name)[:_NAME_CHARS]} given twice"
+                raise InvalidInputError(message, (FieldError(str(name)[:_NAME_CHARS], message),))
             seen.add(name)
             if name == "documents" and self._peek() == "[":
                 yield from self._elements()
@@ -200,8 +200,8 @@ class _Reader:
     """Checks documents and remembers what was wrong."""
 
     check_metadata: CheckMetadata
-    place: int = 0
-    documents: list[GivenDocument] = field(default_factory=list)
+    position: int = 0
+    documents: list[SubmittedDocument] = field(default_factory=list)
     problems: list[FieldError] = field(default_factory=list)
     unembedded: list[int] = field(default_factory=list)
     _ids: dict[str, int] = field(default_factory=dict)
@@ -209,7 +209,7 @@ class _Reader:
     """Place and dimension of the first embedding."""
 
     def read(self, item: object) -> None:
-        path = f"documents[{self.place}]"
+        path = f"documents[{self.position}]"
         if not isinstance(item, Mapping):
             self._wrong(path, f"{path} must be an object")
         else:
@@ -218,8 +218,8 @@ class _Reader:
             text = self._text(item.get("text"), f"{path}.text")
             metadata = self._metadata(item.get("metadata"), f"{path}.metadata")
             vector = self._vector(item.get("embedding"), f"{path}.embedding")
-            self.documents.append(GivenDocument(text, metadata, self._id(item.get("id"), f"{path}.id"), vector))
-        self.place += 1
+            self.documents.append(SubmittedDocument(text, metadata, self._id(item.get("id"), f"{path}.id"), vector))
+        self.position += 1
 
     def _text(self, value: object, path: str) -> str:
         if value is None:
@@ -257,26 +257,26 @@ class _Reader:
         if problem:
             self._wrong(path, f"{path} {problem}")
             return None
-        first = self._ids.setdefault(str(value), self.place)
-        if first != self.place:
+        first = self._ids.setdefault(str(value), self.position)
+        if first != self.position:
             self._wrong(path, f"{path} is the same as documents[{first}].id")
         return str(value)
 
     def _vector(self, value: object, path: str) -> Vector | None:
         if value is None:
-            self.unembedded.append(self.place)
+            self.unembedded.append(self.position)
             return None
         try:
             vector = unit_vector(value)
         except ValueError as error:
             self._wrong(path, f"{path} {error}")
             return None
-        place, dimension = self._first = self._first or (self.place, len(vector))
+        position, dimension = self._first = self._first or (self.position, len(vector))
         if len(vector) != dimension:
             self._wrong(
                 path,
-                f"Embedding dimension mismatch: documents[{place}] has {dimension} dimensions and "
-                f"documents[{self.place}] has {len(vector)}",
+                f"Embedding dimension mismatch: documents[{position}] has {dimension} dimensions and "
+                f"documents[{self.position}] has {len(vector)}",
             )
         return vector
 

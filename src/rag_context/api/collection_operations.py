@@ -36,7 +36,7 @@ from rag_context.api.wire import (
     WireRequest,
     WireResponse,
     id_problem,
-    whole,
+    integral,
 )
 
 _DIGITS = 100
@@ -251,10 +251,10 @@ class ListDocumentsRequest(_OfACollection):
     ids: Annotated[_Ids | None, Field(description="Only these documents")] = None
     include: Annotated[Literal["embeddings"] | None, Field(description="Return the documents' vectors too")] = None
     limit: Annotated[
-        int, Field(ge=1, description="Maximum number of documents"), BeforeValidator(whole), Otherwise(DEFAULT_PAGE)
+        int, Field(ge=1, description="Maximum number of documents"), BeforeValidator(integral), Otherwise(DEFAULT_PAGE)
     ] = DEFAULT_PAGE
     offset: Annotated[
-        int, Field(ge=0, description="Number of documents to skip"), BeforeValidator(whole), Otherwise(0)
+        int, Field(ge=0, description="Number of documents to skip"), BeforeValidator(integral), Otherwise(0)
     ] = 0
 
 
@@ -330,7 +330,7 @@ class ConverseRequest(WireRequest):
     top_k: Annotated[
         int,
         Field(ge=1, le=MAX_TOP_K, description="Maximum number of documents, of all collections together"),
-        BeforeValidator(whole),
+        BeforeValidator(integral),
         Otherwise(DEFAULT_TOP_K),
     ] = DEFAULT_TOP_K
 

@@ -20,8 +20,8 @@ from rag_context.api.wire import (
     PlainResponse,
     Sentences,
     UtcTime,
+    integral,
     name_problem,
-    whole,
 )
 from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Vector
@@ -140,7 +140,7 @@ class QueryRequest(PlainRequest):
     top_k: Annotated[
         int,
         Field(ge=1, description=f"Maximum number of results; more than {MAX_PAGE} are {MAX_PAGE}"),
-        BeforeValidator(whole),
+        BeforeValidator(integral),
         Otherwise(DEFAULT_TOP_K),
     ] = DEFAULT_TOP_K
 
@@ -344,9 +344,9 @@ class QueryResponse(PlainResponse):
     results: list[QueryResult]
 
 
-def page_size(wanted: int) -> int:
+def page_size(requested: int) -> int:
     """How many a page holds at most."""
-    return min(wanted, MAX_PAGE)
+    return min(requested, MAX_PAGE)
 
 
 def sorted_values(values: list[Json]) -> list[Json]:

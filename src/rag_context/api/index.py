@@ -91,8 +91,8 @@ def _finite(value: JsonValue) -> bool:
 
 
 def _size(metadata: MetadataFields) -> int:
-    whole = metadata.model_dump(by_alias=True, exclude_none=True)
-    return len(json.dumps(whole, ensure_ascii=False, separators=(",", ":")).encode())
+    fields = metadata.model_dump(by_alias=True, exclude_none=True)
+    return len(json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode())
 
 
 CONTENT_CHARS = 100_000
@@ -292,7 +292,7 @@ class VersionsResponse(WireResponse):
 
 PATH_CHARS = 4096
 MAX_PATTERNS = 64
-MAX_TOLD = 20
+MAX_NAMED = 20
 """Of files that were left out, so many are named."""
 
 
@@ -336,5 +336,5 @@ class IndexFilesResponse(WireResponse):
     skipped: Annotated[Count, Field(description="Files that are not text, or are generated")]
     gone: Annotated[Count, Field(description="Documents whose file is gone; they are still found")]
     left_out: Annotated[
-        list[LeftOutFile], Field(description=f"Up to {MAX_TOLD} of the rejected, then of the skipped, with the reason")
+        list[LeftOutFile], Field(description=f"Up to {MAX_NAMED} of the rejected, then of the skipped, with the reason")
     ]

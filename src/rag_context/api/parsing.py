@@ -199,14 +199,14 @@ def _expected(kind: str, context: Mapping[str, Any]) -> str:
 
 
 def _unknown(model: type[WireRequest], name: str) -> str:
-    known = [field.alias or key for key, field in model.model_fields.items()]
-    near = difflib.get_close_matches(name.replace("_", "").lower(), [k.lower() for k in known], n=1, cutoff=0.7)
-    for candidate in known:
+    names = [field.alias or key for key, field in model.model_fields.items()]
+    near = difflib.get_close_matches(name.replace("_", "").lower(), [k.lower() for k in names], n=1, cutoff=0.7)
+    for candidate in names:
         if near and candidate.lower() == near[0]:
             return f"Unknown field {name!r}; did you mean {candidate!r}?"
-    if not known:
+    if not names:
         return f"Unknown field {name!r}; there are none"
-    return f"Unknown field {name!r}; known are {', '.join(known)}"
+    return f"Unknown field {name!r}; known are {', '.join(names)}"
 
 
 def _sentences(model: type[WireRequest], location: Sequence[str | int]) -> Sentences:

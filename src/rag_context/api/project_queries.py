@@ -31,7 +31,7 @@ from rag_context.api.wire import (
     Score,
     Sentences,
     WireResponse,
-    whole,
+    integral,
 )
 
 MAX_DOC_TYPES = 64
@@ -61,17 +61,17 @@ _MinScore = Annotated[
 _MaxSources = Annotated[
     int | None,
     Field(ge=1, le=MAX_SOURCES, description="Most documents found by relevance; absent: as the project says, else 3"),
-    BeforeValidator(whole),
+    BeforeValidator(integral),
 ]
 _Limit = Annotated[
     int | None,
     Field(ge=1, le=MAX_SEARCH_RESULTS, description="Most results; absent: as the project says, else 10"),
-    BeforeValidator(whole),
+    BeforeValidator(integral),
 ]
 _LinkDepth = Annotated[
     int | None,
     Field(ge=0, le=MAX_LINK_DEPTH, description="Depth of links to follow; 0: none"),
-    BeforeValidator(whole),
+    BeforeValidator(integral),
 ]
 _MaxTokens = Annotated[
     int | None,
@@ -81,7 +81,7 @@ _MaxTokens = Annotated[
         description="Most tokens of the context, by the embedding model's tokenizer; default: the "
         "project's, else 8000. Documents that do not fit are included as excerpts",
     ),
-    BeforeValidator(whole),
+    BeforeValidator(integral),
 ]
 _Superseded = Annotated[bool, Field(description="Also return superseded documents; they are marked"), Otherwise(False)]
 

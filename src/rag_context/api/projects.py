@@ -17,7 +17,7 @@ from rag_context.api.wire import (
     PlainRequest,
     PlainResponse,
     UtcTime,
-    whole,
+    integral,
 )
 
 PATH_CHARS = 4096
@@ -37,14 +37,16 @@ Handle = Annotated[
     Identifier | None,
     Field(description="activation that activate_project returned; for clients without a session of their own"),
 ]
-_Line = Annotated[int | None, Field(ge=1, description="First line, from 1; absent: the first"), BeforeValidator(whole)]
+_Line = Annotated[
+    int | None, Field(ge=1, description="First line, from 1; absent: the first"), BeforeValidator(integral)
+]
 
 
 class ProjectRequest(PlainRequest):
     """A request about the project that the caller activated, or the one it names."""
 
 
-class WholeResponse(PlainResponse):
+class NullsResponse(PlainResponse):
     """A reply with every field, null where there is no value."""
 
     def to_json(self) -> bytes:
@@ -52,7 +54,7 @@ class WholeResponse(PlainResponse):
         return self.__pydantic_serializer__.to_json(self, by_alias=True)
 
 
-class ProjectResponse(WholeResponse):
+class ProjectResponse(NullsResponse):
     """The same, and for which project it is."""
 
     project_name: str
@@ -111,7 +113,7 @@ class DeleteDocumentsRequest(ProjectRequest):
     activation: Handle = None
 
 
-class DeleteDocumentsResponse(WholeResponse):
+class DeleteDocumentsResponse(NullsResponse):
     """What is gone, or would be."""
 
     status: Literal["deleted", "preview"]
@@ -143,7 +145,7 @@ class ListedProject(ProjectResponse):
     warnings: Annotated[list[str], Field(description="Why the index may not be as the files are")]
 
 
-class ListProjectsResponse(WholeResponse):
+class ListProjectsResponse(NullsResponse):
     """Every project that is stored."""
 
     projects: list[ListedProject]

@@ -28,7 +28,7 @@ from rag_context.api.wire import (
     UtcTime,
     WireRequest,
     WireResponse,
-    whole,
+    integral,
 )
 
 QUERY_CHARS = 1000
@@ -57,7 +57,7 @@ class SearchRequest(WireRequest):
     limit: Annotated[
         int,
         Field(ge=1, le=MAX_LIMIT, description="Maximum number of results to return"),
-        BeforeValidator(whole),
+        BeforeValidator(integral),
         Otherwise(DEFAULT_LIMIT),
     ] = DEFAULT_LIMIT
     category: Annotated[str | None, Field(description="Filter by content category")] = None
@@ -88,7 +88,7 @@ class SearchRequest(WireRequest):
             description="Most tokens of all passages together, by the embedding model's tokenizer; the answer is cut "
             "after the last whole passage that fits, and `omitted` says how many were left out",
         ),
-        BeforeValidator(whole),
+        BeforeValidator(integral),
     ] = None
     strict: Annotated[
         bool,

@@ -30,7 +30,7 @@ from rag_context.api.wire import (
     UtcTime,
     WireRequest,
     WireResponse,
-    whole,
+    integral,
 )
 from rag_context.domain.documents import Cursor
 from rag_context.errors import FieldError, InvalidInputError
@@ -89,7 +89,7 @@ class ListRequest(WireRequest):
     limit: Annotated[
         int,
         Field(ge=1, le=MAX_LISTED, description="Maximum number of documents"),
-        BeforeValidator(whole),
+        BeforeValidator(integral),
         Otherwise(DEFAULT_LISTED),
     ] = DEFAULT_LISTED
     cursor: Annotated[
@@ -139,13 +139,13 @@ class ListResponse(WireResponse):
     next_cursor: Annotated[str | None, Field(description="Cursor of the next page; absent on the last page")] = None
 
 
-def cursor_of(place: Cursor) -> str:
+def write_cursor(position: Cursor) -> str:
     """The cursor of a place in a list."""
-    text = json.dumps([place.timestamp.isoformat(), place.id], ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps([position.timestamp.isoformat(), position.id], ensure_ascii=False, separators=(",", ":"))
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def place_of(cursor: str) -> Cursor:
+def read_cursor(cursor: str) -> Cursor:
     """The place that a cursor names.
 
     Raises:
@@ -153,10 +153,10 @@ def place_of(cursor: str) -> Cursor:
     """
     try:
         text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        moment, id_ = json.loads(text)
-        place = Cursor(datetime.fromisoformat(moment), id_)
-        if isinstance(id_, str) and place.timestamp.tzinfo is not None and cursor_of(place) == cursor:
-            return place
+        time, id_ = json.loads(text)
+        position = Cursor(datetime.fromisoformat(time), id_)
+        if isinstance(id_, str) and position.timestamp.tzinfo is not None and write_cursor(position) == cursor:
+            return position
     except (ValueError, TypeError, RecursionError):
         pass
     message = "cursor must be the nextCursor of an earlier page; leave it out to start again"
@@ -176,7 +176,7 @@ class SimilarRequest(WireRequest):
     limit: Annotated[
         int,
         Field(ge=1, le=MAX_SIMILAR, description="Maximum number of documents"),
-        BeforeValidator(whole),
+        BeforeValidator(integral),
         Otherwise(DEFAULT_SIMILAR),
     ] = DEFAULT_SIMILAR
     project: Project = None

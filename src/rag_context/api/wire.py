@@ -110,11 +110,11 @@ class WireRequest(BaseModel):
     schema, so only OpenAPI tells of it."""
 
     @classmethod
-    def speaking(cls, vocabulary: Vocabulary) -> type[Self]:
+    def with_vocabulary(cls, vocabulary: Vocabulary) -> type[Self]:
         """This request with `contentType` and `category` held to the vocabulary; itself where it has neither."""
-        held = {"content_type": vocabulary.content_types, "category": vocabulary.categories}
+        vocabularies = {"content_type": vocabulary.content_types, "category": vocabulary.categories}
         narrowed: dict[str, Any] = {}
-        for name, names in held.items():
+        for name, names in vocabularies.items():
             field = cls.model_fields.get(name)
             if field is not None:
                 narrowed[name] = (one_of(names) if field.is_required() else one_of(names) | None, field)
@@ -128,8 +128,8 @@ class ChoiceRequest(WireRequest):
     def _check_one(self) -> Self:
         names = self.exactly_one_of
         if sum(getattr(self, name) is not None for name in names) != 1:
-            told = " or ".join(type(self).model_fields[name].alias or name for name in names)
-            raise PydanticCustomError("exactly_one", "Name exactly one of {names}", {"names": told})
+            names_text = " or ".join(type(self).model_fields[name].alias or name for name in names)
+            raise PydanticCustomError("exactly_one", "Name exactly one of {names}", {"names": names_text})
         return self
 
 
@@ -182,7 +182,7 @@ class Otherwise:
         return core_schema.no_info_after_validator_function(fill, core_schema.nullable_schema(handler(source)))
 
 
-def whole(value: Any) -> Any:
+def integral(value: Any) -> Any:
     """5.0 is 5: JSON Schema calls it an integer, strict pydantic does not. Anything else is left alone."""
     return int(value) if type(value) is float and value.is_integer() else value
 
@@ -198,21 +198,21 @@ def _instant(value: Any) -> Any:
     year_zero = value.startswith("0000")
     text = ("0004" if year_zero else value[:4]) + value[4:17] + ("59" if leap else value[17:19]) + value[19:]
     try:
-        moment = datetime.fromisoformat(text.upper())
+        time = datetime.fromisoformat(text.upper())
     except ValueError as error:
         raise PydanticCustomError("instant", "RFC 3339") from error
     if year_zero:
         return _EARLIEST
-    return _utc(moment, add=timedelta(seconds=leap))
+    return _utc(time, add=timedelta(seconds=leap))
 
 
-def _utc(moment: datetime, *, add: timedelta = timedelta()) -> datetime:
-    if moment.tzinfo is None:
+def _utc(time: datetime, *, add: timedelta = timedelta()) -> datetime:
+    if time.tzinfo is None:
         raise PydanticCustomError("instant", "RFC 3339")
     try:
-        return moment.astimezone(UTC) + add
+        return time.astimezone(UTC) + add
     except OverflowError:
-        return _EARLIEST if moment.year == 1 else _LATEST
+        return _EARLIEST if time.year == 1 else _LATEST
 
 
 Instant = Annotated[
@@ -270,14 +270,14 @@ RootHash = Annotated[PathHash | None, Field(description="First 16 hex digits of 
 
 def metadata_json(metadata: Metadata) -> dict[str, Json]:
     """What an answer says of a document: keys without a value are left out."""
-    known: dict[str, Json] = {
+    fields: dict[str, Json] = {
         "agent": metadata.agent,
         "tags": list(metadata.tags) or None,
         "category": metadata.category,
         "game": metadata.game,
         "decisionId": metadata.decision_id,
     }
-    return {**metadata.extra, **{key: value for key, value in known.items() if value is not None}}
+    return {**metadata.extra, **{key: value for key, value in fields.items() if value is not None}}
 
 
 ReturnedMetadata = Annotated[

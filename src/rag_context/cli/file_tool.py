@@ -7,7 +7,7 @@ import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rag_context.api.index import MAX_TOLD, FileReceipt, IndexFilesRequest, IndexFilesResponse, LeftOutFile
+from rag_context.api.index import MAX_NAMED, FileReceipt, IndexFilesRequest, IndexFilesResponse, LeftOutFile
 from rag_context.api.operations.memory import INDEX_FILES
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.index_files import open_sync
@@ -112,7 +112,7 @@ def _told(summary: Summary, *, is_done: bool) -> IndexFilesResponse:
         rejected=summary.rejected.total,
         skipped=summary.skipped.total,
         gone=summary.gone.total,
-        left_out=[*_named(summary.rejected), *_named(summary.skipped)][:MAX_TOLD],
+        left_out=[*_named(summary.rejected), *_named(summary.skipped)][:MAX_NAMED],
     )
 
 

@@ -178,7 +178,7 @@ async def _take_in(
             await replace(sync, own=(*sync.own, *own)).run(roots(options.files))
     vocabulary = Vocabulary.extended(settings.vocabulary.content_types, settings.vocabulary.categories)
     for path in dict.fromkeys(options.streams):
-        documents = _documents(path, labels, BulkLine.speaking(vocabulary))
+        documents = _documents(path, labels, BulkLine.with_vocabulary(vocabulary))
         await send_documents(documents, connection, listen)
 
 

@@ -120,7 +120,7 @@ def read_typed(
     model = request
     if settings is not None:
         words = settings.vocabulary
-        model = request.speaking(Vocabulary.extended(words.content_types, words.categories))
+        model = request.with_vocabulary(Vocabulary.extended(words.content_types, words.categories))
     read = {
         model.model_fields[name].alias or name: parse_time(value, _shown(name, _name(name, names)), now)
         if _is_time(model, name)

@@ -111,7 +111,7 @@ class _Bulk:
     def __init__(self, service: Service, options: ServerOptions) -> None:
         self._service = service
         self._options = options
-        self._model = BulkLine.speaking(options.vocabulary)
+        self._model = BulkLine.with_vocabulary(options.vocabulary)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         opened = http_request(scope)

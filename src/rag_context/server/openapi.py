@@ -94,7 +94,7 @@ def _schemas(tools: Registry, options: ServerOptions) -> Schema:
         "Error": json_schema(ErrorResponse, "serialization"),
         "SearchFailure": json_schema(SearchFailure, "serialization"),
         "BareHealth": json_schema(BareHealth, "serialization"),
-        "BulkLine": json_schema(BulkLine.speaking(options.vocabulary), "validation"),
+        "BulkLine": json_schema(BulkLine.with_vocabulary(options.vocabulary), "validation"),
         "BulkReceipt": json_schema(BulkReceipt, "serialization"),
         "VersionsRequest": json_schema(VersionsRequest, "validation"),
         "VersionsResponse": json_schema(VersionsResponse, "serialization"),

@@ -150,7 +150,7 @@ def tool_of(operation: Operation[Request, Any], work: Work[Request], vocabulary:
         return given if isinstance(given, Answer) else Answer(given)
 
     declared = {each.name: getattr(operation, each.name) for each in fields(operation)}
-    return Tool(**{**declared, "request": operation.request.speaking(vocabulary)}, run=run)
+    return Tool(**{**declared, "request": operation.request.with_vocabulary(vocabulary)}, run=run)
 
 
 class Registry(Mapping[str, Tool[Any]]):

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
-from rag_context.api.collection_documents import GivenDocuments, documents_of, documents_of_json
+from rag_context.api.collection_documents import SubmittedDocuments, documents_of, documents_of_json
 from rag_context.api.collection_operations import ConverseRequest, ConverseResponse, ConverseResult, OmittedCollection
 from rag_context.api.collections import (
     MAX_PAGE,
@@ -279,7 +279,7 @@ class CollectionService:
         async with self._admissions.searches.admitted():
             return _conversation(await self._conversations.search(query, refs, limit=request.top_k))
 
-    async def _add(self, collection: Collection, parsed: GivenDocuments, connection: str) -> AddedDocumentsResponse:
+    async def _add(self, collection: Collection, parsed: SubmittedDocuments, connection: str) -> AddedDocumentsResponse:
         if collection.embedding_provider == OWN_EMBEDDER:
             parsed.well_formed()
         else:

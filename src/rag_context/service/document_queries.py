@@ -24,8 +24,8 @@ from rag_context.api.stored_documents import (
     RetrievalStats,
     SimilarDocument,
     SimilarResponse,
-    cursor_of,
-    place_of,
+    read_cursor,
+    write_cursor,
 )
 from rag_context.api.wire import metadata_json
 from rag_context.domain.documents import Chunk, Cursor, Document, Listing, Tenant
@@ -92,14 +92,14 @@ class DocumentQueries:
             InvalidInputError: the cursor is not one that this method returned.
             BackendError: the store cannot be read.
         """
-        after = place_of(request.cursor) if request.cursor is not None else None
+        after = read_cursor(request.cursor) if request.cursor is not None else None
         where = filter_of(request)
         # One more than the limit shows whether there is a next page.
         found = await self._documents.listing(where, limit=request.limit + 1, after=after)
         page = found[: request.limit]
         return ListResponse(
             documents=[_listed(listing) for listing in page],
-            next_cursor=cursor_of(Cursor(page[-1].timestamp, page[-1].id)) if len(found) > len(page) else None,
+            next_cursor=write_cursor(Cursor(page[-1].timestamp, page[-1].id)) if len(found) > len(page) else None,
         )
 
     async def missing(self, request: VersionsRequest) -> VersionsResponse:

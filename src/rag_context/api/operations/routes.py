@@ -115,10 +115,10 @@ class Route(Generic[Response]):
         if len(steps) != len(self.steps):
             return None
         names = {}
-        for known, step in zip(self.steps, steps, strict=True):
-            if known.startswith("{"):
-                names[known.strip("{}")] = step
-            elif known != step:
+        for declared, step in zip(self.steps, steps, strict=True):
+            if declared.startswith("{"):
+                names[declared.strip("{}")] = step
+            elif declared != step:
                 return None
         return names
 
