@@ -17,7 +17,7 @@ from rag_context.client import (
     Retries,
     open_context,
 )
-from rag_context.client.background import BACKGROUND_RETRIES, KeyedQueue, LanesShutError
+from rag_context.client.background import BACKGROUND_RETRIES, KeyedQueue, QueueClosedError
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.settings import Settings
 from tests.end_to_end.process import Served
@@ -220,13 +220,13 @@ async def test_any_thread_may_submit() -> None:
 
 
 async def test_who_waits_for_room_is_woken_as_soon_as_there_is_some() -> None:
-    lanes: KeyedQueue[str] = KeyedQueue(1, lambda item: item)
-    assert lanes.put("first")
-    waiting = asyncio.create_task(lanes.wait_for_room())
+    queue: KeyedQueue[str] = KeyedQueue(1, lambda item: item)
+    assert queue.put("first")
+    waiting = asyncio.create_task(queue.wait_for_room())
     for _ in range(5):
         await asyncio.sleep(0)
     assert not waiting.done()
-    assert await lanes.take() == "first"
+    assert await queue.take() == "first"
     async with asyncio.timeout(10):
         await waiting
 
@@ -245,12 +245,12 @@ async def test_who_waits_when_the_end_comes_is_not_left_waiting() -> None:
 
 
 async def test_what_a_thread_submits_at_the_end_is_accepted_or_rejected_but_never_lost() -> None:
-    lanes: KeyedQueue[str] = KeyedQueue(9, lambda item: item)
-    assert lanes.put("before")
-    lanes.shut()
-    with pytest.raises(LanesShutError):
-        lanes.put("after")
-    assert (await lanes.take(), lanes.empty()) == ("before", [])
+    queue: KeyedQueue[str] = KeyedQueue(9, lambda item: item)
+    assert queue.put("before")
+    queue.close()
+    with pytest.raises(QueueClosedError):
+        queue.put("after")
+    assert (await queue.take(), queue.empty()) == ("before", [])
 
 
 def test_an_absent_server_is_tried_for_about_a_minute() -> None:

@@ -25,7 +25,7 @@ from rag_context.logs import configure_logging
 from rag_context.server.options import ApiKey, ServerOptions, hash_key
 from rag_context.server.running import announced, bind, bound_address
 from rag_context.server.running import run as run_loop
-from rag_context.server.supervisor import Place, WorkerFailedError, supervising
+from rag_context.server.supervisor import WorkerFailedError, WorkerSlot, supervising
 from rag_context.settings import EmbedderSettings, LogSettings, Settings
 from rag_context.settings.keys import location_of
 
@@ -105,7 +105,7 @@ class Start:
     options: ServerOptions
     roots: tuple[Path, ...]
     is_reindexing: bool
-    place: Place | None = None
+    place: WorkerSlot | None = None
 
     @property
     def is_first(self) -> bool:
@@ -120,7 +120,7 @@ async def _supervise(start: Start, listener: socket.socket, screen: Screen) -> E
     with TemporaryDirectory(prefix="rag-context-") as name:  # for this user only
         folder = Path(name)
         options = replace(start.options, sessions_file=folder / "sessions.db")
-        places = [Place(number, count, folder) for number in range(1, count + 1)]
+        places = [WorkerSlot(number, count, folder) for number in range(1, count + 1)]
         starts = [replace(start, options=options, place=place) for place in places]
         try:
             async with (

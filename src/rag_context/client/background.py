@@ -21,27 +21,27 @@ from rag_context.errors import RagContextError
 Item = TypeVar("Item")
 
 
-class LanesShutError(Exception):
-    """Nothing is taken any more."""
+class QueueClosedError(Exception):
+    """The queue accepts no more items."""
 
 
 class KeyedQueue(Generic[Item]):
-    """Filled from any thread, emptied by tasks of one event loop.
+    """Filled from any thread, emptied by tasks of one event loop; the items of one key keep their order.
 
     Args:
         capacity: most items that may wait.
-        lane: what tells the lane of an item.
+        key_of: the key of an item; items of one key are taken one after the other, in their order.
     """
 
-    def __init__(self, capacity: int, lane: Callable[[Item], Hashable]) -> None:
+    def __init__(self, capacity: int, key_of: Callable[[Item], Hashable]) -> None:
         self._capacity = capacity
-        self._lane = lane
+        self._key_of = key_of
         self._loop = asyncio.get_running_loop()
         self._lock = Lock()
         self._waiting: OrderedDict[Hashable, deque[Item]] = OrderedDict()
         self._busy: set[Hashable] = set()
         self._count = 0
-        self._is_shut = False
+        self._is_closed = False
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
@@ -49,20 +49,20 @@ class KeyedQueue(Generic[Item]):
         return self._count
 
     def put(self, item: Item) -> bool:
-        """Add an item; False where there is no room. Raises: LanesShutError."""
+        """Add an item; False where there is no room. Raises: QueueClosedError."""
         with self._lock:
-            if self._is_shut:
-                raise LanesShutError
+            if self._is_closed:
+                raise QueueClosedError
             if self._count >= self._capacity:
                 return False
             self._count += 1
-            self._waiting.setdefault(self._lane(item), deque()).append(item)
+            self._waiting.setdefault(self._key_of(item), deque()).append(item)
         # An asyncio event belongs to its loop; any thread may call this.
         self._loop.call_soon_threadsafe(self._changed.set)
         return True
 
     async def take(self) -> Item:
-        """The next item whose lane is free; its lane is busy until `done`."""
+        """The next item whose key is free; its key is busy until `done`."""
         # No wake-up is lost: a `put` after `_next` sets the event in a later turn of the loop, after this `clear`.
         while (item := self._next()) is None:
             self._changed.clear()
@@ -72,33 +72,33 @@ class KeyedQueue(Generic[Item]):
         return item
 
     def done(self, item: Item) -> None:
-        """Free the lane of an item."""
+        """Free the key of an item."""
         with self._lock:
-            self._busy.discard(self._lane(item))
+            self._busy.discard(self._key_of(item))
         self._changed.set()
 
     async def wait_for_room(self) -> None:
         """Wait until an item would be taken, or none will be any more."""
-        while self._count >= self._capacity and not self._is_shut:
+        while self._count >= self._capacity and not self._is_closed:
             self._changed.clear()
             await self._changed.wait()
 
     async def wait_until_done(self) -> None:
-        """Wait until nothing waits and no lane is busy."""
+        """Wait until nothing waits and no key is busy."""
         while self._count or self._busy:
             self._changed.clear()
             await self._changed.wait()
 
-    def shut(self) -> None:
-        """Let nothing more in."""
+    def close(self) -> None:
+        """Accept no more items."""
         with self._lock:
-            self._is_shut = True
+            self._is_closed = True
         self._changed.set()
 
     def empty(self) -> list[Item]:
-        """Take out all that waits, and free all lanes: no task works on them any more."""
+        """Take out all that waits, and free all keys: no task works on them any more."""
         with self._lock:
-            items = [item for lane in self._waiting.values() for item in lane]
+            items = [item for waiting in self._waiting.values() for item in waiting]
             self._waiting.clear()
             self._busy.clear()
             self._count = 0
@@ -107,14 +107,14 @@ class KeyedQueue(Generic[Item]):
 
     def _next(self) -> Item | None:
         with self._lock:
-            for lane, items in self._waiting.items():
-                if lane not in self._busy:
+            for key, items in self._waiting.items():
+                if key not in self._busy:
                     item = items.popleft()
-                    if items:  # behind the other lanes, so that a long one does not keep them waiting
-                        self._waiting.move_to_end(lane)
+                    if items:  # behind the other keys, so that one with many items does not keep them waiting
+                        self._waiting.move_to_end(key)
                     else:
-                        del self._waiting[lane]
-                    self._busy.add(lane)
+                        del self._waiting[key]
+                    self._busy.add(key)
                     self._count -= 1
                     return item
         return None
@@ -146,7 +146,7 @@ class QueuedDocument:
     options: IndexOptions = field(repr=False)
 
     @property
-    def lane(self) -> tuple[str, str, str]:
+    def key(self) -> tuple[str, str, str]:
         """What must keep its order: versions of one thing, and the messages of one conversation."""
         return self.content_type, self.session_id, self.source
 
@@ -195,7 +195,7 @@ class BackgroundIndexer:
         self._retries = retries
         self._drain_s = drain_s
         self._on_failure = on_failure
-        self._lanes: KeyedQueue[QueuedDocument] | None = None
+        self._queue: KeyedQueue[QueuedDocument] | None = None
         self._workers: list[asyncio.Task[None]] = []
         self._running: list[QueuedDocument] = []
         self.indexed = 0
@@ -206,8 +206,8 @@ class BackgroundIndexer:
         """Documents for which the end of the block left no time."""
 
     async def __aenter__(self) -> Self:
-        self._lanes = KeyedQueue(self._capacity, lambda document: document.lane)
-        self._workers = [asyncio.create_task(self._work(self._lanes)) for _ in range(self._concurrency)]
+        self._queue = KeyedQueue(self._capacity, lambda document: document.key)
+        self._workers = [asyncio.create_task(self._work(self._queue)) for _ in range(self._concurrency)]
         return self
 
     async def __aexit__(
@@ -218,7 +218,7 @@ class BackgroundIndexer:
     @property
     def waiting(self) -> int:
         """Documents that are queued or being indexed."""
-        return len(self._lanes or ()) + len(self._running)
+        return len(self._queue or ()) + len(self._running)
 
     def queue_chat_session(self, session_id: str, content: str, agent: str | None = None) -> None:
         """Have a chat kept. Raises as `queue` does."""
@@ -257,60 +257,60 @@ class BackgroundIndexer:
         """
         document = QueuedDocument(content, content_type, session_id, source, options or {})
         calls.index_request(content, content_type, session_id, source, document.options)
-        lanes = self._lanes
-        if lanes is None:
+        queue = self._queue
+        if queue is None:
             raise RuntimeError(_OUTSIDE)
         try:
-            taken = lanes.put(document)
-        except LanesShutError:
+            is_accepted = queue.put(document)
+        except QueueClosedError:
             raise RuntimeError(_OUTSIDE) from None
-        if not taken:
+        if not is_accepted:
             raise QueueFullError(
                 f"{self._capacity} documents wait already; try again later, or `await wait_for_room()`"
             )
 
     async def wait_for_room(self) -> None:
         """Wait until a document would be taken, or the block ends: how a producer keeps pace."""
-        if self._lanes is not None:
-            await self._lanes.wait_for_room()
+        if self._queue is not None:
+            await self._queue.wait_for_room()
 
     async def wait_until_done(self) -> None:
         """Wait until everything submitted so far is stored, has failed, or is left."""
-        if self._lanes is not None:
-            await self._lanes.wait_until_done()
+        if self._queue is not None:
+            await self._queue.wait_until_done()
 
     async def close(self) -> None:
         """Take no more, work the queue off for as long as there is time, and say what is left."""
-        lanes, self._lanes = self._lanes, None  # from here on `queue` rejects documents
-        if lanes is None:
+        queue, self._queue = self._queue, None  # from here on `queue` rejects documents
+        if queue is None:
             return
-        lanes.shut()
+        queue.close()
         try:
             async with asyncio.timeout(self._drain_s):
-                await lanes.wait_until_done()
+                await queue.wait_until_done()
         except TimeoutError:
-            logger.warning("documents are left in the queue: %d", len(lanes) + len(self._running))
+            logger.warning("documents are left in the queue: %d", len(queue) + len(self._running))
         finally:
             for worker in self._workers:
                 worker.cancel()
             await asyncio.wait(self._workers)
-            self.left = (*self._running, *lanes.empty())
+            self.left = (*self._running, *queue.empty())
             self._running.clear()
             for document in self.left:
-                self._tell(Failure(document, None))
+                self._report(Failure(document, None))
 
-    async def _work(self, lanes: KeyedQueue[QueuedDocument]) -> None:
+    async def _work(self, queue: KeyedQueue[QueuedDocument]) -> None:
         while True:
-            document = await lanes.take()
+            document = await queue.take()
             self._running.append(document)
             failure = await self._index(document)  # cancelled, it stays among those that run, and so is left
             self._running.remove(document)
-            lanes.done(document)
+            queue.done(document)
             if failure is None:
                 self.indexed += 1
             else:
                 self.failed += 1
-                self._tell(failure)
+                self._report(failure)
 
     async def _index(self, document: QueuedDocument) -> Failure | None:
         try:
@@ -331,7 +331,7 @@ class BackgroundIndexer:
             return Failure(document, error)
         return None
 
-    def _tell(self, failure: Failure) -> None:
+    def _report(self, failure: Failure) -> None:
         if self._on_failure is None:
             return
         try:

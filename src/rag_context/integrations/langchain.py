@@ -257,16 +257,16 @@ class RagContextVectorStore(VectorStore):
         found = [each for each in found if each.id in stored]  # without those that were deleted meanwhile
         scores = np.array([each.score for each in found], np.float32)
         vectors = np.array([stored[each.id] for each in found], np.float32)
-        return [_document(found[place]) for place in _marginal(scores, vectors, k, lambda_mult)]
+        return [_document(found[position]) for position in _marginal(scores, vectors, k, lambda_mult)]
 
 
 def _batches(
     texts: Iterable[str], metadatas: Sequence[Mapping[str, object]] | None, ids: Sequence[str | None] | None
 ) -> Iterator[list[CollectionDocument]]:
     texts = list(texts)
-    for name, given in (("metadatas", metadatas), ("ids", ids)):
-        if given is not None and len(given) != len(texts):
-            raise ValueError(f"{len(texts)} texts need as many {name}, not {len(given)}")
+    for name, values in (("metadatas", metadatas), ("ids", ids)):
+        if values is not None and len(values) != len(texts):
+            raise ValueError(f"{len(texts)} texts need as many {name}, not {len(values)}")
     batch: list[CollectionDocument] = []
     chars = 0
     for text, metadata, id_ in zip(texts, metadatas or repeat({}), ids or repeat(None), strict=False):
@@ -288,17 +288,17 @@ def _document(found: QueryResult | StoredDocument) -> Document:
 
 def _marginal(scores: Vector, vectors: Matrix, k: int, lambda_mult: float) -> list[int]:
     """Places of documents by maximal marginal relevance (Carbonell & Goldstein 1998); `vectors` have length 1."""
-    chosen: list[int] = []
+    selected: list[int] = []
     nearest = np.zeros_like(scores)  # to what is chosen, of each document
     values = lambda_mult * scores
     for _ in range(min(k, len(scores))):
         best = int(np.argmax(values))
-        chosen.append(best)
-        likeness = vectors @ vectors[best]
-        nearest = likeness if len(chosen) == 1 else np.maximum(nearest, likeness)
+        selected.append(best)
+        similarity = vectors @ vectors[best]
+        nearest = similarity if len(selected) == 1 else np.maximum(nearest, similarity)
         values = lambda_mult * scores - (1.0 - lambda_mult) * nearest
-        values[chosen] = -np.inf
-    return chosen
+        values[selected] = -np.inf
+    return selected
 
 
 def _reject(others: Mapping[str, object]) -> None:

@@ -23,27 +23,27 @@ from rag_context.server.tools import Service
 logger = logging.getLogger(__name__)
 
 NDJSON = b"application/x-ndjson"
-HELD_BYTES = 32 * 1024 * 1024
-"""Receipts held for a client that does not read them; then no further line is taken."""
+BUFFER_BYTES = 32 * 1024 * 1024
+"""Receipts buffered for a client that does not read them; then no further line is read."""
 UNREAD_S = 60.0
-"""How long they are held before the client is given up."""
+"""How long they are buffered before the client is given up."""
 
 
 @dataclass(slots=True)
 class _Outbox:
     """Receipts on their way out."""
 
-    held: bytearray = field(default_factory=bytearray)
+    buffer: bytearray = field(default_factory=bytearray)
     ready: asyncio.Event = field(default_factory=asyncio.Event)
-    room: asyncio.Event = field(default_factory=asyncio.Event)
+    space_available: asyncio.Event = field(default_factory=asyncio.Event)
     closed: bool = False
 
     async def put(self, receipts: bytes) -> None:
-        while len(self.held) > HELD_BYTES:
-            self.room.clear()
+        while len(self.buffer) > BUFFER_BYTES:
+            self.space_available.clear()
             async with asyncio.timeout(UNREAD_S):
-                await self.room.wait()
-        self.held += receipts
+                await self.space_available.wait()
+        self.buffer += receipts
         self.ready.set()
 
     def close(self) -> None:
@@ -52,12 +52,12 @@ class _Outbox:
 
     async def take(self) -> bytes:
         """All that is held; empty when there will be no more."""
-        while not self.held and not self.closed:
+        while not self.buffer and not self.closed:
             self.ready.clear()
             await self.ready.wait()
-        taken = bytes(self.held)
-        self.held.clear()
-        self.room.set()
+        taken = bytes(self.buffer)
+        self.buffer.clear()
+        self.space_available.set()
         return taken
 
 

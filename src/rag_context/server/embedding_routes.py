@@ -79,13 +79,13 @@ async def model_reply(service: EmbeddingService, name: str) -> Reply:
     return Reply(Model(id=model.name).to_json())
 
 
-def _check_name(asked: str, name: str) -> None:
+def _check_name(requested: str, name: str) -> None:
     """Reject the name of another model. The maker is optional: `sentence-transformers/all-MiniLM-L6-v2`."""
-    if asked.lower().rpartition("/")[2] != name.lower().rpartition("/")[2]:
+    if requested.lower().rpartition("/")[2] != name.lower().rpartition("/")[2]:
         raise RequestRejectedError(
             404,
             ErrorCode.MODEL_NOT_FOUND,
-            f"The model {asked[:NAME_CHARS]!r} does not exist here; this server has {name!r} only",
+            f"The model {requested[:NAME_CHARS]!r} does not exist here; this server has {name!r} only",
         )
 
 

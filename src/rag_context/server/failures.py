@@ -56,8 +56,8 @@ def failure_reply(error: Exception, request_id: str, path: str = "") -> Reply:
     reply = _failure_reply(error, request_id)
     if not path.startswith(OPENAI_PREFIX):
         return reply
-    told = OpenAiErrorResponse.of(reply.status, ErrorResponse.model_validate_json(reply.body))
-    return replace(reply, body=told.to_json())
+    openai_error = OpenAiErrorResponse.of(reply.status, ErrorResponse.model_validate_json(reply.body))
+    return replace(reply, body=openai_error.to_json())
 
 
 def _failure_reply(error: Exception, request_id: str) -> Reply:
@@ -143,7 +143,7 @@ def _try_again(code: ErrorCode, message: str, after_s: float | None, request_id:
 
 access = logging.getLogger("rag_context.access")
 
-_GIVEN_ID = re.compile(rb"[!-~]{1,128}")
+_REQUEST_ID_PATTERN = re.compile(rb"[!-~]{1,128}")
 _SINGLE = (b"host", b"content-length", b"content-type", b"authorization", b"x-api-key", b"origin")
 _CLIENT_GONE = 499
 _NO_SPAN = Span()
@@ -234,7 +234,7 @@ def _describe(traced: Span, scope: Scope, status: int) -> None:
 def _open(scope: Scope) -> HttpRequest:
     headers = dict(scope["headers"])
     given = headers.get(b"x-request-id", b"").strip()
-    request_id = given.decode() if _GIVEN_ID.fullmatch(given) else os.urandom(12).hex()
+    request_id = given.decode() if _REQUEST_ID_PATTERN.fullmatch(given) else os.urandom(12).hex()
     opened = HttpRequest(request_id, headers)
     attach_request(scope, opened)
     return opened

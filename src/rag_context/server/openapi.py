@@ -320,8 +320,8 @@ def _embedding_paths() -> dict[str, Any]:
 def _openai_error(status: int) -> Schema:
     response = _error(status)
     content = response["content"]["application/json"]
-    told = OpenAiErrorResponse.of(status, ErrorResponse.model_validate(content["example"]))
-    response["content"] = {"application/json": {"schema": ref("OpenAiError"), "example": json.loads(told.to_json())}}
+    failure = OpenAiErrorResponse.of(status, ErrorResponse.model_validate(content["example"]))
+    response["content"] = {"application/json": {"schema": ref("OpenAiError"), "example": json.loads(failure.to_json())}}
     return response
 
 

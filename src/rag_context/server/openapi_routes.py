@@ -87,7 +87,7 @@ def _parameters(route: Route[Any]) -> list[Schema]:
     query = json_schema(route.query, "validation")
     required = query.get("required", ())
     return [
-        *(_in_path(route, place) for place, step in enumerate(route.steps) if step.startswith("{")),
+        *(_in_path(route, position) for position, step in enumerate(route.steps) if step.startswith("{")),
         *(
             _parameter(name, "query", schema, schema.get("description", ""), required=name in required)
             for name, schema in query.get("properties", {}).items()
@@ -95,17 +95,19 @@ def _parameters(route: Route[Any]) -> list[Schema]:
     ]
 
 
-def _in_path(route: Route[Any], place: int) -> Schema:
+def _in_path(route: Route[Any], position: int) -> Schema:
     """A name in the address; it cannot be what another address spells out in its place."""
-    name = route.steps[place].strip("{}")
+    name = route.steps[position].strip("{}")
     schema = dict(route.operation.input_schema["properties"][name])
     description = schema.pop("description")
     others = [
-        other.steps[place] for other in ROUTES if other.steps[:place] == route.steps[:place] and other.steps[place:]
+        other.steps[position]
+        for other in ROUTES
+        if other.steps[:position] == route.steps[:position] and other.steps[position:]
     ]
-    taken = [step for step in dict.fromkeys(others) if not step.startswith("{")]
-    if taken:
-        schema["not"] = {"enum": [*taken, *DOTS]}
+    reserved = [step for step in dict.fromkeys(others) if not step.startswith("{")]
+    if reserved:
+        schema["not"] = {"enum": [*reserved, *DOTS]}
     return _parameter(name, "path", schema, f"{description}, percent-encoded", required=True)
 
 

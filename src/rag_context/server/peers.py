@@ -41,7 +41,7 @@ from rag_context.server.requests import (
     http_request,
     read_body,
 )
-from rag_context.server.supervisor import Place
+from rag_context.server.supervisor import WorkerSlot
 from rag_context.server.tools import Service
 from rag_context.service.meters import METRICS
 
@@ -248,7 +248,7 @@ class Peers:
         place: its own.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: WorkerSlot) -> None:
         self.number = place.number
         self.count = place.count
         self._folder = place.folder

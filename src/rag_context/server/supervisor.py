@@ -48,8 +48,8 @@ class WorkerFailedError(RagContextError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Which of a server's workers one is.
+class WorkerSlot:
+    """Which of the workers of a server one is.
 
     Attributes:
         number: from 1 on.

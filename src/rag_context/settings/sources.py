@@ -43,14 +43,14 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _Value:
     """A raw value and its source."""
 
     value: object
     source: str
 
 
-_Layer = dict[str, _Given]
+_Layer = dict[str, _Value]
 
 
 def load_settings(
@@ -74,14 +74,14 @@ def load_settings(
     problems: list[str] = []
     path = _find_file(config_file, cwd)
     below = _file_layer(path, cwd, problems) if path else {}
-    given = {**below, **_environment_layer(environ, cwd, problems), **_flag_layer(flags, cwd)}
-    if CONNECTIONS in below and given[CONNECTIONS] is not below[CONNECTIONS]:
-        given[CONNECTIONS] = _both(below[CONNECTIONS], given[CONNECTIONS])
-    _select_backends(given, problems)
-    settings = _validate(given, problems)
+    values = {**below, **_environment_layer(environ, cwd, problems), **_flag_layer(flags, cwd)}
+    if CONNECTIONS in below and values[CONNECTIONS] is not below[CONNECTIONS]:
+        values[CONNECTIONS] = _both(below[CONNECTIONS], values[CONNECTIONS])
+    _select_backends(values, problems)
+    settings = _validate(values, problems)
     if problems or settings is None:
         raise ConfigurationError("\n".join(problems))
-    sources = {name: given[name].source if name in given else "default" for name in KEYS}
+    sources = {name: values[name].source if name in values else "default" for name in KEYS}
     return Loaded(settings, sources, path)
 
 
@@ -108,7 +108,7 @@ def _file_layer(path: Path, cwd: Path, problems: list[str]) -> _Layer:
         if key not in KEYS:
             problems.append(f"{key} ({source}) is not a setting{_hint(key)}")
         else:
-            layer[key] = _Given(_located(key, value, path.parent), source)
+            layer[key] = _Value(_located(key, value, path.parent), source)
     return layer
 
 
@@ -130,10 +130,10 @@ def _environment_layer(environ: Mapping[str, str], cwd: Path, problems: list[str
         for name, key in names.items():
             if value := environ.get(name, "").strip():
                 source = f"environment {name}"
-                layer[key] = _Given(_located(key, _parsed(key, value, source, problems), cwd), source)
+                layer[key] = _Value(_located(key, _parsed(key, value, source, problems), cwd), source)
     prefix = f"{variable(CONNECTIONS)}__"
     if single := _connection_variables(environ, prefix):
-        some = _Given(single, f"environment {prefix}*")
+        some = _Value(single, f"environment {prefix}*")
         layer[CONNECTIONS] = _both(layer[CONNECTIONS], some) if CONNECTIONS in layer else some
     for name in environ:
         if name.startswith(PREFIX) and name not in long_names and name not in ALIASES and not name.startswith(prefix):
@@ -144,8 +144,8 @@ def _environment_layer(environ: Mapping[str, str], cwd: Path, problems: list[str
     return layer
 
 
-def _both(under: _Given, over: _Given) -> _Given:
-    return _Given(_merged(under.value, over.value), f"{under.source} and {over.source}")
+def _both(under: _Value, over: _Value) -> _Value:
+    return _Value(_merged(under.value, over.value), f"{under.source} and {over.source}")
 
 
 def _parsed(key: str, text: str, source: str, problems: list[str]) -> object:
@@ -169,7 +169,7 @@ def _parsed(key: str, text: str, source: str, problems: list[str]) -> object:
 
 def _flag_layer(flags: Mapping[str, object], cwd: Path) -> _Layer:
     return {
-        key: _Given(_located(key, value, cwd), f"flag {FLAGS[key]}")
+        key: _Value(_located(key, value, cwd), f"flag {FLAGS[key]}")
         for key, value in flags.items()
         if value is not None
     }
@@ -181,26 +181,26 @@ def _located(key: str, value: object, folder: Path) -> object:
     return value
 
 
-def _select_backends(given: _Layer, problems: list[str]) -> None:
-    chosen: dict[str, str] = {}
+def _select_backends(values: _Layer, problems: list[str]) -> None:
+    selected: dict[str, str] = {}
     for url, selector, backend in SELECTS:
-        source = given[url].source if url in given else ""
-        if not source.startswith("environment ") or (selector in given and selector not in chosen):
+        source = values[url].source if url in values else ""
+        if not source.startswith("environment ") or (selector in values and selector not in selected):
             continue
         name = source.removeprefix("environment ")
-        if selector in chosen:
+        if selector in selected:
             problems.append(
-                f"{chosen[selector]} and {name} both select a backend: choose one with {selector} "
+                f"{selected[selector]} and {name} both select a backend: choose one with {selector} "
                 f"({variable(selector)})."
             )
-        chosen[selector] = name
-        given[selector] = _Given(backend, source)
+        selected[selector] = name
+        values[selector] = _Value(backend, source)
 
 
-def _validate(given: _Layer, problems: list[str]) -> Settings | None:
+def _validate(values: _Layer, problems: list[str]) -> Settings | None:
     top: dict[str, object] = {}
     sections: dict[str, dict[str, object]] = {name: {} for name in SECTIONS}
-    for key, item in given.items():
+    for key, item in values.items():
         section, _, name = key.rpartition(".")
         (sections[section] if section else top)[name] = item.value
     try:
@@ -208,22 +208,22 @@ def _validate(given: _Layer, problems: list[str]) -> Settings | None:
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False)
         wrong = [detail for detail in details if detail["type"] != "default_factory_not_called"]
-        problems.extend(dict.fromkeys(_sentence(detail, given) for detail in wrong))
+        problems.extend(dict.fromkeys(_sentence(detail, values) for detail in wrong))
         return None
 
 
-def _sentence(detail: ErrorDetails, given: _Layer) -> str:
+def _sentence(detail: ErrorDetails, values: _Layer) -> str:
     parts = [str(part) for part in detail["loc"]]
     if parts[0] == CONNECTIONS and len(parts) > 1:
-        return _connection_sentence(parts, detail["type"], given[CONNECTIONS].source)
+        return _connection_sentence(parts, detail["type"], values[CONNECTIONS].source)
     depth = 2 if parts[0] in SECTIONS else 1
     key = ".".join(parts[:depth])
-    source = given[key].source
+    source = values[key].source
     if detail["type"] == "distinct_names":
         return f"{key} ({source}) {detail['msg']}."
     if parts[depth:] and key == "server.api_keys":
         return _api_key_sentence(parts[depth], ".".join(parts[depth + 1 :]), detail["type"], source)
-    value = "" if KEYS[key].secret else f", not {given[key].value!r}"
+    value = "" if KEYS[key].secret else f", not {values[key].value!r}"
     return f"{key} ({source}) must be {KEYS[key].expected}{value}."
 
 
@@ -324,7 +324,7 @@ def check_available(settings: Settings, sources: Mapping[str, str] | None = None
     """
     # A Chroma server is reached over plain HTTP; only Chroma inside this process needs its library.
     by_library = settings.stores.vectors != "chroma" or settings.stores.chroma_dir is not None
-    chosen = (
+    selected = (
         *((("stores.vectors", settings.stores.vectors),) if by_library else ()),
         ("stores.documents", settings.stores.documents),
         ("stores.cache", settings.stores.cache),
@@ -332,7 +332,7 @@ def check_available(settings: Settings, sources: Mapping[str, str] | None = None
     )
     problems = [
         _missing_extra(key, value, EXTRAS[key, value][0], (sources or {}).get(key, ""))
-        for key, value in chosen
+        for key, value in selected
         if (key, value) in EXTRAS and find_spec(EXTRAS[key, value][1]) is None
     ]
     if problems:

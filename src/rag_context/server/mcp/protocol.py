@@ -143,8 +143,8 @@ class McpServer:
             call = Call(client.request_id, context.session.report_progress, client.caller, may_write=may_write)
             answer = await tool.run(request, call)
         except (RagContextError, RequestRejectedError) as error:
-            told = ErrorResponse.model_validate_json(failure_reply(error, client.request_id).body)
-            return _told(told, structured=client.structured)
+            failure = ErrorResponse.model_validate_json(failure_reply(error, client.request_id).body)
+            return _failed(failure, structured=client.structured)
         return _answered(answer, structured=client.structured)
 
     async def _list_resources(
@@ -229,7 +229,7 @@ def _listed(tool: Tool[Any], *, structured: bool) -> types.Tool:
 
 def _answered(answer: Answer, *, structured: bool) -> types.CallToolResult:
     if isinstance(answer.body, SearchFailure):
-        return _told(answer.body, structured=structured)
+        return _failed(answer.body, structured=structured)
     if not structured:
         return types.CallToolResult(content=_text(answer.body, structured=False))
     body = json.loads(answer.body.to_json())
@@ -239,7 +239,7 @@ def _answered(answer: Answer, *, structured: bool) -> types.CallToolResult:
     return types.CallToolResult(content=_text(answer.body, structured=not long), structured_content=structure)
 
 
-def _told(failure: WireResponse, *, structured: bool) -> types.CallToolResult:
+def _failed(failure: WireResponse, *, structured: bool) -> types.CallToolResult:
     """A failure that the caller can act on. It does not fit the tool's own schema, so it is not structured content."""
     return types.CallToolResult(content=_text(failure, structured=structured), is_error=True)
 

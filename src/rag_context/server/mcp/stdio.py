@@ -111,8 +111,8 @@ class _Traffic:
                 message = item.message
                 if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
                     # The library answers `initialize` too, but the client has had that answer already.
-                    is_known = self._ahead_id is not None and message.id == self._ahead_id
-                    if is_known:
+                    is_answered = self._ahead_id is not None and message.id == self._ahead_id
+                    if is_answered:
                         self._ahead_id = None
                     else:
                         await self._writer.write(_line(message))
@@ -176,7 +176,7 @@ class _Reader:
                 line = error
             except (OSError, ValueError):
                 line = None
-            _tell(self._loop, self._lines.put_nowait, line)
+            _call_soon(self._loop, self._lines.put_nowait, line)
 
 
 class _Writer:
@@ -201,15 +201,15 @@ class _Writer:
                 self._wire.write_line(line)
             except OSError as error:
                 logger.debug("the client has stopped reading: %s", error)
-            _tell(self._loop, _settle, written)
+            _call_soon(self._loop, _complete, written)
 
 
-def _settle(written: "asyncio.Future[None]") -> None:
+def _complete(written: "asyncio.Future[None]") -> None:
     if not written.done():
         written.set_result(None)
 
 
-def _tell(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *arguments: object) -> None:
+def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *arguments: object) -> None:
     try:
         loop.call_soon_threadsafe(function, *arguments)
     except RuntimeError:
