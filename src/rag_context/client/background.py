@@ -79,6 +79,7 @@ class KeyedQueue(Generic[Item]):
 
     async def wait_for_room(self) -> None:
         """Wait until an item would be taken, or none will be any more."""
+        # Without the lock: only tasks of this loop take items out, so the count cannot fall between check and wait.
         while self._count >= self._capacity and not self._is_closed:
             self._changed.clear()
             await self._changed.wait()

@@ -97,7 +97,7 @@ class FastAnswers:
         `writes` is what the attribute of that name was before the question.
         """
         if answer.fallback_level == 1 and answer.warning is None:
-            with self._lock:
+            with self._lock:  # so that no `clear` comes between the comparison and the entry
                 if writes == self.writes:
                     self._answers[query, game] = answer.model_copy(deep=True)
 

@@ -40,6 +40,7 @@ class _Outbox:
 
     async def put(self, receipts: bytes) -> None:
         while len(self.buffer) > BUFFER_BYTES:
+            # Cleared and awaited in one turn of the loop: no `take` runs in between, whose signal would be lost.
             self.space_available.clear()
             async with asyncio.timeout(UNREAD_S):
                 await self.space_available.wait()
@@ -55,7 +56,7 @@ class _Outbox:
         while not self.buffer and not self.closed:
             self.ready.clear()
             await self.ready.wait()
-        taken = bytes(self.buffer)
+        taken = bytes(self.buffer)  # a copy: while it is sent, further receipts are added
         self.buffer.clear()
         self.space_available.set()
         return taken

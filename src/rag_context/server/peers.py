@@ -87,6 +87,7 @@ class Forwarding:
             await self._routes(scope, receive, send)
 
     async def _by_body(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # The body names the tool and its project, so it is read here, and given once more to what answers.
         body = await read_body(receive) if scope["method"] == "POST" else b""
         replayed = _replayed(body, receive) if scope["method"] == "POST" else receive
         if needs_first(scope["path"], scope["query_string"], body):
@@ -155,6 +156,7 @@ async def exchange(file: Path, scope: Scope, receive: Receive, send: Send) -> No
     finally:
         for task in (sending, relaying):
             task.cancel()
+        # Both have ended before the connection is closed: neither uses it after that.
         await asyncio.wait({sending, relaying})
         writer.close()
 

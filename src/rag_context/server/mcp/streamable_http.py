@@ -94,6 +94,7 @@ class Sessions:
         """A new session of a key; None where no key is needed."""
         session, owner, now = secrets.token_urlsafe(_ID_BYTES), _owner(key), self._clock()
         with self._rows as rows:
+            # One step for the other workers, which share the file: none sees more sessions than may be.
             rows.execute("BEGIN IMMEDIATE")
             rows.execute("DELETE FROM sessions WHERE owner = ? AND used_s < ?", (owner, now - IDLE_S))
             rows.execute("INSERT INTO sessions (id, owner, used_s) VALUES (?, ?, ?)", (session, owner, now))
