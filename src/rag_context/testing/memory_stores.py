@@ -113,17 +113,10 @@ class MemoryStore:
         requested = set(chunk_ids)
         return {
             chunk.id: Passage(
-                chunk,
-                entry.document.id,
-                entry.document.title,
-                entry.document.content_type,
-                entry.document.session_id,
-                entry.document.source,
-                entry.document.timestamp,
-                entry.document.metadata,
+                chunk, of.id, of.title, of.content_type, of.session_id, of.source, of.timestamp, of.metadata
             )
-            for entry in self._entries.values()
-            for chunk in entry.chunks
+            for of, chunks in ((entry.document, entry.chunks) for entry in self._entries.values())
+            for chunk in chunks
             if chunk.id in requested
         }
 
@@ -291,12 +284,7 @@ class MemoryVectors:
         return sorted(hits, key=lambda hit: (-hit.cosine, hit.chunk.id))[:limit]
 
     async def score(self, vector: Vector, chunk_ids: Sequence[str]) -> dict[str, float]:
-        requested = set(chunk_ids)
-        return {
-            ref.id: float(row @ vector)
-            for ref, _, row in self.store.everything()
-            if row is not None and ref.id in requested
-        }
+        return {id_: float(row @ vector) for id_, row in (await self.vectors(chunk_ids)).items()}
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
         return await self.store.passages(chunk_ids)
@@ -332,9 +320,7 @@ class MemoryTexts:
         holders = [sum(term in chunk_terms for chunk_terms in index) for term in query_terms]
         idf = np.array([inverse_document_frequency(len(index), count) for count in holders])
         counters = [Counter(terms(chunk.searchable)) for _, chunk, _ in found]
-        counts = np.array([[float(each[term]) for term in query_terms] for each in counters]).reshape(
-            len(found), len(query_terms)
-        )
+        counts = np.array([[float(each[term]) for term in query_terms] for each in counters])
         profiles = [profile_for(ref.content_type) for ref, _, _ in found]
         scores = bm25(
             counts,
