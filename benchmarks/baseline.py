@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.processes import Cost
+from benchmarks.processes import Cost, timed
 
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """A multiplication on every core would take the server's, whose turn it is next."""
@@ -51,7 +51,6 @@ def main() -> None:
     import numpy as np  # noqa: PLC0415
 
     from benchmarks.indexing import vectors_of  # noqa: PLC0415
-    from benchmarks.searching import timed  # noqa: PLC0415
     from rag_context.embedders.onnx_model import BUNDLED, load  # noqa: PLC0415
 
     model, matrix = load(BUNDLED), vectors_of(Path(sys.argv[1]))

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from benchmarks.corpus import COMMON, Writer, unit_vectors
 from benchmarks.figures import Figure
-from benchmarks.searching import quantile
 from rag_context.domain.documents import Chunk, Document, Metadata, Span, Tenant
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Calibration, EmbeddingModel
 from rag_context.errors import BackendStartingError
+from rag_context.evaluation.measures import percentile
 from rag_context.ports.writing import IndexWriter, ModelRegistry
 from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_database
 
@@ -48,7 +48,9 @@ async def measure(folder: Path) -> list[Figure]:
         questions = [f"{writer.question()} {COMMON[1]} {COMMON[2]}" for _ in range(QUERIES)]
         times = await _times([partial(store.texts.search, text, limit=100, where=Filter()) for text in questions])
         figures.append(
-            Figure("text search, 100 000 chunks, common words, p99", quantile(times, 0.99), "ms", 50, note="cold first")
+            Figure(
+                "text search, 100 000 chunks, common words, p99", percentile(times, 0.99), "ms", 50, note="cold first"
+            )
         )
         figures.append(Figure("text search, 100 000 chunks, common words, p50", statistics.median(times), "ms"))
     return figures

@@ -12,8 +12,8 @@ from typing import Any
 
 from benchmarks.corpus import Writer
 from benchmarks.figures import Figure
-from benchmarks.processes import Server, ask, serving, until_ready
-from benchmarks.searching import UNCACHED, quantile
+from benchmarks.processes import UNCACHED, Server, ask, serving, until_ready
+from rag_context.evaluation.measures import percentile
 
 CLIENTS = (1, 4, 8, 32, 64, 128)
 FEW, MANY, TURNS = 4, 64, 4
@@ -79,7 +79,7 @@ def _figures(clients: int, asked: Sequence[Asked], seconds: float) -> list[Figur
     return [
         Figure(f"{named}, complete answers", _share_complete(asked), "%", 99.0, at_least=True),
         Figure(f"{named}, complete answers a second", sum(each.is_complete for each in asked) / seconds, "/s"),
-        Figure(f"{named}, p99", quantile([each.took_ms for each in asked], 0.99), "ms"),
+        Figure(f"{named}, p99", percentile([each.took_ms for each in asked], 0.99), "ms"),
         Figure(f"{named}, rejected at once (503)", refused, "%"),
     ]
 

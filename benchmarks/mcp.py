@@ -11,8 +11,7 @@ from typing import Any
 
 from benchmarks.corpus import Writer
 from benchmarks.figures import Figure
-from benchmarks.processes import COMMAND, TIMEOUT_S, ask, serving, until_ready
-from benchmarks.searching import UNCACHED, timed
+from benchmarks.processes import COMMAND, TIMEOUT_S, UNCACHED, ask, serving, timed, until_ready
 
 QUESTIONS = 400
 WARM_UP = 50

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from benchmarks.figures import Figure
 from benchmarks.large_export import clustered, imported
-from benchmarks.processes import Cost, ask, cost_of, serving, until_ready
-from benchmarks.searching import UNCACHED, median, quantile
+from benchmarks.processes import UNCACHED, Cost, ask, cost_of, median, serving, until_ready
+from rag_context.evaluation.measures import percentile
 
 CHUNKS = 1_000_000
 QUESTIONS = 300
@@ -58,5 +58,5 @@ def _figures(name: str, costs: list[Cost], p50_ms: float | None = None, p99_ms: 
     note = f"processor {middle.processor_ms:.0f} ms"
     return [
         Figure(f"{name}, p50", middle.ms, "ms", p50_ms, note=note),
-        Figure(f"{name}, p99", quantile([cost.ms for cost in costs], 0.99), "ms", p99_ms),
+        Figure(f"{name}, p99", percentile([cost.ms for cost in costs], 0.99), "ms", p99_ms),
     ]

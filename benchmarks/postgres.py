@@ -17,8 +17,8 @@ from tests.servers.postgres import FAST, execute, postgres_process, url_of
 from benchmarks.corpus import Writer
 from benchmarks.figures import Figure
 from benchmarks.large_export import clustered, imported
-from benchmarks.processes import Cost, cost_of, serving, until_ready
-from benchmarks.searching import UNCACHED, chain_over, median
+from benchmarks.processes import UNCACHED, Cost, cost_of, median, serving, until_ready
+from benchmarks.searching import chain_over
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Vector
 from rag_context.embedders.onnx_model import BUNDLED, load

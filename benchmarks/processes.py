@@ -3,10 +3,11 @@
 import http.client
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any
 
 COMMAND = str(Path(sys.executable).with_name("rag-context"))
 TIMEOUT_S = 60.0
+UNCACHED = {"RAG_CACHE_SIZE": "0"}
+"""Environment of a server without a cache of results."""
 
 
 @dataclass
@@ -75,6 +78,18 @@ def cost_of(server: Server, connection: http.client.HTTPConnection, body: dict[s
     processor_s, started = server.processor_s, time.perf_counter()
     ask(connection, "search", body)
     return Cost((time.perf_counter() - started) * 1e3, (server.processor_s - processor_s) * 1e3)
+
+
+def median(costs: Sequence[Cost]) -> Cost:
+    """Of each of the two numbers."""
+    return Cost(statistics.median(cost.ms for cost in costs), statistics.median(cost.processor_ms for cost in costs))
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Milliseconds of one call."""
+    started = time.perf_counter()
+    work()
+    return (time.perf_counter() - started) * 1000.0
 
 
 def get(connection: http.client.HTTPConnection, path: str) -> int:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from benchmarks.corpus import Writer
 from benchmarks.figures import Figure
-from benchmarks.searching import quantile
 from rag_context.api.project_queries import RagQueryRequest, SemanticSearchRequest
 from rag_context.api.projects import ActivateProjectRequest
 from rag_context.api.search import SearchRequest
+from rag_context.evaluation.measures import percentile
 from rag_context.projects.callers import CallerId
 from rag_context.service.project_service import ProjectService
 from rag_context.service.service import Service
@@ -85,7 +85,7 @@ async def _beside_large(scratch: Path, pages: int, large_chars: int) -> list[Fig
     name = f"context among {pages} pages and {LARGE} documents of 1 MiB"
     return [
         Figure(f"{name} / without those", statistics.median(beside) / statistics.median(without), "x", 1.5, note="p50"),
-        Figure(f"{name} / without those, p95", quantile(beside, 0.95) / quantile(without, 0.95), "x"),
+        Figure(f"{name} / without those, p95", percentile(beside, 0.95) / percentile(without, 0.95), "x"),
         Figure(f"{name}, p50", statistics.median(beside), "ms"),
         Figure(f"questions whose context had a large document, of {QUESTIONS}", shown, ""),
     ]

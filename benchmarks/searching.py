@@ -1,11 +1,10 @@
 """Search over HTTP against its baseline: tokenise, embed, multiply, in one process and nothing else."""
 
-import math
 import shutil
 import statistics
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,9 +12,10 @@ from benchmarks.baseline import baseline
 from benchmarks.corpus import Writer
 from benchmarks.figures import Figure
 from benchmarks.large_export import clustered, imported
-from benchmarks.processes import Cost, Server, ask, cost_of, serving, until_ready
+from benchmarks.processes import UNCACHED, Cost, Server, ask, cost_of, median, serving, until_ready
 from rag_context.domain.ranking_rules import Rule
 from rag_context.embedders.onnx_model import BUNDLED
+from rag_context.evaluation.measures import percentile
 from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.resilience.dependency import Dependency
 from rag_context.search.chain import SearchChain
@@ -24,22 +24,9 @@ from rag_context.stores.postgres import PostgresStore
 from rag_context.stores.sqlite import SqliteStore
 from rag_context.testing import FakeEmbedder
 
-UNCACHED = {"RAG_CACHE_SIZE": "0"}
 QUESTIONS = 400
 WARM_UP = 50
 CLIENTS = 8
-
-
-def quantile(times: Sequence[float], share: float) -> float:
-    """Nearest rank."""
-    return sorted(times)[max(math.ceil(share * len(times)) - 1, 0)]
-
-
-def timed(work: Callable[[], object]) -> float:
-    """Milliseconds of one call."""
-    started = time.perf_counter()
-    work()
-    return (time.perf_counter() - started) * 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +104,6 @@ def growth(scratch: Path, sizes: Sequence[int]) -> list[Figure]:
     return figures
 
 
-def median(costs: Sequence[Cost]) -> Cost:
-    """Of each of the two numbers."""
-    return Cost(statistics.median(cost.ms for cost in costs), statistics.median(cost.processor_ms for cost in costs))
-
-
 def under_load(data_dir: Path, scratch: Path) -> list[Figure]:
     """p99 with eight clients at once: sound, and with one part broken."""
     figures = []
@@ -154,7 +136,7 @@ def _crowd(server: Server, name: str) -> Figure:
         thread.start()
     for thread in crowd:
         thread.join()
-    return Figure(name, quantile(times, 0.99), "ms", 500)
+    return Figure(name, percentile(times, 0.99), "ms", 500)
 
 
 def start(data_dir: Path) -> list[Figure]:

@@ -18,8 +18,7 @@ from pathlib import Path
 
 from benchmarks.corpus import Writer
 from benchmarks.figures import Figure
-from benchmarks.processes import Server, processor_s, serving, until_ready
-from benchmarks.searching import UNCACHED
+from benchmarks.processes import UNCACHED, Server, processor_s, serving, until_ready
 
 CLIENTS = 8
 QUESTIONS = 64

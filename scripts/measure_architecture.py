@@ -1,4 +1,4 @@
-"""Count what docs/architecture.md says of the code: modules, lines, and how many modules a request enters.
+"""Print the figures of docs/architecture.md: modules, lines, comments, and how many modules a request enters.
 
     python scripts/measure_architecture.py
 
@@ -8,12 +8,13 @@ an open service in this process that has served one of its kind before.
 
 import ast
 import asyncio
+import io
 import sys
 import tempfile
 import threading
 import tokenize
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -31,34 +32,37 @@ from rag_context.settings import Settings
 from rag_context.wiring import open_service
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "rag_context"
+INTRICATE = ("search", "resilience", "ingest", "stores", "embedders", "files")
+"""Packages with locks, caches, numerics and an order in time, in which comments have to say why."""
+
 CALLER = CallerId(session="measure")
 REPEATS = 4
 """The fewest modules of so many requests are counted: background work may fall into one of them."""
 
 
 class Entered:
-    """The modules in which a function was called while it listens."""
+    """Records the modules in which a function is called."""
 
     def __init__(self) -> None:
         self.files: set[str] = set()
-        self._listens = False
+        self._records = False
 
     def install(self) -> None:
-        """Listen in this thread and in every later one."""
-        threading.setprofile(self._hear)
-        sys.setprofile(self._hear)
+        """Watch the calls of this thread and of every later one; `of` says when to record them."""
+        threading.setprofile(self._record)
+        sys.setprofile(self._record)
 
     async def of(self, work: Callable[[], Awaitable[Any]]) -> int:
         """How many modules `work` enters."""
-        self.files, self._listens = set(), True
+        self.files, self._records = set(), True
         try:
             await work()
         finally:
-            self._listens = False
+            self._records = False
         return len(self.files)
 
-    def _hear(self, frame: FrameType, event: str, _arg: Any) -> None:
-        if self._listens and event == "call":
+    def _record(self, frame: FrameType, event: str, _arg: Any) -> None:
+        if self._records and event == "call":
             name = frame.f_code.co_filename
             if name.startswith(str(SOURCE)):
                 self.files.add(name)
@@ -76,7 +80,11 @@ def main() -> None:
         ("modules above 400 lines", sum(_lines(text) > 400 for text in modules.values())),
         ("modules below 60 lines with one importer", sum(len(importers[path]) == 1 for path in short)),
         ("file names that stand more than once", sum(count > 1 for count in names.values())),
-        ("lines with a comment", f"{_comment_share(modules):.1%}"),
+        ("lines with a comment", f"{_comment_share(modules.values()):.1%}"),
+        *(
+            (f"lines with a comment in `{name}/`", f"{_comment_share(_package(modules, name)):.1%}")
+            for name in INTRICATE
+        ),
         ("operations, each declared once", len(OPERATIONS)),
     ]
     rows += [(f"modules that {what} enters", count) for what, count in asyncio.run(_requests()).items()]
@@ -106,12 +114,13 @@ def _dotted(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def _comment_share(modules: dict[Path, str]) -> float:
-    comments = 0
-    for path in modules:
-        with path.open("rb") as file:
-            comments += sum(token.type == tokenize.COMMENT for token in tokenize.tokenize(file.readline))
-    return comments / sum(map(_lines, modules.values()))
+def _package(modules: dict[Path, str], name: str) -> list[str]:
+    return [text for path, text in modules.items() if path.is_relative_to(SOURCE / name)]
+
+
+def _comment_share(texts: Collection[str]) -> float:
+    tokens = (token for text in texts for token in tokenize.generate_tokens(io.StringIO(text).readline))
+    return sum(token.type == tokenize.COMMENT for token in tokens) / sum(map(_lines, texts))
 
 
 async def _requests() -> dict[str, int]:
@@ -139,7 +148,7 @@ async def _kinds(service: Service, folder: Path) -> dict[str, Callable[[int], Aw
     for path, text in ((config, '{"project_name": "measure"}'), (page, "# Pumps\n\nThe pump restarts at noon.\n")):
         path.parent.mkdir(parents=True)
         path.write_text(text, encoding="utf-8")
-    await projects.activate(ActivateProjectRequest(config_path=str(config)), _unheard, caller=CALLER)
+    await projects.activate(ActivateProjectRequest(config_path=str(config)), _ignore_progress, caller=CALLER)
     create = CreateCollectionRequest(name="measure", embedding_provider="rag-context")
     await collections.create(create, connection="default")
 
@@ -163,8 +172,8 @@ async def _kinds(service: Service, folder: Path) -> dict[str, Callable[[int], Aw
     return {"a search": search, "an index call": index, "a project query": project, "a collection query": collection}
 
 
-async def _unheard(_done: int, _total: int) -> None:
-    """Progress that no one follows."""
+async def _ignore_progress(_done: int, _total: int) -> None:
+    """Progress of the activation, which is not shown."""
 
 
 if __name__ == "__main__":
