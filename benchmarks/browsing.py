@@ -1,6 +1,6 @@
 """The page in a real browser, over an empty index and over a large one.
 
-Times are taken inside the browser, from the start of a navigation or of a click until what was asked for is drawn.
+Times are taken inside the browser, from the start of a navigation or of a click until the result is drawn.
 Browser and server share the processors. Documents have one passage each, of invented text.
 """
 

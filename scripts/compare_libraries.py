@@ -89,7 +89,7 @@ def consume(found: Iterable[object]) -> int:
 
 
 def convert(format_: Format, name: str, data: bytes) -> list[Extracted]:
-    """What a process of pebble's is asked to do: its answer is one object, so all documents come at once."""
+    """The work of a process of pebble's: its result is one object, so all documents come at once."""
     return list(extract(format_, name, data, b"", Limits()))
 
 

@@ -49,7 +49,7 @@ class Set:
 
 
 @dataclass(frozen=True)
-class Place:
+class Workspace:
     """Where the demo keeps its files."""
 
     folder: Path
@@ -87,11 +87,11 @@ def sets() -> list[Set]:
 
 
 @contextmanager
-def running_server(place: Place) -> Iterator["subprocess.Popen[bytes]"]:
+def running_server(workspace: Workspace) -> Iterator["subprocess.Popen[bytes]"]:
     """A server in a process of its own; it is gone when the block ends, however it ends."""
-    with place.log.open("wb") as log:
+    with workspace.log.open("wb") as log:
         process = subprocess.Popen(
-            place.command("serve", "--port", "0"), stdout=log, stderr=log, env=environment(), cwd=place.folder
+            workspace.command("serve", "--port", "0"), stdout=log, stderr=log, env=environment(), cwd=workspace.folder
         )
         try:
             yield process
@@ -101,15 +101,15 @@ def running_server(place: Place) -> Iterator["subprocess.Popen[bytes]"]:
                 process.wait()
 
 
-def wait_for_address(place: Place, process: "subprocess.Popen[bytes]", deadline: float) -> str:
+def wait_for_address(workspace: Workspace, process: "subprocess.Popen[bytes]", deadline: float) -> str:
     """The address that the server announces in its data directory."""
-    announcement = place.data_dir / "server.json"
+    announcement = workspace.data_dir / "server.json"
     while not announcement.is_file():
-        alive(process, place, deadline)
+        alive(process, workspace, deadline)
     return str(json.loads(announcement.read_text(encoding="utf-8"))["url"])
 
 
-def wait_for(url: str, place: Place, process: "subprocess.Popen[bytes]", deadline: float) -> None:
+def wait_for(url: str, workspace: Workspace, process: "subprocess.Popen[bytes]", deadline: float) -> None:
     """Wait until an address answers 200."""
     while True:
         try:
@@ -118,15 +118,15 @@ def wait_for(url: str, place: Place, process: "subprocess.Popen[bytes]", deadlin
                     return
         except (urllib.error.URLError, OSError):
             pass
-        alive(process, place, deadline)
+        alive(process, workspace, deadline)
 
 
-def alive(process: "subprocess.Popen[bytes]", place: Place, deadline: float) -> None:
+def alive(process: "subprocess.Popen[bytes]", workspace: Workspace, deadline: float) -> None:
     """Pause a little. Raises: DemoError once the server has ended, or it took too long."""
     if process.poll() is not None:
-        raise DemoError(f"the server ended with status {process.returncode}:\n{tail(place.log)}")
+        raise DemoError(f"the server ended with status {process.returncode}:\n{tail(workspace.log)}")
     if time.monotonic() > deadline:
-        raise DemoError(f"the server was not ready after {START_S:.0f} s:\n{tail(place.log)}")
+        raise DemoError(f"the server was not ready after {START_S:.0f} s:\n{tail(workspace.log)}")
     time.sleep(0.05)
 
 
@@ -134,26 +134,26 @@ def tail(log: Path) -> str:
     return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:])
 
 
-def start(place: Place, process: "subprocess.Popen[bytes]", console: Console) -> str:
+def start(workspace: Workspace, process: "subprocess.Popen[bytes]", console: Console) -> str:
     """Wait until the server is up; returns its address."""
     began = time.monotonic()
     deadline = began + START_S
     with console.status("starting the server"):
-        url = wait_for_address(place, process, deadline)
-        wait_for(f"{url}/live", place, process, deadline)
+        url = wait_for_address(workspace, process, deadline)
+        wait_for(f"{url}/live", workspace, process, deadline)
     console.print(Text.assemble(("live  ", "bold green"), f"{url} after {time.monotonic() - began:.1f} s"))
     with console.status("loading the model"):
-        wait_for(f"{url}/ready", place, process, deadline)
+        wait_for(f"{url}/ready", workspace, process, deadline)
     console.print(Text.assemble(("ready ", "bold green"), f"model loaded after {time.monotonic() - began:.1f} s"))
     return url
 
 
-def index(place: Place, console: Console) -> None:
+def index(workspace: Workspace, console: Console) -> None:
     """Take everything in through the command line, which finds the server by itself."""
     for entry in sets():
         console.print(Text.assemble("\n", ("index ", "bold"), entry.title))
         kind = ["--type", entry.kind] if entry.kind else []
-        command = place.command("index", *kind, *map(str, entry.paths))
+        command = workspace.command("index", *kind, *map(str, entry.paths))
         sys.stdout.flush()
         result = subprocess.run(command, stderr=subprocess.STDOUT, env=environment(), cwd=ROOT, check=False)
         if result.returncode:
@@ -174,19 +174,19 @@ def ask(url: str, question: str) -> dict[str, Any]:
 def show(entry: Mapping[str, str], answer: Mapping[str, Any], console: Console) -> bool:
     """Print an answer; returns whether the expected source is in it."""
     expected = CORPUS / entry["source"]
-    places = [Path(result["source"]) for result in answer["results"]]
-    found = expected in places
+    sources = [Path(result["source"]) for result in answer["results"]]
+    found = expected in sources
     mark = ("✓ ", "bold green") if found else ("✗ ", "bold red")
     console.print(Text.assemble("\n", mark, (entry["question"], "bold"), (f"  ({entry['kind']})", "dim")))
     console.print(Text(f"  level {answer['fallbackLevel']} · {answer['latency']:.1f} ms", style="dim"))
     if answer.get("warning"):
         console.print(Text(f"  {answer['warning']}", style="yellow"))
-    for number, (source, result) in enumerate(zip(places, answer["results"], strict=True), 1):
+    for number, (source, result) in enumerate(zip(sources, answer["results"], strict=True), 1):
         lines = f":{result['startLine']}-{result['endLine']}" if "startLine" in result else ""
         name = source.relative_to(ROOT).as_posix() if source.is_relative_to(ROOT) else result["source"]
         style = "green" if source == expected else ""
         console.print(Text.assemble(f"  {number}. ", (f"{result['score']:.2f}", "bold"), "  ", (name + lines, style)))
-        if found and number == places.index(expected) + 1:
+        if found and number == sources.index(expected) + 1:
             snippet = " ".join(result["content"].split())[:SNIPPET_CHARS].rsplit(maxsplit=1)[0]
             console.print(Padding(Text(f"{snippet} …", style="dim"), (0, 2, 0, 11)), soft_wrap=False)
     if not found:
@@ -194,17 +194,17 @@ def show(entry: Mapping[str, str], answer: Mapping[str, Any], console: Console) 
     return found
 
 
-def stop(process: "subprocess.Popen[bytes]", place: Place, console: Console) -> None:
+def stop(process: "subprocess.Popen[bytes]", workspace: Workspace, console: Console) -> None:
     """SIGTERM, and a clean end."""
     began = time.monotonic()
     process.send_signal(signal.SIGTERM)
     try:
         status = process.wait(STOP_S)
     except subprocess.TimeoutExpired:
-        raise DemoError(f"the server did not stop within {STOP_S:.0f} s:\n{tail(place.log)}") from None
+        raise DemoError(f"the server did not stop within {STOP_S:.0f} s:\n{tail(workspace.log)}") from None
     if status != 0:
-        raise DemoError(f"the server ended with status {status}:\n{tail(place.log)}")
-    if (place.data_dir / "server.json").exists():
+        raise DemoError(f"the server ended with status {status}:\n{tail(workspace.log)}")
+    if (workspace.data_dir / "server.json").exists():
         raise DemoError("the server left server.json behind")
     console.print(
         Text.assemble("\n", ("stop  ", "bold green"), f"exit status 0 after {time.monotonic() - began:.1f} s")
@@ -217,13 +217,13 @@ def main() -> int:
     questions = json.loads(QUESTIONS.read_text(encoding="utf-8"))
     try:
         with tempfile.TemporaryDirectory(prefix="rag-context-demo-") as name:
-            place = Place(Path(name))
-            (place.folder / "empty.toml").touch()
-            with running_server(place) as process:
-                url = start(place, process, console)
-                index(place, console)
+            workspace = Workspace(Path(name))
+            (workspace.folder / "empty.toml").touch()
+            with running_server(workspace) as process:
+                url = start(workspace, process, console)
+                index(workspace, console)
                 answers = [show(entry, ask(url, entry["question"]), console) for entry in questions]
-                stop(process, place, console)
+                stop(process, workspace, console)
     except (DemoError, urllib.error.URLError) as error:
         console.print(Text(f"error: {error}", style="bold red"))
         return 1

@@ -1,6 +1,6 @@
 """The picture of a terminal in the README, from a real run: `python scripts/terminal_picture.py docs/terminal.svg`.
 
-Indexes the sample corpus into a folder of its own, asks two questions, and draws what the commands printed, as SVG.
+Indexes the sample corpus into a folder of its own, runs two searches, and draws what the commands printed, as SVG.
 """
 
 import io

@@ -9,13 +9,15 @@ from hypothesis import settings
 
 from tests.cli.restored_logging import restored_logging
 
-# gRPC, which talks to Qdrant, tends to its threads in every forked child, and may end it before it runs the program:
+# gRPC, the transport to Qdrant, tends to its threads in every forked child, and may end it before it runs the program:
 # servers that run as another user are started by a fork. No test uses gRPC in a child.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 settings.register_profile("same", derandomize=True)
 settings.register_profile("explore", max_examples=2000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))  # every run the same, unless asked to look further
+settings.load_profile(
+    os.environ.get("HYPOTHESIS_PROFILE", "same")
+)  # every run the same, unless the variable says otherwise
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,4 +1,4 @@
-"""The sample corpus fits its questions; `make demo` asks them of a real server."""
+"""The sample corpus fits its questions; `make demo` sends them to a real server."""
 
 import json
 from pathlib import Path

@@ -1,10 +1,10 @@
-"""The check of words finds them in pages, docstrings and comments, and only there."""
+"""The check of words finds them in pages, docstrings, comments, messages and names, and only there."""
 
 import runpy
 from pathlib import Path
 
 WORDS = runpy.run_path(str(Path(__file__).parents[1] / "scripts" / "words.py"))
-FINDINGS, CODE_FINDINGS = WORDS["findings"], WORDS["code_findings"]
+FINDINGS, CODE_FINDINGS, NAME_FINDINGS = (WORDS[name] for name in ("findings", "code_findings", "name_findings"))
 
 
 def test_a_word_of_the_list_is_found_with_its_line_and_a_better_one() -> None:
@@ -29,3 +29,10 @@ def test_messages_are_prose_for_people_and_shorter_strings_are_not() -> None:
     assert CODE_FINDINGS('MODE = "by words"\nERROR = "It is\\ embedded anew."\n') == [
         (2, "anew", "again, recreate, re-embed")
     ]
+
+
+def test_names_of_tests_are_sentences_and_names_of_classes_are_the_fields() -> None:
+    source = (
+        "class _Door: ...\nclass Doorway: ...\n\ndef test_it_is_made_anew() -> None: ...\ndef anew() -> None: ...\n"
+    )
+    assert [(line, word) for line, word, _ in NAME_FINDINGS(source)] == [(1, "_Door"), (4, "anew")]

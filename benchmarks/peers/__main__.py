@@ -55,7 +55,7 @@ TEXT_S = 1.0
 """The most that one text may add to the time of its request."""
 
 KEPT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "TZ", "LD_LIBRARY_PATH", "SYSTEMROOT")
-"""Variables that a peer sees. Any other could be a setting of one of them, up to the address of somebody's database."""
+"""Variables that a peer sees. Others could be settings of a peer, such as the address of a database of this user."""
 
 OFFLINE = {
     "HF_HUB_OFFLINE": "1",
@@ -238,7 +238,7 @@ def versions_of(peer: Peer) -> str:
 
 
 def steps(size: int) -> Iterator[Step]:
-    """All that is asked of each peer: nothing new comes before every peer has had its turn."""
+    """The requests to each peer: all peers do one before the next one begins."""
     writer = Writer(seed=21)
     texts = [writer.passage(SENTENCES) for _ in range(size)]
     part = -(-size // PARTS)
@@ -252,7 +252,7 @@ def steps(size: int) -> Iterator[Step]:
 
 
 def in_turn(items: Sequence[Item], number: int) -> list[Item]:
-    """All, in another order each time: nobody always comes after the same, whose threads may still be at work."""
+    """All, in another order each time, because the threads of a peer may still be at work when the next one begins."""
     return random.Random(number).sample(items, len(items))
 
 

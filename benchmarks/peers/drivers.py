@@ -328,7 +328,7 @@ def carry_out(peer: Peer, request: Mapping[str, Any]) -> dict[str, object]:
 
 
 def main() -> int:
-    """Answer until the input ends; what fails is told, and is the end."""
+    """Answer until the input ends; a failure is reported and ends the run."""
     name, folder, model_dir = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     # Libraries print: what they print goes to the log, and the answers go where the output was.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")

@@ -80,7 +80,7 @@ class BackendError(RagContextError):
 
 
 class BackendUnavailableError(BackendError):
-    """The backend did not answer; trying again may help. `retry_after_s` is the delay that it asked for, if any."""
+    """The backend did not answer; trying again may help. `retry_after_s` is its own `Retry-After`, if it sent one."""
 
     def __init__(self, component: str, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(component, message)

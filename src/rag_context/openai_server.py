@@ -72,7 +72,7 @@ class Use:
         kind: of server and model, such as "embedding".
         path: of the requests, below the version.
         result: what a valid reply has, in the plural or uncountable.
-        version: the part of the path that an address without a version lacks; empty where the API has none.
+        version: the part of the path that is added to an address without a version; empty where the API has none.
     """
 
     component: str

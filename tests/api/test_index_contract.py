@@ -134,7 +134,7 @@ def test_a_bulk_line_is_an_index_request_and_more() -> None:
         read_json(LINE, json.dumps(DOCUMENT | {"content": "a" * 2_000_001}).encode())
 
 
-def test_a_receipt_leaves_out_what_it_lacks() -> None:
+def test_a_receipt_leaves_out_fields_without_a_value() -> None:
     assert json.loads(BulkReceipt(status="deferred", line=3, reason="pending").to_json()) == {
         "status": "deferred",
         "line": 3,

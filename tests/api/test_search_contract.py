@@ -230,7 +230,7 @@ def _response(**changes: Any) -> SearchResponse:
     return SearchResponse(**(fields | changes))
 
 
-def test_an_answer_is_camel_case_and_leaves_out_what_it_lacks() -> None:
+def test_an_answer_is_camel_case_and_leaves_out_fields_without_a_value() -> None:
     """T-1."""
     result = SearchResult(
         content="c",

@@ -52,7 +52,7 @@ def written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_everybody_has_each_turn_and_nobody_always_comes_after_the_same() -> None:
+def test_every_peer_has_each_turn_and_none_always_comes_after_the_same() -> None:
     turns = [command.in_turn("abc", number) for number in range(100)]
     assert all(sorted(turn) == ["a", "b", "c"] for turn in turns)
     assert {"".join(turn) for turn in turns} == {"abc", "acb", "bac", "bca", "cab", "cba"}
@@ -70,7 +70,7 @@ def test_texts_and_questions_are_the_same_on_every_run_and_none_comes_twice() ->
     assert len(set(questions)) == command.PROBES + command.WARM_UP + command.QUESTIONS
 
 
-def test_a_peer_stores_and_saves_everything_before_it_is_asked() -> None:
+def test_a_peer_stores_and_saves_everything_before_it_is_searched() -> None:
     kinds = [next(iter(step.request)) for step in command.steps(50)]
     assert list(dict.fromkeys(kinds)) == ["add", "save", "ask"]
     assert kinds == sorted(kinds, key=["add", "save", "ask"].index)
@@ -245,6 +245,6 @@ def test_results_over_mcp_are_found_behind_log_messages(mcp_server: "subprocess.
 @pytest.mark.parametrize(
     "words", [["--sizes", "0"], ["--full", "--quick"], ["--cache", str(command.ROOT / "peers-cache")]]
 )
-def test_options_that_cannot_be_meant_are_rejected(words: list[str]) -> None:
+def test_invalid_options_are_rejected(words: list[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         command._options(words)

@@ -1,7 +1,7 @@
-"""Commands in a place where nothing of this user's configuration is met: called, or as processes of their own.
+"""Runs commands without this user's configuration: by a call in this process, or in processes of their own.
 
-A process takes one or two seconds of a processor before it does anything, so that what a command does and says is
-asked of calls, and what only a process can do (signals, pipes, serving, the way it starts and ends) of processes.
+A process takes one or two seconds of processor time before it does anything. Tests of what a command does and prints
+therefore call it; only tests of signals, pipes, serving, start and end need a process.
 """
 
 import json

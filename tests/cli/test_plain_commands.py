@@ -130,10 +130,10 @@ def test_ctrl_c_while_the_command_line_loads_is_a_quiet_end(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(("words", "how_many"), [(("config",), 0), (("serve", "--port", "-1"), 1)])
-def test_only_commands_that_answer_others_hear_of_collections(
+def test_only_commands_that_serve_others_have_a_callback_of_the_collector(
     run_cli: InProcessCli, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], how_many: int
 ) -> None:
-    """Ctrl-C during a collection is lost in the callback that hears of it."""
+    """Ctrl-C during a garbage collection is lost in the callback of the collector."""
     callbacks: list[Any] = []
     monkeypatch.setattr(gc, "callbacks", callbacks)
 

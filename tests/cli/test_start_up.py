@@ -83,7 +83,7 @@ def test_a_command_is_called_as_it_is_listed() -> None:
 
 @pytest.fixture
 def _thawed() -> Iterator[None]:
-    """No one else hears of collections, and nothing is set aside, before and after."""
+    """Outside of the block no callback of the collector is set and no object is frozen."""
     others = gc.callbacks[:]
     gc.callbacks.clear()
     gc.unfreeze()

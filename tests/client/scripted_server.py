@@ -59,7 +59,7 @@ class Scripted:
 
 @contextmanager
 def scripted(steps: Sequence[Step]) -> Iterator[Scripted]:
-    """Follow the script; further connections are refused."""
+    """Follow the script, then close the port: it refuses connections."""
     listener = socket.create_server(("127.0.0.1", 0))
     server = Scripted(f"http://127.0.0.1:{listener.getsockname()[1]}")
 

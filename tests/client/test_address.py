@@ -104,7 +104,7 @@ def test_settings_say_where_the_server_is_and_with_which_key(
     assert address_of(None, "", None).key is None
     with Client() as client:
         assert client.health().healthy
-    assert address_of(None, None, tmp_path).url is None  # a directory that is named is meant
+    assert address_of(None, None, tmp_path).url is None  # a named directory is the right one
     assert "k-2" not in repr(address_of(None, None, None))
 
 

@@ -157,7 +157,7 @@ async def test_a_fast_search_is_cached_until_something_is_written(context: Conte
     again = await context.search_fast("owls", session)
     assert len(first.results) == 3
     assert again.cached is True
-    assert again.request_id == first.request_id  # no one was asked
+    assert again.request_id == first.request_id  # no server was called
     await context.delete(session_id=session)
     assert (await context.search_fast("owls", session)).results == []
 

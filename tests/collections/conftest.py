@@ -117,6 +117,6 @@ def chroma_collections_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=list(OPENERS))
 async def provider(request: pytest.FixtureRequest) -> AsyncIterator[Provider]:
-    """Every provider; each must pass every test that asks for it."""
+    """Every provider; each must pass every test that uses this fixture."""
     async with OPENERS[request.param](request) as opened:
         yield opened

@@ -111,7 +111,7 @@ async def test_a_run_that_was_cut_short_goes_on_where_it_was(provider: Provider)
 
 
 LAST_STEP = {"qdrant": b"-catalogue/points/delete", "chroma": b"DELETE "}
-"""What a provider asks its server last when it switches; the embedded one does it all in one transaction."""
+"""The last request of a provider to its server when it switches; the embedded one does it all in one transaction."""
 
 
 @asynccontextmanager

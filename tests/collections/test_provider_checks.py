@@ -50,7 +50,7 @@ async def test_what_is_wrong_with_a_configuration_is_named_as_in_the_request(cli
 
 @pytest.mark.parametrize("field", ["place", "index"])
 async def test_a_path_on_the_disk_is_not_accepted_from_outside(client: httpx2.AsyncClient, field: str) -> None:
-    """X-2: neither made nor looked for."""
+    """X-2: the folder is neither created nor checked."""
     reply = await tried(client, "in-folders", configuration={field: "/"})
     assert (reply.status_code, [detail["field"] for detail in reply.json()["details"]]) == (
         400,

@@ -128,7 +128,7 @@ async def test_what_can_be_found_is_found_by_the_server(keyed: Running) -> None:
 
 
 async def test_the_nearest_are_found_behind_many_that_a_filter_takes_away(provider: Provider) -> None:
-    """Parts of strings are looked for in what comes back; so more is requested, until it is enough."""
+    """Substrings are searched in the rows that come back; more rows are requested until there are enough."""
     vectors = np.ones((300, 8), dtype=np.float32)
     vectors[:, 0] += np.arange(300, dtype=np.float32)[::-1] / 300
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -25,7 +25,7 @@ SECRET = "k3y-of-nobody"
 
 
 def registry(**plugins: str) -> ProviderRegistry:
-    """One built-in kind `qdrant`, one that lacks something, and plug-ins: name = what the entry point leads to."""
+    """A built-in kind `qdrant`, one with a missing requirement, and plug-ins: name = what the entry point leads to."""
     found = [EntryPoint(name.rstrip("_"), value, GROUP) for name, value in plugins.items()]
     return ProviderRegistry(
         [
@@ -132,7 +132,7 @@ def test_plug_ins_are_not_imported_for_what_is_built_in() -> None:
     assert kind is not None
 
 
-def test_a_kind_that_lacks_something_says_how_to_get_it_and_cannot_be_used() -> None:
+def test_a_kind_with_a_missing_requirement_says_how_to_install_it_and_cannot_be_used() -> None:
     kind = registry().get("lacking")
     assert kind is not None
     assert not kind.available

@@ -128,7 +128,7 @@ def test_its_environment_is_a_configuration_that_listens_to_others(tmp_path: Pat
     assert [str(settings.data_dir)] == json.loads(instructions("VOLUME")[-1])
 
 
-def test_its_health_check_asks_an_open_path_of_the_right_port() -> None:
+def test_its_health_check_calls_an_open_path_of_the_right_port() -> None:
     options, _, command = instructions("HEALTHCHECK")[-1].partition("CMD ")
     interpreter, _, program = json.loads(command)
     port, path = re.findall(r"http://127\.0\.0\.1:(\d+)(/\w+)", program)[0]

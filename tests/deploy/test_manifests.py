@@ -93,7 +93,7 @@ def test_qdrant_is_a_version_that_is_supported() -> None:
     assert tuple(map(int, version.split("."))) >= (1, 15, 0)
 
 
-def test_an_open_port_asks_for_a_key() -> None:
+def test_an_open_port_requires_a_key() -> None:
     for item in resources():
         if item["kind"] == "Service" and item["spec"].get("type") == "NodePort":
             environment = {entry["name"]: entry for entry in container(item["metadata"]["name"])["env"]}

@@ -35,7 +35,7 @@ TEXTS = [
 
 
 async def opened(directory: Path = BUNDLED, *, workers: int = 2) -> OnnxEmbedder:
-    """An embedder whose load has settled."""
+    """An embedder that has loaded its model, or failed to."""
     embedder = OnnxEmbedder(directory, workers=workers)
     await embedder.start()
     await embedder.ready(TIMEOUT_S)

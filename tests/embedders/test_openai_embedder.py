@@ -375,7 +375,7 @@ async def test_work_that_has_just_ended_is_not_shared() -> None:
     work = Work()
 
     async def late() -> int:
-        await work.gate.wait()  # wakes right after the work, before anything hears of its end
+        await work.gate.wait()  # wakes right after the work, before any waiter is woken
         return await flights.join("a", work)
 
     first = asyncio.create_task(flights.join("a", work))

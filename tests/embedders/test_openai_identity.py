@@ -252,7 +252,7 @@ async def test_another_model_behind_the_address_is_rejected_until_the_index_is_r
 
 
 async def test_an_index_without_a_model_gets_the_one_that_is_there_now(tmp_path: Path) -> None:
-    """D-10: the model was another one when it was last asked for, and no one asked since."""
+    """D-10: the model was another one at the last request, and there was none since."""
     async with bound_index(tmp_path) as (store, stub, bound):
         before = bound.model.fingerprint
         stub.seed = "another"

@@ -312,7 +312,7 @@ async def test_a_server_that_never_ends_its_answer_is_not_waited_for_either() ->
         await api.close()
 
 
-async def test_a_refused_connection_names_the_server_without_its_password() -> None:
+async def test_a_failed_connection_names_the_server_without_its_password() -> None:
     async with embedding_stub() as stub:
         await stub.stop()
         async with embedder_over(stub.url.replace("http://", "http://user:passw0rd@")) as embedder:

@@ -1,4 +1,4 @@
-"""The real command as a real process, found and asked as its users do."""
+"""The real command as a real process, found and called as its users do."""
 
 import json
 import os
@@ -22,7 +22,7 @@ OTHERS = ("RAG_", "MCP_", "LOG_LEVEL", "COVERAGE_", "DATABASE_URL", "POSTGRES_UR
 
 
 def environment(**extra: str) -> dict[str, str]:
-    """Ours, without settings of whoever runs the tests, and without anything that makes a process slower."""
+    """Ours, without settings of the user who runs the tests, and without anything that makes a process slower."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(OTHERS)}
     return {**kept, "NO_COLOR": "1", **extra}
 

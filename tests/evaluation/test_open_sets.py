@@ -37,7 +37,7 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, EvidenceSet]:
 
 
 def test_another_process_writes_the_same_bytes(tmp_path: Path) -> None:
-    """B-2: whoever repeats a figure measures on the same questions."""
+    """B-2: a repeated measurement uses the same questions."""
     write_open_sets(tmp_path / "here")
     env = {**os.environ, "PYTHONHASHSEED": "7"}
     subprocess.run([sys.executable, "-c", WRITE, str(tmp_path / "there")], env=env, check=True)
@@ -149,7 +149,7 @@ def test_the_repository_has_four_languages_and_four_kinds_of_questions(sets: dic
             assert set(terms(question.text)).isdisjoint(terms(code[question.evidence[0]])), question.text
 
 
-def test_the_manual_is_asked_in_the_language_it_is_written_in(sets: dict[str, EvidenceSet]) -> None:
+def test_questions_about_the_manual_are_in_its_language(sets: dict[str, EvidenceSet]) -> None:
     projects = {item.project for item in sets["manual"].items}
     assert projects == {"en", "de", "ru", "zh"}
     assert {question.project for question in sets["manual"].questions} == projects

@@ -33,7 +33,7 @@ async def harness() -> ServiceHarness:
 
 
 def quiet(_doing: str, _done: int, _total: int) -> None:
-    """Hear nothing."""
+    """Ignore the progress."""
 
 
 async def test_a_collection_of_graded_documents_is_measured_in_every_mode(

@@ -19,7 +19,7 @@ RELAXED_DEADLINE = {"RAG_CONTEXT_SEARCH__DEADLINE_MS": "1500"}
 
 DOCUMENTS = 12
 ALL = 20
-"""Results asked for, so that every document is one of them."""
+"""Limit of a search, so that every document is a result."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ class MemoryHarness:
         wait_until(self._is_healthy)
 
     def question(self, about: Version) -> str:
-        """A question that was not asked before, so that no cache has the answer."""
+        """A new question, so that no cache has the answer."""
         return f"What does the entry {about.marker} say? Question number {next(self._numbers)}."
 
     def rare_question(self, about: Version) -> str:
@@ -100,7 +100,7 @@ def harness(folder: Path, **settings: str) -> Iterator[FaultHarness]:
     """A healthy memory over servers of its own, all stopped with the block."""
     data_dir = folder / "data"
     data_dir.mkdir()
-    gc.freeze()  # the proxies run in this process, and its pauses are none of theirs
+    gc.freeze()  # the proxies run in this process, and its pauses would count as theirs
     with backends(folder) as behind, served(data_dir, **behind.settings, **settings) as memory:
         made = FaultHarness(memory, behind.settings, data_dir, behind)
         made.fill()

@@ -20,7 +20,7 @@ from tests.torture.acknowledged import ExpectedSource, compose
 
 CLIENTS = 8
 EVERY_S = 0.5
-"""Each client asks twice a second."""
+"""Each client sends two requests a second."""
 
 LOOK_EVERY_S = 0.25
 
@@ -219,14 +219,14 @@ def _outage(harness: FaultHarness, role: Role, lasts_s: float) -> Outage:
     starting = time.monotonic()
     process.start()
     started = time.monotonic()
-    while not _is_back(harness, role):  # a report of health asks every server, and is no part of the load
+    while not _is_back(harness, role):  # a health report calls every server, and is no part of the load
         assert time.monotonic() < started + TIMEOUT_S, f"the {role} are not in use again"
         time.sleep(LOOK_EVERY_S)
     return Outage(role, killed, starting, started, time.monotonic())
 
 
 def _is_back(harness: FaultHarness, role: Role) -> bool:
-    """Whether the server is in use again; documents that came in meanwhile may still lack their vectors."""
+    """Whether the server is in use again; documents that came in meanwhile may still be pending."""
     status = component(harness.memory.health(), role)["status"]
     return bool(status == "healthy" or (role is Role.VECTORS and status == "degraded"))
 

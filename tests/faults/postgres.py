@@ -289,7 +289,7 @@ _FAULTS: Mapping[PostgresFault, Callable[[PostgresServer, ExitStack], None]] = {
 
 
 class _Sessions:
-    """Sessions of somebody else, who stays connected; ended with the block."""
+    """Sessions of another program that stays connected; ended with the block."""
 
     def __init__(self, url: str) -> None:
         self._url = url

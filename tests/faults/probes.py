@@ -34,7 +34,7 @@ def search(harness: MemoryHarness, expected: Expected) -> ProbeResult:
 
 
 def index(harness: MemoryHarness, case: Case, padding: str = "") -> ProbeResult:
-    """One document with `padding` at its end, promised only if it was acknowledged, and then found by its words."""
+    """A document with `padding` at its end; if it was acknowledged, keyword search has to find it."""
     started = time.perf_counter()
     version, reply = harness.write(f"{case.name.replace('-', 'x')}q", padding)
     took_s = time.perf_counter() - started

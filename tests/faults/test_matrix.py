@@ -15,7 +15,9 @@ REFUSED = [case for case in FAULT_CASES if case.kind is FaultKind.REFUSED]
 def test_a_search_is_labelled_and_in_time_and_complete_again_afterwards(memory: FaultHarness, case: FaultCase) -> None:
     with fault(memory.backends[case.role], case.kind):
         assert probes.search(memory, case.expected).complaints == ()
-        if case.kind is FaultKind.FULL:  # a store that was asked a moment ago is believed until something does not fit
+        if (
+            case.kind is FaultKind.FULL
+        ):  # a store that was checked a moment ago counts as healthy until a write does not fit
             assert probes.index(memory, case).complaints == ()
         assert probes.health(memory, case).complaints == ()
     memory.wait_healthy()

@@ -22,8 +22,8 @@ NOT_RACY_NS = -(10**18)
 """Lets every stamp be believed, also one of just now."""
 
 
-class Place:
-    """A folder, an index, and what lies between."""
+class SyncedFolder:
+    """A folder, an index, and the manifest of what was sent."""
 
     def __init__(self, folder: Path, ledger: FileManifest) -> None:
         self.folder = folder
@@ -53,17 +53,17 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def place(tmp_path: Path) -> Iterator[SyncedFolder]:
     folder = tmp_path / "folder"
     folder.mkdir()
     with open_file_manifest(tmp_path) as ledger:
-        yield Place(folder, ledger)
+        yield SyncedFolder(folder, ledger)
 
 
 class TestUnchanged:
     """A second run sends nothing and embeds nothing."""
 
-    async def test_what_was_left_alone_is_not_even_read(self, place: Place) -> None:
+    async def test_what_was_left_alone_is_not_even_read(self, place: SyncedFolder) -> None:
         path = place.write("a.md", "one")
         await place.run()
         status = path.stat()
@@ -77,7 +77,7 @@ class TestUnchanged:
         assert len(place.target.lines) == sent
         assert await place.run() == [("replaced", "a.md")], "changed too shortly before it was read to be believed"
 
-    async def test_a_file_that_was_only_touched_is_read_and_not_sent(self, place: Place) -> None:
+    async def test_a_file_that_was_only_touched_is_read_and_not_sent(self, place: SyncedFolder) -> None:
         path = place.write("a.md")
         await place.run()
         os.utime(path, ns=(1, 1))
@@ -85,7 +85,7 @@ class TestUnchanged:
         assert await place.run(racy_ns=NOT_RACY_NS) == [("unchanged", "a.md")]
         assert len(place.target.lines) == 1
 
-    async def test_a_document_that_was_deleted_comes_back(self, place: Place) -> None:
+    async def test_a_document_that_was_deleted_comes_back(self, place: SyncedFolder) -> None:
         place.write("a.md")
         await place.run()
         for id_ in list(await place.target.store.inventory("", 10)):
@@ -93,7 +93,7 @@ class TestUnchanged:
 
         assert await place.run(racy_ns=NOT_RACY_NS) == [("indexed", "a.md")]
 
-    async def test_other_labels_are_sent(self, place: Place) -> None:
+    async def test_other_labels_are_sent(self, place: SyncedFolder) -> None:
         place.write("a.md")
         await place.run()
 
@@ -102,7 +102,7 @@ class TestUnchanged:
         assert await place.run(labels=labels, racy_ns=NOT_RACY_NS) == [("replaced", "a.md")]
         assert await place.run(labels=labels, racy_ns=NOT_RACY_NS) == [("unchanged", "a.md")]
 
-    async def test_without_what_was_remembered_the_index_says_what_it_has(self, place: Place) -> None:
+    async def test_without_what_was_remembered_the_index_says_what_it_has(self, place: SyncedFolder) -> None:
         place.write("a.md")
         await place.run()
         place.ledger.forget([f"{place.folder}/a.md"])
@@ -115,7 +115,7 @@ class TestUnchanged:
 class TestOwn:
     """What this program writes itself is never taken in, wherever it lies."""
 
-    async def test_neither_its_files_nor_its_folder(self, place: Place) -> None:
+    async def test_neither_its_files_nor_its_folder(self, place: SyncedFolder) -> None:
         place.write("a.md")
         receipts, data = place.write("receipts.jsonl"), place.write("data/server.json").parent
         with syncing(place.target, place.ledger, place.received) as sync:
@@ -129,7 +129,7 @@ class TestOwn:
 class TestGone:
     """Documents of files that are gone: reported, or removed, and never those that only cannot be seen."""
 
-    async def test_they_are_reported_until_they_are_removed(self, place: Place) -> None:
+    async def test_they_are_reported_until_they_are_removed(self, place: SyncedFolder) -> None:
         place.write("a.md")
         place.write("b.md")
         await place.run()
@@ -143,14 +143,14 @@ class TestGone:
         assert await place.names() == ["a.md"]
         assert await place.run() == [("unchanged", "a.md")]
 
-    async def test_a_file_that_is_ignored_from_now_on_is_gone(self, place: Place) -> None:
+    async def test_a_file_that_is_ignored_from_now_on_is_gone(self, place: SyncedFolder) -> None:
         place.write("a.md")
         await place.run()
         place.write(".gitignore", "*.md\n")
 
         assert await place.run() == [("removed", "a.md")]
 
-    async def test_but_not_one_that_was_named_though_ignored(self, place: Place) -> None:
+    async def test_but_not_one_that_was_named_though_ignored(self, place: SyncedFolder) -> None:
         path = place.write("a.md")
         place.write(".gitignore", "*.md\n")
         await place.run(path)
@@ -160,7 +160,7 @@ class TestGone:
         assert await place.run() == [("removed", "a.md")]
 
     @pytest.mark.parametrize("content", [b"", b"\0", b"\xff", b"x" * (MAX_BYTES + 1)])
-    async def test_a_file_that_contains_no_text_any_more_is_removed(self, place: Place, content: bytes) -> None:
+    async def test_a_file_that_contains_no_text_any_more_is_removed(self, place: SyncedFolder, content: bytes) -> None:
         path = place.write("a.md")
         await place.run()
         path.write_bytes(content)
@@ -169,7 +169,7 @@ class TestGone:
         assert await place.run() == [("rejected", "a.md"), ("removed", "a.md")]
         assert await place.names() == []
 
-    async def test_a_missing_folder_removes_nothing_from_the_index(self, place: Place) -> None:
+    async def test_a_missing_folder_removes_nothing_from_the_index(self, place: SyncedFolder) -> None:
         """It may be a disk that is not mounted now."""
         place.write("a.md")
         await place.run()
@@ -178,14 +178,14 @@ class TestGone:
         assert await place.run(gone=Gone.PRUNE) == [("rejected", str(place.folder))]
         assert await place.names() == ["a.md"]
 
-    async def test_a_file_that_is_not_there_is_gone(self, place: Place) -> None:
+    async def test_a_file_that_is_not_there_is_gone(self, place: SyncedFolder) -> None:
         path = place.write("a.md")
         await place.run(path)
         path.unlink()
 
         assert ("removed", "a.md") in await place.run(path)
 
-    async def test_a_pattern_matches_only_what_it_names(self, place: Place) -> None:
+    async def test_a_pattern_matches_only_what_it_names(self, place: SyncedFolder) -> None:
         for name in ("a.md", "b.md", "a.py", "b.py"):
             place.write(name)
         await place.run()
@@ -194,7 +194,7 @@ class TestGone:
 
         assert await place.run(place.folder / "*.py") == [("unchanged", "a.py"), ("removed", "b.py")]
 
-    async def test_only_prune_removes_what_this_machine_did_not_put_in(self, place: Place) -> None:
+    async def test_only_prune_removes_what_this_machine_did_not_put_in(self, place: SyncedFolder) -> None:
         place.write("a.md")
         place.write("b.md")
         await place.run()
@@ -209,7 +209,7 @@ class TestRenamed:
     """C-5: a rename with the same content embeds nothing, and at no moment is neither found."""
 
     @pytest.mark.parametrize("suffix", ["md", "py"])
-    async def test_the_new_name_is_in_before_the_old_one_goes(self, place: Place, suffix: str) -> None:
+    async def test_the_new_name_is_in_before_the_old_one_goes(self, place: SyncedFolder, suffix: str) -> None:
         place.write(f"a.{suffix}", "# T\n\nThe pump of pontoon C.")
         await place.run()
         embeddings = place.target.embeddings
@@ -219,7 +219,7 @@ class TestRenamed:
         assert place.target.embeddings == embeddings
         assert [indexed for _, indexed in (await place.target.state()).values()] == [True]
 
-    async def test_it_is_reported_as_what_it_is(self, place: Place) -> None:
+    async def test_it_is_reported_as_what_it_is(self, place: SyncedFolder) -> None:
         place.write("sub/a.md")
         await place.run()
         (place.folder / "sub").rename(place.folder / "other")
@@ -230,7 +230,7 @@ class TestRenamed:
         assert (indexed.status, indexed.renamed_from) == ("indexed", f"{place.folder}/sub/a.md")
         assert (removed.status, removed.source) == ("removed", f"{place.folder}/sub/a.md")
 
-    async def test_a_copy_embeds_nothing_either_and_is_no_rename(self, place: Place) -> None:
+    async def test_a_copy_embeds_nothing_either_and_is_no_rename(self, place: SyncedFolder) -> None:
         place.write("a.md", "text")
         await place.run()
         embeddings = place.target.embeddings
@@ -243,7 +243,7 @@ class TestRenamed:
 class TestTrouble:
     """Nothing accepted is lost, and what was not accepted is tried again."""
 
-    async def test_an_index_that_goes_away_is_reported_and_the_next_run_goes_on(self, place: Place) -> None:
+    async def test_an_index_that_goes_away_is_reported_and_the_next_run_goes_on(self, place: SyncedFolder) -> None:
         for number in range(3):
             place.write(f"{number}.md")
         place.target.down = BackendUnavailableError("server", "It went away.")
@@ -254,7 +254,7 @@ class TestTrouble:
 
         assert [status for status, _ in await place.run()] == ["indexed"] * 3
 
-    async def test_a_rejected_file_is_named_for_another_try(self, place: Place) -> None:
+    async def test_a_rejected_file_is_named_for_another_try(self, place: SyncedFolder) -> None:
         place.write("a.md")
         bad = place.write("b.md")
         place.target.refusing.add("b.md")
@@ -266,7 +266,9 @@ class TestTrouble:
         place.received.receipts.clear()
         assert await place.run() == [("unchanged", "a.md"), ("indexed", "b.md")]
 
-    async def test_a_document_that_was_sent_without_a_receipt_is_removed_with_its_file(self, place: Place) -> None:
+    async def test_a_document_that_was_sent_without_a_receipt_is_removed_with_its_file(
+        self, place: SyncedFolder
+    ) -> None:
         """As after a kill between the index's word and the note of it."""
         path = place.write("a.md")
         await place.run()
@@ -279,7 +281,7 @@ class TestTrouble:
 
         assert await place.run() == [("removed", "a.md")]
 
-    async def test_a_damaged_table_is_recreated(self, place: Place, tmp_path: Path) -> None:
+    async def test_a_damaged_table_is_recreated(self, place: SyncedFolder, tmp_path: Path) -> None:
         place.write("a.md")
         await place.run()
         other = tmp_path / "other"
@@ -291,7 +293,7 @@ class TestTrouble:
             assert await place.run() == [("unchanged", "a.md")]
             assert len(list(ledger.below(place.folder.as_posix()))) == 1
 
-    async def test_a_table_that_cannot_be_kept_costs_no_document(self, place: Place, tmp_path: Path) -> None:
+    async def test_a_table_that_cannot_be_kept_costs_no_document(self, place: SyncedFolder, tmp_path: Path) -> None:
         place.write("a.md")
         (tmp_path / "taken" / FILES_NAME).mkdir(parents=True)
         with open_file_manifest(tmp_path / "taken") as ledger:
@@ -314,7 +316,7 @@ class TestSeveralInOne:
         ]
         return json.dumps(conversations)
 
-    async def test_one_that_is_taken_out_of_the_file_is_removed(self, place: Place) -> None:
+    async def test_one_that_is_taken_out_of_the_file_is_removed(self, place: SyncedFolder) -> None:
         place.write("talks.json", self.export("tides", "berths", "pumps"))
         first = await place.run()
         place.write("talks.json", self.export("tides", "pumps"))

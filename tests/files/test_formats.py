@@ -214,7 +214,7 @@ def test_a_notebook_that_cannot_be_read_says_why(data: bytes, said: str) -> None
     assert reason("a.ipynb", data) == said
 
 
-# Talks
+# Conversations
 
 
 def test_each_conversation_of_a_chatgpt_export_is_a_document() -> None:

@@ -11,7 +11,7 @@ from rag_context.files.sending import BATCH, BATCH_CHARS, CONCURRENCY, Job, batc
 from rag_context.files.target import OnReceipt
 
 
-class Gate:
+class BlockedTarget:
     """A target that keeps batches until it is opened."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ def test_batches_are_bounded_in_number_and_size() -> None:
 
 
 async def test_nothing_is_produced_before_a_client_can_receive_it() -> None:
-    gate = Gate()
+    gate = BlockedTarget()
     made = 0
 
     def jobs() -> Iterator[Job]:
@@ -79,7 +79,7 @@ async def test_nothing_is_produced_before_a_client_can_receive_it() -> None:
 
 
 async def test_every_caller_gets_the_result_of_its_document() -> None:
-    gate, received = Gate(), list[str]()
+    gate, received = BlockedTarget(), list[str]()
     gate.open.set()
     await send(in_thread(batched(job(str(number), received=received) for number in range(250))), gate)
 
@@ -87,7 +87,7 @@ async def test_every_caller_gets_the_result_of_its_document() -> None:
 
 
 async def test_versions_of_one_document_are_not_side_by_side() -> None:
-    gate = Gate()
+    gate = BlockedTarget()
     gate.open.set()
 
     async def batches() -> AsyncIterator[list[Job]]:
@@ -101,7 +101,7 @@ async def test_versions_of_one_document_are_not_side_by_side() -> None:
 
 
 async def test_messages_of_one_conversation_are_no_versions() -> None:
-    gate = Gate()
+    gate = BlockedTarget()
 
     async def batches() -> AsyncIterator[list[Job]]:
         for number in range(3):
@@ -115,7 +115,7 @@ async def test_messages_of_one_conversation_are_no_versions() -> None:
 
 
 async def test_a_failure_ends_the_rest_and_is_reported_as_it_is() -> None:
-    class Broken(Gate):
+    class Broken(BlockedTarget):
         async def bulk(self, lines: Sequence[BulkLine], on_receipt: OnReceipt) -> None:
             raise BackendUnavailableError("server", "It went away.")
 

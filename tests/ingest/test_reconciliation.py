@@ -190,7 +190,7 @@ async def test_a_document_replaced_between_two_looks_is_not_reported(split: Spli
 
 
 async def test_a_suspected_difference_is_checked_more_than_once(split: SplitStores) -> None:
-    """Whoever else writes it may overwrite the vectors after the first look."""
+    """Another process that writes it may overwrite the vectors after the first check."""
     reconciler = Reconciler(split.home.documents, split.home.writer, split.vectors)
     fillers = [document(f"filler {number}", "Text") for number in range(2 * PAGE + 1)]
     await asyncio.gather(*(split.home.writer.put(each, chunks_of(each)) for each in fillers))

@@ -47,7 +47,7 @@ def test_roles_are_known_in_every_form(talk: str) -> None:
     assert ("Hello." in first.text, "Good day." in second.text) == (True, True)
 
 
-def test_people_share_chunks_and_then_nobody_said_them_alone() -> None:
+def test_a_chunk_of_several_people_has_no_speaker() -> None:
     (both,) = cut("[Mara] I sold the boat.\n[Jonas (he)] Really?\n")
     assert both.speaker is None
     (alone,) = cut("[Mara] I sold the boat.\n[Mara] Finally.\n")

@@ -1,4 +1,4 @@
-"""Two stores and no transaction between them: whatever fails, and whoever else writes, the end is as of one store."""
+"""Two stores and no transaction between them: whatever fails or writes meanwhile, the end is that of one store."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -96,7 +96,7 @@ async def best(stores: Stores, model: FakeEmbedder, query: str) -> list[str]:
 
 
 async def gone_by(clock: FrozenClock, rebuilder: GenerationRebuilder) -> None:
-    """Time in which every process has heard which generation answers: what does not is removed."""
+    """Time in which every process learns which generation is active; the others are removed after it."""
     for _ in range(2):
         assert await rebuilder.under_way() is None
         clock.advance(GRACE_S)

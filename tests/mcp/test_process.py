@@ -181,7 +181,7 @@ def test_what_cannot_work_is_reported_before_any_message(
 
 
 def as_printed(data_dir: Path) -> StdioServerParameters:
-    """The command that a client is told to run."""
+    """The command in a client's configuration."""
     printed = command("mcp", "--print-config", "claude", data_dir=data_dir)
     assert printed.returncode == 0, printed.stderr
     entry = json.loads(printed.stdout)["mcpServers"]["rag-context"]

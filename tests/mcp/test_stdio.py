@@ -151,7 +151,7 @@ async def test_what_is_no_message_is_answered_as_an_error_and_the_next_is_served
 
 
 async def test_a_message_without_an_end_is_served_too() -> None:
-    """The last line of a file often lacks its line feed."""
+    """The last line of a file often has no line feed."""
     async with piped(StubService()) as pipe:
         await pipe.send(json.dumps(search(5)).encode())
         assert [message["id"] for message in await pipe.rest()] == [5]

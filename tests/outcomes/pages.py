@@ -1,4 +1,4 @@
-"""The commands on the pages: what people are told to type, and which of it cannot run where the tests run."""
+"""The commands on the pages, and which of them cannot run where the tests run."""
 
 import re
 from pathlib import Path

@@ -44,7 +44,7 @@ def files(place: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def server(place: Path, files: Path) -> Iterator[Served]:
-    """A server that was told one old fact and read the files, and was restarted since."""
+    """A server that has stored an old fact and indexed the files, and was restarted since."""
     data = place / "data"
     with served(data) as first:
         first.wait_ready()
@@ -126,7 +126,7 @@ def test_another_time_replaces_and_none_keeps_what_is_known(server: Served) -> N
 
 
 @pytest.mark.parametrize("bad", ["yesterday", "2025-02-30T00:00:00Z", "2025-03-01", "2025-03-01T09:00:00", 1740787200])
-def test_a_time_that_is_none_is_refused_in_a_sentence(server: Served, bad: object) -> None:
+def test_an_invalid_time_is_rejected_in_a_sentence(server: Served, bad: object) -> None:
     body = {"content": "x", "contentType": "decision", "sessionId": "s", "source": "x", "occurredAt": bad}
     refused = server.tool("index", body)
     assert refused.status_code == 400

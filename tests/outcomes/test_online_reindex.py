@@ -135,7 +135,7 @@ def test_killed_in_the_middle_the_old_vectors_answer_and_the_next_start_goes_on(
         embedder.long_text_s = SLOWLY_S
         wait_until(lambda: run(server, statusOnly=True)["done"] > 20)
         server.kill()
-    with served(data_dir, **settings(embedder)) as server:  # whoever goes back to the old model finds all of it
+    with served(data_dir, **settings(embedder)) as server:  # after a change back to the old model everything is found
         server.wait_ready()
         assert complete(server)
         server.kill()

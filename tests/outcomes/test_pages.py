@@ -149,7 +149,7 @@ def server(data_dir: Path, postgres: int) -> Iterator[Served]:
 
 @pytest.fixture
 def reader(data_dir: Path, server: Served, postgres: int, tmp_path: Path) -> Reader:
-    """Somebody with a home of their own, in which the server's data directory is where it usually is."""
+    """A user with a home directory, in which the server's data directory is at its default place."""
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)

@@ -1,4 +1,4 @@
-"""A user says once how things are to be done, and every later session is told where it applies."""
+"""A user says once how things are to be done, and later sessions get the instruction where it applies."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ REQUEST = "Which cake could I make on Sunday?"
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def memory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memory]:
-    """A server that was told, and was started again since; its data directory, and where else its data is."""
+    """A restarted server that has stored the instruction; its data directory, and where else its data is."""
     directory = tmp_path_factory.mktemp(request.param)
     if request.param == "sqlite":
         yield from _told(directory)
@@ -55,7 +55,7 @@ def listed(answer: dict[str, Any]) -> list[str]:
     return [each["content"] for each in answer.get("standing", [])]
 
 
-def test_another_session_is_told_what_applies(memory: Memory) -> None:
+def test_another_session_gets_the_instruction_that_applies(memory: Memory) -> None:
     started, *_ = memory
     answer = started.search(REQUEST)
     assert listed(answer) == [ORDER]
@@ -75,7 +75,7 @@ def test_the_command_line_says_it_too(memory: Memory) -> None:
     assert listed(said) == [ORDER]
 
 
-def test_what_is_exported_is_told_elsewhere(memory: Memory, tmp_path: Path) -> None:
+def test_an_imported_instruction_is_listed(memory: Memory, tmp_path: Path) -> None:
     _, directory, extra = memory
     file = str(tmp_path / "all.ndjson")
     for done in (
@@ -87,7 +87,7 @@ def test_what_is_exported_is_told_elsewhere(memory: Memory, tmp_path: Path) -> N
     assert listed(json.loads(said)) == [ORDER]
 
 
-def test_an_instruction_that_was_deleted_is_told_no_more(memory: Memory) -> None:
+def test_a_deleted_instruction_is_no_longer_listed(memory: Memory) -> None:
     started, *_ = memory
     (order,) = started.search(REQUEST)["standing"]
     started.tool("delete", {"documentId": order["documentId"]}).raise_for_status()

@@ -155,7 +155,7 @@ def test_a_project_is_forgotten_with_its_files_left_alone_and_stays_forgotten(se
     assert "There is no project 'unwanted'" in again["error"]
 
 
-def test_forgetting_a_name_that_several_repositories_have_asks_which(server: Served, tmp_path: Path) -> None:
+def test_forgetting_a_name_of_several_repositories_needs_the_path_hash(server: Served, tmp_path: Path) -> None:
     program = Caller(server.url)
     one, two = repository(tmp_path / "1", "twin", a="# A\n"), repository(tmp_path / "2", "twin", b="# B\n")
     handle = activate(program, one)["activation"]

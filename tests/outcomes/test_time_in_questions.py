@@ -79,7 +79,7 @@ def test_as_of_a_time_no_later_message_stands_beside_a_passage(memory: tuple[Ser
     assert "after" not in then["context"]
 
 
-def test_a_time_that_is_none_is_refused_by_its_name(memory: tuple[Served, Path]) -> None:
+def test_an_invalid_time_is_rejected_by_its_name(memory: tuple[Served, Path]) -> None:
     started, directory = memory
     refused = started.tool("search", {"query": "database", "asOf": "last week"})
     assert refused.status_code == 400
@@ -89,7 +89,7 @@ def test_a_time_that_is_none_is_refused_by_its_name(memory: tuple[Served, Path])
     assert "--as-of 'last week' is not a moment: write 7d, 2026-01-31" in typed.stderr
 
 
-def test_the_command_line_asks_as_of_a_time(memory: tuple[Served, Path]) -> None:
+def test_the_command_line_searches_as_of_a_time(memory: tuple[Served, Path]) -> None:
     _, directory = memory
     printed = command("search", "project database", "--as-of", "2026-02-01", data_dir=directory).stdout
     assert "january" in printed, printed

@@ -1,4 +1,4 @@
-"""Two workers behind one port, as their clients see them: what one is told, the other knows."""
+"""Two workers behind one port, as their clients see them: what one has stored, the other finds."""
 
 import json
 import os

@@ -153,7 +153,7 @@ def test_documents_come_page_by_page(wide: Tab, memory: Memory) -> None:
     expect(rows).to_have_count(50)
 
 
-def test_deleting_says_how_much_and_asks(wide: Tab, memory: Memory) -> None:
+def test_deleting_shows_the_number_and_needs_a_confirmation(wide: Tab, memory: Memory) -> None:
     ids = [memory.index(f"Draft {n}.", source=f"drafts/{n}.md", sessionId="drafts") for n in range(3)]
     page = wide.open(f"documents/{ids[0]}")
     page.get_by_role("button", name="Delete everything of this session").click()
@@ -173,7 +173,7 @@ def test_a_document_that_is_gone_says_what_to_do(wide: Tab) -> None:
     expect(page.get_by_role("alert")).to_contain_text("Go back to the list")
 
 
-def test_a_project_is_looked_at_promoted_and_forgotten(wide: Tab, memory: Memory) -> None:
+def test_a_project_is_read_promoted_and_forgotten(wide: Tab, memory: Memory) -> None:
     page = wide.open("projects")
     expect(page.get_by_text("followed", exact=True)).to_be_visible()
     page.get_by_role("button", name="Document types of app").click()
@@ -192,7 +192,7 @@ def test_a_project_is_looked_at_promoted_and_forgotten(wide: Tab, memory: Memory
     assert (memory.project / "docs" / "problems" / "pool.md").exists()
 
 
-def test_a_collection_is_looked_at_and_asked(wide: Tab) -> None:
+def test_a_collection_is_read_and_queried(wide: Tab) -> None:
     page = wide.open("collections")
     expect(page.get_by_role("table", name="Providers")).to_contain_text("embedded")
     page.get_by_role("link", name="handbook").click()

@@ -36,7 +36,7 @@ def plain(text: str) -> str:
 
 
 def settled(page: Page) -> None:
-    """Wait until the view has all that it asked for."""
+    """Wait until the view has all its replies."""
     expect(page.locator("#live-text")).to_contain_text("Live")
     expect(page.locator("[aria-busy]")).to_have_count(0)
 
@@ -113,7 +113,7 @@ def test_the_page_only_reads_by_get(wide: Tab) -> None:
     assert gets == {"/", "/events", "/tools", "/providers", "/metrics"}
 
 
-def test_keys_are_asked_for_and_kept_in_memory_only(browser: Browser) -> None:
+def test_the_page_requests_a_key_and_keeps_it_in_memory_only(browser: Browser) -> None:
     """X-1, W-1."""
     keys = tuple(
         ApiKey.parse(name, hash_key(f"{name}-key"), access)

@@ -36,7 +36,7 @@ class HttpHarness:
     service: Service
     client: httpx2.AsyncClient
     activation: str | None = None
-    """Of whoever has no key; passed on to every tool that takes it."""
+    """Handle of a caller without a key; passed on to every tool that takes it."""
 
     async def call(self, tool: str, /, *, key: str | None = None, status: int = 200, **fields: Any) -> Any:
         """Run a tool over HTTP."""

@@ -104,7 +104,7 @@ async def test_a_grace_period_counts_from_when_it_was_seen_and_again_after_each_
 
 
 async def test_a_disk_that_is_mounted_late_loses_nothing(harness: SyncHarness, shop: Path, tmp_path: Path) -> None:
-    """A process that starts long after files went away must have seen that itself before it removes anything."""
+    """A process that starts long after files were deleted must have seen that itself before it removes anything."""
     clock = FrozenClock()
     projects = Projects(harness.indexer, harness.documents, watch=ManualWatch())
     tenant = (await projects.activate(str(shop))).tenant

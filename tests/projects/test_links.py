@@ -112,7 +112,7 @@ def test_letters_that_only_look_like_dots_are_no_steps() -> None:
     assert "．．/b.md" in link_candidates("．．/b.md", "a.md", "docs")
 
 
-def test_composed_and_decomposed_names_are_both_looked_for() -> None:
+def test_composed_and_decomposed_names_are_both_resolved() -> None:
     assert link_candidates("re%CC%81sume%CC%81.md", "a.md", "docs") == ("re\u0301sume\u0301.md", "résumé.md")
 
 

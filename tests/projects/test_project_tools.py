@@ -1,4 +1,4 @@
-"""The tools of project documents over HTTP: replies, errors, and whose project is meant."""
+"""The tools of project documents over HTTP: replies, errors, and which project a call is about."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta

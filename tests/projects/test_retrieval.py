@@ -188,7 +188,7 @@ async def test_an_explicit_minimum_applies_to_the_holder_of_rare_terms_too(base:
     assert strict.documents == ()
 
 
-async def test_as_many_documents_as_wanted_are_found_behind_one_that_fills_the_first_ranks(
+async def test_as_many_documents_as_requested_are_found_behind_one_that_fills_the_first_ranks(
     base: RetrievalHarness,
 ) -> None:
     part = "## Database connection pool exhaustion\n\n" + "Database connection pool exhaustion again. " * 30 + "\n\n"

@@ -1,4 +1,4 @@
-"""Near-duplicates of many tenants in one index: no one ever sees another's, whatever is asked and however."""
+"""Near-duplicates of many tenants in one index: no request of one tenant ever returns another's."""
 
 import asyncio
 import random

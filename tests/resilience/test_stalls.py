@@ -153,7 +153,7 @@ def test_many_calls_that_fail_interval_after_interval_open_it() -> None:
     assert breaker.state is BreakerState.OPEN
 
 
-def test_one_caller_that_asks_again_at_once_has_each_failure_counted() -> None:
+def test_one_caller_that_retries_at_once_has_each_failure_counted() -> None:
     breaker = _breaker(FrozenClock())
     for _ in range(5):
         with breaker.admission() as admission:

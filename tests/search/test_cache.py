@@ -69,7 +69,7 @@ class Processes:
         return SecondLevel(self.cache.port, guard, timeout_s=options.get("timeout_s", 5.0))
 
     async def flush(self) -> None:
-        """Let both have written what they wanted to."""
+        """Wait until both have written."""
         for level in self.levels:
             await level.flush()
 

@@ -176,7 +176,7 @@ def test_files_with_similar_names_do_not(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["src/__init__.py", "a/package-info.java", "a/doc.go"])
-def test_files_that_gather_others_stand_back_unless_they_define_what_is_asked_for(path: str) -> None:
+def test_files_that_gather_others_stand_back_unless_they_define_the_name_in_question(path: str) -> None:
     fused = {path: 0.9, "src/plan.py": 0.8}
     assert order("how is it saved", fused, {path: "x", "src/plan.py": "y"})[0] == "src/plan.py"
     assert order("find_plan", fused, {path: "def find_plan(day):", "src/plan.py": "def find_plan(day):"})[0] == path

@@ -44,7 +44,7 @@ def ordered(text: str, *results: Result, alike: dict[str, np.ndarray] = ALIKE) -
 @pytest.mark.parametrize(
     "text", [ASKED, "How many lessons does the course have?", "which gate does my flight leave from"]
 )
-def test_a_question_for_what_holds_now_asks_for_a_value(text: str) -> None:
+def test_a_question_for_what_holds_now_is_a_question_for_a_value(text: str) -> None:
     assert asks_for_value(text)
 
 

@@ -226,7 +226,7 @@ async def test_a_late_call_is_given_up_for_its_parts(store: Store, monkeypatch: 
 
 @pytest.mark.parametrize("place", ["postgres"], indirect=True)
 async def test_what_is_deleted_between_two_statements_is_left_out(store: Store, place: str) -> None:
-    """The first statement fetches the passage of the best chunk only; the others are asked for, and one is gone."""
+    """The first statement fetches the passage of the best chunk only; the others are read next, and one is gone."""
     query = Query("valve opens at nine bar")
     shortlist = Shortlist(1, None, 0.5, 0.8, 0.0)
     runs: list[set[str]] = []

@@ -164,7 +164,7 @@ def test_no_question_and_no_moment_is_an_error(question: str, asked: datetime) -
 
 
 def test_the_day_decides_and_not_the_hour() -> None:
-    """So that a cached answer lasts for the day on which it was asked, and not longer."""
+    """So that a cached answer lasts for the day of its question, and not longer."""
     question = "what did we decide yesterday, last week, in May, and 2 months ago"
     morning, evening = (datetime(2026, 3, 18, hour, tzinfo=UTC) for hour in (0, 23))
     assert windows(question, morning) == windows(question, evening) != windows(question, evening + timedelta(hours=1))

@@ -69,11 +69,11 @@ def test_one_first_name_in_a_question_names_a_speaker(text: str, speaker: str | 
     assert boosts_for(text, PEOPLE) == (NO_BOOSTS if speaker is None else Boosts(speaker, NAMED_FACTOR))
 
 
-def test_two_speakers_of_one_first_name_are_not_told_apart() -> None:
+def test_two_speakers_of_one_first_name_are_not_distinguished() -> None:
     assert boosts_for("Where is Mara?", said_by("Mara Berg", "Mara Stein")) == NO_BOOSTS
 
 
-def test_a_question_for_nobody_needs_no_more_candidates() -> None:
+def test_a_question_about_no_speaker_needs_no_more_candidates() -> None:
     assert not may_name_speaker("how does the cache expire?")
     assert not may_name_speaker("What is a vector?")
     assert may_name_speaker("What does Mara eat?")

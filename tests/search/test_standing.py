@@ -1,4 +1,4 @@
-"""What a user asked for once and for all comes in a list of its own, beside the results (H-4)."""
+"""Standing instructions come in a list of their own, beside the results (H-4)."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -44,7 +44,7 @@ def said(text: str, speaker: str | None = "User") -> Chunk:
         "He said \"stop.\" Never do that again.",
     ],
 )  # fmt: skip
-def test_what_is_asked_for_once_and_for_all_is_a_standing_instruction(text: str) -> None:
+def test_an_instruction_given_once_and_for_all_is_a_standing_instruction(text: str) -> None:
     assert is_standing(said(text), CHAT)
 
 

@@ -91,7 +91,7 @@ def test_further_candidates_are_from_a_week_around_and_pass_the_filter() -> None
     assert earliest.since is None
 
 
-def test_a_time_without_a_year_is_looked_for_in_several() -> None:
+def test_a_time_without_a_year_is_searched_in_several() -> None:
     found = list(near_filters([MARCH], Filter()))
     assert [each.since for each in found] == [at(2026 - back, 3, 1) - 7 * DAY for back in range(YEARS_BACK + 1)]
 

@@ -1,4 +1,4 @@
-"""A real server on a loopback port, in a thread of its own, and ways to talk to it."""
+"""A real server on a loopback port, in a thread of its own, and functions to call it."""
 
 import asyncio
 import json

@@ -191,7 +191,7 @@ def test_lines_accepted_before_a_client_hangs_up_are_kept(open_server: Running) 
 
 
 def test_a_fault_that_is_not_the_documents_says_so(client: httpx2.Client, open_server: Running) -> None:
-    """Whoever sent it may send it again."""
+    """The client may send it again."""
     open_server.service.failure = BackendUnavailableError("documents", "down")
     (got,) = receipts(client.post("/bulk", content=lines(DOCUMENT), headers=NDJSON))
 

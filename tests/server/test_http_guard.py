@@ -72,7 +72,7 @@ def test_allowed_hosts_are_answered_too() -> None:
 
 
 def test_bound_to_all_addresses_any_address_is_its_own_but_no_name() -> None:
-    """A probe asks by address; a rebound name is never one."""
+    """A probe calls by address; a rebound name is never one."""
     key = ApiKey.parse("k", hash_key("secret"))
     with running(StubService(), ServerOptions(host="0.0.0.0", port=0, api_keys=(key,))) as open_server:
         assert status_with_host(open_server, "10.1.2.3:3000") == 200

@@ -56,7 +56,7 @@ def test_too_much_to_do_is_503_and_says_when_to_come_again(
     }
 
 
-def test_a_search_whose_caller_went_away_is_given_up() -> None:
+def test_a_search_whose_caller_has_disconnected_is_cancelled() -> None:
     service = StubService(delay_s=TIMEOUT_S)
     with running(service, ServerOptions(port=0)) as open_server:
         connection = open_server.connect()
@@ -66,7 +66,7 @@ def test_a_search_whose_caller_went_away_is_given_up() -> None:
         wait_until(lambda: service.given_up == 1)
 
 
-def test_a_write_whose_caller_went_away_goes_on() -> None:
+def test_a_write_whose_caller_has_disconnected_goes_on() -> None:
     service = StubService(delay_s=0.3)
     with running(service, ServerOptions(port=0)) as open_server:
         connection = open_server.connect()

@@ -59,7 +59,7 @@ def test_a_compressed_body_is_415(open_server: Running) -> None:
 
 
 def test_no_body_at_all_is_an_empty_object(open_server: Running) -> None:
-    """T-6: an empty body to health and stats is {}; to search it lacks the query."""
+    """T-6: an empty body to health and stats is {}; to search the query is missing."""
     assert open_server.raw(post("/tools/rag_context_health")).status == 200
     assert open_server.raw(post("/tools/rag_context_stats", "Content-Length: 0")).status == 200
     chunked = post(

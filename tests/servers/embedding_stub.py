@@ -105,7 +105,7 @@ class EmbeddingStub:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Refuse connections and reset those there are."""
+        """Close the port and reset the open connections."""
         if self._server is None:
             return
         self._server.close()

@@ -1,7 +1,7 @@
 """What a MongoDB server rejects and SecantusDB does not, and failures on command.
 
-Limits: 1 000 stages in a pipeline, 16 MiB in a record, and no index over two arrays of one record. Failures are asked
-for as of a real server that runs with `enableTestCommands`: by `configureFailPoint` with `failCommand`.
+Limits: 1 000 stages in a pipeline, 16 MiB in a record, and no index over two arrays of one record. Tests
+request failures as from a real server with `enableTestCommands`: by `configureFailPoint` with `failCommand`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -53,7 +53,7 @@ _NO_INDEX = {"ok": 0.0, "errmsg": "text index required for $text query", "code":
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What `$search` asks for."""
+    """The terms and phrases of a `$search`."""
 
     stems: frozenset[str]
     excluded: frozenset[str]
@@ -119,7 +119,7 @@ class Kept:
 
     @asynccontextmanager
     async def changing(self, message: bytes) -> AsyncIterator[None]:
-        """What was read before the end of a change may lack it."""
+        """A read before the end of a change may be without it."""
         if message.startswith(_READING, _FIRST_ELEMENT):
             yield
             return

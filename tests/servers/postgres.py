@@ -37,13 +37,13 @@ _MEMORY, _ROOM_BYTES = Path("/dev/shm"), 4 << 30
 _FOLDERS = {"16": "pginstall", "18": "pginstall18"}
 
 UNPRIVILEGED = "nobody"
-"""Whose process the server is where we are root: it refuses to run as root."""
+"""User of the server's process where the tests run as root: PostgreSQL does not run as root."""
 
 _SHARED_IN_FOLDER = ("-c", "dynamic_shared_memory_type=mmap")
 """What its processes share is gone with its folder: in /dev/shm a server that is killed leaves it for ever."""
 
 FAST = ("-c", "fsync=off", "-c", "full_page_writes=off")
-"""For servers whose data nobody needs after a crash of the machine; what they acknowledge survives one of theirs."""
+"""For servers whose data may be lost if the machine crashes; if only the server crashes, it is not."""
 
 
 def binaries(version: str | None = None) -> Path:

@@ -1,4 +1,4 @@
-"""Checking and repairing an index: each kind of flaw, made by hand, is found, named and mended where it can be."""
+"""Checking and repairing an index: each kind of issue, made by hand, is found, named and repaired where it can be."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
@@ -222,7 +222,7 @@ async def test_what_only_a_source_can_repair_is_replaced_once_that_is_indexed_ag
 ) -> None:
     sabotage(index, statement)
     async with indexing(index) as (_, indexer):
-        assert (await indexer.index(DRAFTS[0])).outcome.value == "unchanged"  # nobody looks at what is stored
+        assert (await indexer.index(DRAFTS[0])).outcome.value == "unchanged"  # the stored content is not read
     assert (await repair(index)).issues != ()
     async with indexing(index) as (_, indexer):
         assert (await indexer.index(DRAFTS[0])).outcome.value == "replaced"

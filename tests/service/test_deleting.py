@@ -1,4 +1,4 @@
-"""Deleting through the service: what goes, what stays, and whose documents are meant."""
+"""Deleting through the service: what goes, what stays, and whose documents are deleted."""
 
 from typing import Any
 

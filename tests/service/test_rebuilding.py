@@ -188,7 +188,7 @@ async def test_one_process_works_and_another_takes_over_when_it_falls_silent(old
     assert await recorded(old) == "new"
 
 
-async def test_a_run_that_broke_off_goes_on_where_it_was(old: Process) -> None:
+async def test_an_interrupted_run_goes_on_where_it_was(old: Process) -> None:
     async with beside(old) as new:
         await new.rebuilding.begin()
         ids = await new.rebuilder.missing("", 2)

@@ -144,7 +144,7 @@ async def test_meters_count_by_level_and_agent(harness: ServiceHarness) -> None:
 
 
 async def test_meters_count_the_vectors_that_are_there(harness: ServiceHarness) -> None:
-    """O-3: also where no one asks for the health; a store that does not tell leaves the last count."""
+    """O-3: also without health reports; a store that does not answer leaves the last count."""
     await harness.index(TEXT)
     assert "rag_vectors_total 1.0" in (await harness.service.prometheus()).decode()
     harness.documents.fault = Fault(BackendDataError("documents", "garbage"))

@@ -37,7 +37,7 @@ class Shared:
 
 
 def share(harness: ServiceHarness, cache: RedisCache) -> SecondLevel:
-    """Give a house a second level."""
+    """Give a service a second level of cache."""
     level = SecondLevel(cache, Dependency("cache", cache.ping, harness.clock), timeout_s=2.0)
     sources = harness.sources
     roles = (("v", sources.vector_store), ("e", sources.embedding), ("d", sources.document_store), ("c", level.guard))

@@ -14,6 +14,6 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["sqlite"])
 async def store(request: pytest.FixtureRequest, path: Path) -> AsyncIterator[Stores]:
-    """Every adapter that keeps documents, vectors, texts and metrics; each must pass every test that asks for it."""
+    """Every adapter that keeps documents, vectors, texts and metrics; each must pass all tests with this fixture."""
     async with open_database(path) as opened:
         yield opened

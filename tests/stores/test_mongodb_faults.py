@@ -191,7 +191,7 @@ async def test_a_fault_is_a_rag_context_error_and_passes(
 
 
 @pytest.mark.parametrize("fault", [HangBefore(), HangAfter(), Drip(1, 0.5)])
-async def test_a_server_that_hangs_is_cut_off_by_whoever_waits_and_used_again_when_it_is_back(
+async def test_a_server_that_hangs_is_cut_off_by_its_callers_and_used_again_when_it_is_back(
     store: MongoStore, proxy: FaultProxy, fault: HangBefore | HangAfter | Drip
 ) -> None:
     proxy.fault = fault

@@ -127,7 +127,7 @@ async def found_by(texts: MongoTexts, query: str, limit: int) -> list[str]:
     return [hit.chunk.id for hit in await texts.search(query, limit=limit, where=EVERYTHING)]
 
 
-async def test_a_write_that_broke_off_is_not_seen_and_removed_after_a_while(mongodb: MongoStore, raw: Raw) -> None:
+async def test_an_interrupted_write_is_not_seen_and_removed_after_a_while(mongodb: MongoStore, raw: Raw) -> None:
     clock = FrozenClock()
     revisions = Revisions(mongodb.documents._mongo, mongodb.documents._state, clock)
     old = await put(mongodb, document("a", "old"), "wolf old")

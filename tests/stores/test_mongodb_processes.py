@@ -1,4 +1,4 @@
-"""Several processes on one MongoDB, at the same time and one after another that broke off; the counters stay true."""
+"""Several processes on one MongoDB, at the same time and one after an interrupted one; the counters stay right."""
 
 import asyncio
 from typing import Any
@@ -84,7 +84,7 @@ async def test_at_no_moment_is_neither_version_found(mongodb: MongoStore) -> Non
     assert looks > 5
 
 
-async def test_a_change_that_broke_off_in_the_middle_is_counted_after_a_while(mongodb: MongoStore, raw: Raw) -> None:
+async def test_a_change_that_was_interrupted_is_counted_after_a_while(mongodb: MongoStore, raw: Raw) -> None:
     await put(mongodb, "a", "one")
     await raw["C0N7EXT_state"].update_one({"_id": "index"}, {"$inc": {"begun": 1}})
     await raw["C0N7EXT"].delete_one({"_id": document("a").id})
@@ -98,7 +98,7 @@ async def test_a_change_that_broke_off_in_the_middle_is_counted_after_a_while(mo
     assert (await state.refresh()).is_consistent
 
 
-async def test_a_change_that_broke_off_is_counted_while_others_go_on_at_a_moment_without_one(
+async def test_an_interrupted_change_is_counted_while_others_go_on_at_a_moment_without_one(
     mongodb: MongoStore, raw: Raw
 ) -> None:
     await put(mongodb, "a", "one")

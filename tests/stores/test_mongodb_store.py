@@ -131,7 +131,7 @@ async def test_documents_of_other_programs_are_read_found_and_counted(mongodb: M
         {"content": "wolverine", "chunks": [{"chunkId": "c", "text": "wolverine", "start": "a", "position": "b"}]},
     ],
 )
-async def test_a_document_that_lacks_nearly_everything_is_read_all_the_same(
+async def test_a_document_without_nearly_all_fields_is_read_all_the_same(
     mongodb: MongoStore, raw: Raw, fields: dict[str, Any]
 ) -> None:
     id_ = str((await raw["C0N7EXT"].insert_one(dict(fields))).inserted_id)

@@ -89,7 +89,7 @@ async def test_an_extension_that_is_dropped_leaves_keyword_search_and_says_what_
         assert "pgvector is gone" in str(error)
 
 
-async def test_tables_that_are_dropped_are_not_made_again_and_a_restart_begins_anew(database: str) -> None:
+async def test_dropped_tables_are_not_created_again_until_a_restart(database: str) -> None:
     async with open_postgres(database) as store:
         await put(store, document("a", "wolf"), vector=axis(0))
         execute(database, "DROP SCHEMA rag_context CASCADE")
@@ -112,7 +112,7 @@ DAMAGE = {
 }
 
 
-async def test_damaged_rows_are_left_out_named_and_mended(database: str) -> None:
+async def test_damaged_rows_are_left_out_named_and_repaired(database: str) -> None:
     async with open_postgres(database) as store:
         embedder = FakeEmbedder()
         indexer, maintenance = await write_path(store, embedder)

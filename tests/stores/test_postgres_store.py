@@ -69,7 +69,7 @@ async def test_a_database_that_does_not_exist_is_named(server: str) -> None:
     assert "nowhere; create it" in str(error)
 
 
-async def test_a_user_who_may_not_add_the_extension_is_told_who_can(empty: str) -> None:
+async def test_a_user_who_may_not_add_the_extension_learns_who_can(empty: str) -> None:
     name = "plain_user"
     execute(empty, f"DROP ROLE IF EXISTS {name}", f"CREATE ROLE {name} LOGIN PASSWORD 'x'")
     execute(empty, f'ALTER DATABASE "{empty.rpartition("/")[2]}" OWNER TO {name}')
@@ -156,7 +156,7 @@ async def test_without_prepared_statements_everything_is_the_same(database: str)
         (asyncpg.ProtocolViolationError("pgbouncer cannot connect to server"), BackendUnavailableError, "now"),
     ],
 )
-def test_pgbouncer_is_told_from_a_database_that_is_down(
+def test_pgbouncer_is_distinguished_from_a_database_that_is_down(
     error: asyncpg.PostgresError, kind: type[BackendError], message: str
 ) -> None:
     """As PgBouncer 1.18 says it."""

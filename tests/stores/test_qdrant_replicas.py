@@ -116,7 +116,7 @@ async def test_an_index_of_other_parameters_is_recreated_once(vectors: QdrantVec
     made: Any = indexes["project"].params
     assert made.is_tenant is True
     server.calls.clear()
-    indexes["project"] = plain  # a server that does not say what it was told
+    indexes["project"] = plain  # a server that does not report the parameters of its index
     await vectors.ping()
     assert not [path for _, path, _ in server.calls if path.endswith("/index")]
 

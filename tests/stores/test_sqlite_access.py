@@ -95,7 +95,7 @@ def test_what_the_file_system_rejects_is_a_rag_context_error(code: int, path: Pa
     assert isinstance(backend_error(error, path), BackendUnavailableError)
 
 
-async def test_an_emptied_file_is_missed_by_whoever_opens_it(path: Path) -> None:
+async def test_an_emptied_file_is_noticed_by_every_process_that_opens_it(path: Path) -> None:
     async with open_database(path) as store:
         await put(store, document("a"), vector=axis(0))
     rewrite(path, b"")

@@ -1,4 +1,4 @@
-"""Asks a server that was started again for everything that was promised."""
+"""Checks that a restarted server has everything that was acknowledged."""
 
 import time
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from tests.end_to_end.process import TIMEOUT_S, Served
 from tests.torture.acknowledged import ExpectedSource, Version
 
 WHOLE = 20
-"""Results asked for: more than there are chunks of any one document."""
+"""Limit of a search: more than the chunks of any one document."""
 
 
 def find_losses(server: Served, expected_sources: Iterable[ExpectedSource]) -> list[str]:

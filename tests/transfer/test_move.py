@@ -191,7 +191,7 @@ async def test_a_server_builds_the_keyword_index_that_a_killed_load_has_left_out
     pytest.fail("the index was not built")
 
 
-def test_a_target_that_holds_something_else_is_left_alone_unless_told(commands: Commands, database: str) -> None:
+def test_a_target_that_holds_something_else_is_left_alone_without_merge(commands: Commands, database: str) -> None:
     newer = document("turn 0", "turn 0 was said better.", timestamp=NOON + timedelta(days=1))
     older = document("turn 1", "turn 1 was said once.", timestamp=NOON - timedelta(days=1))
 
@@ -214,7 +214,7 @@ def test_a_target_that_holds_something_else_is_left_alone_unless_told(commands: 
     assert {newer.content, "turn 1 is said.", "Only there."} <= texts
 
 
-def test_a_target_with_another_collection_is_left_alone_unless_told(commands: Commands, database: str) -> None:
+def test_a_target_with_another_collection_is_left_alone_without_merge(commands: Commands, database: str) -> None:
     async def held() -> None:
         async with opened_collections(in_postgres(database, commands.data_dir)) as collections:
             await collections.create(Collection("theirs"))

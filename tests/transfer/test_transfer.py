@@ -384,7 +384,7 @@ class TestRepeated:
 
 
 class TestConflicts:
-    """What the index knows better stays, unless the caller asks otherwise."""
+    """A newer version in the index stays, unless the caller says otherwise."""
 
     async def test_a_newer_version_is_kept(self, indexes: Indexes) -> None:
         source, target = await indexes.one(), await indexes.two()

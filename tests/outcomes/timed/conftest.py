@@ -1,4 +1,4 @@
-"""A memory of a thousand chunks, as delivered, for each module that asks it under load or through pauses.
+"""A memory of a thousand chunks, as delivered, for each module that searches it under load or through pauses.
 
 Not one for all: a server that others have sent documents goes on embedding them long after they have hung up.
 """

@@ -1,4 +1,4 @@
-"""Whatever is submitted, a question asked beside it is answered within half a second."""
+"""Whatever is submitted, a search at the same time is answered within half a second."""
 
 import math
 import subprocess
@@ -43,13 +43,13 @@ class Beside:
     levels: Counter[int] = field(default_factory=Counter)
     late: list[tuple[str, float]] = field(default_factory=list)
     stall_s: float = 0.0
-    """Longest time for which this machine did not let a thread of ours run that only wanted to wake up."""
+    """Longest time for which this machine did not run a thread of ours that only sleeps and wakes up."""
 
     def ask(self, over: threading.Event) -> None:
         with httpx2.Client(base_url=self.url, timeout=TIMEOUT_S) as client:
             while not over.is_set():
                 self._timed("/live", lambda: client.get("/live"))
-                body = {"query": f"{QUESTION['query']} {self.asked}"}  # one that was not asked before is not cached
+                body = {"query": f"{QUESTION['query']} {self.asked}"}  # a new question is not cached
                 found = self._timed("search", partial(client.post, "/tools/rag_context_search", json=body))
                 self.levels[found.json().get("fallbackLevel", 0)] += 1
                 time.sleep(EVERY_S)
