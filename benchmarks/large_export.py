@@ -25,7 +25,7 @@ from rag_context.domain.documents import (
 )
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.embedders.onnx_model import BUNDLED, load
-from rag_context.transfer.lines import Moved, exported, model_line
+from rag_context.transfer.lines import IndexedDocument, document_line, model_line
 
 PER_DOCUMENT = 10
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -53,7 +53,7 @@ def write_export(
         file.write(header(load(BUNDLED).model, documents))
         for number in range(documents):
             document, cut = _document(number, [writer.passage() for _ in range(per_document)])
-            file.write(exported(Moved(document, cut, vectors_of(number))).to_json())
+            file.write(document_line(IndexedDocument(document, cut, vectors_of(number))))
         file.write(ExportFooter(documents=documents).to_json())
     return writer
 

@@ -37,7 +37,7 @@ from rag_context.errors import BackendStartingError
 from rag_context.search.chain import SearchChain
 from rag_context.search.query import Level, Query
 from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_database
-from rag_context.transfer.lines import Moved, exported
+from rag_context.transfer.lines import IndexedDocument, document_line
 
 QUESTIONS = 200
 WARM_UP = 50
@@ -58,7 +58,7 @@ def _fill(data_dir: Path, export: Path, documents: int) -> None:
         file.write(header(load(BUNDLED).model, documents))
         for number in range(documents):
             document, cut = _conversation(number, writer) if number % 2 else _code(number, writer)
-            file.write(exported(Moved(document, cut, vectors_of(number))).to_json())
+            file.write(document_line(IndexedDocument(document, cut, vectors_of(number))))
         file.write(ExportFooter(documents=documents).to_json())
     subprocess.run([COMMAND, "import", str(export), "--data-dir", str(data_dir)], check=True, capture_output=True)
 

@@ -39,17 +39,8 @@ from rag_context.service.index_model import same_vectors
 from rag_context.stores.postgres import PostgresStore
 from rag_context.stores.sqlite import open_database
 from rag_context.testing import FakeEmbedder, Fault, Faulty, MemoryStore
-from rag_context.transfer.export_import import (
-    TOGETHER,
-    TRIES,
-    Arrival,
-    Conflict,
-    Exported,
-    Exporter,
-    Imported,
-    Importer,
-    Lines,
-)
+from rag_context.transfer.exporter import TRIES, Exported, Exporter
+from rag_context.transfer.importer import AT_ONCE, Conflict, Imported, Importer, ImportOutcome, Lines
 from tests.ingest.split_stores import opened
 from tests.servers.postgres_fixtures import database, postgres, server, template
 
@@ -87,7 +78,7 @@ class Index:
         importer = Importer(self.documents, self.writer, self.registry, same_vectors, conflict)
         broken: list[tuple[int, str]] = []
         headers: list[tuple[ExportHeader, EmbeddingModel | None]] = []
-        imported = await importer.take(
+        imported = await importer.import_lines(
             Lines(io.BytesIO(export)),
             lambda header, model: headers.append((header, model)),
             lambda _imported: None,
@@ -105,8 +96,8 @@ class Taken:
     usable: EmbeddingModel | None
 
     @property
-    def arrivals(self) -> dict[str, int]:
-        return {arrival.value: count for arrival, count in self.imported.arrivals.items() if count}
+    def outcomes(self) -> dict[str, int]:
+        return {outcome.value: count for outcome, count in self.imported.outcomes.items() if count}
 
 
 @dataclass(frozen=True)
@@ -298,7 +289,7 @@ class TestRoundTrip:
         export = await (await indexes.one(model=None)).export()
         taken = await (await indexes.two()).take(export)
         assert len(lines_of(export)) == 2
-        assert (taken.arrivals, taken.imported.complete) == ({}, True)
+        assert (taken.outcomes, taken.imported.complete) == ({}, True)
 
     async def test_one_project_goes_out_alone(self, indexes: Indexes) -> None:
         index = await indexes.one()
@@ -325,9 +316,9 @@ class TestRepeated:
         source, target = await indexes.one(), await indexes.two()
         await source.put(piece("a"), piece("b"))
         export = await source.export()
-        assert (await target.take(export)).arrivals == {"new": 2}
+        assert (await target.take(export)).outcomes == {"new": 2}
         version = target.documents.version
-        assert (await target.take(export)).arrivals == {"unchanged": 2}
+        assert (await target.take(export)).outcomes == {"unchanged": 2}
         assert target.documents.version == version
 
     async def test_after_a_failure_the_same_call_goes_on(self, indexes: Indexes) -> None:
@@ -340,7 +331,7 @@ class TestRepeated:
             await stopped.take(export)
         there = (await target.documents.counts()).documents
         assert there == 11
-        assert (await target.take(export)).arrivals == {"unchanged": there, "new": 30 - there}
+        assert (await target.take(export)).outcomes == {"unchanged": there, "new": 30 - there}
         assert await target.export() == export
 
     async def test_a_document_that_the_store_rejects_is_named_and_stops_no_other_one(self, indexes: Indexes) -> None:
@@ -350,7 +341,7 @@ class TestRepeated:
         rejected = lines_of(export)[7]["id"]
         taken = await replace(target, writer=Choosy(target.writer, rejected)).take(export)
         assert taken.broken == [(8, "too large for this store")]
-        assert (taken.arrivals, taken.imported.broken, taken.imported.complete) == ({"new": 29}, 1, True)
+        assert (taken.outcomes, taken.imported.broken, taken.imported.complete) == ({"new": 29}, 1, True)
 
     async def test_a_document_that_waits_gets_its_vectors(self, indexes: Indexes) -> None:
         source, target = await indexes.one(), await indexes.two()
@@ -358,14 +349,14 @@ class TestRepeated:
         await source.put(made)
         await target.put(replace(made, vectors=None))
         taken = await target.take(await source.export())
-        assert (taken.arrivals, taken.imported.pending) == ({"completed": 1}, 0)
+        assert (taken.outcomes, taken.imported.pending) == ({"completed": 1}, 0)
         assert await target.export() == await source.export()
 
     async def test_a_document_that_waits_and_was_cut_otherwise_is_cut_as_it_was(self, indexes: Indexes) -> None:
         source, target = await indexes.one(), await indexes.two()
         await source.put(piece("a", "one two three", cuts=[4, 8]))
         await target.put(piece("a", "one two three", seed=None))
-        assert (await target.take(await source.export())).arrivals == {"completed": 1}
+        assert (await target.take(await source.export())).outcomes == {"completed": 1}
         assert await target.export() == await source.export()
 
     async def test_only_a_few_lines_are_read_ahead(self, indexes: Indexes) -> None:
@@ -378,8 +369,8 @@ class TestRepeated:
         def look(imported: Imported) -> None:
             ahead.append(file.lines - 1 - imported.lines)
 
-        await importer.take(Lines(file), lambda *_: None, look, lambda *_: None)
-        assert max(ahead) <= TOGETHER + 1
+        await importer.import_lines(Lines(file), lambda *_: None, look, lambda *_: None)
+        assert max(ahead) <= AT_ONCE + 1
         assert len(ahead) == 61
 
 
@@ -392,21 +383,21 @@ class TestConflicts:
         await target.put(newer)
         for age in (timedelta(microseconds=1), timedelta()):
             await source.put(piece("a", "The older text.", age=age))
-            assert (await target.take(await source.export())).arrivals == {"kept": 1}
+            assert (await target.take(await source.export())).outcomes == {"kept": 1}
             assert await target.documents.get(newer.document.id) == newer.document
 
     async def test_an_older_version_is_replaced(self, indexes: Indexes) -> None:
         source, target = await indexes.one(), await indexes.two()
         await source.put(piece("a", "The newer text."))
         await target.put(piece("a", "The older text.", age=timedelta(seconds=1)))
-        assert (await target.take(await source.export())).arrivals == {"replaced": 1}
+        assert (await target.take(await source.export())).outcomes == {"replaced": 1}
         assert await target.export() == await source.export()
 
     async def test_a_newer_version_is_overwritten_when_that_is_requested(self, indexes: Indexes) -> None:
         source, target = await indexes.one(), await indexes.two()
         await source.put(piece("a", "The older text.", age=timedelta(days=1)))
         await target.put(piece("a", "The newer text."))
-        assert (await target.take(await source.export(), Conflict.OVERWRITE)).arrivals == {"replaced": 1}
+        assert (await target.take(await source.export(), Conflict.OVERWRITE)).outcomes == {"replaced": 1}
         assert await target.export() == await source.export()
 
 
@@ -422,7 +413,7 @@ class TestModels:
         await source.put(made)
         taken = await target.take(await source.export())
         assert taken.usable is None
-        assert (taken.arrivals, taken.imported.pending) == ({"new": 1}, 1)
+        assert (taken.outcomes, taken.imported.pending) == ({"new": 1}, 1)
         assert await target.documents.pending(5) == [made.document.id]
         assert await target.documents.get(made.document.id) == made.document
         assert await target.vectors.vectors([chunk.id for chunk in made.chunks]) == {}
@@ -432,8 +423,8 @@ class TestModels:
         await source.put(piece("a"))
         importer = Importer(target.documents, target.writer, target.registry, same_vectors)
         export = Lines(Reindexed(await source.export(), target.registry))
-        imported = await importer.take(export, lambda *_: None, lambda _: None, lambda *_: None)
-        assert (imported.pending, imported.arrivals[Arrival.NEW]) == (1, 1)
+        imported = await importer.import_lines(export, lambda *_: None, lambda _: None, lambda *_: None)
+        assert (imported.pending, imported.outcomes[ImportOutcome.NEW]) == (1, 1)
 
     async def test_an_index_that_changes_its_model_meanwhile_is_not_exported_as_if_nothing_were(
         self, indexes: Indexes
@@ -479,7 +470,7 @@ class TestBroken:
         assert number == 3
         assert reason in said
         assert "Text" not in said
-        assert (taken.arrivals, taken.imported.broken) == ({"new": 2}, 1)
+        assert (taken.outcomes, taken.imported.broken) == ({"new": 2}, 1)
         assert taken.imported.complete
 
     @pytest.mark.parametrize(
@@ -503,7 +494,7 @@ class TestBroken:
         ((number, said),) = taken.broken
         assert number == 2
         assert reason in said
-        assert taken.arrivals == {"new": 2}
+        assert taken.outcomes == {"new": 2}
 
     @pytest.mark.parametrize(
         "vectors",
@@ -515,7 +506,7 @@ class TestBroken:
     ) -> None:
         target = await indexes.one()
         taken = await target.take(changed(export, 2, vectors=vectors))
-        assert (taken.broken, taken.arrivals, taken.imported.pending) == ([], {"new": 3}, 1)
+        assert (taken.broken, taken.outcomes, taken.imported.pending) == ([], {"new": 3}, 1)
         assert await target.documents.pending(5) == [lines_of(export)[1]["id"]]
 
     async def test_chunks_that_are_not_cut_from_the_content_are_cut_again(
@@ -524,7 +515,7 @@ class TestBroken:
         target = await indexes.one()
         chunks = lines_of(export)[1]["chunks"]
         taken = await target.take(changed(export, 2, chunks=[{**chunks[0], "end": 1}, *chunks[1:]]))
-        assert (taken.broken, taken.arrivals, taken.imported.pending) == ([], {"new": 3}, 1)
+        assert (taken.broken, taken.outcomes, taken.imported.pending) == ([], {"new": 3}, 1)
         id_ = lines_of(export)[1]["id"]
         document = await target.documents.get(id_)
         assert document is not None
@@ -558,7 +549,9 @@ class TestBroken:
         broken: list[int] = []
         importer = Importer(target.documents, target.writer, target.registry, same_vectors)
         lines = Lines(io.BytesIO(b"".join([header, one, b"x" * 4 * longest + b"\n", long, *rest])), longest=longest)
-        imported = await importer.take(lines, lambda *_: None, lambda _: None, lambda number, _: broken.append(number))
+        imported = await importer.import_lines(
+            lines, lambda *_: None, lambda _: None, lambda number, _: broken.append(number)
+        )
         assert broken == [3]
         assert imported.lines == 4
 

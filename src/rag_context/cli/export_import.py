@@ -31,7 +31,8 @@ from rag_context.errors import BackendError, BackendUnavailableError, InvalidInp
 from rag_context.logs import configure_logging
 from rag_context.service.service import Service
 from rag_context.settings import Settings
-from rag_context.transfer.export_import import Arrival, Conflict, Exported, Imported, Lines
+from rag_context.transfer.exporter import Exported
+from rag_context.transfer.importer import Conflict, Imported, ImportOutcome, Lines
 from rag_context.wiring import open_export, open_import
 
 if TYPE_CHECKING:
@@ -43,14 +44,14 @@ STREAM = Path("-")
 
 SHOWN_BROKEN = 10
 _STYLES = {
-    Arrival.NEW: "green",
-    Arrival.REPLACED: "green",
-    Arrival.COMPLETED: "green",
-    Arrival.UNCHANGED: "dim",
-    Arrival.KEPT: "yellow",
+    ImportOutcome.NEW: "green",
+    ImportOutcome.REPLACED: "green",
+    ImportOutcome.COMPLETED: "green",
+    ImportOutcome.UNCHANGED: "dim",
+    ImportOutcome.KEPT: "yellow",
 }
 _Show = Callable[[int, int | None], None]
-_WORDS = {Arrival.KEPT: "kept in a newer version"}
+_WORDS = {ImportOutcome.KEPT: "kept in a newer version"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,9 +118,9 @@ def import_index(options: ImportOptions) -> ExitCode:
         screen.note("interrupted. What came in is safe: run the same command again, it goes on.")
         return ExitCode.INTERRUPTED
     if options.as_json:
-        arrivals = {arrival.value: imported.arrivals[arrival] for arrival in Arrival}
+        outcomes = {outcome.value: imported.outcomes[outcome] for outcome in ImportOutcome}
         rest = {"pending": imported.pending, "broken": imported.broken, "complete": imported.complete}
-        screen.line(json.dumps({**arrivals, **rest}))
+        screen.line(json.dumps({**outcomes, **rest}))
     else:
         _summarise(imported, screen)
     if not imported.complete:
@@ -140,7 +141,7 @@ async def _import(settings: Settings, options: ImportOptions, source: "_Source",
             await service.wait_ready(MODEL_WAIT_S)
             said = _Said(screen, show)
             try:
-                imported = await importer.take(Lines(source.file), said.header, said.progress, said.broken)
+                imported = await importer.import_lines(Lines(source.file), said.header, said.progress, said.broken)
             finally:
                 source.give_up()
             if imported.pending:
@@ -188,14 +189,14 @@ async def _complete(service: Service, screen: Screen, show: Stages) -> int:
 
 def _summarise(imported: Imported, screen: Screen) -> None:
     parts = [
-        Text(f"{imported.arrivals[arrival]} {_WORDS.get(arrival, arrival.value)}", style=_STYLES[arrival])
-        for arrival in Arrival
-        if imported.arrivals[arrival]
+        Text(f"{imported.outcomes[outcome]} {_WORDS.get(outcome, outcome.value)}", style=_STYLES[outcome])
+        for outcome in ImportOutcome
+        if imported.outcomes[outcome]
     ]
     if imported.broken:
         parts.append(Text(f"{imported.broken} broken", style="red"))
     screen.note(Text(", ").join(parts) if parts else Text("Nothing came in.", style="yellow"))
-    if imported.arrivals[Arrival.KEPT]:
+    if imported.outcomes[ImportOutcome.KEPT]:
         screen.note("--overwrite puts the versions of the export in place of newer ones.")
     if imported.pending:
         screen.note(

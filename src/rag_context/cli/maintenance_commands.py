@@ -24,7 +24,7 @@ from rag_context.logs import configure_logging
 from rag_context.service.collection_maintenance import Reindexed
 from rag_context.service.index_maintenance import report
 from rag_context.settings import Settings
-from rag_context.transfer.moving import Copied, Difference
+from rag_context.transfer.mover import Copied, Difference
 from rag_context.wiring import OnMismatch, open_audit, open_service
 from rag_context.wiring.move_ends import EMBEDDED, Move, open_move
 from rag_context.wiring.stores import begin_empty_index
@@ -276,7 +276,7 @@ async def _report(move: Move, copied: Copied, left: Difference, collections: dic
         source=move.source.name,
         target=move.target.name,
         documents=left.same + len(left.without_vectors),
-        copied=copied.arrivals.total() - len(copied.kept),
+        copied=copied.outcomes.total() - len(copied.kept),
         kept=len(copied.kept),
         pending=(await move.target.stores.documents.counts()).pending,
         rejected=copied.rejected,

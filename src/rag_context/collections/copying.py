@@ -20,7 +20,7 @@ from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError, ConflictError, InvalidInputError, NotFoundError
 from rag_context.ports.provider import Collection as CollectionRecord
 from rag_context.ports.provider import Entry, Provider
-from rag_context.transfer.moving import outer_join
+from rag_context.transfer.mover import outer_join
 
 _PAGE = 5000
 """Entries that are listed by one call."""

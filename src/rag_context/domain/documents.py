@@ -310,14 +310,14 @@ def document_id(draft: DocumentInput) -> str:
     return str(uuid5(NAMESPACE, json.dumps(fields)))
 
 
-def content_hash(draft: DocumentInput) -> str:
+def content_hash(document: DocumentInput | Document) -> str:
     """SHA-256 in hexadecimal over the content and everything that is returned with it."""
-    metadata = draft.metadata
+    metadata = document.metadata
     fields = {
-        "content": draft.content,
-        "contentType": draft.content_type,
-        "sessionId": draft.session_id,
-        "source": draft.source,
+        "content": document.content,
+        "contentType": document.content_type,
+        "sessionId": document.session_id,
+        "source": document.source,
         "agent": metadata.agent,
         "tags": metadata.tags,
         "category": metadata.category,
@@ -335,6 +335,14 @@ def chunk_ids(document_id: str, chunks: Iterable[tuple[str, str]]) -> list[str]:
     """
     namespace = UUID(document_id)
     return [str(uuid5(namespace, f"{position}:{_digest(json.dumps(chunk))}")) for position, chunk in enumerate(chunks)]
+
+
+def is_uuid(text: str) -> bool:
+    """Whether it is written as ids of documents and chunks are; from another id no chunk ids can be computed."""
+    try:
+        return str(UUID(text)) == text
+    except ValueError:
+        return False
 
 
 def _digest(text: str) -> str:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
-from uuid import UUID
 
 from rag_context.api.maintenance import CheckResponse, IssueReport, ReindexRequest, ReindexResponse
 from rag_context.domain.documents import (
@@ -22,6 +21,7 @@ from rag_context.domain.documents import (
     chunk_ids,
     content_hash,
     document_id,
+    is_uuid,
 )
 from rag_context.domain.reports import IntegrityReport, Issue, IssueKind, Thoroughness
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError, ForeignIndexError, LostIndexError
@@ -124,11 +124,11 @@ class Audit:
 def document_issues(document: Document, chunks: Sequence[Chunk]) -> Iterator[IssueKind]:
     """What is wrong with a document and its chunks (by position), as far as it can be computed from them."""
     inputs = [_input(document, origin) for origin in Origin]
-    if content_hash(inputs[0]) != document.content_hash:
+    if content_hash(document) != document.content_hash:
         yield IssueKind.CHANGED_CONTENT
     elif document.id not in map(document_id, inputs):
         yield IssueKind.WRONG_ID
-    if _is_uuid(document.id) and not _are_chunks_of(document, chunks):
+    if is_uuid(document.id) and not _are_chunks_of(document, chunks):
         yield IssueKind.BROKEN_CHUNKS
 
 
@@ -171,14 +171,6 @@ def _input(document: Document, origin: Origin) -> DocumentInput:
         document.tenant,
         origin,
     )
-
-
-def _is_uuid(text: str) -> bool:
-    """Whether it is a UUID, which the computation of chunk ids needs."""
-    try:
-        return str(UUID(text)) == text
-    except ValueError:
-        return False
 
 
 def _are_chunks_of(document: Document, chunks: Sequence[Chunk]) -> bool:

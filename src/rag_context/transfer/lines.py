@@ -1,15 +1,18 @@
-"""The JSON line of one document in an export, with its chunks and vectors."""
+"""The JSON line of one document in an export, with its chunks and vectors.
+
+`api.export_lines` declares the fields of a line. Those that a dataclass of `domain` has too are copied by name; written
+out here is only what differs.
+"""
 
 import base64
 import binascii
 from collections.abc import Sequence
-from dataclasses import dataclass
-from uuid import UUID
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rag_context.api.export_lines import (
-    ExportedCalibration,
     ExportedChunk,
     ExportedDocument,
     ExportedMetadata,
@@ -20,25 +23,28 @@ from rag_context.api.index import MessageTimeFields
 from rag_context.domain.documents import (
     Chunk,
     Document,
-    DocumentInput,
     MessageTime,
     Metadata,
     Span,
     Tenant,
     chunk_ids,
     content_hash,
+    is_uuid,
 )
-from rag_context.domain.vectors import Calibration, EmbeddingModel, Matrix
+from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import InvalidInputError
 from rag_context.ingest.chunk_context import message_times, speakers_of
 from rag_context.provenance import stated_time, time_at
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 LEAST_NORM, MOST_NORM = 0.9, 1.1
 """Norms of a stored vector that count as 1."""
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class IndexedDocument:
     """A document with its chunks by position, and their vectors, `(n, dim) float32`, where it has them."""
 
     document: Document
@@ -46,45 +52,27 @@ class Moved:
     vectors: Matrix | None
 
 
-def exported(moved: Moved) -> ExportedDocument:
+def document_line(entry: IndexedDocument) -> bytes:
     """The line of a document."""
-    document, metadata = moved.document, moved.document.metadata
-    vectors = moved.vectors
-    return ExportedDocument(
-        id=document.id,
-        project=document.tenant.project,
-        branch=document.tenant.branch,
-        path_hash=document.tenant.path_hash,
-        content_type=document.content_type,
-        session_id=document.session_id,
-        source=document.source,
-        title=document.title,
-        content=document.content,
-        content_hash=document.content_hash,
-        timestamp=document.timestamp,
-        occurred_at=document.occurred_at,
-        metadata=ExportedMetadata(
-            agent=metadata.agent,
-            tags=metadata.tags,
-            category=metadata.category,
-            game=metadata.game,
-            decision_id=metadata.decision_id,
-            extra=dict(metadata.extra),
-        ),
-        thread=document.thread,
-        message_times=tuple(MessageTimeFields(start=each.start, at=each.at) for each in document.message_times),
-        similarity_hash=f"{document.similarity_hash:016x}",
-        chunks=[_chunk_line(chunk) for chunk in moved.chunks],
-        vectors=None if vectors is None else base64.b64encode(vectors.astype("<f4").tobytes()).decode("ascii"),
-    )
+    document, vectors = entry.document, entry.vectors
+    line = {
+        **_fields(document, without="tenant"),
+        **_fields(document.tenant),
+        "metadata": ExportedMetadata(**_fields(document.metadata)),
+        "message_times": tuple(MessageTimeFields(**_fields(each)) for each in document.message_times),
+        "similarity_hash": f"{document.similarity_hash:016x}",
+        "chunks": [_chunk_line(chunk) for chunk in entry.chunks],
+        "vectors": None if vectors is None else base64.b64encode(vectors.astype("<f4").tobytes()).decode("ascii"),
+    }
+    return ExportedDocument(**line).to_json()
 
 
-def read_moved(line: bytes, dimension: int | None) -> Moved:
+def read_document(line: bytes, dimension: int | None) -> IndexedDocument:
     """The document of a line. Chunks that do not match the content, and invalid vectors, are left out: both can be
     made again.
 
     Args:
-        line: as `exported` wrote it.
+        line: as `document_line` wrote it.
         dimension: the dimension of the vectors; None where they cannot be used.
 
     Raises:
@@ -92,67 +80,35 @@ def read_moved(line: bytes, dimension: int | None) -> Moved:
     """
     read = read_line(ExportedDocument, line)
     document = _document(read)
-    if not _is_uuid(document.id):
+    if not is_uuid(document.id):
         raise InvalidInputError("its id is not one of this package")
-    if content_hash(_draft(document)) != document.content_hash:
+    if content_hash(document) != document.content_hash:
         raise InvalidInputError("its content is not what was exported")
     chunks = _chunks(document, read.chunks)
     if [chunk.id for chunk in chunks] != chunk_ids(document.id, [(chunk.context, chunk.text) for chunk in chunks]):
-        return Moved(document, (), None)
+        return IndexedDocument(document, (), None)
     if read.vectors is None or dimension is None or not chunks:
-        return Moved(document, chunks, None)
-    return Moved(document, chunks, _vectors(read.vectors, len(chunks), dimension))
+        return IndexedDocument(document, chunks, None)
+    return IndexedDocument(document, chunks, _vectors(read.vectors, len(chunks), dimension))
 
 
 def model_line(model: EmbeddingModel | None) -> ExportedModel | None:
     """The model as an entry of the header."""
-    if model is None:
-        return None
-    calibration = model.calibration
-    return ExportedModel(
-        name=model.name,
-        dimension=model.dimension,
-        fingerprint=model.fingerprint,
-        window=model.window,
-        query_prefix=model.query_prefix,
-        document_prefix=model.document_prefix,
-        calibration=ExportedCalibration(
-            slope=calibration.slope,
-            intercept=calibration.intercept,
-            threshold=calibration.threshold,
-            answerable_cosine=calibration.answerable_cosine,
-        ),
-    )
+    return None if model is None else ExportedModel(**asdict(model))
 
 
 def model_of(line: ExportedModel | None) -> EmbeddingModel | None:
     """The model in a header."""
-    if line is None:
-        return None
-    said = line.calibration
-    return EmbeddingModel(
-        name=line.name,
-        dimension=line.dimension,
-        fingerprint=line.fingerprint,
-        window=line.window,
-        calibration=Calibration(said.slope, said.intercept, said.threshold, said.answerable_cosine),
-        query_prefix=line.query_prefix,
-        document_prefix=line.document_prefix,
-    )
+    return None if line is None else EmbeddingModel.from_record(line.model_dump())
+
+
+def _fields(record: "DataclassInstance", without: str = "") -> dict[str, Any]:
+    """The fields of a dataclass by name; `dataclasses.asdict` would copy each, which takes far longer."""
+    return {name: getattr(record, name) for name in record.__dataclass_fields__ if name != without}
 
 
 def _chunk_line(chunk: Chunk) -> ExportedChunk:
-    span = chunk.span
-    return ExportedChunk(
-        id=chunk.id,
-        start=span.start,
-        end=span.end,
-        start_line=span.start_line,
-        end_line=span.end_line,
-        heading=span.heading,
-        context=chunk.context,
-        occurred_at=chunk.occurred_at,
-    )
+    return ExportedChunk(id=chunk.id, **_fields(chunk.span), context=chunk.context, occurred_at=chunk.occurred_at)
 
 
 def _chunks(document: Document, lines: Sequence[ExportedChunk]) -> tuple[Chunk, ...]:
@@ -166,6 +122,7 @@ def _chunks(document: Document, lines: Sequence[ExportedChunk]) -> tuple[Chunk, 
             document.content[span.start : span.end],
             span,
             line.context,
+            # Lines of version 1 have no times: they follow from the document again.
             occurred_at=line.occurred_at or time_at(times, span.start, span.end, document.occurred_at),
             speaker=speaker,
         )
@@ -174,36 +131,16 @@ def _chunks(document: Document, lines: Sequence[ExportedChunk]) -> tuple[Chunk, 
 
 
 def _document(line: ExportedDocument) -> Document:
-    metadata = line.metadata
-    return Document(
-        id=line.id,
-        tenant=Tenant(line.project, line.branch, line.path_hash),
-        content_type=line.content_type,
-        session_id=line.session_id,
-        source=line.source,
-        title=line.title,
-        content=line.content,
-        content_hash=line.content_hash,
-        timestamp=line.timestamp,
-        occurred_at=line.occurred_at or stated_time(line.content, line.content_type, metadata.extra) or line.timestamp,
-        metadata=Metadata(
-            agent=metadata.agent,
-            tags=metadata.tags,
-            category=metadata.category,
-            game=metadata.game,
-            decision_id=metadata.decision_id,
-            extra=dict(metadata.extra),
-        ),
-        thread=line.thread,
-        similarity_hash=int(line.similarity_hash, 16),
-        message_times=tuple(MessageTime(each.start, each.at) for each in line.message_times),
-    )
-
-
-def _draft(document: Document) -> DocumentInput:
-    return DocumentInput(
-        document.content, document.content_type, document.session_id, document.source, document.metadata
-    )
+    copied = {name: value for name, value in line if name not in ("chunks", "vectors")}
+    tenant = Tenant(**{name: copied.pop(name) for name in Tenant.__dataclass_fields__})
+    stated = line.occurred_at or stated_time(line.content, line.content_type, line.metadata.extra)
+    changed = {
+        "occurred_at": stated or line.timestamp,
+        "metadata": Metadata(**dict(line.metadata)),
+        "similarity_hash": int(line.similarity_hash, 16),
+        "message_times": tuple(MessageTime(each.start, each.at) for each in line.message_times),
+    }
+    return Document(**{**copied, **changed}, tenant=tenant)
 
 
 def _vectors(encoded: str, count: int, dimension: int) -> Matrix | None:
@@ -217,11 +154,3 @@ def _vectors(encoded: str, count: int, dimension: int) -> Matrix | None:
     vectors: Matrix = numbers.reshape(count, dimension)
     norms = np.linalg.norm(vectors.astype(np.float64), axis=1)
     return vectors if bool(np.all((norms >= LEAST_NORM) & (norms <= MOST_NORM))) else None
-
-
-def _is_uuid(text: str) -> bool:
-    """Whether chunk ids can be computed from this id."""
-    try:
-        return str(UUID(text)) == text
-    except ValueError:
-        return False

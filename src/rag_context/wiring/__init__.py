@@ -41,7 +41,8 @@ from rag_context.settings.sections import ChatSettings
 from rag_context.stores.machine_tables import SqliteProjectRegistry
 from rag_context.stores.sqlite import FILE_NAME, require_index
 from rag_context.tracing import exported
-from rag_context.transfer.export_import import Conflict, Exporter, Importer
+from rag_context.transfer.exporter import Exporter
+from rag_context.transfer.importer import Conflict, Importer
 from rag_context.wiring.collection_providers import open_all_connections, open_collection_service
 from rag_context.wiring.models import OnMismatch, check_model, former_embedders, open_embedder, open_reranking
 from rag_context.wiring.stores import Stores, open_cache, open_index_auditor, open_stores

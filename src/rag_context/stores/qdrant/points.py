@@ -12,12 +12,11 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
-from uuid import UUID
 
 import numpy as np
 from qdrant_client import models
 
-from rag_context.domain.documents import Chunk, Document, Metadata, Span, aware, microseconds
+from rag_context.domain.documents import Chunk, Document, Metadata, Span, aware, is_uuid, microseconds
 from rag_context.domain.search import ChunkRef, Filter, Passage
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError
@@ -346,10 +345,3 @@ async def nearest(
 def point_ids(chunk_ids: Sequence[str]) -> list[models.ExtendedPointId]:
     """The ids that a point can have, each once: Qdrant rejects a whole call for one that is not a UUID."""
     return [id_ for id_ in dict.fromkeys(chunk_ids) if is_uuid(id_)]
-
-
-def is_uuid(text: str) -> bool:
-    try:
-        return str(UUID(text)) == text
-    except ValueError:
-        return False

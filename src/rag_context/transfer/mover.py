@@ -18,13 +18,14 @@ from rag_context.errors import BackendRejectedError
 from rag_context.ports.reading import DocumentStore, VectorStore
 from rag_context.ports.writing import BulkLoad, IndexWriter, ModelRegistry
 from rag_context.resilience.dependency import retrying
-from rag_context.transfer.export_import import Arrival, Conflict, Exporter, Importer
-from rag_context.transfer.lines import Moved
+from rag_context.transfer.exporter import Exporter
+from rag_context.transfer.importer import Conflict, Importer, ImportOutcome
+from rag_context.transfer.lines import IndexedDocument
 
 PAGE = 1_000
 """Documents of each side that are compared at a time."""
 
-TOGETHER = 64
+BATCH = 64
 """Documents that are read together, and written in one transaction where the target can."""
 
 READERS = 8
@@ -69,7 +70,7 @@ class Difference:
 class Copied:
     """What became of the documents of a move, and which of them the target cannot hold, with the reasons."""
 
-    arrivals: Counter[Arrival] = field(default_factory=Counter)
+    outcomes: Counter[ImportOutcome] = field(default_factory=Counter)
     kept: set[str] = field(default_factory=set)
     """Documents of which the target has a newer version."""
     rejected: dict[str, str] = field(default_factory=dict)
@@ -130,18 +131,18 @@ class Mover:
         model = await self._source.registry.recorded_model()
         if model is not None:
             await self._target.registry.adopt_model(model)
-        usable = await self._importer.expect(model)
+        usable = await self._importer.use_vectors_of(model)
         copied, done = Copied(), 0
         ordered = await self._ordered(documents)
-        for start in range(0, len(ordered), TOGETHER):
-            ids = ordered[start : start + TOGETHER]
+        for start in range(0, len(ordered), BATCH):
+            ids = ordered[start : start + BATCH]
             read = await asyncio.gather(*(self._read(id_, documents[id_], model) for id_ in ids))
-            await self._write([moved for moved in read if moved is not None], usable, copied)
+            await self._write([entry for entry in read if entry is not None], usable, copied)
             done += len(ids)
             on_progress(done, len(ordered))
         return copied
 
-    async def _read(self, id_: str, seen: Stored, model: EmbeddingModel | None) -> Moved | None:
+    async def _read(self, id_: str, seen: Stored, model: EmbeddingModel | None) -> IndexedDocument | None:
         async with self._readers:
             return await self._reader.read(id_, seen, model)
 
@@ -154,7 +155,7 @@ class Mover:
             ordered |= dict.fromkeys(id_ for id_ in found if id_ in documents)
         return list(ordered | dict.fromkeys(documents))
 
-    async def _write(self, batch: Sequence[Moved], model: EmbeddingModel | None, copied: Copied) -> None:
+    async def _write(self, batch: Sequence[IndexedDocument], model: EmbeddingModel | None, copied: Copied) -> None:
         """Store a batch in its order: what is new in one transaction if the target can, the rest one by one."""
         if self._target.bulk is not None and batch:
             made_by = None if model is None else model.fingerprint
@@ -163,17 +164,17 @@ class Mover:
                 new = set(await retrying(partial(self._target.bulk.write_new, whole, made_by)))
             except BackendRejectedError:
                 new = set()  # one of them; which, is seen below
-            copied.arrivals[Arrival.NEW] += len(new)
+            copied.outcomes[ImportOutcome.NEW] += len(new)
             batch = [each for each in batch if each.document.id not in new]
-        for moved in batch:  # in turn, so that their order stays
+        for entry in batch:  # in turn, so that their order stays
             try:
-                arrival, _ = await self._importer.store(moved)
+                outcome, _ = await self._importer.store(entry)
             except BackendRejectedError as error:
-                copied.rejected[moved.document.id] = str(error)
+                copied.rejected[entry.document.id] = str(error)
                 continue
-            copied.arrivals[arrival] += 1
-            if arrival is Arrival.KEPT:
-                copied.kept.add(moved.document.id)
+            copied.outcomes[outcome] += 1
+            if outcome is ImportOutcome.KEPT:
+                copied.kept.add(entry.document.id)
 
 
 async def outer_join(

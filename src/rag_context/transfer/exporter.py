@@ -1,0 +1,152 @@
+"""Exports an index as lines of text, which an index on any backend can import.
+
+Only a few documents are in memory at a time, so the size of an index does not matter. It may be in use meanwhile.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+
+from rag_context.api.export_lines import ExportFooter, ExportHeader
+from rag_context.domain.documents import Chunk, Stored, utc_now
+from rag_context.domain.vectors import EmbeddingModel, Matrix
+from rag_context.errors import BackendUnavailableError
+from rag_context.ports.reading import DocumentStore, VectorStore
+from rag_context.ports.writing import ModelRegistry
+from rag_context.transfer.lines import IndexedDocument, document_line, model_line
+
+PAGE = 200
+"""Documents whose ids are read at a time."""
+
+AT_ONCE = 8
+"""Documents that are read at the same time."""
+
+TRIES = 5
+"""How often a document that changes while it is read is read again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """The result of an export; `pending` documents were exported without vectors."""
+
+    documents: int
+    pending: int
+    chunks: int
+
+
+class Exporter:
+    """Exports an index.
+
+    Args:
+        documents: the document store.
+        vectors: the vector store.
+        registry: records the model.
+        now: the wall clock, for the header.
+    """
+
+    def __init__(
+        self,
+        documents: DocumentStore,
+        vectors: VectorStore,
+        registry: ModelRegistry,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._documents = documents
+        self._vectors = vectors
+        self._registry = registry
+        self._now = now
+
+    async def export(
+        self,
+        put: Callable[[bytes], Awaitable[None]],
+        on_progress: Callable[[int, int | None], None],
+        *,
+        project: str | None = None,
+    ) -> Exported:
+        """Pass the index to `put`, line by line, documents by id.
+
+        Args:
+            put: writes a line.
+            on_progress: called with the number of exported documents, and the total where it is known.
+            project: the only project to export ("" for the agents' own memory); None for everything.
+
+        Raises:
+            BackendError: a store is unavailable, or the index's model was replaced meanwhile.
+        """
+        model = await self._registry.recorded_model()
+        total = (await self._documents.counts()).documents if project is None else None
+        header = ExportHeader(exported_at=self._now(), model=model_line(model), project=project, documents=total)
+        await put(header.to_json())
+        out = Exported(0, 0, 0)
+        last = ""
+        while page := await self._documents.inventory(last, PAGE):
+            last = max(page)
+            for ids in _slices(sorted(page)):
+                read = await asyncio.gather(*(self.read(id_, page[id_], model, project) for id_ in ids))
+                for entry in read:
+                    if entry is not None:
+                        await put(await asyncio.to_thread(document_line, entry))
+                        out = _counted(out, entry)
+                        on_progress(out.documents, total)
+        await self._check_model(model)
+        await put(ExportFooter(documents=out.documents).to_json())
+        return out
+
+    async def read(
+        self, id_: str, seen: Stored, model: EmbeddingModel | None, project: str | None = None
+    ) -> IndexedDocument | None:
+        """One complete version of a document; None where it was deleted, or is of another project.
+
+        Args:
+            id_: of the document.
+            seen: what was stored of it a moment ago.
+            model: the model of the vectors; None leaves them out.
+            project: the only project to read; None for every one.
+
+        Raises:
+            BackendError: the store is unavailable, or the document changed during each of several reads.
+        """
+        stored: Stored | None = seen
+        for _ in range(TRIES):
+            document = await self._documents.get(id_)
+            if stored is None or document is None or project not in (None, document.tenant.project):
+                return None
+            chunks = await self._documents.chunks(id_)
+            vectors = await self._vectors_of(chunks, model) if stored.indexed else None
+            ids = tuple(chunk.id for chunk in chunks)
+            now = Stored(document.content_hash, stored.indexed, ids, document.occurred_at)
+            # No snapshot spans the reads: what was stored before and after them must be what they returned.
+            before, stored = stored, await self._documents.stored(id_)
+            if stored == before == now:
+                return IndexedDocument(document, tuple(chunks), vectors)
+        raise BackendUnavailableError(
+            "documents", f"The document {id_!r} changed during each of several reads: export it again later."
+        )
+
+    async def _vectors_of(self, chunks: Sequence[Chunk], model: EmbeddingModel | None) -> Matrix | None:
+        """`(len(chunks), dim) float32`; None where some are missing."""
+        if model is None or not chunks:
+            return None
+        found = await self._vectors.vectors([chunk.id for chunk in chunks])
+        rows = [found[chunk.id] for chunk in chunks if chunk.id in found]
+        if len(rows) < len(chunks) or any(row.shape != (model.dimension,) for row in rows):
+            return None
+        return np.stack(rows)
+
+    async def _check_model(self, begun_with: EmbeddingModel | None) -> None:
+        model = await self._registry.recorded_model()
+        if begun_with is not None and (model is None or model.fingerprint != begun_with.fingerprint):
+            raise BackendUnavailableError(
+                "documents", "The index's model was replaced during the export: export it again."
+            )
+
+
+def _counted(out: Exported, entry: IndexedDocument) -> Exported:
+    return Exported(out.documents + 1, out.pending + (entry.vectors is None), out.chunks + len(entry.chunks))
+
+
+def _slices(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (ids[start : start + AT_ONCE] for start in range(0, len(ids), AT_ONCE))
