@@ -6,16 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.domain.documents import DocumentInput, MessageTime, Origin, Stored, end_of
+from rag_context.domain.documents import (
+    DocumentInput,
+    MessageTime,
+    Origin,
+    Stored,
+    end_of,
+    packed_times,
+    unpacked_times,
+)
 from rag_context.provenance import (
     event_time,
     has_other_time,
-    packed_times,
     parsed,
     stated_message_times,
     stated_time,
     time_at,
-    unpacked_times,
 )
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -1,13 +1,12 @@
-"""When a text was said or written, and by whom, as far as it says so itself.
+"""When a text was said or written, and by whom, as far as it says so itself; and where its front matter ends.
 
 Times are those of front matter and those before messages. Speakers have the names that all sources share, and some of
 these are roles. Of what users say, standing instructions such as "always answer in metric units" hold from then on.
 """
 
-import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from rag_context.domain.documents import (
@@ -20,12 +19,10 @@ from rag_context.domain.documents import (
     Origin,
     Stored,
     aware,
-    microseconds,
-    moment,
 )
 
-FRONT_MATTER = re.compile(r"\ufeff?---[ \t]*+\r?\n")
-FRONT_MATTER_END = re.compile(r"^(?:---|\.\.\.)[ \t]*+\r?$", re.MULTILINE)
+_OPENING = re.compile(r"\ufeff?---[ \t]*+\r?\n")
+_CLOSING = re.compile(r"^(?:---|\.\.\.)[ \t]*+\r?$", re.MULTILINE)
 _FRONT_MATTER_CHARS = 16_384
 """So much of a text is searched for the end of its front matter."""
 
@@ -82,9 +79,23 @@ _INSTRUCTION = re.compile(
 )
 
 
-def event_time(draft: DocumentInput, now: datetime) -> datetime:
+def front_matter(text: str) -> tuple[int, int]:
+    """Offsets between the lines that enclose a leading YAML block; `(0, 0)` without one."""
+    if (opening := _OPENING.match(text)) and (closing := _CLOSING.search(text, opening.end())):
+        return opening.end(), closing.start()
+    return 0, 0
+
+
+def text_start(text: str) -> int:
+    """The offset of the line behind the front matter; 0 without one, the end of a text that has nothing else."""
+    _, end = front_matter(text)
+    line_end = text.find("\n", end) if end else -1
+    return line_end + 1 if line_end >= 0 else len(text) if end else 0
+
+
+def event_time(document: DocumentInput, now: datetime) -> datetime:
     """When a document was said or written: as submitted, else as its text states it, else now."""
-    return draft.occurred_at or stated_time(draft.content, draft.content_type, draft.metadata.extra) or now
+    return document.occurred_at or stated_time(document.content, document.content_type, document.metadata.extra) or now
 
 
 def stated_time(content: str, content_type: str, extra: Mapping[str, Json] | None = None) -> datetime | None:
@@ -129,32 +140,21 @@ def parsed(text: str) -> datetime | None:
         return None
 
 
-def has_other_time(draft: DocumentInput, stored: Stored) -> bool:
+def has_other_time(document: DocumentInput, stored: Stored) -> bool:
     """Whether an unchanged content comes with a time that replaces the stored one.
 
     A file's time does so only if it is earlier: a copy, a checkout or a touch makes a later one, and writes nothing.
     """
-    if draft.occurred_at is None:
+    if document.occurred_at is None:
         return False
-    if draft.origin is Origin.FILE:
-        return draft.occurred_at < stored.occurred_at
-    return draft.occurred_at != stored.occurred_at
-
-
-def packed_times(times: Iterable[MessageTime]) -> str | None:
-    """Message times as stores keep them; None without any."""
-    pairs = [[each.start, microseconds(each.at)] for each in times]
-    return json.dumps(pairs, separators=(",", ":")) if pairs else None
-
-
-def unpacked_times(stored: str | None) -> tuple[MessageTime, ...]:
-    """Message times as they were before `packed_times`. Raises: TypeError or ValueError if they are damaged."""
-    return tuple(MessageTime(int(start), moment(at)) for start, at in json.loads(stored)) if stored else ()
+    if document.origin is Origin.FILE:
+        return document.occurred_at < stored.occurred_at
+    return document.occurred_at != stored.occurred_at
 
 
 def _in_front_matter(content: str) -> datetime | None:
-    opening = FRONT_MATTER.match(content)
-    closing = opening and FRONT_MATTER_END.search(content, opening.end(), opening.end() + _FRONT_MATTER_CHARS)
+    opening = _OPENING.match(content)
+    closing = opening and _CLOSING.search(content, opening.end(), opening.end() + _FRONT_MATTER_CHARS)
     if opening is None or closing is None:
         return None
     found = {match["name"]: match["time"] for match in _DATE.finditer(content, opening.end(), closing.start())}

@@ -13,11 +13,11 @@ from rag_context.ingest.chunking.prose import (
     boundaries,
     conversation,
     fences,
-    front_matter,
     heading_text,
     sections,
 )
 from rag_context.ingest.chunking.text_blocks import Strength
+from rag_context.provenance import front_matter
 from tests.ingest.tokens import word_pieces
 
 

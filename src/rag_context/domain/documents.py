@@ -295,18 +295,18 @@ NAMESPACE = UUID("7f3c0c4e-5a1d-5d0e-9c5b-2f6f0a3b8d41")
 """Namespace of all document ids. It must never change: every stored id depends on it."""
 
 
-def document_id(draft: DocumentInput) -> str:
-    """The id of the document that `draft` is a version of, a UUID string.
+def document_id(document: DocumentInput) -> str:
+    """The id of the document that `document` is a version of, a UUID string.
 
     Code and files are identified by tenant and source. Documents submitted through a tool are identified by tenant,
     kind, source and session; a chat by its text too, since one session sends many texts.
     """
-    tenant = draft.tenant
-    fields = [tenant.project, tenant.branch, tenant.path_hash, draft.source]
-    if draft.origin is Origin.TOOL and draft.content_type != CODE:
-        fields += [draft.content_type, draft.session_id]
-        if draft.content_type == CHAT:
-            fields.append(_digest(draft.content))
+    tenant = document.tenant
+    fields = [tenant.project, tenant.branch, tenant.path_hash, document.source]
+    if document.origin is Origin.TOOL and document.content_type != CODE:
+        fields += [document.content_type, document.session_id]
+        if document.content_type == CHAT:
+            fields.append(_digest(document.content))
     return str(uuid5(NAMESPACE, json.dumps(fields)))
 
 
@@ -362,6 +362,17 @@ def microseconds(moment: datetime) -> int:
 def moment(value: int) -> datetime:
     """The moment `value` microseconds after 1970, in UTC."""
     return EPOCH + value * _MICROSECOND
+
+
+def packed_times(times: Iterable[MessageTime]) -> str | None:
+    """Message times as stores keep them; None without any."""
+    pairs = [[each.start, microseconds(each.at)] for each in times]
+    return json.dumps(pairs, separators=(",", ":")) if pairs else None
+
+
+def unpacked_times(stored: str | None) -> tuple[MessageTime, ...]:
+    """Message times as they were before `packed_times`. Raises: TypeError or ValueError if they are damaged."""
+    return tuple(MessageTime(int(start), moment(at)) for start, at in json.loads(stored)) if stored else ()
 
 
 def end_of(until: datetime | None, as_of: datetime | None) -> datetime | None:

@@ -18,10 +18,10 @@ from rag_context.domain.documents import Cursor, Listing, Tenant
 from rag_context.domain.search import Filter
 from rag_context.errors import FieldError
 from rag_context.ports.reading import DocumentStore
-from rag_context.projects.front_matter import read_front_matter
 from rag_context.projects.links import link_candidates, links, reference_candidates, spellings, wiki_name
 from rag_context.projects.project_documents import project_document, text_digest
 from rag_context.projects.records import DocumentNotFoundError, ProjectDocument, PromotionLevel
+from rag_context.provenance import text_start
 
 PAGE = 500
 MAX_DOCUMENTS = 1_000_000
@@ -344,7 +344,7 @@ def _requested(path: str, folder: str) -> Iterator[str]:
 
 
 def _links_of(content: str) -> tuple[str, ...]:
-    return links(content[read_front_matter(content).body_start :])
+    return links(content[text_start(content) :])
 
 
 def _reference(path: str, document: ProjectDocument) -> tuple[str, ...]:

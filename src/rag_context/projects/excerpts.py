@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 
 from rag_context.domain.search import Passage
 from rag_context.errors import BackendError
-from rag_context.ingest.chunking.prose import front_matter
 from rag_context.ports.models import Tokenizer
 from rag_context.ports.reading import DocumentStore
 from rag_context.projects.assembly import (
@@ -31,6 +30,7 @@ from rag_context.projects.assembly import (
     may_fit,
 )
 from rag_context.projects.records import Quote
+from rag_context.provenance import text_start
 from rag_context.resilience.deadline import Deadline
 
 HEAD_TOKENS = 24
@@ -68,9 +68,7 @@ class Text:
 
 def text_of(content: str) -> Text:
     """The text of a document without its front matter."""
-    _, end = front_matter(content)
-    line_end = content.find("\n", end)
-    start = 0 if not end else line_end + 1 if line_end >= 0 else len(content)
+    start = text_start(content)
     return Text(content[start:], 1 + content.count("\n", 0, start))
 
 

@@ -24,8 +24,8 @@ import yaml
 from rag_context.domain.documents import Json
 from rag_context.errors import FieldError
 from rag_context.files.descriptors import open_folder
-from rag_context.ingest.chunking.prose import front_matter
 from rag_context.projects.records import RESERVED_TAGS, FileSystemError, PromotionLevel, SchemaValidationError
+from rag_context.provenance import front_matter, text_start
 
 if TYPE_CHECKING:
     from yaml import SafeLoader as _Safe
@@ -104,8 +104,7 @@ def read_front_matter(content: str) -> FrontMatter:
         unclosed = _OPENING.match(content) is not None
         warning = "front matter: has no closing line, or is only a rule at the top; read as text"
         return FrontMatter(warnings=(warning,) if unclosed else ())
-    line_end = content.find("\n", end)
-    body_start = len(content) if line_end < 0 else line_end + 1
+    body_start = text_start(content)
     try:
         values, repeated = _values(content[start:end])
     except _UnreadableError as error:

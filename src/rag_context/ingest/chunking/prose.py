@@ -1,4 +1,4 @@
-"""The structure of prose: front matter, fences and headings of Markdown, turns of a chat and who speaks, sentences.
+"""The structure of prose: fences and headings of Markdown, turns of a chat and who speaks, sentences.
 
 Markdown is read by a scanner of lines, not a parser: it must be linear on any input, and must not read a `# comment` in
 a shell snippet as a heading.
@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from rag_context.ingest.chunking.text_blocks import Block, Boundary, Range, Strength
-from rag_context.provenance import FRONT_MATTER, FRONT_MATTER_END, is_role, role_name
+from rag_context.provenance import front_matter, is_role, role_name, text_start
 
 _FENCE = re.compile(
     # Also behind list markers and quote marks, where fences of README files often open.
@@ -85,18 +85,9 @@ class Section:
     path: tuple[str, ...]
 
 
-def front_matter(text: str) -> Range:
-    """Offsets between the lines that enclose a leading YAML block; `(0, 0)` without one."""
-    if (opening := FRONT_MATTER.match(text)) and (closing := FRONT_MATTER_END.search(text, opening.end())):
-        return opening.end(), closing.start()
-    return 0, 0
-
-
 def body_start(text: str) -> int:
     """Where the text behind the front matter begins, blank lines passed over; its end where it is empty."""
-    _, end = front_matter(text)
-    line_end = text.find("\n", end) if end else -1
-    start = line_end + 1 if line_end >= 0 else len(text) if end else 0
+    start = text_start(text)
     blank = len(text) - start - len(text[start:].lstrip())
     return max(start, text.rfind("\n", start, start + blank) + 1)
 

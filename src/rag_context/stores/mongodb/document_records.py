@@ -25,10 +25,11 @@ from rag_context.domain.documents import (
     Tenant,
     microseconds,
     moment,
+    packed_times,
+    unpacked_times,
 )
 from rag_context.domain.search import ChunkRef, Passage
 from rag_context.errors import BackendDataError
-from rag_context.provenance import packed_times, unpacked_times
 from rag_context.stores.mongodb.mongo import COMPONENT
 from rag_context.stores.mongodb.queries import split_time, tenant_of
 from rag_context.text import ANALYSER_VERSION

@@ -7,11 +7,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rag_context.domain.documents import Chunk, Document, Listing, Metadata, Span, Stored, Tenant, microseconds, moment
+from rag_context.domain.documents import (
+    Chunk,
+    Document,
+    Listing,
+    Metadata,
+    Span,
+    Stored,
+    Tenant,
+    microseconds,
+    moment,
+    packed_times,
+    unpacked_times,
+)
 from rag_context.domain.reports import Period, Periods
 from rag_context.domain.search import ChunkRef, Filter, Passage
 from rag_context.errors import BackendDataError
-from rag_context.provenance import is_standing, packed_times, unpacked_times
+from rag_context.provenance import is_standing
 from rag_context.stores.postgres.connection import Row
 from rag_context.stores.postgres.driver import COMPONENT
 from rag_context.text import term_key, terms

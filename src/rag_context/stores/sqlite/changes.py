@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from rag_context.domain.documents import Chunk, Document, Tenant, microseconds
+from rag_context.domain.documents import Chunk, Document, Tenant, microseconds, packed_times
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendRejectedError
-from rag_context.provenance import is_standing, packed_times
+from rag_context.provenance import is_standing
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.memory.terms import packed
 from rag_context.stores.sqlite.passages import lenient, signed, tenant_values

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rag_context.domain.documents import Chunk, Document, Metadata, Span, Tenant, microseconds, moment
+from rag_context.domain.documents import Chunk, Document, Metadata, Span, Tenant, microseconds, moment, unpacked_times
 from rag_context.domain.search import Filter, Passage
 from rag_context.errors import BackendDataError
-from rag_context.provenance import unpacked_times
 from rag_context.stores.sqlite.faults import COMPONENT, is_undecodable
 
 Row = Sequence[Any]
