@@ -14,7 +14,7 @@ from rag_context.errors import BackendDataError, BackendError, BackendRejectedEr
 from rag_context.ports.provider import Collection, Entry, Provider
 from rag_context.stores.chroma import open_chroma_dir
 from rag_context.stores.chroma.chroma_api import CollectionGoneError, Rows
-from rag_context.stores.chroma.collections import (
+from rag_context.stores.chroma.chroma_collections import (
     ChromaCollections,
     open_chroma_dir_collections,
     open_chroma_server_collections,

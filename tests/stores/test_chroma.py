@@ -143,7 +143,7 @@ async def test_a_row_of_an_earlier_version_counts_with_the_time_of_indexing(
     details = json.loads(rows.fields[0]["details"])
     del details["indexedAt"]
     rows = replace(rows, fields=[{**rows.fields[0], "details": json.dumps(details)}])
-    monkeypatch.setattr("rag_context.stores.chroma.vectors.rows_of", lambda *_: rows)
+    monkeypatch.setattr("rag_context.stores.chroma.chroma_vectors.rows_of", lambda *_: rows)
     await vectors.put(earlier, chunks_of(earlier), axis(0)[np.newaxis])
     (hit,) = await vectors.search(axis(0), limit=5, where=Filter(since=NOON, until=NOON + minutes(1)))
     passage = (await vectors.passages([hit.chunk.id]))[hit.chunk.id]

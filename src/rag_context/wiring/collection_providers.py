@@ -215,8 +215,8 @@ async def _open_postgres(chosen: PostgresConfiguration) -> AsyncIterator[Provide
 
 @asynccontextmanager
 async def _open_chroma(memory: str, chosen: ChromaConfiguration) -> AsyncIterator[Provider]:
-    await asyncio.to_thread(import_module, "rag_context.stores.chroma.collections")
-    from rag_context.stores.chroma.collections import (  # noqa: PLC0415  (only if used)
+    await asyncio.to_thread(import_module, "rag_context.stores.chroma.chroma_collections")
+    from rag_context.stores.chroma.chroma_collections import (  # noqa: PLC0415  (only if used)
         open_chroma_dir_collections,
         open_chroma_server_collections,
     )

@@ -4,6 +4,6 @@ Either gives one object that fits both `ports.VectorStore` and `ports.VectorWrit
 library, which it imports when it is called.
 """
 
-from rag_context.stores.chroma.vectors import ChromaVectors, open_chroma_dir, open_chroma_server
+from rag_context.stores.chroma.chroma_vectors import ChromaVectors, open_chroma_dir, open_chroma_server
 
 __all__ = ["ChromaVectors", "open_chroma_dir", "open_chroma_server"]

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,8 +51,8 @@ LOST_ROW = "finding id"
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """A collection that exists. `dimension` is None until it has vectors."""
+class CollectionInfo:
+    """A collection of Chroma's. `dimension` is None until it has vectors."""
 
     id: str
     space: str
@@ -92,19 +92,19 @@ class ChromaApi(Protocol):
         """This Chroma in messages: where it is."""
         ...
 
-    async def open(self, name: str) -> Opened:
+    async def open(self, name: str) -> CollectionInfo:
         """The collection of this name, created if it is missing."""
         ...
 
-    async def find(self, name: str) -> Opened | None:
+    async def find(self, name: str) -> CollectionInfo | None:
         """The collection of this name, if it exists."""
         ...
 
-    async def all(self) -> list[Opened]:
+    async def all(self) -> list[CollectionInfo]:
         """All collections, also those of other programs."""
         ...
 
-    async def create(self, name: str, fields: Fields) -> Opened | None:
+    async def create(self, name: str, fields: Fields) -> CollectionInfo | None:
         """Create a collection; None if the name exists."""
         ...
 
@@ -126,16 +126,20 @@ class ChromaApi(Protocol):
 
     async def count(self, collection: str) -> int: ...
 
-    async def ids(self, collection: str, where: Where | None, limit: int | None = None) -> list[str]:
-        """The ids of all rows that a condition lets through, or of the first `limit` of them."""
-        ...
+    async def get(
+        self,
+        collection: str,
+        include: Sequence[Part] = (),
+        *,
+        ids: Sequence[str] | None = None,
+        where: Where | None = None,
+        limit: int | None = None,
+    ) -> Rows:
+        """The rows of these ids that exist, or those that a condition lets through, as of one point in time.
 
-    async def rows(self, collection: str, ids: Sequence[str], include: Sequence[Part]) -> Rows:
-        """The rows that exist, in any order."""
-        ...
-
-    async def matching(self, collection: str, where: Where) -> Rows:
-        """All rows that a condition lets through, with their fields and vectors: as of one point in time."""
+        They come in any order, with the parts in `include`. Without ids and a condition these are all rows; `limit`
+        returns the first ones only.
+        """
         ...
 
     async def nearest(self, collection: str, vector: Vector, limit: int, where: Where | None) -> Rows:
@@ -193,9 +197,53 @@ def matrix_of(rows: Rows, label: str) -> Matrix:
     return rows.vectors
 
 
-def cosines_of(matrix: Matrix, vector: Vector) -> Vector:
-    """The cosine of each row by itself, so that equal vectors get equal cosines."""
-    if not len(matrix):
-        return np.zeros(0, dtype=np.float32)
-    cosines: Vector = np.vecdot(matrix, vector)
-    return cosines
+@dataclass(frozen=True, slots=True)
+class Near:
+    """A row that a filter lets through, and its cosine to a vector."""
+
+    id: str
+    fields: Fields
+    cosine: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Compares rows of a collection with a vector.
+
+    Cosines are computed here, from the vectors that Chroma returns, so that a row has the same one wherever it is read.
+
+    Attributes:
+        vector: `(dim,) float32`.
+        passes: whether the filter lets a row with these fields through.
+        matrix: the vectors of rows, of length 1: `(n, dim) float32`. Raises: BackendDataError.
+    """
+
+    vector: Vector
+    passes: Callable[[Fields], bool]
+    matrix: Callable[[Rows], Matrix]
+
+    def cosines(self, rows: Rows) -> Vector:
+        """The cosine of each row by itself, so that equal vectors get equal cosines."""
+        matrix = self.matrix(rows)
+        if not len(matrix):
+            return np.zeros(0, dtype=np.float32)
+        cosines: Vector = np.vecdot(matrix, self.vector)
+        return cosines
+
+    def of(self, rows: Rows) -> list[Near]:
+        """Those that pass, nearest first, equal ones by id."""
+        found = zip(rows.ids, rows.fields, self.cosines(rows).tolist(), strict=True)
+        return sorted((Near(*row) for row in found if self.passes(row[1])), key=_order)
+
+    async def of_all(self, api: ChromaApi, collection: str, ids: Sequence[str], limit: int) -> list[Near]:
+        """The nearest of the rows of these ids, by reading and comparing all of them."""
+        best: list[Near] = []
+        for some in pages(ids):
+            # Page by page: all vectors of a large collection at once would not fit into memory.
+            rows = await api.get(collection, ["metadatas", "embeddings"], ids=some)
+            best = sorted([*best, *self.of(rows)], key=_order)[:limit]
+        return best
+
+
+def _order(near: Near) -> tuple[float, str]:
+    return -near.cosine, near.id

@@ -15,7 +15,7 @@ from uuid import uuid4
 from rag_context.domain.documents import Json
 from rag_context.errors import BackendDataError, BackendRejectedError
 from rag_context.ports.provider import Collection
-from rag_context.stores.chroma.chroma_api import COMPONENT, NAME, ChromaApi, Fields, Opened
+from rag_context.stores.chroma.chroma_api import COMPONENT, NAME, ChromaApi, CollectionInfo, Fields
 from rag_context.stores.engines import engine_name, unknown_collection
 
 _RECORD = "rag-context:collection"
@@ -30,7 +30,7 @@ class CollectionRecord:
     id: str
     name: str
     collection: Collection
-    rows: Opened | None = None
+    rows: CollectionInfo | None = None
     """None before the first document, and after the collection was emptied."""
     documents_name: str | None = None
     """Chroma's name for its documents; None in records of older versions."""
@@ -52,11 +52,11 @@ class CollectionRecord:
         """The record as Chroma stores it."""
         return fields_of(self.collection, self.documents_name, self.owner)
 
-    def owns(self, rows: Opened) -> bool:
+    def owns(self, rows: CollectionInfo) -> bool:
         """Whether documents are its own."""
         return rows.fields.get(_OWNER) == (self.owner or self.id)
 
-    def with_documents(self, rows: Opened | None) -> "CollectionRecord":
+    def with_documents(self, rows: CollectionInfo | None) -> "CollectionRecord":
         """The record with its documents, if they are its own; their dimension becomes that of the collection."""
         if rows is None or not self.owns(rows):
             return replace(self, rows=None)
@@ -84,17 +84,17 @@ def fields_of(collection: Collection, documents_name: str | None, owner: str | N
     return {_RECORD: json.dumps(recorded, ensure_ascii=False)}
 
 
-def is_ours(opened: Opened) -> bool:
+def is_ours(opened: CollectionInfo) -> bool:
     """Whether a collection has a record."""
     return _RECORD in opened.fields
 
 
-def is_foreign(opened: Opened) -> bool:
+def is_foreign(opened: CollectionInfo) -> bool:
     """Whether a collection is neither a record nor the documents of one, under any prefix."""
     return _RECORD not in opened.fields and _OWNER not in opened.fields
 
 
-def record_of(opened: Opened) -> CollectionRecord:
+def record_of(opened: CollectionInfo) -> CollectionRecord:
     """The record of a collection that has one.
 
     Raises:
@@ -193,7 +193,7 @@ class CollectionRegistry:
             raise unknown_collection(name)
         return record
 
-    def _ours_among(self, existing: Sequence[Opened]) -> list[CollectionRecord]:
+    def _ours_among(self, existing: Sequence[CollectionInfo]) -> list[CollectionRecord]:
         by_name = {opened.name: opened for opened in existing}
         prefix = f"{self._prefix}."
         records = [record_of(opened) for name, opened in by_name.items() if name.startswith(prefix) and is_ours(opened)]
@@ -203,10 +203,10 @@ class CollectionRegistry:
         opened = await self._api.find(name) if NAME.fullmatch(name) else None
         return None if opened is None or not self._is_shown(opened) else _foreign_record(opened)
 
-    def _is_shown(self, opened: Opened) -> bool:
+    def _is_shown(self, opened: CollectionInfo) -> bool:
         return is_foreign(opened) and not opened.name.startswith(self._hidden)
 
 
-def _foreign_record(opened: Opened) -> CollectionRecord:
+def _foreign_record(opened: CollectionInfo) -> CollectionRecord:
     collection = Collection(opened.name, dimension=opened.dimension, foreign=True)
     return CollectionRecord(opened.id, opened.name, collection, rows=opened)

@@ -6,7 +6,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from rag_context.domain.clauses import EVERYTHING, Clause, Comparison, Operator
+from rag_context.domain import clauses
+from rag_context.domain.clauses import EVERYTHING, Clause, Operator
 from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError
@@ -18,11 +19,12 @@ from rag_context.stores.chroma.chroma_api import (
     WIDE,
     WIDE_LEAST,
     ChromaApi,
+    CollectionInfo,
+    Comparison,
     Fields,
-    Opened,
+    Near,
     Rows,
     Where,
-    cosines_of,
     either,
     every,
     invalid_response,
@@ -145,7 +147,7 @@ class CollectionStorage:
         shape: how a document is stored in a row.
     """
 
-    def __init__(self, api: ChromaApi, rows: Opened, shape: RowShape) -> None:
+    def __init__(self, api: ChromaApi, rows: CollectionInfo, shape: RowShape) -> None:
         self._api = api
         self._shape = shape
         self._id = rows.id
@@ -169,7 +171,7 @@ class CollectionStorage:
 
     async def delete(self, id_: str) -> bool:
         """Remove one entry; False where it is unknown."""
-        existing = (await self._api.rows(self._id, [self._shape.row(id_)], [])).ids
+        existing = (await self._api.get(self._id, ids=[self._shape.row(id_)])).ids
         if existing:
             await self._api.delete(self._id, existing)
         return bool(existing)
@@ -178,64 +180,54 @@ class CollectionStorage:
         """The vectors of those of the given entries that exist."""
         found: dict[str, Vector] = {}
         for some in pages([self._shape.row(id_) for id_ in dict.fromkeys(ids)]):
-            page = await self._api.rows(self._id, some, ["embeddings"])
+            page = await self._api.get(self._id, ["embeddings"], ids=some)
             found.update(zip(map(self._shape.id, page.ids), self._matrix(page), strict=True))
         return found
 
     async def values(self, path: tuple[str, ...]) -> list[Json]:
         """The distinct values of a field."""
-        condition, _ = self._shape.condition(Comparison(path, Operator.EXISTS, True))
+        condition, _ = self._shape.condition(clauses.Comparison(path, Operator.EXISTS, True))
         found: list[Json] = []
-        for some in pages(await self._api.ids(self._id, condition), _LIGHT):
-            page = await self._api.rows(self._id, some, ["metadatas"])
+        for some in pages((await self._api.get(self._id, where=condition)).ids, _LIGHT):
+            page = await self._api.get(self._id, ["metadatas"], ids=some)
             found += [value_at(self._shape.metadata(fields), path) for fields in page.fields]
         return distinct(found)
 
     async def search(self, vector: Vector, limit: int, where: Clause) -> list[EntryHit]:
         """The entries nearest to a vector, equal ones by id."""
         best = await self._best(vector, limit, where)
-        existing = await self._texts([row for row, _ in best])
-        return [EntryHit(existing[row], cosine) for row, cosine in best if row in existing]
+        existing = await self._texts([near.id for near in best])
+        return [EntryHit(existing[near.id], near.cosine) for near in best if near.id in existing]
 
-    async def _best(self, vector: Vector, limit: int, where: Clause) -> list[tuple[str, float]]:
-        """Rows and cosines of the nearest, by the cheapest method first, then by more exact ones."""
+    async def _best(self, vector: Vector, limit: int, where: Clause) -> list[Near]:
+        """The nearest rows, by the cheapest method first, then by more exact ones."""
+        comparison = Comparison(vector, lambda fields: matches(where, self._shape.metadata(fields)), self._matrix)
         condition, _ = self._shape.condition(where)
         # Chroma's index finds less the more a filter excludes, so few rows are compared one by one.
-        few = await self._api.ids(self._id, condition, FEW + 1)
+        few = (await self._api.get(self._id, where=condition, limit=FEW + 1)).ids
         if len(few) <= FEW:
-            return await self._compared(few, vector, limit, where)
+            return await comparison.of_all(self._api, self._id, few, limit)
         wide = max(WIDE * limit, WIDE_LEAST)
         while wide <= MOST_NEAREST:
-            near = await self._api.nearest(self._id, vector, wide, condition)
-            cosines = cosines_of(self._matrix(near), vector)
-            hits = self._passing(near, cosines, where)
+            rows = await self._api.nearest(self._id, vector, wide, condition)
+            hits = comparison.of(rows)
             # A row that is worse than the last hit was seen, so none as near as it can be missing.
-            if len(hits) >= limit and hits[limit - 1][1] > float(cosines.min()):
+            if len(hits) >= limit and hits[limit - 1].cosine > float(comparison.cosines(rows).min()):
                 return hits[:limit]
-            if len(near.ids) < wide:
+            if len(rows.ids) < wide:
                 break
             wide *= 4
-        return await self._compared(await self._matching(where), vector, limit, where)
+        return await comparison.of_all(self._api, self._id, await self._matching(where), limit)
 
-    async def _compared(self, ids: Sequence[str], vector: Vector, limit: int, where: Clause) -> list[tuple[str, float]]:
-        """The nearest of these rows, by comparing all of them."""
-        best: list[tuple[str, float]] = []
-        for some in pages(ids):
-            page = await self._api.rows(self._id, some, ["metadatas", "embeddings"])
-            best = sorted([*best, *self._passing(page, cosines_of(self._matrix(page), vector), where)], key=_order)[
-                :limit
-            ]
-        return best
-
-    async def _matching(self, where: Clause) -> list[str]:
+    async def _matching(self, where: Clause) -> Sequence[str]:
         # Chroma narrows; what tokens cannot say is decided by the metadata itself.
         condition, exact = self._shape.condition(where)
-        ids = await self._api.ids(self._id, condition)
+        ids = (await self._api.get(self._id, where=condition)).ids
         if exact:
             return ids
         found: list[str] = []
         for some in pages(ids, _LIGHT):
-            page = await self._api.rows(self._id, some, ["metadatas"])
+            page = await self._api.get(self._id, ["metadatas"], ids=some)
             rows_read = zip(page.ids, page.fields, strict=True)
             found += [id_ for id_, fields in rows_read if matches(where, self._shape.metadata(fields))]
         return found
@@ -244,18 +236,10 @@ class CollectionStorage:
         """The entries that rows carry, by row."""
         found: dict[str, Entry] = {}
         for some in pages(ids):
-            page = await self._api.rows(self._id, some, ["metadatas", "documents"])
+            page = await self._api.get(self._id, ["metadatas", "documents"], ids=some)
             for id_, fields, text in zip(page.ids, page.fields, page.texts, strict=True):
                 found[id_] = self._shape.entry(id_, fields, text)
         return found
-
-    def _passing(self, found: Rows, cosines: Vector, where: Clause) -> list[tuple[str, float]]:
-        """Those that a clause lets through, nearest first."""
-        rows = zip(found.ids, found.fields, cosines.tolist(), strict=True)
-        return sorted(
-            ((id_, cosine) for id_, fields, cosine in rows if matches(where, self._shape.metadata(fields))),
-            key=_order,
-        )
 
     def _matrix(self, found: Rows) -> Matrix:
         matrix = matrix_of(found, self._api.label)
@@ -265,10 +249,6 @@ class CollectionStorage:
             lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
             matrix = (matrix / np.where(lengths > 0, lengths, 1)).astype(np.float32)
         return matrix
-
-
-def _order(hit: tuple[str, float]) -> tuple[float, str]:
-    return -hit[1], hit[0]
 
 
 def rows_of(entries: Sequence[Entry], vectors: Matrix) -> Rows:

@@ -22,9 +22,9 @@ from rag_context.stores.chroma.chroma_api import (
     HNSW,
     LOST_ROW,
     CollectionGoneError,
+    CollectionInfo,
     Fields,
     NameExistsError,
-    Opened,
     Part,
     Rows,
     RowsMovedError,
@@ -61,22 +61,22 @@ class ChromaFolder:
         if self._client is not None:
             await asyncio.to_thread(self._client.close)
 
-    async def open(self, name: str) -> Opened:
+    async def open(self, name: str) -> CollectionInfo:
         """The collection of this name, created if it is missing."""
         return await self._run(lambda: self._open(name))
 
-    async def find(self, name: str) -> Opened | None:
+    async def find(self, name: str) -> CollectionInfo | None:
         """The collection of this name, if it exists."""
         try:
-            return await self._run(lambda: self._remember(self._opened().get_collection(name, embedding_function=None)))
+            return await self._run(lambda: self._remember(self._chroma().get_collection(name, embedding_function=None)))
         except CollectionGoneError:
             return None
 
-    async def all(self) -> list[Opened]:
+    async def all(self) -> list[CollectionInfo]:
         """All collections, also those of other programs."""
-        return await self._run(lambda: [self._remember(made) for made in self._opened().list_collections()])
+        return await self._run(lambda: [self._remember(made) for made in self._chroma().list_collections()])
 
-    async def create(self, name: str, fields: Fields) -> Opened | None:
+    async def create(self, name: str, fields: Fields) -> CollectionInfo | None:
         """Create a collection; None if the name exists."""
         try:
             return await self._run(lambda: self._create(name, fields))
@@ -90,13 +90,13 @@ class ChromaFolder:
     async def drop(self, name: str) -> None:
         """Remove a collection, if it exists."""
         try:
-            await self._run(lambda: self._opened().delete_collection(name))
+            await self._run(lambda: self._chroma().delete_collection(name))
         except CollectionGoneError:
             return
 
     async def most_rows(self) -> int:
         """How many rows one `upsert` may hold."""
-        return await self._run(lambda: self._opened().get_max_batch_size())
+        return await self._run(lambda: self._chroma().get_max_batch_size())
 
     async def upsert(self, collection: str, rows: Rows) -> None:
         """Write rows, in place of those of the same ids."""
@@ -117,26 +117,25 @@ class ChromaFolder:
         """How many rows there are."""
         return await self._run(lambda: self._collection(collection).count())
 
-    async def ids(self, collection: str, where: Where | None, limit: int | None = None) -> list[str]:
-        """The ids of the rows that a condition lets through."""
+    async def get(
+        self,
+        collection: str,
+        include: Sequence[Part] = (),
+        *,
+        ids: Sequence[str] | None = None,
+        where: Where | None = None,
+        limit: int | None = None,
+    ) -> Rows:
+        """The rows of these ids that exist, or those that a condition lets through."""
         found = await self._run(
-            lambda: self._collection(collection).get(where=cast("Any", where), limit=limit, include=[])
-        )
-        return found["ids"]
-
-    async def rows(self, collection: str, ids: Sequence[str], include: Sequence[Part]) -> Rows:
-        """The rows that exist."""
-        found = await self._run(
-            lambda: self._collection(collection).get(ids=list(ids), include=cast("Any", list(include)))
+            lambda: self._collection(collection).get(
+                ids=None if ids is None else list(ids),
+                where=cast("Any", where),
+                limit=limit,
+                include=cast("Any", list(include)),
+            )
         )
         return self._rows(found["ids"], found["metadatas"], found["documents"], found["embeddings"])
-
-    async def matching(self, collection: str, where: Where) -> Rows:
-        """All rows that a condition lets through, with their fields and vectors."""
-        found = await self._run(
-            lambda: self._collection(collection).get(where=cast("Any", where), include=["metadatas", "embeddings"])
-        )
-        return self._rows(found["ids"], found["metadatas"], None, found["embeddings"])
 
     async def nearest(self, collection: str, vector: Vector, limit: int, where: Where | None) -> Rows:
         """Rows near to a vector, with their fields and vectors."""
@@ -160,25 +159,25 @@ class ChromaFolder:
             raise invalid_response(self.label, "vectors of different dimensions") from error
         return Rows(ids, [each or {} for each in metadatas or ()], [each or "" for each in documents or ()], vectors)
 
-    def _open(self, name: str) -> Opened:
+    def _open(self, name: str) -> CollectionInfo:
         configuration = cast("Any", {"hnsw": dict(HNSW)})
-        client = self._opened()
+        client = self._chroma()
         return self._remember(
             client.get_or_create_collection(name, configuration=configuration, embedding_function=None)
         )
 
-    def _create(self, name: str, fields: Fields) -> Opened:
+    def _create(self, name: str, fields: Fields) -> CollectionInfo:
         configuration = cast("Any", {"hnsw": dict(HNSW)})
-        made = self._opened().create_collection(
+        made = self._chroma().create_collection(
             name, configuration=configuration, metadata=dict(fields), embedding_function=None
         )
         return self._remember(made)
 
-    def _remember(self, made: Collection) -> Opened:
+    def _remember(self, made: Collection) -> CollectionInfo:
         self._collections[str(made.id)] = made
         space = (made.configuration_json.get("hnsw") or {}).get("space")
         dimension = made._model.dimension  # noqa: SLF001  (it has no public name)
-        return Opened(str(made.id), str(space), dimension, made.name, made.metadata or {})
+        return CollectionInfo(str(made.id), str(space), dimension, made.name, made.metadata or {})
 
     def _collection(self, id_: str) -> Collection:
         collection = self._collections.get(id_)
@@ -186,13 +185,13 @@ class ChromaFolder:
             raise CollectionGoneError(COMPONENT, f"{self.label} has no such collection")
         return collection
 
-    def _opened(self) -> Client:
+    def _chroma(self) -> Client:
         with self._opening:
             if self._client is None:
-                self._client = self._made()
+                self._client = self._new_client()
             return self._client
 
-    def _made(self) -> Client:
+    def _new_client(self) -> Client:
         try:
             return cast("Client", chromadb.PersistentClient(self._path, Settings(anonymized_telemetry=False)))
         except (ChromaError, OSError):

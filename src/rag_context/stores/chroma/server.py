@@ -27,9 +27,9 @@ from rag_context.stores.chroma.chroma_api import (
     HNSW,
     LOST_ROW,
     CollectionGoneError,
+    CollectionInfo,
     Fields,
     NameExistsError,
-    Opened,
     Part,
     Rows,
     RowsMovedError,
@@ -120,36 +120,36 @@ class ChromaServer:
         """Close the connections."""
         await self._client.aclose()
 
-    async def open(self, name: str) -> Opened:
+    async def open(self, name: str) -> CollectionInfo:
         """The collection of this name, created if it is missing."""
         body = {"name": name, "get_or_create": True, "configuration": {"hnsw": HNSW}}
         try:
             found = await self._call("POST", _COLLECTIONS, _COLLECTION, body)
         except CollectionGoneError as error:
             raise self._other_version() from error
-        return _opened(found)
+        return _info_of(found)
 
-    async def find(self, name: str) -> Opened | None:
+    async def find(self, name: str) -> CollectionInfo | None:
         """The collection of this name, if it exists."""
         try:
-            return _opened(await self._call("GET", f"{_COLLECTIONS}/{name}", _COLLECTION))
+            return _info_of(await self._call("GET", f"{_COLLECTIONS}/{name}", _COLLECTION))
         except CollectionGoneError:
             return None
 
-    async def all(self) -> list[Opened]:
+    async def all(self) -> list[CollectionInfo]:
         """All collections, also those of other programs."""
-        found: list[Opened] = []
+        found: list[CollectionInfo] = []
         while True:
             page = await self._call("GET", f"{_COLLECTIONS}?limit={_PAGE}&offset={len(found)}", _ALL)
-            found += map(_opened, page)
+            found += map(_info_of, page)
             if len(page) < _PAGE:
                 return found
 
-    async def create(self, name: str, fields: Fields) -> Opened | None:
+    async def create(self, name: str, fields: Fields) -> CollectionInfo | None:
         """Create a collection; None if the name exists."""
         body = {"name": name, "metadata": fields, "configuration": {"hnsw": HNSW}}
         try:
-            return _opened(await self._call("POST", _COLLECTIONS, _COLLECTION, body))
+            return _info_of(await self._call("POST", _COLLECTIONS, _COLLECTION, body))
         except NameExistsError:
             return None
         except CollectionGoneError as error:
@@ -189,27 +189,25 @@ class ChromaServer:
         """How many rows there are."""
         return await self._call("GET", f"{_COLLECTIONS}/{collection}/count", _NUMBER)
 
-    async def ids(self, collection: str, where: Where | None, limit: int | None = None) -> list[str]:
-        """The ids of the rows that a condition lets through."""
-        body: dict[str, object] = {"where": where, "limit": limit, "include": []}
-        return (await self._call("POST", f"{_COLLECTIONS}/{collection}/get", _GOT, body)).ids
-
-    async def rows(self, collection: str, ids: Sequence[str], include: Sequence[Part]) -> Rows:
-        """The rows that exist."""
-        body = {"ids": ids, "include": include}
+    async def get(
+        self,
+        collection: str,
+        include: Sequence[Part] = (),
+        *,
+        ids: Sequence[str] | None = None,
+        where: Where | None = None,
+        limit: int | None = None,
+    ) -> Rows:
+        """The rows of these ids that exist, or those that a condition lets through."""
+        selected = {"ids": ids, "where": where, "limit": limit}
+        body = {"include": include, **{name: value for name, value in selected.items() if value is not None}}
         found = await self._call("POST", f"{_COLLECTIONS}/{collection}/get", _GOT, body)
         return self._rows(
             found.ids,
             _filled(found.metadatas) if "metadatas" in include else (),
             [text or "" for text in found.documents or ()] if "documents" in include else (),
-            found.embeddings if "embeddings" in include else None,
+            found.embeddings or [] if "embeddings" in include else None,
         )
-
-    async def matching(self, collection: str, where: Where) -> Rows:
-        """All rows that a condition lets through, with their fields and vectors."""
-        body = {"where": where, "include": ["metadatas", "embeddings"]}
-        found = await self._call("POST", f"{_COLLECTIONS}/{collection}/get", _GOT, body)
-        return self._rows(found.ids, _filled(found.metadatas), (), found.embeddings or [])
 
     async def nearest(self, collection: str, vector: Vector, limit: int, where: Where | None) -> Rows:
         """Rows near to a vector, with their fields and vectors."""
@@ -283,9 +281,9 @@ class ChromaServer:
 _COLLECTIONS = "tenants/default_tenant/databases/default_database/collections"
 
 
-def _opened(found: _Collection) -> Opened:
+def _info_of(found: _Collection) -> CollectionInfo:
     settings = found.configuration_json.get("hnsw") or found.configuration_json.get("spann") or {}
-    return Opened(found.id, str(settings.get("space")), found.dimension, found.name, found.metadata or {})
+    return CollectionInfo(found.id, str(settings.get("space")), found.dimension, found.name, found.metadata or {})
 
 
 def _encoded(vectors: Matrix | None, limits: _Limits) -> list[str] | list[list[float]]:

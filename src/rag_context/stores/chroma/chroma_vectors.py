@@ -23,12 +23,13 @@ from rag_context.stores.chroma.chroma_api import (
     WIDE_LEAST,
     ChromaApi,
     CollectionGoneError,
-    Opened,
+    CollectionInfo,
+    Comparison,
+    Near,
     Part,
     Rows,
     RowsMovedError,
     Where,
-    cosines_of,
     matrix_of,
     open_folder,
     pages,
@@ -95,8 +96,7 @@ class ChromaVectors:
     """Fits `ports.VectorStore` and `ports.VectorWriter`.
 
     A missing collection counts as empty, unless it existed before: then searches raise instead of returning no hits,
-    until a write creates it again. All cosines are computed here, from the vectors that Chroma returns, so that every
-    method gives the same ones.
+    until a write creates it again.
 
     Args:
         api: the calls.
@@ -106,7 +106,7 @@ class ChromaVectors:
     def __init__(self, api: ChromaApi, name: str) -> None:
         self._api = api
         self._name = name
-        self._opened: Opened | None = None
+        self._info: CollectionInfo | None = None
 
     async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
         """The chunks of highest cosine to `vector` (`(dim,) float32`), best first, equal ones by chunk id.
@@ -117,9 +117,8 @@ class ChromaVectors:
         """
         if limit < 1:
             return []
-        return await self._explained(
-            vector, self._read(lambda collection: self._search(collection, vector, limit, where))
-        )
+        search = self._read(lambda collection: self._search(collection, vector, limit, where))
+        return [VectorHit(ref_of(near.id, near.fields), near.cosine) for near in await self._explained(vector, search)]
 
     async def score(self, vector: Vector, chunk_ids: Sequence[str]) -> dict[str, float]:
         """Cosines of the given chunks to `vector` (`(dim,) float32`); those without a vector are left out.
@@ -128,9 +127,10 @@ class ChromaVectors:
             BackendError: as `search`.
         """
         scores: dict[str, float] = {}
+        comparison = self._comparison(vector, None)
         for some in pages(chunk_ids):
             rows = await self._rows(some, "embeddings")
-            scores.update(zip(rows.ids, self._cosines(rows, vector).tolist(), strict=True))
+            scores.update(zip(rows.ids, comparison.cosines(rows).tolist(), strict=True))
         return scores
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
@@ -144,7 +144,7 @@ class ChromaVectors:
 
     async def ping(self) -> str:
         """Search for something; returns one line for people. Raises: BackendError."""
-        opened = await (self._find() if self._opened else self._open())
+        opened = await (self._find() if self._info else self._open())
         count = await self._read(self._api.count)
         if opened.dimension is None:
             return f"no vectors yet in collection {self._name!r}, {self._api.label}"
@@ -238,78 +238,59 @@ class ChromaVectors:
     async def remove(self) -> None:
         """Remove the collection, which may be removed already. Raises: BackendError."""
         await self._api.drop(self._name)
-        self._opened = None
+        self._info = None
 
     def sibling(self, suffix: str) -> "ChromaVectors":
         """Another collection in the same place, under this one's name and `suffix`."""
         return ChromaVectors(self._api, f"{self._name}{suffix}")
 
-    async def _search(self, collection: str, vector: Vector, limit: int, where: Filter) -> list[VectorHit]:
-        """The hits, by the cheapest method first, then by more exact ones until the result is certain."""
+    async def _search(self, collection: str, vector: Vector, limit: int, where: Filter) -> list[Near]:
+        """The nearest rows, by the cheapest method first, then by more exact ones until the result is certain."""
         # Without a filter first: the index is fast then, and most searches are of a tenant that owns most rows.
+        comparison = self._comparison(vector, where)
         wide = max(WIDE * limit, WIDE_LEAST)
-        near = await self._api.nearest(collection, vector, wide, None)
-        hits = self._hits(near, vector, where)
+        rows = await self._api.nearest(collection, vector, wide, None)
+        hits = comparison.of(rows)
         # Certain only if a worse row was seen too: else rows as near as the last hit may be missing.
-        enough = len(near.ids) == wide and len(hits) >= limit
-        if enough and hits[limit - 1].cosine > float(self._cosines(near, vector).min()):
+        enough = len(rows.ids) == wide and len(hits) >= limit
+        if enough and hits[limit - 1].cosine > float(comparison.cosines(rows).min()):
             return hits[:limit]
         # A filter that leaves few rows makes the index lose some of them, so those are compared one by one.
         narrow = cheap_condition(where)
-        if len(await self._api.ids(collection, narrow, FEW + 1)) <= FEW:
-            return self._hits(await self._api.matching(collection, narrow), vector, where)[:limit]
+        if len((await self._api.get(collection, where=narrow, limit=FEW + 1)).ids) <= FEW:
+            return comparison.of(await self._api.get(collection, ["metadatas", "embeddings"], where=narrow))[:limit]
         if enough:  # unless more of them have equal cosines than were requested
             return hits[:limit]
         while wide <= MOST_NEAREST:
-            near = await self._api.nearest(collection, vector, wide, condition(where))
-            hits = self._hits(near, vector, where)
+            rows = await self._api.nearest(collection, vector, wide, condition(where))
+            hits = comparison.of(rows)
             if len(hits) >= limit:
                 return hits[:limit]
-            if len(near.ids) < wide:
+            if len(rows.ids) < wide:
                 break
             wide *= 4
         # The index ended its search early: all rows that pass are compared, however slow that is.
-        every = await self._api.ids(collection, condition(where))
-        return await self._best_of(collection, every, vector, limit, where)
+        every = (await self._api.get(collection, where=condition(where))).ids
+        return await comparison.of_all(self._api, collection, every, limit)
 
-    async def _best_of(
-        self, collection: str, ids: Sequence[str], vector: Vector, limit: int, where: Filter
-    ) -> list[VectorHit]:
-        """Compare every one of these rows that is still there."""
-        best: list[VectorHit] = []
-        for some in pages(ids):
-            # Page by page: all vectors of a large collection at once would not fit into memory.
-            rows = await self._api.rows(collection, some, ["metadatas", "embeddings"])
-            best = sorted([*best, *self._hits(rows, vector, where)], key=_order)[:limit]
-        return best
+    def _comparison(self, vector: Vector, where: Filter | None) -> Comparison:
+        def matrix(rows: Rows) -> Matrix:
+            found = matrix_of(rows, self._api.label)
+            if len(found) and found.shape[1:] != vector.shape:
+                raise _wrong_dimension(vector, found.shape[1])
+            return found
 
-    def _hits(self, rows: Rows, vector: Vector, where: Filter) -> list[VectorHit]:
-        """Those that pass, best first."""
-        cosines = self._cosines(rows, vector).tolist()
-        return sorted(
-            (
-                VectorHit(ref_of(id_, fields), cosine)
-                for id_, fields, cosine in zip(rows.ids, rows.fields, cosines, strict=True)
-                if passes(fields, where)
-            ),
-            key=_order,
-        )
-
-    def _cosines(self, rows: Rows, vector: Vector) -> Vector:
-        matrix = matrix_of(rows, self._api.label)
-        if len(matrix) and matrix.shape[1:] != vector.shape:
-            raise _wrong_dimension(vector, matrix.shape[1])
-        return cosines_of(matrix, vector)
+        return Comparison(vector, lambda fields: where is None or passes(fields, where), matrix)
 
     async def _all_fields(self, ids: Sequence[str]) -> AsyncIterator[Rows]:
         for some in pages(ids):
             yield await self._rows(some, "metadatas")
 
     async def _rows(self, ids: Sequence[str], *include: Part) -> Rows:
-        return await self._read(lambda collection: self._api.rows(collection, ids, include))
+        return await self._read(lambda collection: self._api.get(collection, include, ids=ids))
 
-    async def _ids(self, where: Where | None) -> list[str]:
-        return await self._write(lambda collection: self._api.ids(collection, where))
+    async def _ids(self, where: Where | None) -> Sequence[str]:
+        return (await self._write(lambda collection: self._api.get(collection, where=where))).ids
 
     async def _upsert(self, rows: Rows) -> None:
         await self._write(lambda collection: self._api.upsert(collection, rows))
@@ -339,33 +320,29 @@ class ChromaVectors:
         """Do `work` in the collection, which is created again if it is missing."""
         return await self._do(work, self._open)
 
-    async def _do(self, work: Callable[[str], Awaitable[T]], find_again: Callable[[], Awaitable[Opened]]) -> T:
+    async def _do(self, work: Callable[[str], Awaitable[T]], find_again: Callable[[], Awaitable[CollectionInfo]]) -> T:
         # The last attempt stands outside the loop, so that its error reaches the caller.
         for _ in range(ATTEMPTS - 1):
-            opened = self._opened or await self._open()
+            opened = self._info or await self._open()
             try:
                 return await work(opened.id)
             except CollectionGoneError:
                 await find_again()
             except RowsMovedError:
                 continue
-        return await work((self._opened or await self._open()).id)
+        return await work((self._info or await self._open()).id)
 
-    async def _find(self) -> Opened:
+    async def _find(self) -> CollectionInfo:
         found = await self._api.find(self._name)
         if found is None:
             message = f"The collection {self._name!r} in Chroma is gone: run `rag-context check --repair`."
             raise BackendDataError(COMPONENT, message)
-        self._opened = found
+        self._info = found
         return found
 
-    async def _open(self) -> Opened:
-        self._opened = await self._api.open(self._name)
-        return self._opened
-
-
-def _order(hit: VectorHit) -> tuple[float, str]:
-    return -hit.cosine, hit.chunk.id
+    async def _open(self) -> CollectionInfo:
+        self._info = await self._api.open(self._name)
+        return self._info
 
 
 def _slice(rows: Rows, start: int, end: int) -> Rows:

@@ -18,7 +18,7 @@ from rag_context.stores.chroma.chroma_api import (
     COMPONENT,
     ChromaApi,
     CollectionGoneError,
-    Opened,
+    CollectionInfo,
     Rows,
     RowsMovedError,
     open_folder,
@@ -302,7 +302,7 @@ class ChromaCollections:
             )  # another process was faster
             raise
 
-    async def _made(self, record: CollectionRecord) -> Opened:
+    async def _made(self, record: CollectionRecord) -> CollectionInfo:
         """Create the storage for the documents of a collection."""
         # Left behind by a removal: it has no owner any more, and it takes the name.
         left = await self._api.find(record.rows_name)
