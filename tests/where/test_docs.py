@@ -26,7 +26,7 @@ def code(cell: str) -> str:
     return found[1]
 
 
-EXAMPLES = rows("Operators") + rows("What equals what")
+EXAMPLES = rows("Operators") + rows("Equality")
 
 
 @pytest.mark.parametrize("row", EXAMPLES, ids=lambda row: code(row[-3]))
