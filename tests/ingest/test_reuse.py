@@ -92,7 +92,7 @@ async def test_a_text_that_stands_twice_is_embedded_once(write_path: WritePath) 
 async def test_vectors_of_another_model_are_not_reused(write_path: WritePath) -> None:
     old = file("a.md", TEXT)
     whole = await write_path.embedded(old)
-    write_path.store._model = FakeEmbedder("other").model
+    write_path.store.model = FakeEmbedder("other").model
     before = write_path.embedder.calls
     receipt = await write_path.indexer.index(file("b.md", TEXT), reuse_from=[document_id(old)])
     assert write_path.embedder.calls - before == whole

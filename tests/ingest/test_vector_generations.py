@@ -111,13 +111,13 @@ async def test_the_old_generation_answers_until_the_new_one_is_complete(stores: 
     for each, sentences in TEXTS.items():
         assert not await rebuilder.switch(NEW.model.fingerprint, ())
         assert (await best(stores, OLD, "foxes hunt mice"))[0] == document("fox").id
-        assert stores.vectors_made_by() == OLD.model.fingerprint
+        assert stores.vectors.made_by == OLD.model.fingerprint
         assert await add(stores, document(each, *sentences))
     version = stores.documents.version
     assert await rebuilder.switch(NEW.model.fingerprint, ())
     assert stores.documents.version > version, "no answer of before is remembered"
     assert await stores.registry.recorded_model() == NEW.model
-    assert stores.vectors_made_by() == NEW.model.fingerprint
+    assert stores.vectors.made_by == NEW.model.fingerprint
     assert (await best(stores, NEW, "foxes hunt mice"))[0] == document("fox").id
     assert len(await best(stores, NEW, "foxes")) == 5
     assert (await stores.documents.counts()).pending == 0
@@ -163,7 +163,7 @@ async def test_a_run_outlives_its_process(stores: Stores, settings: Settings) ->
             assert await add(other, document(each, *TEXTS[each]))
         assert await rebuilder_of(other).switch(NEW.model.fingerprint, ())
     assert await rebuilder_of(stores).under_way() is None
-    assert stores.vectors_made_by() == NEW.model.fingerprint
+    assert stores.vectors.made_by == NEW.model.fingerprint
     assert (await best(stores, NEW, "sluice opened"))[0] == document("weir").id
     with pytest.raises(BackendRejectedError):
         await add(stores, document("fox", *TEXTS["fox"]))

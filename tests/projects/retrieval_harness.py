@@ -7,7 +7,7 @@ from rag_context.domain.documents import DOCUMENTATION, DocumentInput, Origin, T
 from rag_context.files.file_reading import FILES_SESSION
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ports.models import Embedder
-from rag_context.ports.reading import DocumentStore, KeywordIndex, VectorStore
+from rag_context.ports.reading import DocumentStore, IndexVectors, KeywordIndex
 from rag_context.projects.assembly import Renderer
 from rag_context.projects.config import ProjectConfig
 from rag_context.projects.document_lists import DocumentLists
@@ -33,7 +33,7 @@ class RetrievalHarness:
 
     def __post_init__(self) -> None:
         self.embedder: Faulty[Embedder] = Faulty(self.fake, "embed_query")
-        self.vectors: Faulty[VectorStore] = Faulty(self.store.vectors, "search")
+        self.vectors: Faulty[IndexVectors] = Faulty(self.store.vectors, "search")
         self.texts: Faulty[KeywordIndex] = Faulty(self.store.texts, "search")
         self.reads: Faulty[DocumentStore] = Faulty(self.store, "get")
         self.lists: Faulty[DocumentStore] = Faulty(self.reads.port, "matching", "content_hashes", "listing")

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from rag_context.domain.documents import CHAT, DOCUMENTATION, Chunk, Document, Metadata, Span, Tenant
 from rag_context.ports.models import Embedder
-from rag_context.ports.reading import DocumentStore, KeywordIndex, VectorStore
+from rag_context.ports.reading import DocumentStore, IndexVectors, KeywordIndex
 from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.resilience.dependency import Dependency
 from rag_context.search.chain import SearchChain
@@ -30,7 +30,7 @@ class ChainHarness:
 
     def __post_init__(self) -> None:
         self.embedder: Faulty[Embedder] = Faulty(self.fake, "embed_query")
-        self.vectors: Faulty[VectorStore] = Faulty(self.store.vectors, "search")
+        self.vectors: Faulty[IndexVectors] = Faulty(self.store.vectors, "search")
         self.texts: Faulty[KeywordIndex] = Faulty(self.store.texts, "search")
         self.counts: Faulty[DocumentStore] = Faulty(self.store, "counts")
         self.documents: Faulty[DocumentStore] = Faulty(self.counts.port, "passages", "neighbours")

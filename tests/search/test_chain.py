@@ -15,7 +15,7 @@ from rag_context.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
 )
-from rag_context.ports.reading import DocumentStore, VectorStore
+from rag_context.ports.reading import DocumentStore, IndexVectors
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.chain import INEXACT, TEXT_MISSING, VECTOR_ONLY, WARNINGS, SearchChain
 from rag_context.search.query import Answer, Level, Mode, Query, ResultCache, RetrieverStatus
@@ -133,7 +133,7 @@ async def test_a_vector_store_that_dies_between_finding_and_ranking_leaves_what_
     """One chunk is found by its vector, another by keyword search, and the cosine of the other is unavailable."""
     monkeypatch.setattr("rag_context.search.question_rules.POOL_FLOOR", 1)
     monkeypatch.setattr("rag_context.search.question_rules.POOL_PER_RESULT", 0)
-    scores: Faulty[VectorStore] = Faulty(harness.sources.vectors, "score")
+    scores: Faulty[IndexVectors] = Faulty(harness.sources.vectors, "score")
     scores.fault = fault
     sources = replace(harness.sources, vectors=scores.port)
     chain = SearchChain(sources, harness.breaker, deadline_s=0.4, without=(Rule.CODE,))
@@ -168,7 +168,7 @@ async def test_surroundings_that_do_not_come_are_done_without_and_waited_for_onc
     """F-4: the document store is late once, and the vector store dies meanwhile."""
     late: Faulty[DocumentStore] = Faulty(harness.sources.documents, "neighbours")
     late.fault = HANGS
-    dying: Faulty[VectorStore] = Faulty(harness.sources.vectors, "passages")
+    dying: Faulty[IndexVectors] = Faulty(harness.sources.vectors, "passages")
     dying.fault = DEAD
     sources = replace(harness.sources, documents=late.port, vectors=dying.port)
     answer = await SearchChain(sources, harness.breaker, deadline_s=0.4).search(ASK)

@@ -10,7 +10,7 @@ from rag_context.domain.documents import CHAT, DOCUMENTATION, Chunk, Metadata, S
 from rag_context.domain.ranking_rules import Rule
 from rag_context.domain.search import ChunkRef, Passage
 from rag_context.errors import BackendUnavailableError
-from rag_context.ports.reading import VectorStore
+from rag_context.ports.reading import IndexVectors
 from rag_context.search.chain import INEXACT, SearchChain
 from rag_context.search.final_order import asks_for_value, contenders, newer_first, values_in
 from rag_context.search.query import Mode, Query, Result, RetrieverStatus
@@ -132,7 +132,7 @@ async def test_a_search_returns_the_later_statement_first_and_needs_its_vectors(
     assert await found(harness.chain, replace(query, mode=Mode.TEXT)) == plain
     without = SearchChain(harness.sources, harness.breaker, deadline_s=5.0, without=(Rule.NEWER,))
     assert await found(without) == plain
-    vectors: Faulty[VectorStore] = Faulty(harness.store.vectors, "vectors")
+    vectors: Faulty[IndexVectors] = Faulty(harness.store.vectors, "vectors")
     vectors.fault = Fault(BackendUnavailableError("vectors", "gone"))
     broken = SearchChain(replace(harness.sources, vectors=vectors.port), harness.breaker, deadline_s=5.0)
     assert await found(broken) == plain

@@ -34,6 +34,15 @@ class VectorStore(Protocol):
     async def ping(self) -> str: ...
 
 
+class IndexVectors(VectorStore, Protocol):
+    """The vectors of an index, made by one model."""
+
+    @property
+    def made_by(self) -> str | None:
+        """Fingerprint of the model of the vectors that answer now; None while it is not known. No I/O."""
+        ...
+
+
 class KeywordIndex(Protocol):
     """Finds chunks by keyword (BM25). The query is data: no character of it is syntax."""
 

@@ -15,7 +15,7 @@ from rag_context.domain.search import Filter, KeywordHit, VectorHit
 from rag_context.domain.vectors import Calibration, Vector
 from rag_context.errors import BackendError, BackendRejectedError, BackendStartingError, BackendTimeoutError
 from rag_context.ports.models import Embedder
-from rag_context.ports.reading import CandidateSource, DocumentStore, KeywordIndex, VectorStore
+from rag_context.ports.reading import CandidateSource, DocumentStore, IndexVectors, KeywordIndex
 from rag_context.resilience.breaker import BreakerOpenError
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
@@ -62,14 +62,12 @@ class Backends:
     """The ports a search reads from, each with the dependency that guards it."""
 
     embedder: Embedder
-    vectors: VectorStore
+    vectors: IndexVectors
     texts: KeywordIndex
     documents: DocumentStore
     embedding: Dependency
     vector_store: Dependency
     document_store: Dependency
-    vectors_made_by: Callable[[], str | None] = lambda: None
-    """Fingerprint of the model of the vectors that answer now; None while it is not known."""
     candidates: CandidateSource | None = None
     """Where vectors, terms and documents are in one place, what reads all of them in one call."""
     keyword_candidates: CandidateSource | None = None
@@ -94,7 +92,7 @@ class Backends:
         Raises:
             BackendRejectedError: the query's vector and the index's are of two models.
         """
-        if vector_results.made_by is not None and self.vectors_made_by() not in (None, vector_results.made_by):
+        if vector_results.made_by is not None and self.vectors.made_by not in (None, vector_results.made_by):
             raise BackendRejectedError(
                 "vectors", "The vectors of the index were just replaced by those of another model."
             )

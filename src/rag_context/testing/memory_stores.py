@@ -46,7 +46,7 @@ class MemoryStore:
     searches: list[SearchRecord] = field(default_factory=list)
     errors: list[ErrorRecord] = field(default_factory=list)
     _entries: dict[str, _Entry] = field(default_factory=dict)
-    _model: EmbeddingModel | None = None
+    model: EmbeddingModel | None = None
 
     async def write(
         self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
@@ -187,13 +187,13 @@ class MemoryStore:
         return f"{len(self._entries)} documents in memory"
 
     async def recorded_model(self) -> EmbeddingModel | None:
-        return self._model
+        return self.model
 
     async def adopt_model(self, model: EmbeddingModel) -> None:
-        self._model = self._model or model
+        self.model = self.model or model
 
     async def drop_vectors(self) -> int:
-        self._model = None
+        self.model = None
         for entry in self._entries.values():
             entry.vectors = None
         self.version += 1
@@ -242,7 +242,7 @@ class MemoryStore:
         return MemoryTexts(self)
 
     def _check_model(self, made_by: str | None) -> None:
-        if made_by is not None and (self._model is None or self._model.fingerprint != made_by):
+        if made_by is not None and self.vectors.made_by != made_by:
             raise BackendRejectedError(
                 "documents", "The vectors were made by another model than the index's; embed the document again."
             )
@@ -275,9 +275,13 @@ class MemoryStore:
 
 @dataclass(frozen=True, slots=True)
 class MemoryVectors:
-    """Implements `ports.VectorStore`."""
+    """Implements `ports.IndexVectors`."""
 
     store: MemoryStore
+
+    @property
+    def made_by(self) -> str | None:
+        return None if self.store.model is None else self.store.model.fingerprint
 
     async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
         hits = [VectorHit(ref, float(row @ vector)) for ref, _, row in self.store.visible(where) if row is not None]

@@ -245,7 +245,6 @@ def _backends(stores: Stores, bound: BoundEmbedder) -> Backends:
         embedding=Dependency("embedder", bound.ping),
         vector_store=stores.vector_store,
         document_store=stores.document_store,
-        vectors_made_by=stores.vectors_made_by,
         candidates=stores.candidates,
         keyword_candidates=stores.keyword_candidates,
     )

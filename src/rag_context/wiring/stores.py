@@ -17,7 +17,7 @@ from rag_context.ingest.vector_generations import (
     VectorGenerations,
     VectorStorage,
 )
-from rag_context.ports.reading import Cache, CandidateSource, DocumentStore, KeywordIndex, MetricsStore, VectorStore
+from rag_context.ports.reading import Cache, CandidateSource, DocumentStore, IndexVectors, KeywordIndex, MetricsStore
 from rag_context.ports.writing import (
     BulkLoad,
     DocumentWriter,
@@ -53,7 +53,7 @@ class Stores:
     """The stores of a service, in one backend or several."""
 
     documents: DocumentStore
-    vectors: VectorStore
+    vectors: IndexVectors
     texts: KeywordIndex
     metrics: MetricsStore
     writer: IndexWriter
@@ -67,8 +67,6 @@ class Stores:
     """Compares documents and vectors; None if one store has both."""
     rebuilder: VectorRebuilder | None = None
     """Stores new vectors while the old ones are still used."""
-    vectors_made_by: Callable[[], str | None] = lambda: None
-    """The fingerprint of the model of the vectors in use; None before it is read."""
     candidates: CandidateSource | None = None
     """Answers a search in one call; None if several stores answer it."""
     keyword_candidates: CandidateSource | None = None
@@ -207,7 +205,6 @@ def _one_store(store: "SqliteStore | PostgresStore", settings: Settings) -> Stor
         vector_store=_guarded("vectors", store.vectors.ping, settings),
         writes={"documents": store.documents.try_write},
         rebuilder=store.rebuilder,
-        vectors_made_by=lambda: store.vectors.made_by,
         candidates=store.candidates,
         keyword_candidates=store.keyword_candidates if isinstance(store, SqliteStore) else store.candidates,
         bulk=None if isinstance(store, SqliteStore) else store.bulk,
@@ -242,7 +239,6 @@ def _two_stores(
         writes={"documents": backend.documents.try_write, "vectors": writer.try_write},
         reconciler=reconciler,
         rebuilder=GenerationRebuilder(backend.documents, backend.writer, backend.documents, vectors, clock=clock),
-        vectors_made_by=lambda: vectors.made_by,
     )
 
 
