@@ -1,4 +1,4 @@
-"""Reads files on disk as drafts, with their kind of content, or with the reason why one is left out.
+"""Reads files on disk as documents, with their kind of content, or with the reason why one is left out.
 
 Reading is bounded and follows no link. A file that cannot be used is returned as a `Rejected`, never an exception.
 """

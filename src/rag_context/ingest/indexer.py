@@ -1,6 +1,6 @@
-"""The write path: drafts are redacted, chunked, embedded where possible, and stored before they are acknowledged.
+"""The write path: documents are redacted, chunked, embedded where possible, and stored before they are acknowledged.
 
-Drafts that come together take each step together: one call of a thread, of the embedder and of the store for all of
+Documents that come together take each step together: one call of a thread, of the embedder and of the store for all of
 them. Each has its own result.
 """
 
@@ -90,19 +90,19 @@ class Indexer:
 
     async def index(
         self,
-        draft: DocumentInput,
+        document: DocumentInput,
         *,
         reuse_from: Sequence[str] = (),
         at_least_s: float = 0.0,
         defer_vectors: bool = False,
     ) -> Receipt:
-        """Store a draft; it is findable, and safe, when this returns. Arguments as those of `Submission`.
+        """Store a document; it is findable, and safe, when this returns. Arguments as those of `Submission`.
 
         Raises:
             InvalidInputError: it holds secrets and the policy rejects those.
             BackendError: it could not be stored; nothing has changed.
         """
-        (result,) = await self.index_all([Submission(draft, reuse_from, defer_vectors)], at_least_s=at_least_s)
+        (result,) = await self.index_all([Submission(document, reuse_from, defer_vectors)], at_least_s=at_least_s)
         if isinstance(result, Exception):
             raise result
         return result
@@ -110,10 +110,10 @@ class Indexer:
     async def index_all(
         self, submissions: Sequence[Submission], *, at_least_s: float = 0.0
     ) -> list[Receipt | Exception]:
-        """Store drafts together; those that are versions of one document in their order.
+        """Store documents together; versions of one document in their order.
 
         Args:
-            submissions: the drafts.
+            submissions: the documents.
             at_least_s: how long they may wait for their vectors where that is longer than the policy says.
 
         Returns:
@@ -121,18 +121,18 @@ class Indexer:
         """
         timeout_s = max(self._policy.timeout_s, at_least_s)
         deadline = Deadline.after(timeout_s, self._clock)
-        identified = await self._preparation.identified([each.draft for each in submissions])
+        identified = await self._preparation.identified([each.document for each in submissions])
         results: list[Receipt | Exception | None] = [
-            draft if isinstance(draft, Exception) else None for draft in identified
+            each if isinstance(each, Exception) else None for each in identified
         ]
         left = {
-            number: Entry(submissions[number], draft)
-            for number, draft in enumerate(identified)
-            if not isinstance(draft, Exception)
+            number: Entry(submission, each)
+            for number, (submission, each) in enumerate(zip(submissions, identified, strict=True))
+            if not isinstance(each, Exception)
         }
         while left:
             # One version of each document at a time: a later one replaces what the earlier one has stored.
-            first = {entry.draft.id: number for number, entry in reversed(left.items())}
+            first = {entry.identified.id: number for number, entry in reversed(left.items())}
             entries = {number: left.pop(number) for number in sorted(first.values())}
             done = await self._index_together(list(entries.values()), deadline, timeout_s / 2.0)
             for number, result in zip(entries, done, strict=True):
@@ -227,24 +227,24 @@ class Indexer:
         self, entries: Sequence[Entry], deadline: Deadline, least_s: float
     ) -> list[Receipt | Exception]:
         """Index entries of different documents."""
-        async with self._locked([entry.draft.id for entry in entries]):
+        async with self._locked([entry.identified.id for entry in entries]):
             try:
-                states = await self._documents.states([entry.draft.id for entry in entries])
+                states = await self._documents.states([entry.identified.id for entry in entries])
             except BackendError as error:
                 return [error] * len(entries)
             for entry in entries:
-                entry.stored = states.get(entry.draft.id)
+                entry.stored = states.get(entry.identified.id)
             changed = [entry for entry in entries if not entry.is_unchanged]
             if changed:
                 await self._replace(changed, deadline, least_s)
             written = [entry for entry in changed if not isinstance(entry.written, Exception)]
             duplicates = await self._duplicates(written)
-            return [entry.result(duplicates.get(entry.draft.id, ())) for entry in entries]
+            return [entry.result(duplicates.get(entry.identified.id, ())) for entry in entries]
 
     async def _replace(self, entries: Sequence[Entry], deadline: Deadline, least_s: float) -> None:
         """Prepare, embed and store; leaves in each entry what became of it."""
         with span("index.chunk"):
-            prepared = await self._preparation.prepared([entry.draft for entry in entries])
+            prepared = await self._preparation.prepared([entry.identified for entry in entries])
         for entry, each in zip(entries, prepared, strict=True):
             if isinstance(each, Exception):
                 entry.written = each
@@ -272,7 +272,7 @@ class Indexer:
         reuse_from = [
             id_
             for entry in entries
-            for id_ in (*([entry.draft.id] if entry.stored else []), *entry.submission.reuse_from)
+            for id_ in (*([entry.identified.id] if entry.stored else []), *entry.submission.reuse_from)
         ]
         texts = [text for entry in entries for text in entry.texts]
         known = await self._stored_vectors.of(texts, reuse_from, made_by) if reuse_from and self._stored_vectors else {}
@@ -298,8 +298,10 @@ class Indexer:
                 entry.warning = _unavailable(failure)
             else:
                 entry.warning = "Not embedded in time; found by keyword search now, vectors follow"
-                self._unfinished.keep(entry.draft.id, made_by, {text: known[text] for text in texts if text in known})
-                entry.is_unfinished = entry.draft.id in self._unfinished
+                self._unfinished.keep(
+                    entry.identified.id, made_by, {text: known[text] for text in texts if text in known}
+                )
+                entry.is_unfinished = entry.identified.id in self._unfinished
 
     async def _write(self, entries: Sequence[Entry]) -> None:
         """Store documents; leaves in each entry whether its vectors are in too, or why it could not be stored."""

@@ -40,24 +40,24 @@ class RedactionMode(StrEnum):
     OFF = "off"
 
 
-def cleaned(draft: DocumentInput, mode: RedactionMode) -> tuple[DocumentInput, Mapping[str, int]]:
-    """A draft as it may be stored, and how many secrets of each kind were taken out of it.
+def cleaned(document: DocumentInput, mode: RedactionMode) -> tuple[DocumentInput, Mapping[str, int]]:
+    """A document as it may be stored, and how many secrets of each kind were taken out of it.
 
     Raises:
-        InvalidInputError: it holds secrets, and drafts with secrets are rejected.
+        InvalidInputError: it holds secrets, and documents with secrets are rejected.
     """
     if mode is RedactionMode.OFF:
-        return draft, {}
-    redacted = redact(draft.content)
+        return document, {}
+    redacted = redact(document.content)
     if not redacted.found:
-        return draft, {}
+        return document, {}
     found = {redaction.kind: redaction.count for redaction in redacted.found}
     if mode is RedactionMode.REJECT:
         kinds = ", ".join(f"{count} x {kind}" for kind, count in found.items())
         message = f"Content holds secrets ({kinds}); remove them and try again"
         raise InvalidInputError(message, [FieldError("content", message)])
-    times = _moved(draft.message_times, draft.content, redacted.content)
-    return replace(draft, content=redacted.content, message_times=times), found
+    times = _moved(document.message_times, document.content, redacted.content)
+    return replace(document, content=redacted.content, message_times=times), found
 
 
 def _moved(times: Sequence[MessageTime], content: str, redacted: str) -> tuple[MessageTime, ...]:

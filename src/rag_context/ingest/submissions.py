@@ -1,7 +1,7 @@
-"""Drafts on their way into the index: what is submitted, how it is prepared, and what becomes of it.
+"""Documents on their way into the index: as they are submitted, how they are prepared, and the result for each.
 
-`Preparation` redacts a draft, finds out which document it is, and cuts it into chunks, in a thread. All
-drafts that come together are prepared in one go: handing a short text over to a thread costs more than the work.
+`Preparation` removes the secrets of a submitted document, computes its id, and cuts it into chunks, in a thread. All
+documents that come together are prepared by one call: passing a short text to a thread costs more than the work.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 
 class Outcome(StrEnum):
-    """The result of indexing a draft."""
+    """The result of indexing a document."""
 
     INDEXED = "indexed"
     UNCHANGED = "unchanged"
@@ -37,7 +37,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The result of indexing one draft; `pending` where its vectors are not stored yet."""
+    """The result of indexing one document; `pending` where its vectors are not stored yet."""
 
     document_id: str
     outcome: Outcome
@@ -53,25 +53,25 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A draft, and what may spare its embedding.
+    """A submitted document, and what may spare its embedding.
 
     `reuse_from` are ids of other documents with much of the same text (the file's earlier name): what they, or the
-    earlier version of the draft, share with it is not embedded again. `defer_vectors`: a new document is left to the
+    earlier version of the document, share with it is not embedded again. `defer_vectors`: a new document is left to the
     background sweep, and found by keywords meanwhile.
     """
 
-    draft: DocumentInput
+    document: DocumentInput
     reuse_from: Sequence[str] = ()
     defer_vectors: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """A draft without its secrets; which document it is a version of, and which version."""
+    """A submitted document without its secrets; which document it is a version of, and which version."""
 
     id: str
     content_hash: str
-    draft: DocumentInput
+    document: DocumentInput
     redactions: Mapping[str, int]
 
 
@@ -91,7 +91,7 @@ class Entry:
     """
 
     submission: Submission
-    draft: Identified
+    identified: Identified
     stored: Stored | None = None
     document: Document | None = None
     chunks: Sequence[Chunk] = ()
@@ -117,8 +117,8 @@ class Entry:
         stored = self.stored
         return (
             stored is not None
-            and stored.content_hash == self.draft.content_hash
-            and not has_other_time(self.draft.draft, stored)
+            and stored.content_hash == self.identified.content_hash
+            and not has_other_time(self.identified.document, stored)
         )
 
     def version(self) -> Version:
@@ -137,20 +137,20 @@ class Entry:
             outcome = Outcome.INDEXED if stored is None else Outcome.REPLACED
             chunk_ids, pending = tuple(chunk.id for chunk in self.chunks), not self.written
         return Receipt(
-            document_id=self.draft.id,
+            document_id=self.identified.id,
             outcome=Outcome.PENDING if pending and outcome is not Outcome.UNCHANGED else outcome,
             chunk_ids=chunk_ids,
             pending=pending,
-            redactions=self.draft.redactions,
+            redactions=self.identified.redactions,
             duplicates_of=tuple(duplicates),
             warning=self.warning,
-            content_hash=self.draft.content_hash,
+            content_hash=self.identified.content_hash,
             is_unfinished=self.is_unfinished,
         )
 
 
 class Preparation:
-    """Prepares drafts for one embedder.
+    """Prepares documents for one embedder.
 
     Args:
         embedder: its tokenizer and window decide where texts are cut.
@@ -166,15 +166,15 @@ class Preparation:
         self._now = now
         self._computing = Computing()
 
-    async def identified(self, drafts: Sequence[DocumentInput]) -> list[Identified | Exception]:
-        """Each draft without its secrets, or why it is not accepted (InvalidInputError)."""
-        chars = sum(len(draft.content) for draft in drafts)
-        return await self._computing.run(partial(attempted, self._identified, drafts), chars=chars)
+    async def identified(self, documents: Sequence[DocumentInput]) -> list[Identified | Exception]:
+        """Each document without its secrets, or why it is not accepted (InvalidInputError)."""
+        chars = sum(len(each.content) for each in documents)
+        return await self._computing.run(partial(attempted, self._identified, documents), chars=chars)
 
-    async def prepared(self, drafts: Sequence[Identified]) -> list[Prepared | Exception]:
-        """Each draft as a document in chunks."""
-        chars = sum(len(each.draft.content) for each in drafts)
-        return await self._computing.run(partial(attempted, self._prepared, drafts), chars=chars)
+    async def prepared(self, identified: Sequence[Identified]) -> list[Prepared | Exception]:
+        """Each document as it will be stored, in chunks."""
+        chars = sum(len(each.document.content) for each in identified)
+        return await self._computing.run(partial(attempted, self._prepared, identified), chars=chars)
 
     async def chunks(self, document: Document, embedder: Embedder | None = None) -> list[Chunk]:
         """The chunks of a document, for another embedder if one is given."""
@@ -188,27 +188,27 @@ class Preparation:
             window = self._window
         return chunks_of(document, embedder.tokenizer, window)
 
-    def _identified(self, draft: DocumentInput) -> Identified:
-        draft, redactions = cleaned(draft, self._redaction)
-        return Identified(document_id(draft), content_hash(draft), draft, redactions)
+    def _identified(self, document: DocumentInput) -> Identified:
+        document, redactions = cleaned(document, self._redaction)
+        return Identified(document_id(document), content_hash(document), document, redactions)
 
     def _prepared(self, identified: Identified) -> Prepared:
-        draft, now = identified.draft, self._now()
+        submitted, now = identified.document, self._now()
         document = Document(
             id=identified.id,
-            tenant=draft.tenant,
-            content_type=draft.content_type,
-            session_id=draft.session_id,
-            source=draft.source,
-            title=title_of(draft.content, draft.source, draft.content_type, draft.metadata),
-            content=draft.content,
+            tenant=submitted.tenant,
+            content_type=submitted.content_type,
+            session_id=submitted.session_id,
+            source=submitted.source,
+            title=title_of(submitted.content, submitted.source, submitted.content_type, submitted.metadata),
+            content=submitted.content,
             content_hash=identified.content_hash,
             timestamp=now,
-            occurred_at=event_time(draft, now),
-            metadata=draft.metadata,
-            thread=draft.session_id if draft.content_type == CHAT and draft.origin is Origin.TOOL else None,
-            similarity_hash=similarity_hash(terms(draft.content)),
-            message_times=draft.message_times,
+            occurred_at=event_time(submitted, now),
+            metadata=submitted.metadata,
+            thread=submitted.session_id if submitted.content_type == CHAT and submitted.origin is Origin.TOOL else None,
+            similarity_hash=similarity_hash(terms(submitted.content)),
+            message_times=submitted.message_times,
         )
         return Prepared(document, self._chunks(document, self._embedder))
 
