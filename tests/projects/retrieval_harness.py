@@ -10,8 +10,9 @@ from rag_context.ports.models import Embedder
 from rag_context.ports.reading import DocumentStore, IndexVectors, KeywordIndex
 from rag_context.projects.assembly import Renderer
 from rag_context.projects.config import ProjectConfig
+from rag_context.projects.doc_types import doc_types_of
 from rag_context.projects.document_lists import DocumentLists
-from rag_context.projects.project_documents import Reader, doc_types_of, project_input
+from rag_context.projects.project_documents import DocsFolder, project_input
 from rag_context.projects.retrieval import RetrievalDependencies, RetrievalService
 from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.resilience.dependency import Dependency
@@ -82,7 +83,7 @@ class RetrievalHarness:
         draft = DocumentInput(
             content, DOCUMENTATION, FILES_SESSION, f"{ROOT}/{path}", tenant=tenant, origin=Origin.FILE
         )
-        reader = Reader(tenant, ROOT, self.doc_types)
+        folder = DocsFolder(tenant, ROOT, self.doc_types)
         await self.store.adopt_model(self.fake.model)
-        receipt = await self.indexer.index(project_input(draft, path, reader, reader.rules).document)
+        receipt = await self.indexer.index(project_input(draft, path, folder).document)
         assert not receipt.pending

@@ -14,8 +14,9 @@ from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ingest.text_vectors import StoredVectors
 from rag_context.ports.writing import IndexWriter
 from rag_context.projects.config import ProjectConfig
+from rag_context.projects.doc_types import DocTypes, doc_types_of
 from rag_context.projects.document_lists import DocumentLists
-from rag_context.projects.project_documents import DocTypes, Reader, doc_types_of
+from rag_context.projects.project_documents import DocsFolder
 from rag_context.projects.sync import Synchroniser
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.index_model import BoundEmbedder
@@ -105,7 +106,7 @@ class SyncHarness:
 
     def synchroniser(self, docs: Path, tenant: Tenant = TENANT) -> Synchroniser:
         """What keeps a folder's documents."""
-        return Synchroniser(Reader(tenant, docs, built_in()), self.indexer, self.document_lists)
+        return Synchroniser(DocsFolder(tenant, docs, built_in()), self.indexer, self.document_lists)
 
     async def contents(self, tenant: Tenant = TENANT) -> Mapping[str, str]:
         """What is stored, by path."""

@@ -7,6 +7,7 @@ import pytest
 from rag_context.domain.documents import Tenant
 from rag_context.projects.callers import ANONYMOUS, IDLE_S, MAX_HANDLES, Activations, CallerId
 from rag_context.projects.config import ProjectConfig
+from rag_context.projects.doc_types import DocTypes
 from rag_context.projects.project_opening import Activation
 from rag_context.projects.records import ProjectNotActivatedError, RetrievalOptions
 from rag_context.testing import FrozenClock
@@ -20,7 +21,7 @@ def activation(name: str, branch: str = "main") -> Activation:
         tenant=Tenant(name, branch, "0" * 16),
         repository_root=Path("/r"),
         docs_root=Path("/r/docs"),
-        doc_types=(),
+        doc_types=DocTypes(()),
         options=RetrievalOptions(),
         search_options=RetrievalOptions(),
     )

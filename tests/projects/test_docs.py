@@ -12,8 +12,8 @@ import pytest
 from pydantic import BaseModel
 
 from rag_context.projects.config import ConfigFile, read_config
+from rag_context.projects.doc_types import doc_types_of
 from rag_context.projects.front_matter import read_front_matter
-from rag_context.projects.project_documents import doc_types_of
 from tests.projects.sync_harness import built_in, configure, write
 
 ROOT = Path(__file__).parents[2]

@@ -12,15 +12,8 @@ from jsonschema import Draft202012Validator
 
 from rag_context.domain.documents import DocumentInput, Json, Listing, Metadata, Origin, Tenant
 from rag_context.projects.config import CustomDocType, ProjectConfig, read_config
-from rag_context.projects.project_documents import (
-    DocTypes,
-    Reader,
-    doc_types_of,
-    project_document,
-    project_input,
-    revision,
-    text_digest,
-)
+from rag_context.projects.doc_types import DocTypes, doc_types_of
+from rag_context.projects.project_documents import DocsFolder, project_document, project_input, text_digest
 from rag_context.projects.records import ProjectDocument, PromotionLevel, SchemaValidationError
 from tests.projects.sync_harness import TENANT, built_in, configure
 
@@ -248,7 +241,7 @@ def test_many_complaints_are_counted(tmp_path: Path) -> None:
     assert said[-1] == "and 3 more"
 
 
-READER = Reader(TENANT, Path("/repository/docs"), built_in())
+FOLDER = DocsFolder(TENANT, Path("/repository/docs"), built_in())
 EVERY_FIELD = """\
 ---
 doc_type: insight
@@ -271,7 +264,7 @@ revision: forged
 def document(text: str, path: str = "problems/a.md") -> tuple[ProjectDocument, Metadata, tuple[str, ...]]:
     """What a project knows of a file once it is stored."""
     draft = DocumentInput(text, "documentation", "files", f"/repository/docs/{path}", origin=Origin.FILE)
-    read = project_input(draft, path, READER, READER.rules)
+    read = project_input(draft, path, FOLDER)
     made = read.document
     assert made.tenant == TENANT
     assert made.content == text
@@ -301,7 +294,7 @@ def test_a_document_comes_back_as_its_front_matter_says() -> None:
         supersedes=("problems/old.md",),
         related=("tools/b.md",),
         docs_folder="/repository/docs",
-        revision=revision(EVERY_FIELD, READER.rules),
+        revision=FOLDER.revision(EVERY_FIELD),
         warnings=known.warnings,
     )
     assert metadata.tags == ("doc_type:insight", "promotion:critical", "db")
@@ -310,7 +303,7 @@ def test_a_document_comes_back_as_its_front_matter_says() -> None:
 
 def test_front_matter_cannot_forge_what_the_index_records_of_a_file() -> None:
     known, metadata, warnings = document(EVERY_FIELD)
-    assert (known.path, known.revision) == ("problems/a.md", revision(EVERY_FIELD, READER.rules))
+    assert (known.path, known.revision) == ("problems/a.md", FOLDER.revision(EVERY_FIELD))
     assert metadata.tags.count("promotion:critical") == 1
     assert "promotion:standard" not in metadata.tags
     assert any("reserved" in warning for warning in warnings)
@@ -353,12 +346,12 @@ def test_secrets_in_front_matter_are_made_unreadable() -> None:
 
 def test_a_revision_changes_with_the_text_and_with_the_rules() -> None:
     kinds = built_in().infos
-    moved = Reader(TENANT, READER.docs_root, type(built_in())([replace(kinds[0], folder="bugs"), *kinds[1:]]))
-    assert moved.rules != READER.rules
-    assert revision("a", "1") != revision("b", "1")
-    assert revision("a", "1") != revision("a", "2")
-    assert text_digest(revision("a", "1")) == text_digest(revision("a", "2"))
-    assert text_digest(revision("a", "1")) != text_digest(revision("b", "1"))
+    moved = DocsFolder(TENANT, FOLDER.root, type(built_in())([replace(kinds[0], folder="bugs"), *kinds[1:]]))
+    assert moved.rules != FOLDER.rules
+    assert FOLDER.revision("a") != FOLDER.revision("b")
+    assert FOLDER.revision("a") != moved.revision("a")
+    assert text_digest(FOLDER.revision("a")) == text_digest(moved.revision("a"))
+    assert text_digest(FOLDER.revision("a")) != text_digest(FOLDER.revision("b"))
     assert text_digest("") == ""
 
 
@@ -374,5 +367,5 @@ def test_a_document_that_no_project_wrote_is_known_by_its_source() -> None:
     )
 
 
-def test_tenants_of_other_readers_do_not_change_the_rules() -> None:
-    assert Reader(Tenant("other"), Path("/x"), built_in()).rules == READER.rules
+def test_another_tenant_and_root_do_not_change_the_rules() -> None:
+    assert DocsFolder(Tenant("other"), Path("/x"), built_in()).rules == FOLDER.rules

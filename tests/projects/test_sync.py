@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rag_context.domain.documents import Tenant
 from rag_context.errors import BackendUnavailableError
-from rag_context.projects.project_documents import Reader
+from rag_context.projects.project_documents import DocsFolder
 from rag_context.projects.sync import FileOutcome, Synchroniser, SyncProgress, SyncReport, patterns
 from rag_context.testing import Fault
 from tests.projects.sync_harness import TENANT, SyncHarness, built_in, open_sync_harness, write
@@ -89,7 +89,7 @@ async def test_another_branch_of_the_same_files_is_not_embedded_again(harness: S
     before = await harness.embedded()
     other = Tenant(TENANT.project, "next", TENANT.path_hash)
     keeper = Synchroniser(
-        Reader(other, docs, built_in()), harness.indexer, harness.document_lists, related_tenants=[TENANT]
+        DocsFolder(other, docs, built_in()), harness.indexer, harness.document_lists, related_tenants=[TENANT]
     )
     assert outcomes(await keeper.reconcile()) == {"a.md": "indexed"}
     assert await harness.embedded() == before
@@ -196,7 +196,7 @@ async def test_patterns_choose_the_documents(harness: SyncHarness, docs: Path) -
     for name in ("a.md", "api/b.md", "api/old/c.md", "api/d.txt"):
         write(docs / name, f"# {name}\n")
     scope = patterns(["api/**/*.md", "api/*.md"], ["old/"])
-    keeper = Synchroniser(Reader(TENANT, docs, built_in()), harness.indexer, harness.document_lists, scope=scope)
+    keeper = Synchroniser(DocsFolder(TENANT, docs, built_in()), harness.indexer, harness.document_lists, scope=scope)
     await keeper.reconcile()
     assert set(await harness.contents()) == {"api/b.md"}
 

@@ -25,7 +25,7 @@ from rag_context.domain.documents import (
 )
 from rag_context.domain.vectors import Vector
 from rag_context.projects.assembly import Renderer
-from rag_context.projects.project_documents import Reader, project_input
+from rag_context.projects.project_documents import DocsFolder, project_input
 from rag_context.projects.records import PromotionLevel, RetrievalOptions
 from rag_context.projects.retrieval import RetrievalDependencies, RetrievalService
 from rag_context.resilience.breaker import Breaker, constant_cooldown
@@ -68,7 +68,7 @@ class ManyTenants:
         content = f"---\npromotion_level: {level}\n---\n# {text}\n\n{text}, {link} of {mark(tenant)}.\n"
         path = f"doc-{number}.md"
         draft = DocumentInput(content, DOCUMENTATION, "files", f"{ROOT}/{path}", tenant=tenant, origin=Origin.FILE)
-        return project_input(draft, path, Reader(tenant, ROOT, built_in()), "rules").document
+        return project_input(draft, path, DocsFolder(tenant, ROOT, built_in())).document
 
     async def _write(self, draft: DocumentInput, vector: Vector) -> None:
         """Past the indexer, which would cut and look for duplicates one document after the other."""

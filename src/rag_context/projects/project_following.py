@@ -17,7 +17,7 @@ from rag_context.files.file_reading import IGNORE_FILES
 from rag_context.files.watching import watch
 from rag_context.ingest.indexer import Indexer
 from rag_context.projects.document_lists import DocumentLists
-from rag_context.projects.project_documents import Reader
+from rag_context.projects.project_documents import DocsFolder
 from rag_context.projects.project_opening import Activation, external_scope
 from rag_context.projects.sync import Progress, Scope, Synchroniser, SyncProgress, SyncReport, is_document, no_progress
 from rag_context.projects.tenants import current_branch, head_file, is_checking_out
@@ -99,7 +99,7 @@ class Follower:
                 self.first.cancel()
 
     async def _watch_changes(self, progress: Progress) -> None:
-        root = self._synchroniser.reader.docs_root
+        root = self._synchroniser.folder.root
         try:
             async for paths in self._watch(root, stop=self._stop):
                 if not await self._should_continue():
@@ -256,12 +256,11 @@ class Following:
 
     def _synchroniser(self, tenant: Tenant, root: Path, scope: Scope) -> Synchroniser:
         tools = self._tools
-        reader = Reader(tenant, root, self.activation.kinds)
         same_name = [each for each in self._related_tenants if each.project == tenant.project]
         same_root = [each for each in self._related_tenants if each.path_hash == tenant.path_hash]
         related_tenants = tuple(dict.fromkeys([*(each for each in same_name if each not in same_root), *same_root]))
         return Synchroniser(
-            reader,
+            DocsFolder(tenant, root, self.activation.doc_types),
             tools.indexer,
             tools.document_lists,
             related_tenants=related_tenants,

@@ -12,9 +12,9 @@ from rag_context.projects.config import (
     ProjectConfig,
     read_config,
 )
+from rag_context.projects.doc_types import DocTypes, doc_types_of
 from rag_context.projects.links import inside, located
-from rag_context.projects.project_documents import DocTypes, doc_types_of
-from rag_context.projects.records import DocTypeInfo, DocumentNotFoundError, RetrievalOptions, SchemaValidationError
+from rag_context.projects.records import DocumentNotFoundError, RetrievalOptions, SchemaValidationError
 from rag_context.projects.sync import Scope, is_document, patterns
 from rag_context.projects.tenants import checked_branch, current_branch, external_tenant, path_hash, repository_root
 
@@ -49,17 +49,12 @@ class Activation:
     tenant: Tenant
     repository_root: Path
     docs_root: Path
-    doc_types: tuple[DocTypeInfo, ...]
+    doc_types: DocTypes
     options: RetrievalOptions
     search_options: RetrievalOptions
     branch_is_given: bool = False
     external: Tenant | None = None
     external_root: Path | None = None
-
-    @property
-    def kinds(self) -> DocTypes:
-        """The document types, with validators for front matter."""
-        return DocTypes(self.doc_types)
 
     def located(self, path: str) -> str:
         """The path of a file relative to the docs folder. Blocking.
@@ -116,18 +111,18 @@ def open_project(config_path: str, branch_name: str | None = None, *, is_forced:
     docs_root = _folder(config.docs_path, path.parent.parent, root)
     if docs_root is None:
         raise _invalid("docs_path", f"{config.docs_path!r} is outside the repository")
-    kinds = doc_types_of(config, root)
+    doc_types = doc_types_of(config, root)
     branch, is_pinned = _branch(root, branch_name, is_forced=is_forced)
     tenant = Tenant(config.project_name, branch, path_hash(root))
     external = config.external
     if external is not None:
         external_scope(external)
     return Activation(
-        config=replace(config, warnings=(*config.warnings, *kinds.warnings)),
+        config=replace(config, warnings=(*config.warnings, *doc_types.warnings)),
         tenant=tenant,
         repository_root=root,
         docs_root=docs_root,
-        doc_types=kinds.infos,
+        doc_types=doc_types,
         options=config.query_options({}),
         search_options=config.search_options({}),
         branch_is_given=is_pinned,

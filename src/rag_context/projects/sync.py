@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
@@ -22,7 +21,7 @@ from rag_context.ingest.indexer import Indexer
 from rag_context.ingest.submissions import Outcome, Receipt
 from rag_context.projects.document_lists import DocumentList, DocumentLists
 from rag_context.projects.links import SUFFIXES, relative_path
-from rag_context.projects.project_documents import Reader, project_input, revision, text_digest
+from rag_context.projects.project_documents import DocsFolder, project_input, text_digest
 from rag_context.projects.records import ProjectDocument
 
 CONCURRENCY = 5
@@ -144,7 +143,7 @@ class Synchroniser:
     """Synchronises the documents of one tenant with the files of one folder.
 
     Args:
-        reader: the folder, its tenant and document types.
+        folder: the folder, its tenant and document types.
         indexer: indexes and deletes documents.
         document_lists: the stored documents of tenants.
         related_tenants: tenants that may have the same files (other branches, clones); their vectors are reused.
@@ -154,7 +153,7 @@ class Synchroniser:
 
     def __init__(
         self,
-        reader: Reader,
+        folder: DocsFolder,
         indexer: Indexer,
         document_lists: DocumentLists,
         *,
@@ -162,7 +161,7 @@ class Synchroniser:
         scope: Scope = is_document,
         max_bytes: int = DEFAULT_MAX_BYTES,
     ) -> None:
-        self.reader = reader
+        self.folder = folder
         self._indexer = indexer
         self._document_lists = document_lists
         self._related_tenants = tuple(related_tenants)[-MAX_RELATED:]
@@ -183,7 +182,7 @@ class Synchroniser:
 
     async def follow(self, paths: Collection[Path], progress: Progress = no_progress) -> SyncReport:
         """Do the same for files that may have changed, or folders with all their files. Raises: BackendError."""
-        root = self.reader.docs_root
+        root = self.folder.root
         places = outermost([path for path in paths if path.is_relative_to(root)])
         if root in places:
             return await self.reconcile(progress)
@@ -201,7 +200,7 @@ class Synchroniser:
     async def _update(self, changed: frozenset[str] | None, progress: Progress) -> SyncReport:
         # In turn: two runs that plan from the same list would index the same files.
         async with self._lock:
-            documents_list = await self._document_lists.of(self.reader.tenant)
+            documents_list = await self._document_lists.of(self.folder.tenant)
             scan = await asyncio.to_thread(self._scanned, changed)
             plan = _planned(documents_list, scan, changed)
             receipts = [*(_unchanged(document) for document in plan.unchanged), *scan.rejected]
@@ -229,7 +228,7 @@ class Synchroniser:
         total = len(plan.index) + len(plan.remove)
         similar = await self._similar_ids({path: revisions[path] for path in plan.index})
         if len(plan.index) > 1:
-            await asyncio.to_thread(self._times.prepare, self.reader.docs_root)
+            await asyncio.to_thread(self._times.prepare, self.folder.root)
 
         async def work() -> None:
             for path, candidates in waiting:  # one iterator for all workers: each path goes to one of them
@@ -257,15 +256,14 @@ class Synchroniser:
         file = await asyncio.to_thread(self._read, path)
         if isinstance(file, Rejected):
             return _rejection(path, file)
-        read = await asyncio.to_thread(project_input, file.document, path, self.reader, self._rules)
+        read = await asyncio.to_thread(project_input, file.document, path, self.folder)
         try:
             receipt = await self._indexer.index(
                 read.document, reuse_from=[*(each.id for each in candidates), *similar.get(path, ())]
             )
         except InvalidInputError as error:
             return FileReceipt(path, FileOutcome.REJECTED, reason=str(error), warnings=read.warnings)
-        digest = revision(file.document.content, self._rules)
-        text = text_digest(digest)
+        text = text_digest(read.revision)
         renamed_from = next(
             (candidate.path for candidate in candidates if text_digest(candidate.revision) == text), None
         )
@@ -287,19 +285,15 @@ class Synchroniser:
             progress(SyncProgress(len(plan.index) + i + 1, len(plan.index) + len(plan.remove), receipt))
         return receipts
 
-    @cached_property
-    def _rules(self) -> str:
-        return self.reader.rules
-
     def _read(self, path: str) -> FileInput | Rejected:
-        found = Found(self.reader.docs_root / path, named=True)
+        found = Found(self.folder.root / path, named=True)
         return read_file(found, _LABELS, max_bytes=self._max_bytes, times=self._times.of)
 
     def _scanned(self, changed: frozenset[str] | None) -> _Scan:
         """Read the files, or those of them that changed."""
         scan = _Scan()
         self._times = FileTimes()  # there may be new commits
-        root = self.reader.docs_root
+        root = self.folder.root
         places = walk(Root(root)) if changed is None else find_changed(root, [root / path for path in changed])
         for found in places:
             if isinstance(found, Rejected):
@@ -310,7 +304,7 @@ class Synchroniser:
                 continue
             file = read_file(found, _LABELS, max_bytes=self._max_bytes)
             if isinstance(file, FileInput):
-                scan.revisions[path] = revision(file.document.content, self._rules)
+                scan.revisions[path] = self.folder.revision(file.document.content)
             else:
                 scan.rejected.append(_rejection(path, file))
                 scan.unseen += [path] if file.unknown else []
@@ -318,7 +312,7 @@ class Synchroniser:
 
     def _note(self, found: Rejected, scan: _Scan) -> None:
         """Record a path that the walk rejected: a folder that cannot be read, a link, or the root itself."""
-        root = printable(self.reader.docs_root)
+        root = printable(self.folder.root)
         path = found.path.removeprefix(root).lstrip("/\\") or "."
         if found.unknown or path == ".":
             scan.unseen.append(path)

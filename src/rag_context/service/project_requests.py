@@ -17,7 +17,7 @@ from rag_context.ports.reading import DocumentStore
 from rag_context.projects.activation import Projects
 from rag_context.projects.callers import CallerId
 from rag_context.projects.config import QUERY_DEFAULTS, SEARCH_DEFAULTS
-from rag_context.projects.project_documents import built_in_doc_types
+from rag_context.projects.doc_types import built_in_doc_types
 from rag_context.projects.project_following import FollowState
 from rag_context.projects.project_opening import Activation
 from rag_context.projects.records import (
@@ -69,7 +69,7 @@ class ResolvedProject:
     @property
     def doc_types(self) -> tuple[DocTypeInfo, ...]:
         """The document types that it declares, or the built-in ones."""
-        return self.activation.doc_types if self.activation is not None else built_in_doc_types()
+        return self.activation.doc_types.infos if self.activation is not None else built_in_doc_types()
 
 
 class ProjectResolver:

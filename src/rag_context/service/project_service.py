@@ -126,7 +126,7 @@ class ProjectService:
             **tenant_fields(activation.tenant),
             status="activated",
             activation=handle,
-            doc_types=type_counts(activation.doc_types, stored.counts),
+            doc_types=type_counts(activation.doc_types.infos, stored.counts),
             total_docs=len(stored.documents),
             complete=state is not None and state.complete,
             warnings=limited(warnings),
