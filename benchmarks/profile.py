@@ -19,6 +19,7 @@ from benchmarks.corpus import Writer
 from rag_context.api.index import BulkLine
 from rag_context.api.search import SearchRequest
 from rag_context.files.sending import sliced
+from rag_context.service.handlers import CallContext
 from rag_context.service.service import Service
 from rag_context.settings import SearchSettings, Settings
 from rag_context.wiring import open_service
@@ -111,7 +112,7 @@ async def _work(what: str, data: Path) -> None:
 async def _measured_searches(service: Service) -> None:
     writer, end = Writer(seed=11), time.monotonic() + SECONDS
     while time.monotonic() < end:
-        await service.search(SearchRequest(query=writer.question()), request_id="profile")
+        await service.search(SearchRequest(query=writer.question()), CallContext("profile"))
 
 
 async def _measured_indexing(service: Service) -> None:

@@ -14,6 +14,7 @@ from rag_context.api.projects import ActivateProjectRequest
 from rag_context.api.search import SearchRequest
 from rag_context.evaluation.measures import percentile
 from rag_context.projects.callers import CallerId
+from rag_context.service.handlers import CallContext
 from rag_context.service.project_service import ProjectService
 from rag_context.service.service import Service
 from rag_context.settings import Settings, load_settings
@@ -32,7 +33,7 @@ PAGES = 300
 LARGE = 3
 LARGE_CHARS = 1024 * 1024
 
-_CALLER = CallerId(session="benchmark")
+_CONTEXT = CallContext("benchmark", caller=CallerId(session="benchmark"))
 
 
 def measure(scratch: Path, documents: int = DOCUMENTS) -> list[Figure]:
@@ -44,12 +45,12 @@ def measure(scratch: Path, documents: int = DOCUMENTS) -> list[Figure]:
 async def _measure(scratch: Path, config: Path, documents: int) -> list[Figure]:
     async with open_service(_settings(scratch)) as service:
         projects = await _opened(service)
-        while not (await projects.activate(_activation(config), _unheard, caller=_CALLER)).complete:
+        while not (await projects.activate(_activation(config), _CONTEXT)).complete:
             pass
     async with open_service(_settings(scratch)) as service:
         projects = await _opened(service)
         started = time.perf_counter()
-        activated = await projects.activate(_activation(config), _unheard, caller=_CALLER)
+        activated = await projects.activate(_activation(config), _CONTEXT)
         activation_s = time.perf_counter() - started
         assert (activated.complete, activated.total_docs) == (True, documents)
         edit_s = [await _edit(projects, config.parent.parent / "docs" / _name(number)) for number in range(EDITS)]
@@ -75,7 +76,7 @@ async def _beside_large(scratch: Path, pages: int, large_chars: int) -> list[Fig
             config = _written(scratch / name / "repository", pages, large, large_chars)
             service = await stack.enter_async_context(open_service(_settings(scratch / name)))
             projects = await _opened(service)
-            while not (activated := await projects.activate(_activation(config), _unheard, caller=_CALLER)).complete:
+            while not (activated := await projects.activate(_activation(config), _CONTEXT)).complete:
                 pass
             assert activated.total_docs == pages + large
             while (await service.health()).pending_documents:  # noqa: ASYNC110  (nothing tells when)
@@ -100,7 +101,7 @@ async def _asked_both(without: ProjectService, beside: ProjectService) -> tuple[
         question = RagQueryRequest(query=writer.question())
         for projects, taken in zip((without, beside), times, strict=True):
             started = time.perf_counter()
-            answer = await projects.questions.query(question, caller=_CALLER, request_id="benchmark")
+            answer = await projects.questions.query(question, _CONTEXT)
             if number >= WARM_UP:
                 taken.append((time.perf_counter() - started) * 1000.0)
             assert 0 < answer.token_count <= MOST_TOKENS
@@ -120,9 +121,7 @@ async def _edit(projects: ProjectService, path: Path) -> float:
     started = time.perf_counter()
     _append(path, f"\n\nThe new word is {word}.\n")
     while True:
-        found = await projects.questions.search(
-            SemanticSearchRequest(query=word), caller=_CALLER, request_id="benchmark"
-        )
+        found = await projects.questions.search(SemanticSearchRequest(query=word), _CONTEXT)
         if any(result.path == path.name for result in found.results):
             return time.perf_counter() - started
         assert time.perf_counter() - started < TIMEOUT_S
@@ -141,11 +140,11 @@ async def _asked(service: Service, projects: ProjectService, project: str, path_
     for _ in range(QUESTIONS):
         search = SearchRequest(query=writer.question(), project=project, branch="main", path_hash=path_hash)
         started = time.perf_counter()
-        await service.search(search, request_id="benchmark")
+        await service.search(search, _CONTEXT)
         plain.append((time.perf_counter() - started) * 1000.0)
         question = RagQueryRequest(query=writer.question())
         started = time.perf_counter()
-        await projects.questions.query(question, caller=_CALLER, request_id="benchmark")
+        await projects.questions.query(question, _CONTEXT)
         context.append((time.perf_counter() - started) * 1000.0)
     return statistics.median(plain), statistics.median(context)
 
@@ -193,7 +192,3 @@ def _activation(config: Path) -> ActivateProjectRequest:
 
 def _settings(scratch: Path) -> Settings:
     return load_settings(flags={"data_dir": scratch / "index"}, environ={}, cwd=scratch).settings
-
-
-async def _unheard(_done: int, _total: int) -> None:
-    """No server listens."""

@@ -20,13 +20,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from rag_context.api.collections import CreateCollectionRequest, QueryRequest
+from rag_context.api.collection_operations import NewCollectionRequest, QueryCollectionRequest
 from rag_context.api.index import IndexRequest
 from rag_context.api.operations.routes import OPERATIONS
 from rag_context.api.project_queries import RagQueryRequest
 from rag_context.api.projects import ActivateProjectRequest
 from rag_context.api.search import SearchRequest
 from rag_context.projects.callers import CallerId
+from rag_context.service.handlers import CallContext
 from rag_context.service.service import Service
 from rag_context.settings import Settings
 from rag_context.wiring import open_service
@@ -35,7 +36,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "rag_context"
 INTRICATE = ("search", "resilience", "ingest", "stores", "embedders", "files")
 """Packages with locks, caches, numerics and an order in time, in which comments have to say why."""
 
-CALLER = CallerId(session="measure")
+CONTEXT = CallContext("r", caller=CallerId(session="measure"))
 REPEATS = 4
 """The fewest modules of so many requests are counted: background work may fall into one of them."""
 
@@ -148,32 +149,25 @@ async def _kinds(service: Service, folder: Path) -> dict[str, Callable[[int], Aw
     for path, text in ((config, '{"project_name": "measure"}'), (page, "# Pumps\n\nThe pump restarts at noon.\n")):
         path.parent.mkdir(parents=True)
         path.write_text(text, encoding="utf-8")
-    await projects.activate(ActivateProjectRequest(config_path=str(config)), _ignore_progress, caller=CALLER)
-    create = CreateCollectionRequest(name="measure", embedding_provider="rag-context")
-    await collections.create(create, connection="default")
+    await projects.activate(ActivateProjectRequest(config_path=str(config)), CONTEXT)
+    await collections.create(NewCollectionRequest(name="measure", embedding_provider="rag-context"))
 
     async def search(number: int) -> None:
-        await service.search(SearchRequest(query=f"When does pump {number} restart?"), request_id="r")
+        await service.search(SearchRequest(query=f"When does pump {number} restart?"), CONTEXT)
 
     async def index(number: int) -> None:
         fields = {"contentType": "documentation", "sessionId": "s", "source": f"{number}.md"}
         request = IndexRequest.model_validate({"content": f"Pump {number} restarts at noon.", **fields})
-        await service.index(request, request_id="r")
+        await service.index(request, CONTEXT)
 
     async def project(number: int) -> None:
-        await projects.questions.query(
-            RagQueryRequest(query=f"When does pump {number} restart?"), caller=CALLER, request_id="r"
-        )
+        await projects.questions.query(RagQueryRequest(query=f"When does pump {number} restart?"), CONTEXT)
 
     async def collection(number: int) -> None:
-        await collections.query("measure", QueryRequest(text=f"pump {number}"), connection="default")
+        await collections.query(QueryCollectionRequest(name="measure", text=f"pump {number}"))
 
     await index(0)
     return {"a search": search, "an index call": index, "a project query": project, "a collection query": collection}
-
-
-async def _ignore_progress(_done: int, _total: int) -> None:
-    """Progress of the activation, which is not shown."""
 
 
 if __name__ == "__main__":

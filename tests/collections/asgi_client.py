@@ -9,7 +9,7 @@ import httpx2
 from rag_context.server.app import create_app
 from rag_context.server.options import ServerOptions
 from rag_context.service.collection_service import CollectionService
-from tests.server.stub_service import StubService
+from tests.server.stub_service import StubService, as_service
 
 
 @asynccontextmanager
@@ -17,7 +17,7 @@ async def asgi_client(service: CollectionService, **options: Any) -> AsyncIterat
     """A client of the application."""
     stub = StubService()
     stub.collections = service
-    app = create_app(stub, ServerOptions(**options))
+    app = create_app(as_service(stub), ServerOptions(**options))
     transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as client:
         yield client

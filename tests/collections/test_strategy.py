@@ -5,7 +5,7 @@ import logging
 import httpx2
 import pytest
 
-from rag_context.api.collections import CreateCollectionRequest
+from rag_context.api.collection_operations import AddDocumentsRequest, NewCollectionRequest
 from rag_context.collections.collections import Collections
 from rag_context.collections.connections import CollectionRef
 from rag_context.collections.searching import ConversationQuery, Conversations, Strategy, choose
@@ -23,9 +23,12 @@ RETENTION = "Logs are kept for 31 days."
 async def filled(
     service: CollectionService, name: str, *texts: str, connection: str = "default", model: str = "m"
 ) -> None:
-    request = CreateCollectionRequest(name=name, embedding_provider="rag-context", embedding_model=model)
-    await service.create(request, connection=connection)
-    await service.add(name, [{"text": text} for text in texts], connection=connection)
+    request = NewCollectionRequest(
+        name=name, connection=connection, embedding_provider="rag-context", embedding_model=model
+    )
+    await service.create(request)
+    documents = [{"text": text} for text in texts]
+    await service.add(AddDocumentsRequest(name=name, connection=connection, documents=documents))
 
 
 class TestSelection:
@@ -87,7 +90,7 @@ class TestLeavingOut:
         dead.fault = Fault(BackendUnavailableError("qdrant", "refused"))
         service = service_over({"default": MemoryCollections(), "dead": dead.port})
         await filled(service, "a", OPENSHIFT)
-        await service.create(CreateCollectionRequest(name="foreign", embedding_provider="openai"))
+        await service.create(NewCollectionRequest(name="foreign", embedding_provider="openai"))
         conversations = Conversations(service._collections)
 
         places = [CollectionRef("a"), CollectionRef("none"), CollectionRef("foreign"), CollectionRef("a", "dead")]

@@ -11,6 +11,7 @@ import pytest
 from rag_context.api.index import IndexRequest, IndexResponse
 from rag_context.api.search import SearchRequest, SearchResponse
 from rag_context.errors import IndexMismatchError
+from rag_context.service.handlers import CallContext
 from rag_context.service.service import Service
 from rag_context.settings import EmbedderSettings, Settings
 from rag_context.testing import FakeEmbedder
@@ -32,12 +33,12 @@ async def memory(directory: Path, stub: EmbeddingStub) -> AsyncIterator[Service]
 
 async def index(service: Service, content: str) -> IndexResponse:
     fields = {"content": content, "contentType": "documentation", "sessionId": "s", "source": content}
-    return await service.index(IndexRequest.model_validate(fields), request_id="r")
+    return await service.index(IndexRequest.model_validate(fields), CallContext("r"))
 
 
 async def search(service: Service, query: str) -> SearchResponse:
     request = SearchRequest.model_validate({"query": query, "minScore": 0})
-    return (await service.search(request, request_id="r")).response
+    return await service.search(request, CallContext("r"))
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:

@@ -10,7 +10,8 @@ from mcp import Client
 from rag_context.api.operations import Access, Toolset
 from rag_context.api.wire import Vocabulary
 from rag_context.server.mcp.protocol import McpServer, Memory, RequestContext
-from rag_context.server.tools import Service, build_tools
+from rag_context.server.tools import build_tools
+from rag_context.service.service import Service
 
 REQUEST_ID = "r-1"
 BOTH_ERAS = ("legacy", "2026-07-28")

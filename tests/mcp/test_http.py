@@ -15,11 +15,11 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from mcp import Client
 from rag_context.api.maintenance import ReindexRequest, ReindexResponse
 from rag_context.api.operations import Access
-from rag_context.api.search import SearchOutcome, SearchRequest
+from rag_context.api.search import SearchRequest, SearchResponse
 from rag_context.server.mcp.handshake import BATCHING, UNBATCHED
 from rag_context.server.mcp.streamable_http import IDLE_S, MAX_SESSIONS, Sessions
 from rag_context.server.options import ApiKey, ServerOptions, hash_key
-from rag_context.server.tools import Progress
+from rag_context.service.handlers import CallContext
 from rag_context.testing import FrozenClock
 from tests.server.server_thread import Running, running
 from tests.server.stub_service import StubService
@@ -46,9 +46,9 @@ class SlowService(StubService):
         self.begun = threading.Event()
         self.stopped = threading.Event()
 
-    async def search(self, request: SearchRequest, *, request_id: str) -> SearchOutcome:
+    async def search(self, request: SearchRequest, context: CallContext) -> SearchResponse:
         if request.query != "hang":
-            return await super().search(request, request_id=request_id)
+            return await super().search(request, context)
         self.begun.set()
         try:
             await asyncio.Event().wait()
@@ -56,10 +56,10 @@ class SlowService(StubService):
             self.stopped.set()
         raise AssertionError
 
-    async def reindex_behind(self, request: ReindexRequest, on_progress: Progress) -> ReindexResponse:
+    async def reindex(self, request: ReindexRequest, context: CallContext) -> ReindexResponse:
         for done in range(1, 4):
-            await on_progress(done, 3)
-        return await super().reindex_behind(request, on_progress)
+            await context.on_progress(done, 3)
+        return await super().reindex(request, context)
 
 
 @pytest.fixture(scope="module")

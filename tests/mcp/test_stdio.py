@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from rag_context.api.operations import Toolset
-from rag_context.api.search import SearchOutcome, SearchRequest
+from rag_context.api.search import SearchRequest, SearchResponse
 from rag_context.server.mcp.handshake import LINE_BYTES, Wire, answer_ahead
 from rag_context.server.mcp.protocol import Memory
 from rag_context.server.mcp.stdio import serve_stdio
+from rag_context.service.handlers import CallContext
 from tests.server.stub_service import StubService
 
 from .mcp_client import memory_of
@@ -166,14 +167,14 @@ class Gated(StubService):
         self.gate = asyncio.Event()
         self.stopped = asyncio.Event()
 
-    async def search(self, request: SearchRequest, *, request_id: str) -> SearchOutcome:
+    async def search(self, request: SearchRequest, context: CallContext) -> SearchResponse:
         self.begun.set()
         try:
             await self.gate.wait()
         except asyncio.CancelledError:
             self.stopped.set()
             raise
-        return await super().search(request, request_id=request_id)
+        return await super().search(request, context)
 
 
 async def test_requests_before_the_end_are_answered_before_the_end() -> None:

@@ -4,8 +4,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from rag_context.api.collection_operations import ConverseResponse, ConverseResult, OmittedCollection
-from rag_context.api.collections import CreateCollectionRequest
+from rag_context.api.collection_operations import (
+    ConverseResponse,
+    ConverseResult,
+    NewCollectionRequest,
+    OmittedCollection,
+)
 from rag_context.api.index import IndexResponse
 from rag_context.api.maintenance import ReindexResponse
 from rag_context.api.project_queries import LabelledResponse, RagQueryResponse, SemanticSearchResponse
@@ -43,7 +47,7 @@ def search(**fields: object) -> SearchResponse:
 async def test_every_tool_answers_in_text_too() -> None:
     """P-1."""
     service = StubService()
-    await service.collections.create(CreateCollectionRequest(name="handbook", embedding_provider="rag-context"))
+    await service.collections.create(NewCollectionRequest(name="handbook", embedding_provider="rag-context"))
     async with connected(service) as client:
         for name, tool in memory_of(service).tools.items():
             arguments = {**tool.example, "documentId": "d1"} if "document_id" in tool.request.model_fields else {}

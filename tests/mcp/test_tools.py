@@ -9,8 +9,9 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 
 from rag_context.api.operations import Access
-from rag_context.api.search import SearchOutcome, SearchRequest
+from rag_context.api.search import SearchRequest, SearchResponse
 from rag_context.errors import BackendUnavailableError
+from rag_context.service.handlers import CallContext
 from rag_context.testing import Fault
 from tests.server.stub_service import StubService
 from tests.service.harness import ServiceHarness
@@ -236,7 +237,7 @@ class Hanging(StubService):
         self.begun = asyncio.Event()
         self.stopped = asyncio.Event()
 
-    async def search(self, request: SearchRequest, *, request_id: str) -> SearchOutcome:
+    async def search(self, request: SearchRequest, context: CallContext) -> SearchResponse:
         self.begun.set()
         try:
             await asyncio.Event().wait()

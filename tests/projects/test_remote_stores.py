@@ -12,6 +12,7 @@ from rag_context.api.projects import (
     UpdatePromotionLevelRequest,
 )
 from rag_context.projects.callers import CallerId
+from rag_context.service.handlers import CallContext
 from rag_context.service.project_service import ProjectService
 from rag_context.settings import load_settings
 from rag_context.wiring import open_service
@@ -35,23 +36,20 @@ async def opened(data_dir: Path, environ: Mapping[str, str]) -> AsyncIterator[Pr
         yield service.projects
 
 
-async def unheard(_done: int, _total: int) -> None: ...
-
-
-ME = CallerId("one")
+ME = CallContext("r", caller=CallerId("one"))
 
 
 async def visited(projects: ProjectService, config: Path) -> tuple[ActivateProjectResponse, RagQueryResponse]:
     """Everything once: activate, ask, promote, filter, ask again, delete."""
-    activated = await projects.activate(ActivateProjectRequest(config_path=str(config)), unheard, caller=ME)
+    activated = await projects.activate(ActivateProjectRequest(config_path=str(config)), ME)
     promotion = UpdatePromotionLevelRequest(document_path="tools/driver.md", promotion_level="important")
-    await projects.update_promotion_level(promotion, caller=ME)
+    await projects.update_promotion_level(promotion, ME)
     important = SemanticSearchRequest(query="database", min_relevance_score=0.0, promotion_levels=["important"])
-    found = await projects.questions.search(important, caller=ME, request_id="r")
+    found = await projects.questions.search(important, ME)
     assert [result.path for result in found.results] == ["tools/driver.md"]
     question = RagQueryRequest(query="Why do database connections run out?", doc_types=["problem"])
-    answer = await projects.questions.query(question, caller=ME, request_id="r")
-    deleted = await projects.delete_documents(DeleteDocumentsRequest(project_name="shop"), caller=ME)
+    answer = await projects.questions.query(question, ME)
+    deleted = await projects.delete_documents(DeleteDocumentsRequest(project_name="shop"), ME)
     assert (deleted.deleted_count, deleted.status) == (4, "deleted")
     return activated, answer
 

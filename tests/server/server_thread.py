@@ -16,7 +16,7 @@ from rag_context.server.app import create_app
 from rag_context.server.options import ServerOptions
 from rag_context.server.running import bind, build_server
 
-from .stub_service import StubService
+from .stub_service import StubService, as_service
 
 SEARCH = "/tools/rag_context_search"
 INDEX = "/tools/rag_context_index"
@@ -85,7 +85,7 @@ def running(service: StubService, options: ServerOptions) -> Iterator[Running]:
     """Serve `service` on a free port until the block ends."""
     listener = bind(options)
     host, port = listener.getsockname()[:2]
-    server = build_server(create_app(service, options), options)
+    server = build_server(create_app(as_service(service), options), options)
 
     def serve() -> None:
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:

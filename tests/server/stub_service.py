@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import cast
 
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, VersionsRequest, VersionsResponse
 from rag_context.api.maintenance import (
     ComponentHealth,
+    HealthRequest,
     HealthResponse,
     ModelName,
     ReindexRequest,
@@ -15,7 +17,8 @@ from rag_context.api.maintenance import (
     StatsRequest,
     StatsResponse,
 )
-from rag_context.api.search import LegReport, SearchOutcome, SearchRequest, SearchResponse, SearchResult
+from rag_context.api.operations import memory
+from rag_context.api.search import LegReport, SearchFailedError, SearchRequest, SearchResponse, SearchResult
 from rag_context.api.stored_documents import (
     DeleteRequest,
     DeleteResponse,
@@ -32,9 +35,10 @@ from rag_context.api.stored_documents import (
 from rag_context.domain.documents import Status
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import NotFoundError
-from rag_context.server.tools import Progress
 from rag_context.service.collection_service import CollectionService
+from rag_context.service.handlers import CallContext, Handler, handlers_of, performs
 from rag_context.service.project_service import ProjectService
+from rag_context.service.service import Service
 from rag_context.testing.fakes import FakeEmbedder, WordTokenizer
 from tests.collections.services import memory_service
 
@@ -70,11 +74,19 @@ class StubService:
     collections: CollectionService = field(default_factory=memory_service)
     projects: ProjectService | None = None
 
-    async def search(self, request: SearchRequest, *, request_id: str) -> SearchOutcome:
+    def handlers(self) -> dict[str, Handler]:
+        projects = () if self.projects is None else (self.projects, self.projects.questions)
+        return handlers_of(self, self.collections, self.collections.providers, *projects)
+
+    @performs(memory.SEARCH)
+    async def search(self, request: SearchRequest, context: CallContext) -> SearchResponse:
         self.searches.append(request)
-        self.request_ids.append(request_id)
+        self.request_ids.append(context.request_id)
         await self._behave()
-        return SearchOutcome(self._found(request, request_id), self.retry_after_s)
+        found = self._found(request, context.request_id)
+        if request.strict and self.level >= 3:
+            raise SearchFailedError(found, self.retry_after_s)
+        return found
 
     def _found(self, request: SearchRequest, request_id: str) -> SearchResponse:
         result = SearchResult(
@@ -99,9 +111,10 @@ class StubService:
             warning=WARNINGS[self.level],
         )
 
-    async def index(self, request: IndexRequest, *, request_id: str) -> IndexResponse:
+    @performs(memory.INDEX)
+    async def index(self, request: IndexRequest, context: CallContext) -> IndexResponse:
         self.indexed.append(request)
-        self.request_ids.append(request_id)
+        self.request_ids.append(context.request_id)
         await self._behave()
         return IndexResponse(
             success=True, chunks_indexed=1, vector_ids=["v1"], latency_ms=2.5, document_id="d1", status="indexed"
@@ -125,11 +138,13 @@ class StubService:
         await self._behave()
         return VersionsResponse(missing=[id_ for id_, version in request.versions.items() if version != "stored"])
 
+    @performs(memory.DELETE)
     async def delete(self, request: DeleteRequest) -> DeleteResponse:
         self.deleted.append(request)
         await self._behave()
         return DeleteResponse(deleted_count=1, document_ids=["d1"], dry_run=request.dry_run)
 
+    @performs(memory.GET)
     async def get(self, request: GetRequest) -> GetResponse:
         await self._behave()
         if request.document_id != "d1":
@@ -149,6 +164,7 @@ class StubService:
             retrieval_stats=RetrievalStats(query_count=2, last_retrieved=WHEN),
         )
 
+    @performs(memory.LIST)
     async def listing(self, _request: ListRequest) -> ListResponse:
         await self._behave()
         document = ListedDocument(
@@ -164,6 +180,7 @@ class StubService:
         )
         return ListResponse(documents=[document])
 
+    @performs(memory.SIMILAR)
     async def similar(self, _request: SimilarRequest) -> SimilarResponse:
         await self._behave()
         document = SimilarDocument(
@@ -180,7 +197,8 @@ class StubService:
         )
         return SimilarResponse(results=[document], method="vector", fallback=False, fallback_level=1)
 
-    async def reindex_behind(self, _request: ReindexRequest, _on_progress: Progress) -> ReindexResponse:
+    @performs(memory.REINDEX)
+    async def reindex(self, _request: ReindexRequest, _context: CallContext) -> ReindexResponse:
         await self._behave()
         return ReindexResponse(status="current", documents=523, done=523, pending=0)
 
@@ -197,6 +215,10 @@ class StubService:
     @property
     def tokenizer(self) -> WordTokenizer:
         return self.embedder.tokenizer
+
+    @performs(memory.HEALTH)
+    async def report_health(self, _request: HealthRequest) -> HealthResponse:
+        return await self.health()
 
     async def health(self) -> HealthResponse:
         await self._behave()
@@ -215,6 +237,7 @@ class StubService:
             version="0.1.0",
         )
 
+    @performs(memory.STATS)
     async def stats(self, request: StatsRequest) -> StatsResponse:
         await self._behave()
         hours = {"1h": 1, "24h": 24, "7d": 168, "30d": 720}[request.time_range]
@@ -247,3 +270,8 @@ class StubService:
                 raise
         if self.failure is not None:
             raise self.failure
+
+
+def as_service(stub: StubService) -> Service:
+    """The stub where a service is expected: it has all that the server calls."""
+    return cast("Service", stub)

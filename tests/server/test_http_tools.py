@@ -275,6 +275,10 @@ def test_tools_are_listed_with_their_schemas(client: httpx2.Client) -> None:
         "rag_context_get",
         "rag_context_list",
         "rag_context_similar",
+        "rag_context_delete",
+        "rag_context_reindex",
+        "rag_context_health",
+        "rag_context_stats",
         "rag_context_converse",
         "collection_query",
         "collection_list",
@@ -287,10 +291,6 @@ def test_tools_are_listed_with_their_schemas(client: httpx2.Client) -> None:
         "collection_set_metadata",
         "collection_delete_documents",
         "collection_delete",
-        "rag_context_delete",
-        "rag_context_reindex",
-        "rag_context_health",
-        "rag_context_stats",
     ]
     assert all(set(tool) == {"name", "description", "inputSchema", "outputSchema"} for tool in tools)
     assert tools[0]["inputSchema"]["required"] == ["query"]

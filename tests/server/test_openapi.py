@@ -15,7 +15,7 @@ from rag_context.server.options import ApiKey, ServerOptions, hash_key
 from tests.end_to_end.process import environment
 
 from .server_thread import Running
-from .stub_service import StubService
+from .stub_service import StubService, as_service
 
 CHECKS = (
     "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,"
@@ -186,11 +186,12 @@ def test_schemas_are_named_after_requests_not_after_tools(client: httpx2.Client)
 
 def test_keys_are_described_where_they_are_needed() -> None:
     options = ServerOptions(api_keys=(ApiKey.parse("k", hash_key("secret")),))
-    described = build_openapi(create_app(StubService(), options).tools, options, "1")
+    described = build_openapi(create_app(as_service(StubService()), options).tools, options, "1")
     assert described["security"] == [{"bearer": []}, {"key": []}]
     assert {} in described["paths"]["/live"]["get"]["security"]
     assert "security" not in described["paths"]["/metrics"]["get"]
-    assert build_openapi(create_app(StubService(), ServerOptions()).tools, ServerOptions(), "1").get("security") is None
+    without_keys = build_openapi(create_app(as_service(StubService()), ServerOptions()).tools, ServerOptions(), "1")
+    assert without_keys.get("security") is None
 
 
 @pytest.mark.parametrize("name", ["inputSchema", "outputSchema"])

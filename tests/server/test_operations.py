@@ -16,7 +16,7 @@ from rag_context.server.openapi import build_openapi
 from rag_context.server.options import ServerOptions
 from rag_context.server.tools import build_tools
 
-from .stub_service import StubService
+from .stub_service import StubService, as_service
 
 ALL = [*OPERATIONS.values(), *(route.operation for route in ROUTES if route.operation.name not in OPERATIONS)]
 
@@ -27,14 +27,14 @@ def named(operations: list[Operation[Any, Any]]) -> list[Any]:
 
 def test_a_server_offers_every_operation_but_the_one_for_files_of_its_machine() -> None:
     service = StubService()
-    offered = set(build_tools(service, Vocabulary()))
+    offered = set(build_tools(as_service(service), Vocabulary()))
     missing = {name for name, each in OPERATIONS.items() if each.toolset in (Toolset.MEMORY, Toolset.OPERATIONS)}
     assert missing - offered == {"rag_context_index_files"}
     assert offered <= set(OPERATIONS)
 
 
 def test_openapi_describes_every_operation_that_is_offered_with_its_request() -> None:
-    tools = create_app(StubService(), ServerOptions()).tools
+    tools = create_app(as_service(StubService()), ServerOptions()).tools
     document = build_openapi(tools, ServerOptions(), "1")
     for name in tools:
         content = document["paths"][OPERATIONS[name].path]["post"]["requestBody"]["content"]

@@ -20,6 +20,7 @@ from rag_context.search.chain import SearchChain
 from rag_context.search.query import ResultCache
 from rag_context.search.retrievers import Backends
 from rag_context.service.background_maintenance import BackgroundMaintenance
+from rag_context.service.handlers import CallContext
 from rag_context.service.health import HealthMonitor
 from rag_context.service.index_model import BoundEmbedder
 from rag_context.service.service import Dependencies, Service
@@ -106,12 +107,12 @@ class ServiceHarness:
     async def search(self, query: str, **fields: Any) -> SearchResponse:
         """Search, the short way."""
         request = SearchRequest.model_validate({"query": query, **fields})
-        return (await self.service.search(request, request_id="r-1")).response
+        return await self.service.search(request, CallContext("r-1"))
 
     async def index(self, content: str, **fields: Any) -> IndexResponse:
         """Index, the short way."""
         body = {"content": content, "contentType": "documentation", "sessionId": "s", "source": "notes", **fields}
-        return await self.service.index(IndexRequest.model_validate(body), request_id="r-1")
+        return await self.service.index(IndexRequest.model_validate(body), CallContext("r-1"))
 
     @asynccontextmanager
     async def maintained(self) -> AsyncIterator[None]:

@@ -7,16 +7,13 @@ import pytest
 
 from rag_context.api.maintenance import ReindexRequest, ReindexResponse
 from rag_context.errors import BackendUnavailableError
+from rag_context.service.handlers import CallContext
 from rag_context.testing import FakeEmbedder, Fault
 from tests.service.harness import ServiceHarness
 
 
-async def unheard(_done: int, _total: int) -> None:
-    pass
-
-
 async def reindex(harness: ServiceHarness, **fields: Any) -> ReindexResponse:
-    return await harness.service.reindex_behind(ReindexRequest.model_validate(fields), unheard)
+    return await harness.service.reindex(ReindexRequest.model_validate(fields), CallContext("r"))
 
 
 async def fill(harness: ServiceHarness) -> None:
@@ -75,7 +72,7 @@ async def test_while_it_waits_it_sends_only_progress(harness: ServiceHarness) ->
         reported.append((done, total))
 
     async with harness.maintained():
-        await harness.service.reindex_behind(ReindexRequest(force=True, wait=True), listen)
+        await harness.service.reindex(ReindexRequest(force=True, wait=True), CallContext("r", listen))
     counts = [done for done, _ in reported]
     assert counts == sorted(set(counts))
     assert reported[-1] == (5, 5)

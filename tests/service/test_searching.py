@@ -1,7 +1,10 @@
 """Searching through the service: the envelope, the cache, and what is remembered."""
 
-from rag_context.api.search import SearchRequest
+import pytest
+
+from rag_context.api.search import SearchFailedError, SearchRequest
 from rag_context.errors import BackendDataError, BackendUnavailableError
+from rag_context.service.handlers import CallContext
 from rag_context.testing import Fault
 from rag_context.testing.fakes import WordTokenizer
 from tests.service.harness import ServiceHarness
@@ -123,12 +126,16 @@ async def test_what_failed_is_recorded_without_the_query(harness: ServiceHarness
 
 async def test_level_3_and_4_say_when_to_come_back(harness: ServiceHarness) -> None:
     harness.embedder.fault = harness.documents.fault = Fault(BackendDataError("x", "dead"))
-    request = SearchRequest(query="anything")
-    outcomes = [await harness.service.search(request, request_id="r") for _ in range(6)]
-    assert [o.response.fallback_level for o in outcomes] == [3, 3, 3, 3, 3, 4]
-    assert outcomes[0].retry_after_s
-    assert outcomes[4].response.circuit_breaker_open
-    assert 0 < (outcomes[5].retry_after_s or 0) <= 60
+    request = SearchRequest(query="anything", strict=True)
+    failures = []
+    for _ in range(6):
+        with pytest.raises(SearchFailedError) as failed:
+            await harness.service.search(request, CallContext("r"))
+        failures.append(failed.value)
+    assert [each.failure.fallback_level for each in failures] == [3, 3, 3, 3, 3, 4]
+    assert failures[0].retry_after_s
+    assert failures[4].failure.circuit_breaker_open
+    assert 0 < (failures[5].retry_after_s or 0) <= 60
 
 
 async def test_meters_count_by_level_and_agent(harness: ServiceHarness) -> None:

@@ -196,8 +196,8 @@ _Merge = Annotated[bool, Field(description="Set these keys and keep the others")
 _Ids = Annotated[list[DocumentId], Field(min_length=1, max_length=MAX_PAGE)]
 
 
-class _OfACollection(ConnectionFields):
-    """What every tool for one collection takes."""
+class CollectionFields(ConnectionFields):
+    """What every operation on one collection takes."""
 
     sentences: ClassVar[Mapping[str, Sentences]] = {"name": Sentences("name required")}
 
@@ -208,11 +208,11 @@ class ListCollectionsRequest(ConnectionFields):
     """Which connection's collections."""
 
 
-class GetCollectionRequest(_OfACollection):
+class GetCollectionRequest(CollectionFields):
     """Which collection."""
 
 
-class DeleteCollectionRequest(_OfACollection):
+class DeleteCollectionRequest(CollectionFields):
     """Which collection goes, with all that is in it."""
 
 
@@ -220,31 +220,31 @@ class NewCollectionRequest(CreateCollectionRequest, ConnectionFields):
     """A new collection, and where it shall live."""
 
 
-class SetMetadataRequest(MetadataRequest, _OfACollection):
+class SetMetadataRequest(MetadataRequest, CollectionFields):
     """A collection's metadata."""
 
-    sentences: ClassVar[Mapping[str, Sentences]] = {**MetadataRequest.sentences, **_OfACollection.sentences}
+    sentences: ClassVar[Mapping[str, Sentences]] = {**MetadataRequest.sentences, **CollectionFields.sentences}
 
     merge: _Merge = False
 
 
-class AddDocumentsRequest(_OfACollection):
+class AddDocumentsRequest(CollectionFields):
     """Documents to store."""
 
     documents: Annotated[list[Any], WithJsonSchema(_DOCUMENTS)]
 
 
-class DeleteDocumentRequest(_OfACollection):
+class DeleteDocumentRequest(CollectionFields):
     """Which document goes."""
 
     id: DocumentId
 
 
-class EmptyCollectionRequest(_OfACollection):
+class EmptyCollectionRequest(CollectionFields):
     """Which collection loses its documents, and stays."""
 
 
-class ListDocumentsRequest(_OfACollection):
+class ListDocumentsRequest(CollectionFields):
     """Which documents, and which part of them."""
 
     where: _Where = None
@@ -258,7 +258,7 @@ class ListDocumentsRequest(_OfACollection):
     ] = 0
 
 
-class DeleteCollectionDocumentsRequest(ChoiceRequest, _OfACollection):
+class DeleteCollectionDocumentsRequest(ChoiceRequest, CollectionFields):
     """Which documents to delete, and how sure the caller is."""
 
     exactly_one_of: ClassVar[tuple[str, ...]] = ("ids", "where", "every")
@@ -274,22 +274,22 @@ class DeleteCollectionDocumentsRequest(ChoiceRequest, _OfACollection):
     ] = False
 
 
-class UpdateDocumentRequest(MetadataRequest, _OfACollection):
+class UpdateDocumentRequest(MetadataRequest, CollectionFields):
     """A document's metadata."""
 
-    sentences: ClassVar[Mapping[str, Sentences]] = {**MetadataRequest.sentences, **_OfACollection.sentences}
+    sentences: ClassVar[Mapping[str, Sentences]] = {**MetadataRequest.sentences, **CollectionFields.sentences}
 
     id: DocumentId
     merge: _Merge = False
 
 
-class ListValuesRequest(ValuesFields, _OfACollection):
+class ListValuesRequest(ValuesFields, CollectionFields):
     """A metadata field."""
 
-    sentences: ClassVar[Mapping[str, Sentences]] = {**ValuesFields.sentences, **_OfACollection.sentences}
+    sentences: ClassVar[Mapping[str, Sentences]] = {**ValuesFields.sentences, **CollectionFields.sentences}
 
 
-class QueryCollectionRequest(QueryRequest, _OfACollection):
+class QueryCollectionRequest(QueryRequest, CollectionFields):
     """What to find, and where."""
 
 

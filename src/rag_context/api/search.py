@@ -1,7 +1,6 @@
 """A search request, and its response at every level of the fallback chain."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, ClassVar, Literal
 
@@ -30,6 +29,7 @@ from rag_context.api.wire import (
     WireResponse,
     integral,
 )
+from rag_context.errors import RagContextError
 
 QUERY_CHARS = 1000
 MAX_LIMIT = 20
@@ -262,9 +262,15 @@ class SearchFailure(SearchResponse):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SearchOutcome:
-    """A response, and how long a client should wait before the next request (None: not at all)."""
+class SearchFailedError(RagContextError):
+    """A strict search found nothing that could be searched.
 
-    response: SearchResponse
-    retry_after_s: float | None = None
+    Args:
+        response: what the same search answers without `strict`.
+        retry_after_s: how long a client should wait before the next request.
+    """
+
+    def __init__(self, response: SearchResponse, retry_after_s: float | None = None) -> None:
+        self.failure = SearchFailure.of(response)
+        self.retry_after_s = retry_after_s
+        super().__init__(self.failure.error)

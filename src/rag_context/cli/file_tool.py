@@ -17,7 +17,8 @@ from rag_context.errors import FieldError, InvalidInputError
 from rag_context.files.file_reading import Labels
 from rag_context.files.folder_sync import Gone
 from rag_context.files.walk import roots
-from rag_context.server.tools import Answer, Call, Tool, tool_of
+from rag_context.server.tools import Tool, tool_of
+from rag_context.service.handlers import CallContext
 from rag_context.service.service import Service
 from rag_context.settings import Settings
 
@@ -48,7 +49,7 @@ class FileIntake:
     answer_s: float = ANSWER_S
     _runs: dict[tuple[Path, tuple[str, ...]], _Run] = field(default_factory=dict)
 
-    async def run(self, request: IndexFilesRequest, call: Call) -> Answer:
+    async def run(self, request: IndexFilesRequest, context: CallContext) -> IndexFilesResponse:
         """Take a path in, or say how far the run for it is. Raises: InvalidInputError (it is not there)."""
         key = (await asyncio.to_thread(_found, request.path), tuple(request.include or ()))
         run = self._runs.get(key)
@@ -56,10 +57,10 @@ class FileIntake:
             summary = Summary()
             run = self._runs[key] = _Run(asyncio.create_task(self._take_in(*key, summary), name="index files"), summary)
             run.task.add_done_callback(lambda _task: self._runs.pop(key, None))
-        await self._wait(run, call)
+        await self._wait(run, context)
         if run.task.done():
             run.task.result()
-        return Answer(_told(run.summary, is_done=run.task.done()))
+        return _told(run.summary, is_done=run.task.done())
 
     async def close(self) -> None:
         """End what is running; what was acknowledged is skipped by the next run."""
@@ -69,13 +70,13 @@ class FileIntake:
         if tasks:
             await asyncio.wait(tasks)
 
-    async def _wait(self, run: _Run, call: Call) -> None:
+    async def _wait(self, run: _Run, context: CallContext) -> None:
         """Until the run is done or the answer is due; the progress is reported on the way."""
         end = asyncio.get_running_loop().time() + self.answer_s
         while not run.task.done() and (left := end - asyncio.get_running_loop().time()) > 0:
             await asyncio.wait({run.task}, timeout=min(left, 1.0))
             seen = run.summary.kept + run.summary.rejected.total + run.summary.skipped.total
-            await call.on_progress(seen, seen)
+            await context.on_progress(seen, seen)
 
     async def _take_in(self, path: Path, include: tuple[str, ...], summary: Summary) -> None:
         def listen(receipt: FileReceipt) -> None:

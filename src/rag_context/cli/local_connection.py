@@ -13,8 +13,7 @@ from rag_context.errors import BackendError
 from rag_context.files.sending import Turns, sliced
 from rag_context.files.target import OnReceipt, listed_below
 from rag_context.logs import configure_logging
-from rag_context.server.tools import Answer, Call, WorkByName, memory_work
-from rag_context.service.project_service import ProjectService
+from rag_context.service.handlers import CallContext
 from rag_context.service.service import Service
 from rag_context.settings import Loaded, Settings
 from rag_context.settings.keys import location_of
@@ -36,16 +35,21 @@ class InProcess:
 
     def __init__(self, service: Service, settings: Settings) -> None:
         self._service = service
+        self._handlers = service.handlers()
         self._has_waited = False
         self._turn = asyncio.Semaphore(settings.indexing.concurrency)
         self._turns = Turns()
         self.place = f"the index in {location_of(settings)}"
 
-    async def run(self, operation: Operation[Request, Response], request: Request) -> Response:
-        """Run an operation of the memory here."""
+    async def run(
+        self, operation: Operation[Request, Response], request: Request, context: CallContext | None = None
+    ) -> Response:
+        """Run any operation here."""
         if operation.name not in _WITHOUT_MODEL:
             await self._wait_ready()
-        return await run_here(memory_work(self._service), operation, request, Call(new_request_id()))
+        response = await self._handlers[operation.name](request, context or CallContext(new_request_id()))
+        assert isinstance(response, operation.response)  # noqa: S101  (what the operation declares)
+        return response
 
     async def embed_pending(self, on_progress: Callable[[int, int], None]) -> int:
         """Embed them here, as far as the model is available."""
@@ -99,26 +103,11 @@ class InProcess:
         """List what came from below a prefix."""
         return listed_below(prefix, self._service.listing)
 
-    async def projects(self) -> ProjectService:
-        """The use cases of project documents, once the model is there."""
-        await self._wait_ready()
-        projects = self._service.projects
-        assert projects is not None  # noqa: S101  (`open_service` always makes them)
-        return projects
-
     async def _wait_ready(self) -> None:
         """Wait for the model, once; what needs none does not wait for it."""
         if not self._has_waited:
             await self._service.wait_ready(MODEL_WAIT_S)
             self._has_waited = True
-
-
-async def run_here(work: WorkByName, operation: Operation[Request, Response], request: Request, call: Call) -> Response:
-    """What does an operation in this process, done."""
-    given = await work[operation.name](request, call)
-    body = given.body if isinstance(given, Answer) else given
-    assert isinstance(body, operation.response)  # noqa: S101  (what the operation declares)
-    return body
 
 
 def new_request_id() -> str:

@@ -24,7 +24,7 @@ from rag_context.projects.project_opening import Activation, find_config, open_p
 from rag_context.projects.records import FileSystemError, ProjectError
 
 if TYPE_CHECKING:
-    from rag_context.service.project_service import ProjectService
+    from rag_context.cli.local_connection import InProcess
 
 _CALLER = CallerId(session="cli")
 
@@ -92,14 +92,13 @@ async def answer_in_project(options: Options, operation: Operation[Any, Response
 class _Here:
     """The tools in this process, over the index itself."""
 
-    def __init__(self, projects: "ProjectService", place: str) -> None:
-        self._projects = projects
-        self.place = place
+    def __init__(self, connection: "InProcess") -> None:
+        self._connection = connection
+        self.place = connection.place
 
     async def run(self, operation: Operation[Request, Response], request: Request) -> Response:
         """Run an operation of project documents here."""
-        from rag_context.cli.local_connection import run_here  # noqa: PLC0415  (already loaded, in this case)
-        from rag_context.server.tools import Call, project_work  # noqa: PLC0415
+        from rag_context.service.handlers import CallContext  # noqa: PLC0415  (already loaded, in this case)
 
         console = Screen().err
         is_long = operation is operations.ACTIVATE_PROJECT and console.is_terminal
@@ -109,9 +108,9 @@ class _Here:
             async def show_progress(done: int, total: int) -> None:
                 bar.update(task, completed=done, total=total)
 
-            call = Call(os.urandom(12).hex(), show_progress, _CALLER)
+            context = CallContext(os.urandom(12).hex(), show_progress, _CALLER)
             try:
-                return await run_here(project_work(self._projects), operation, request, call)
+                return await self._connection.run(operation, request, context)
             except FileSystemError:
                 raise
             except ProjectError as error:  # reported as by a server
@@ -128,7 +127,7 @@ async def open_tools(options: Options) -> AsyncIterator[Remote | _Here]:
         from rag_context.cli.local_connection import InProcess  # noqa: PLC0415  (already loaded, in this case)
 
         assert isinstance(connection, InProcess)  # noqa: S101  (there is no third place)
-        yield _Here(await connection.projects(), connection.place)
+        yield _Here(connection)
 
 
 def path_in_docs(path: str, here: Activation | None, cwd: Path) -> str:

@@ -8,10 +8,10 @@ A collection holds whole documents, one vector each.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rag_context.api.collections import CreateCollectionRequest, QueryRequest
+from rag_context.api.collection_operations import AddDocumentsRequest, NewCollectionRequest, QueryCollectionRequest
 from rag_context.api.parsing import read_fields
 from rag_context.api.project_queries import RagQueryRequest, SemanticSearchRequest
 from rag_context.api.projects import ActivateProjectRequest
@@ -25,6 +25,7 @@ from rag_context.evaluation.quality import FIRST, MODES, OnProgress, Scores, by_
 from rag_context.projects.callers import CallerId
 from rag_context.search.query import Level, Mode, Query
 from rag_context.service.collection_service import CollectionService
+from rag_context.service.handlers import CallContext
 from rag_context.service.project_service import ProjectService
 from rag_context.service.service import Service
 
@@ -35,7 +36,7 @@ TOOLS = ("search", "semantic_search", "rag_query")
 
 CHUNKS_PER_DOCUMENT = 4
 _NAME = "eval"
-_CALLER = CallerId(session=_NAME)
+_CONTEXT = CallContext(_NAME, caller=CallerId(session=_NAME))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +103,9 @@ async def _activate(projects: ProjectService, directory: Path, on_progress: OnPr
         on_progress("Indexing a project", done, total)
 
     request = read_fields(ActivateProjectRequest, {"config_path": str(directory)})
+    context = replace(_CONTEXT, on_progress=note)
     while True:
-        reply = await projects.activate(request, note, caller=_CALLER)
+        reply = await projects.activate(request, context)
         if reply.complete:
             break
     if reply.warnings:
@@ -124,12 +126,10 @@ async def _ranked_paths(
     )
     answer = await service.rank(query)
     listed = await projects.questions.search(
-        read_fields(SemanticSearchRequest, {"query": question, "limit": FIRST, "min_relevance_score": 0.0}),
-        caller=_CALLER,
-        request_id=_NAME,
+        read_fields(SemanticSearchRequest, {"query": question, "limit": FIRST, "min_relevance_score": 0.0}), _CONTEXT
     )
     fields = {"query": question, "max_sources": FIRST, "min_relevance_score": 0.0, "link_depth": 0}
-    context = await projects.questions.query(read_fields(RagQueryRequest, fields), caller=_CALLER, request_id=_NAME)
+    context = await projects.questions.query(read_fields(RagQueryRequest, fields), _CONTEXT)
     for level in (answer.level, Level(listed.fallback_level), Level(context.fallback_level)):
         if level is not Level.PRIMARY:
             raise BackendUnavailableError("search", f"A question was answered at level {level}")
@@ -180,8 +180,8 @@ async def evaluate_collections(
     rows: dict[Mode, list[dict[str, float]]] = {mode: [] for mode in MODES}
     for number, question in enumerate(questions, 1):
         for mode in MODES:
-            fields = {"text": question.text, "mode": mode.value, "top_k": FIRST}
-            found = await collections.query(question.collection, read_fields(QueryRequest, fields))
+            fields = {"name": question.collection, "text": question.text, "mode": mode.value, "top_k": FIRST}
+            found = await collections.query(read_fields(QueryCollectionRequest, fields))
             rows[mode].append(by_grades([result.id for result in found.results], question.grades))
         on_progress("Searching collections", number, len(questions))
     scores = {mode: Scores.of(found) for mode, found in rows.items()}
@@ -191,9 +191,10 @@ async def evaluate_collections(
 async def _store(collections: CollectionService, name: str, documents: Sequence[Mapping[str, str]]) -> None:
     fields = {"name": name, "embedding_provider": OWN_EMBEDDER}
     with suppress(ConflictError):  # an index that was kept: the same documents are stored again under the same ids
-        await collections.create(read_fields(CreateCollectionRequest, fields))
+        await collections.create(read_fields(NewCollectionRequest, fields))
     for start in range(0, len(documents), BATCH):
-        await collections.add(name, documents[start : start + BATCH])
+        batch = {"name": name, "documents": documents[start : start + BATCH]}
+        await collections.add(read_fields(AddDocumentsRequest, batch))
 
 
 def _contents(dataset: Dataset | EvidenceSet) -> dict[str, list[Mapping[str, str]]]:

@@ -15,11 +15,9 @@ from rag_context.api.index import BulkLine, VersionsRequest
 from rag_context.api.maintenance import BareHealth
 from rag_context.api.operations import Access
 from rag_context.api.parsing import ErrorCode, read_fields, read_json
-from rag_context.api.search import SearchFailure
 from rag_context.server.bulk import BulkRun
 from rag_context.server.collection_routes import collection_routes
 from rag_context.server.embedding_routes import NAME_CHARS, embeddings_reply, model_reply, models_reply
-from rag_context.server.failures import retry_after
 from rag_context.server.middleware import guarded
 from rag_context.server.openapi import build_openapi
 from rag_context.server.options import ServerOptions
@@ -40,12 +38,13 @@ from rag_context.server.requests import (
     read_body,
     while_connected,
 )
-from rag_context.server.tools import Answer, Call, Registry, Service, Tool, build_tools
+from rag_context.server.tools import Registry, Tool, build_tools
+from rag_context.service.handlers import CallContext
+from rag_context.service.service import Service
 
 logger = logging.getLogger(__name__)
 
 _NDJSON_KINDS = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
-_STRICT_STATUS = {"CIRCUIT_OPEN": 429, "SERVICE_UNAVAILABLE": 503}
 
 
 class App:
@@ -101,7 +100,7 @@ def create_app(
                 async with lifespan(app) as state:
                     yield state
 
-    every_route = [*handlers.routes(), *collection_routes(service.collections, options), Route("/mcp", mcp), *routes]
+    every_route = [*handlers.routes(), *collection_routes(service, options), Route("/mcp", mcp), *routes]
     return App(service, options, tools, Router(every_route, redirect_slashes=False, lifespan=whole), front)
 
 
@@ -170,8 +169,9 @@ class _Handlers:
             may_write(opened)
         request = await _read_request(tool, opened, scope, receive)
         may = opened.caller is not None and opened.caller.access is Access.WRITE
-        answer = tool.run(request, Call(opened.request_id, caller=caller_id(opened), may_write=may))
-        return _reply(await while_connected(receive, answer) if tool.read_only and opened.body_read else await answer)
+        answer = tool.run(request, CallContext(opened.request_id, caller=caller_id(opened), may_write=may))
+        response = await (while_connected(receive, answer) if tool.read_only and opened.body_read else answer)
+        return Reply(response.to_json())
 
     async def _versions(self, scope: Scope, receive: Receive) -> Reply:
         check_media_type(http_request(scope), JSON_KINDS, SEND_JSON)
@@ -244,14 +244,6 @@ async def _read_request(tool: Tool[Any], opened: HttpRequest, scope: Scope, rece
         return read_fields(tool.request, query_fields(scope))
     allowed = "GET, HEAD, POST" if tool.in_url else "POST"
     raise RequestRejectedError(405, ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed", allow=allowed)
-
-
-def _reply(answer: Answer) -> Reply:
-    body = answer.body
-    if isinstance(body, SearchFailure):
-        wait = retry_after(answer.retry_after_s).encode()
-        return Reply(body.to_json(), _STRICT_STATUS[body.code], headers=((b"retry-after", wait),))
-    return Reply(body.to_json())
 
 
 Opener: TypeAlias = Callable[[], AbstractAsyncContextManager[ASGIApp]]

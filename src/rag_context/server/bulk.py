@@ -18,7 +18,7 @@ from rag_context.errors import BackendError, InvalidInputError, RagContextError
 from rag_context.files.sending import Turns, is_slice
 from rag_context.server.failures import component_sentence, log_failure
 from rag_context.server.requests import ClientGoneError, RequestRejectedError
-from rag_context.server.tools import Service
+from rag_context.service.service import Service
 
 logger = logging.getLogger(__name__)
 

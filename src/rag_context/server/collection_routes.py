@@ -31,8 +31,9 @@ from rag_context.server.requests import (
     read_body,
     while_connected,
 )
-from rag_context.server.tools import Answer, Call, collection_work
 from rag_context.service.collection_service import CollectionService
+from rag_context.service.handlers import CallContext, Handler
+from rag_context.service.service import Service
 
 BODIES_AT_ONCE = 4
 """Large bodies, of the greatest size each, that may be in memory at the same time."""
@@ -40,11 +41,12 @@ BODIES_AT_ONCE = 4
 _CHECKS = {"name": name_problem, "id": id_problem}
 
 
-def collection_routes(collections: CollectionService | None, options: ServerOptions) -> list[routing.Route]:
+def collection_routes(service: Service, options: ServerOptions) -> list[routing.Route]:
     """The addresses of collections and providers; none where they are not offered."""
-    if collections is None:
+    if service.collections is None:
         return []
-    endpoint = Endpoint(CollectionHandlers(collections, options.collection_body_bytes).handle)
+    handlers = CollectionHandlers(service.collections, service.handlers(), options.collection_body_bytes)
+    endpoint = Endpoint(handlers.handle)
     tags = dict.fromkeys(route.tag for route in ROUTES)
     return [routing.Route(path, endpoint) for tag in tags for path in (f"/{tag}", f"/{tag}/{{rest:path}}")]
 
@@ -54,12 +56,13 @@ class CollectionHandlers:
 
     Args:
         service: the use cases.
+        handlers: what performs the operations, by their names.
         body_bytes: greatest size of a body of documents.
     """
 
-    def __init__(self, service: CollectionService, body_bytes: int) -> None:
+    def __init__(self, service: CollectionService, handlers: Mapping[str, Handler], body_bytes: int) -> None:
         self._service = service
-        self._work = collection_work(service)
+        self._handlers = handlers
         self._budget = _BodyBudget(body_bytes, BODIES_AT_ONCE * body_bytes)
 
     async def handle(self, scope: Scope, receive: Receive) -> Reply:
@@ -82,10 +85,9 @@ class CollectionHandlers:
         if route.body is not None and (route.body_required or request.has_body()):
             parts.append(read_json(route.body, await _body(request, receive)))
         operation = route.operation
-        work = self._work[operation.name](route.request(names, *parts), Call(request.request_id))
+        work = self._handlers[operation.name](route.request(names, *parts), CallContext(request.request_id))
         is_abandoned_with_its_caller = operation.read_only and route.body is not None
-        answer = await (while_connected(receive, work) if is_abandoned_with_its_caller else work)
-        return answer.body if isinstance(answer, Answer) else answer
+        return await (while_connected(receive, work) if is_abandoned_with_its_caller else work)
 
     async def _store(
         self, route: Route[Any], names: Mapping[str, str], query: WireRequest, request: HttpRequest, receive: Receive

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rag_context.api.embeddings import OpenAiErrorResponse
 from rag_context.api.parsing import Detail, ErrorCode, ErrorResponse
+from rag_context.api.search import SearchFailedError
 from rag_context.errors import (
     BackendError,
     BackendUnavailableError,
@@ -41,6 +42,7 @@ _HTTP = {
     413: (ErrorCode.PAYLOAD_TOO_LARGE, "Request body too large"),
 }
 _PROJECT_STATUS = {"PROJECT_NOT_ACTIVATED": 409, "DOCUMENT_NOT_FOUND": 404, "FILE_SYSTEM_ERROR": 503}
+_STRICT_STATUS = {"CIRCUIT_OPEN": 429, "SERVICE_UNAVAILABLE": 503}
 OPENAI_PREFIX = "/v1/"
 _Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -62,6 +64,9 @@ def failure_reply(error: Exception, request_id: str, path: str = "") -> Reply:
 
 def _failure_reply(error: Exception, request_id: str) -> Reply:
     match error:
+        case SearchFailedError():
+            wait = retry_after(error.retry_after_s).encode()
+            return Reply(error.failure.to_json(), _STRICT_STATUS[error.failure.code], headers=((b"retry-after", wait),))
         case RequestRejectedError():
             return error_reply(error.status, error.code, str(error), request_id, headers=error.headers)
         case InvalidInputError():

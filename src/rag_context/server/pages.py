@@ -24,7 +24,7 @@ from rag_context.api.stored_documents import ListRequest
 from rag_context.errors import BackendError, OverloadedError
 from rag_context.server.failures import component_sentence
 from rag_context.server.requests import HttpRequest, Reply, RequestRejectedError, query_fields, while_connected
-from rag_context.server.tools import Service
+from rag_context.service.service import Service
 
 PAGE_PREFIX = "/page/"
 """Where the scripts and styles of the page are; served without a key, as the page is."""

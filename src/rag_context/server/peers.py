@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rag_context.api.maintenance import ComponentHealth, HealthResponse
 from rag_context.api.operations import Access, Toolset
-from rag_context.api.operations.memory import REINDEX
+from rag_context.api.operations.memory import HEALTH, REINDEX
 from rag_context.api.operations.routes import OPERATIONS, ROUTES
 from rag_context.api.parsing import ErrorCode
 from rag_context.domain.documents import Status
@@ -42,8 +42,9 @@ from rag_context.server.requests import (
     read_body,
 )
 from rag_context.server.supervisor import WorkerSlot
-from rag_context.server.tools import Service
+from rag_context.service.handlers import Handler
 from rag_context.service.meters import METRICS
+from rag_context.service.service import Service
 
 FIRST = 1
 CALLER = b"x-rag-worker-caller"
@@ -300,6 +301,10 @@ class _Shared:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._own, name)
+
+    def handlers(self) -> dict[str, Handler]:
+        """What performs the operations: those of this worker, except for the health of all."""
+        return {**self._own.handlers(), HEALTH.name: lambda _request, _context: self.health()}
 
     async def health(self) -> HealthResponse:
         """This worker's report, with a component for each worker; healthy if all of them are."""

@@ -1,26 +1,42 @@
 """The use cases of collections, one method each: requests in, responses out."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from rag_context.api.collection_documents import SubmittedDocuments, documents_of, documents_of_json
-from rag_context.api.collection_operations import ConverseRequest, ConverseResponse, ConverseResult, OmittedCollection
+from rag_context.api.collection_operations import (
+    AddDocumentsRequest,
+    CollectionFields,
+    ConverseRequest,
+    ConverseResponse,
+    ConverseResult,
+    DeleteCollectionDocumentsRequest,
+    DeleteCollectionRequest,
+    DeleteDocumentRequest,
+    EmptyCollectionRequest,
+    GetCollectionRequest,
+    ListCollectionsRequest,
+    ListDocumentsRequest,
+    ListValuesRequest,
+    NewCollectionRequest,
+    OmittedCollection,
+    QueryCollectionRequest,
+    SetMetadataRequest,
+    UpdateDocumentRequest,
+)
 from rag_context.api.collections import (
-    MAX_PAGE,
     UNCONFIRMED,
     AddedDocumentsResponse,
     CollectionResponse,
     CollectionsResponse,
-    CreateCollectionRequest,
     CreatedCollectionResponse,
     DeletedDocumentResponse,
     DeletedMatchingResponse,
     DocumentsResponse,
     DroppedCollectionResponse,
     EmptiedCollectionResponse,
-    MetadataRequest,
     MetadataResponse,
-    QueryRequest,
     QueryResponse,
     QueryResult,
     RecordedModel,
@@ -30,6 +46,7 @@ from rag_context.api.collections import (
     page_size,
     sorted_values,
 )
+from rag_context.api.operations import collections as operations
 from rag_context.collections.collections import Collections, DocumentInput
 from rag_context.collections.connections import DEFAULT, CollectionRef
 from rag_context.collections.labels import MODEL_LABEL, OWN_EMBEDDER, PROVIDER_LABEL, recorded
@@ -51,6 +68,7 @@ from rag_context.ports.provider import Collection, Entry
 from rag_context.resilience.admission import Admissions
 from rag_context.search.query import Mode
 from rag_context.service.collection_maintenance import CollectionMaintenance
+from rag_context.service.handlers import performs
 from rag_context.service.provider_service import AllowedAddresses, ProviderService
 from rag_context.where import check_metadata, parse
 
@@ -97,12 +115,14 @@ class CollectionService:
         """Stop the background work."""
         await self.maintenance.close()
 
-    async def listing(self, *, connection: str = DEFAULT) -> CollectionsResponse:
+    @performs(operations.COLLECTION_LIST)
+    async def listing(self, request: ListCollectionsRequest) -> CollectionsResponse:
         """All collections of a connection."""
-        found = [_response(one, connection) for one in await self._collections.listing(connection)]
+        found = [_response(one, request.connection) for one in await self._collections.listing(request.connection)]
         return CollectionsResponse(collections=found, count=len(found))
 
-    async def create(self, request: CreateCollectionRequest, *, connection: str = DEFAULT) -> CreatedCollectionResponse:
+    @performs(operations.COLLECTION_CREATE)
+    async def create(self, request: NewCollectionRequest) -> CreatedCollectionResponse:
         """Create an empty collection. Raises: ConflictError if there is one of that name."""
         check_metadata(request.metadata)
         collection = Collection(
@@ -111,119 +131,89 @@ class CollectionService:
             embedding_provider=_label(request.embedding_provider, request.metadata, PROVIDER_LABEL),
             embedding_model=_label(request.embedding_model, request.metadata, MODEL_LABEL),
         )
-        created = await self._collections.create(collection, connection)
-        return CreatedCollectionResponse(**dict(_response(created, connection)))
+        created = await self._collections.create(collection, request.connection)
+        return CreatedCollectionResponse(**dict(_response(created, request.connection)))
 
-    async def get(self, name: str, *, connection: str = DEFAULT) -> CollectionResponse:
+    @performs(operations.COLLECTION_GET)
+    async def get(self, request: GetCollectionRequest) -> CollectionResponse:
         """Read one collection."""
-        return _response(await self._collections.get(CollectionRef(name, connection)), connection)
+        return _response(await self._collections.get(_ref(request)), request.connection)
 
-    async def drop(self, name: str, *, connection: str = DEFAULT) -> DroppedCollectionResponse:
+    @performs(operations.COLLECTION_DELETE)
+    async def drop(self, request: DeleteCollectionRequest) -> DroppedCollectionResponse:
         """Delete a collection with all its documents."""
-        await self._collections.drop(CollectionRef(name, connection))
-        return DroppedCollectionResponse(collection=name)
+        await self._collections.drop(_ref(request))
+        return DroppedCollectionResponse(collection=request.name)
 
-    async def replace_metadata(
-        self, name: str, request: MetadataRequest, *, connection: str = DEFAULT
-    ) -> MetadataResponse:
-        """Replace the metadata; the embedding labels stay unless the request sets them."""
+    @performs(operations.COLLECTION_SET_METADATA)
+    async def set_metadata(self, request: SetMetadataRequest) -> MetadataResponse:
+        """Replace the metadata, or with `merge` set some keys; labels stay unless the request sets them."""
         check_metadata(request.metadata)
-        changed = await self._collections.replace_metadata(CollectionRef(name, connection), request.metadata)
-        return MetadataResponse(collection=name, metadata=_metadata(changed))
+        put = self._collections.merge_metadata if request.merge else self._collections.replace_metadata
+        changed = await put(_ref(request), request.metadata)
+        return MetadataResponse(collection=request.name, metadata=_metadata(changed))
 
-    async def merge_metadata(
-        self, name: str, request: MetadataRequest, *, connection: str = DEFAULT
-    ) -> MetadataResponse:
-        """Set these keys and keep the others."""
-        check_metadata(request.metadata)
-        changed = await self._collections.merge_metadata(CollectionRef(name, connection), request.metadata)
-        return MetadataResponse(collection=name, metadata=_metadata(changed))
-
-    async def add(
-        self, name: str, documents: Iterable[Mapping[str, object]], *, connection: str = DEFAULT
-    ) -> AddedDocumentsResponse:
+    @performs(operations.COLLECTION_ADD)
+    async def add(self, request: AddDocumentsRequest) -> AddedDocumentsResponse:
         """Store documents with `text` and optionally `id`, `metadata` and `embedding` (numbers or an array)."""
-        async with self._admissions.writes.admitted():
-            collection = await self._collections.get(CollectionRef(name, connection))
-            parsed = await asyncio.to_thread(documents_of, documents, check_metadata)
-            return await self._add(collection, parsed, connection)
+        return await self._add(_ref(request), partial(documents_of, request.documents, check_metadata))
 
     async def add_json(self, name: str, body: bytes, *, connection: str = DEFAULT) -> AddedDocumentsResponse:
-        """Store the documents of `{"documents": [...]}`."""
-        async with self._admissions.writes.admitted():
-            collection = await self._collections.get(CollectionRef(name, connection))
-            parsed = await asyncio.to_thread(documents_of_json, body, check_metadata)
-            return await self._add(collection, parsed, connection)
+        """As `add` for the bytes of `{"documents": [...]}`, of which no request is made: they may be many."""
+        return await self._add(CollectionRef(name, connection), partial(documents_of_json, body, check_metadata))
 
-    async def documents(
-        self,
-        name: str,
-        *,
-        where: object = None,
-        limit: int = MAX_PAGE,
-        offset: int = 0,
-        ids: Sequence[str] | None = None,
-        embeddings: bool = False,
-        connection: str = DEFAULT,
-    ) -> DocumentsResponse:
+    @performs(operations.COLLECTION_DOCUMENTS)
+    async def documents(self, request: ListDocumentsRequest) -> DocumentsResponse:
         """A page of the documents that match a filter (JSON, or its text), sorted by id; or the documents of `ids`."""
-        ref, clause = CollectionRef(name, connection), parse(where)
+        ref, clause = _ref(request), parse(request.where)
         async with self._admissions.searches.admitted():
-            if ids is not None:
-                stored = await self._collections.get_entries(ref, ids)
-                entries = [stored[id_] for id_ in dict.fromkeys(ids) if id_ in stored]
+            if request.ids is not None:
+                stored = await self._collections.get_entries(ref, request.ids)
+                entries = [stored[id_] for id_ in dict.fromkeys(request.ids) if id_ in stored]
                 total = len(entries)
             else:
-                page = await self._collections.entries(
-                    ref, clause, limit=page_size(limit), offset=min(offset, MAX_OFFSET)
-                )
+                limit, offset = page_size(request.limit), min(request.offset, MAX_OFFSET)
+                page = await self._collections.entries(ref, clause, limit=limit, offset=offset)
                 entries, total = list(page.entries), page.total
-            vectors = await self._collections.vectors(ref, [entry.id for entry in entries]) if embeddings else {}
+            ids = [entry.id for entry in entries]
+            vectors = await self._collections.vectors(ref, ids) if request.include is not None else {}
         found = [_document(entry, vectors) for entry in entries]
         return DocumentsResponse.model_construct(documents=found, count=len(found), total=total)
 
-    async def delete(self, name: str, id_: str, *, connection: str = DEFAULT) -> DeletedDocumentResponse:
+    @performs(operations.COLLECTION_DELETE_DOCUMENT)
+    async def delete(self, request: DeleteDocumentRequest) -> DeletedDocumentResponse:
         """Delete one document."""
-        await self._collections.delete(CollectionRef(name, connection), id_)
-        return DeletedDocumentResponse(collection=name, id=id_)
+        await self._collections.delete(_ref(request), request.id)
+        return DeletedDocumentResponse(collection=request.name, id=request.id)
 
-    async def delete_ids(
-        self, name: str, ids: Sequence[str], *, dry_run: bool = False, connection: str = DEFAULT
-    ) -> DeletedMatchingResponse:
-        """Delete documents by id; unknown ids are ignored."""
-        ref = CollectionRef(name, connection)
-        stored = await self._collections.get_entries(ref, ids)
-        found = [id_ for id_ in dict.fromkeys(ids) if id_ in stored]
-        if dry_run:
-            return _deleted(name, found, len(found), dry_run=True)
-        count_deleted = await self._collections.delete_matching(ref, found, EVERYTHING)
-        return _deleted(name, found, count_deleted, dry_run=False)
-
-    async def delete_matching(
-        self,
-        name: str,
-        where: object,
-        *,
-        every: bool = False,
-        dry_run: bool = False,
-        confirm: bool = False,
-        connection: str = DEFAULT,
-    ) -> DeletedMatchingResponse:
-        """Delete the documents that match a filter (JSON, or its text); an empty filter needs `every`.
+    @performs(operations.COLLECTION_DELETE_DOCUMENTS)
+    async def delete_documents(self, request: DeleteCollectionDocumentsRequest) -> DeletedMatchingResponse:
+        """Delete documents by id (unknown ids are ignored), or those that match a filter.
 
         Raises:
             InvalidInputError: many documents match and `confirm` is not set; or the filter is empty without `every`.
         """
-        ref, clause = CollectionRef(name, connection), parse(where)
-        if clause == EVERYTHING and not every:
+        if request.ids is None:
+            return await self._delete_matching(request)
+        ref = _ref(request)
+        stored = await self._collections.get_entries(ref, request.ids)
+        found = [id_ for id_ in dict.fromkeys(request.ids) if id_ in stored]
+        if request.dry_run:
+            return _deleted(request.name, found, len(found), dry_run=True)
+        count_deleted = await self._collections.delete_matching(ref, found, EVERYTHING)
+        return _deleted(request.name, found, count_deleted, dry_run=False)
+
+    async def _delete_matching(self, request: DeleteCollectionDocumentsRequest) -> DeletedMatchingResponse:
+        ref, clause = _ref(request), parse(request.where)
+        if clause == EVERYTHING and not request.every:
             message = (
                 "where must not be empty: to delete every document, use DELETE documents/all, or every with a tool"
             )
             raise InvalidInputError(message, [FieldError("where", message)])
         ids, count = await self._collections.matching(ref, clause)
-        if dry_run:
-            return _deleted(name, ids, len(ids), dry_run=True)
-        if not confirm and (len(ids) > UNCONFIRMED or 2 * len(ids) > count):
+        if request.dry_run:
+            return _deleted(request.name, ids, len(ids), dry_run=True)
+        if not request.confirm and (len(ids) > UNCONFIRMED or 2 * len(ids) > count):
             message = (
                 f"where matches {len(ids)} of {count} documents: list them with dry_run, and set confirm to delete "
                 f"more than {UNCONFIRMED} documents or more than half of a collection"
@@ -233,32 +223,32 @@ class CollectionService:
             count_deleted = await self._collections.empty(ref)
         else:
             count_deleted = await self._collections.delete_matching(ref, ids, clause)
-        return _deleted(name, ids, count_deleted, dry_run=False)
+        return _deleted(request.name, ids, count_deleted, dry_run=False)
 
-    async def update(
-        self, name: str, id_: str, request: MetadataRequest, *, merge: bool = False, connection: str = DEFAULT
-    ) -> UpdatedDocumentResponse:
+    @performs(operations.COLLECTION_UPDATE_DOCUMENT)
+    async def update(self, request: UpdateDocumentRequest) -> UpdatedDocumentResponse:
         """Replace the metadata of one document, or with `merge` set some keys of it. Raises: NotFoundError."""
         check_metadata(request.metadata)
         changed = await self._collections.update_metadata(
-            CollectionRef(name, connection), id_, request.metadata, merge=merge
+            _ref(request), request.id, request.metadata, merge=request.merge
         )
-        return UpdatedDocumentResponse(collection=name, id=id_, metadata=dict(changed.metadata))
+        return UpdatedDocumentResponse(collection=request.name, id=request.id, metadata=dict(changed.metadata))
 
-    async def empty(self, name: str, *, connection: str = DEFAULT) -> EmptiedCollectionResponse:
+    @performs(operations.COLLECTION_EMPTY)
+    async def empty(self, request: EmptyCollectionRequest) -> EmptiedCollectionResponse:
         """Delete all documents of a collection at once: if that fails, none is deleted."""
-        count_deleted = await self._collections.empty(CollectionRef(name, connection))
-        return EmptiedCollectionResponse(collection=name, count_deleted=count_deleted)
+        count_deleted = await self._collections.empty(_ref(request))
+        return EmptiedCollectionResponse(collection=request.name, count_deleted=count_deleted)
 
-    async def values(self, name: str, field: str, *, connection: str = DEFAULT) -> ValuesResponse:
+    @performs(operations.COLLECTION_VALUES)
+    async def values(self, request: ListValuesRequest) -> ValuesResponse:
         """The distinct values of a metadata field; `a.b` is the field `b` of the object `a`."""
         async with self._admissions.searches.admitted():
-            found = sorted_values(
-                await self._collections.values(CollectionRef(name, connection), tuple(field.split(".")))
-            )
-        return ValuesResponse.model_construct(field=field, values=found, count=len(found))
+            found = sorted_values(await self._collections.values(_ref(request), tuple(request.field.split("."))))
+        return ValuesResponse.model_construct(field=request.field, values=found, count=len(found))
 
-    async def query(self, name: str, request: QueryRequest, *, connection: str = DEFAULT) -> QueryResponse:
+    @performs(operations.COLLECTION_QUERY)
+    async def query(self, request: QueryCollectionRequest) -> QueryResponse:
         """Search a collection by a vector, a text, or both."""
         query = CollectionQuery(
             text=request.text,
@@ -269,9 +259,10 @@ class CollectionService:
             min_score=request.min_score,
         )
         async with self._admissions.searches.admitted():
-            found = await search(self._collections, CollectionRef(name, connection), query)
+            found = await search(self._collections, _ref(request), query)
         return QueryResponse.model_construct(results=[_result(match) for match in found])
 
+    @performs(operations.CONVERSE)
     async def converse(self, request: ConverseRequest) -> ConverseResponse:
         """Search several collections for the next message of a conversation."""
         query = choose(request.user_message, request.current_topic)
@@ -279,14 +270,21 @@ class CollectionService:
         async with self._admissions.searches.admitted():
             return _conversation(await self._conversations.search(query, refs, limit=request.top_k))
 
-    async def _add(self, collection: Collection, parsed: SubmittedDocuments, connection: str) -> AddedDocumentsResponse:
-        if collection.embedding_provider == OWN_EMBEDDER:
-            parsed.well_formed()
-        else:
-            parsed.all_embedded()
-        documents = [DocumentInput(one.text, one.metadata, one.id, one.vector) for one in parsed.documents]
-        ids = await self._collections.add(collection, connection, documents)
+    async def _add(self, ref: CollectionRef, parse_all: Callable[[], SubmittedDocuments]) -> AddedDocumentsResponse:
+        async with self._admissions.writes.admitted():
+            collection = await self._collections.get(ref)
+            parsed = await asyncio.to_thread(parse_all)
+            if collection.embedding_provider == OWN_EMBEDDER:
+                parsed.well_formed()
+            else:
+                parsed.all_embedded()
+            documents = [DocumentInput(one.text, one.metadata, one.id, one.vector) for one in parsed.documents]
+            ids = await self._collections.add(collection, ref.connection, documents)
         return AddedDocumentsResponse(count=len(ids), ids=ids)
+
+
+def _ref(request: CollectionFields) -> CollectionRef:
+    return CollectionRef(request.name, request.connection)
 
 
 def _is_label(key: str, value: Json) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeAlias
 
+from rag_context.api.operations import projects as operations
 from rag_context.api.project_queries import (
     Leg,
     LinkedDoc,
@@ -25,7 +26,6 @@ from rag_context.domain.documents import Tenant, utc_now
 from rag_context.domain.reports import QUERY_CHARS, SearchRecord
 from rag_context.errors import BackendError, FieldError
 from rag_context.ports.models import ChatModel
-from rag_context.projects.callers import CallerId
 from rag_context.projects.chat_answers import NO_MODEL, Written, write_answer
 from rag_context.projects.records import (
     DEFAULT_DOC_TYPE,
@@ -40,6 +40,7 @@ from rag_context.projects.records import (
 from rag_context.projects.retrieval import RetrievalDependencies, RetrievalService
 from rag_context.resilience.admission import Admissions
 from rag_context.search.question_times import Window, merged
+from rag_context.service.handlers import CallContext, performs
 from rag_context.service.project_requests import ProjectResolver, ResolvedProject, external, level_name, tenant_fields
 
 AGENT = "project tools"
@@ -84,9 +85,10 @@ class ProjectQuestions:
         self._clock = clock
         self._now = now
 
-    async def query(self, request: RagQueryRequest, *, caller: CallerId, request_id: str) -> RagQueryResponse:
+    @performs(operations.RAG_QUERY)
+    async def query(self, request: RagQueryRequest, context: CallContext) -> RagQueryResponse:
         """A context for a question, and an answer if a chat model is configured."""
-        project = await self._resolver.resolve(request, caller)
+        project = await self._resolver.resolve(request, context.caller)
         await self._check_doc_types(request.doc_types, project)
         options = replace(
             project.options,
@@ -103,14 +105,13 @@ class ProjectQuestions:
             ),
         )
         behind = self._resolver.behind(project.tenant)
-        fields = await self._context(request.query, project.tenant, options, request_id, behind)
+        fields = await self._context(request.query, project.tenant, options, context.request_id, behind)
         return RagQueryResponse(**fields)
 
-    async def search(
-        self, request: SemanticSearchRequest, *, caller: CallerId, request_id: str
-    ) -> SemanticSearchResponse:
+    @performs(operations.SEMANTIC_SEARCH)
+    async def search(self, request: SemanticSearchRequest, context: CallContext) -> SemanticSearchResponse:
         """The documents that answer a question."""
-        project = await self._resolver.resolve(request, caller)
+        project = await self._resolver.resolve(request, context.caller)
         await self._check_doc_types(request.doc_types, project)
         options = replace(
             project.search_options,
@@ -124,14 +125,15 @@ class ProjectQuestions:
             ),
         )
         behind = self._resolver.behind(project.tenant)
-        fields = await self._documents(request.query, project.tenant, options, request_id, behind)
+        fields = await self._documents(request.query, project.tenant, options, context.request_id, behind)
         return SemanticSearchResponse(**fields)
 
+    @performs(operations.SEARCH_EXTERNAL_DOCS)
     async def search_external(
-        self, request: SearchExternalDocsRequest, *, caller: CallerId, request_id: str
+        self, request: SearchExternalDocsRequest, context: CallContext
     ) -> SearchExternalDocsResponse:
         """The external documents that answer a question."""
-        activation, tenant, path = external(await self._resolver.resolve(request, caller))
+        activation, tenant, path = external(await self._resolver.resolve(request, context.caller))
         options = replace(
             activation.search_options,
             **_given(
@@ -141,15 +143,14 @@ class ProjectQuestions:
             ),
         )
         behind = self._resolver.behind(activation.tenant)
-        fields = await self._documents(request.query, tenant, options, request_id, behind)
+        fields = await self._documents(request.query, tenant, options, context.request_id, behind)
         fields |= tenant_fields(activation.tenant)
         return SearchExternalDocsResponse(**fields, external_docs_path=path)
 
-    async def query_external(
-        self, request: RagQueryExternalRequest, *, caller: CallerId, request_id: str
-    ) -> RagQueryExternalResponse:
+    @performs(operations.RAG_QUERY_EXTERNAL)
+    async def query_external(self, request: RagQueryExternalRequest, context: CallContext) -> RagQueryExternalResponse:
         """A context of external documents for a question."""
-        activation, tenant, path = external(await self._resolver.resolve(request, caller))
+        activation, tenant, path = external(await self._resolver.resolve(request, context.caller))
         options = replace(
             activation.options,
             **_given(
@@ -163,7 +164,7 @@ class ProjectQuestions:
             ),
         )
         behind = self._resolver.behind(activation.tenant)
-        fields = await self._context(request.query, tenant, options, request_id, behind)
+        fields = await self._context(request.query, tenant, options, context.request_id, behind)
         fields |= tenant_fields(activation.tenant)
         return RagQueryExternalResponse(**fields, external_docs_path=path)
 

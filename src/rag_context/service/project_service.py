@@ -2,20 +2,20 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from rag_context.api import projects as wire
+from rag_context.api.operations import projects as operations
 from rag_context.api.projects import DocType, ListedProject, TypeCount
 from rag_context.domain.documents import ProjectRecord, Tenant, utc_now
 from rag_context.domain.search import Filter
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.ports.models import ChatModel
 from rag_context.projects.activation import Projects
-from rag_context.projects.callers import CallerId
 from rag_context.projects.housekeeping import DEFAULT_RULES, Housekeeping, Rules, removal_time, why_gone
 from rag_context.projects.project_opening import Activation
 from rag_context.projects.records import (
@@ -26,6 +26,7 @@ from rag_context.projects.records import (
 )
 from rag_context.projects.retrieval import RetrievalDependencies, RetrievalService
 from rag_context.resilience.admission import Admissions
+from rag_context.service.handlers import CallContext, OnProgress, performs
 from rag_context.service.project_questions import ProjectQuestions, RecordSearch
 from rag_context.service.project_requests import (
     ProjectRequest,
@@ -37,9 +38,6 @@ from rag_context.service.project_requests import (
 )
 
 MAX_COUNTED = 1_000_000
-
-OnProgress = Callable[[int, int], Awaitable[None]]
-"""Called with how much is done, and of how much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +95,13 @@ class ProjectService:
         self._admissions = admissions
         self._now = now
 
+    @performs(operations.ACTIVATE_PROJECT)
     async def activate(
-        self,
-        request: wire.ActivateProjectRequest,
-        on_progress: OnProgress,
-        *,
-        caller: CallerId,
-        may_write: bool = True,
+        self, request: wire.ActivateProjectRequest, context: CallContext
     ) -> wire.ActivateProjectResponse:
         """Make a project the caller's own and follow its files; without `may_write`, read what is indexed of it."""
-        if may_write:
-            async with relayed(on_progress) as report:
+        if context.may_write:
+            async with relayed(context.on_progress) as report:
                 activation = await self._projects.activate(
                     request.config_path,
                     request.branch_name,
@@ -116,7 +110,7 @@ class ProjectService:
                 )
         else:
             activation = await self._projects.open_stored(request.config_path, request.branch_name)
-        handle = self._projects.activations.note(caller, activation)
+        handle = self._projects.activations.note(context.caller, activation)
         stored = await self._document_lists.of(activation.tenant)
         state = self._projects.state(activation.tenant)
         warnings = following_warnings(activation, state, stored.documents)
@@ -132,9 +126,10 @@ class ProjectService:
             warnings=limited(warnings),
         )
 
-    async def read(self, request: wire.ReadDocumentRequest, *, caller: CallerId) -> wire.ReadDocumentResponse:
+    @performs(operations.READ_DOCUMENT)
+    async def read(self, request: wire.ReadDocumentRequest, context: CallContext) -> wire.ReadDocumentResponse:
         """Lines of one document."""
-        project = await self._resolver.resolve(request, caller)
+        project = await self._resolver.resolve(request, context.caller)
         document_list = await self._document_lists.of(project.tenant)
         document = document_list.named(request.path)
         stored = await self._documents.get(document.id)
@@ -157,11 +152,12 @@ class ProjectService:
         """The retrieval that the tools use, for the documents of a stored project; callers pass their own options."""
         return RetrievalService(self._retrieval, await self._projects.tenants.named(project, branch, path_hash))
 
+    @performs(operations.INDEX_DOCUMENT)
     async def index_document(
-        self, request: wire.IndexDocumentRequest, *, caller: CallerId
+        self, request: wire.IndexDocumentRequest, context: CallContext
     ) -> wire.IndexDocumentResponse:
         """Index one file of the project now."""
-        activation = await self._files_of(request, caller)
+        activation = await self._files_of(request, context)
         async with self._admissions.writes.admitted():
             document = await self._projects.index_document(activation, request.path)
         indexed = await self._is_indexed(document.id)
@@ -173,9 +169,12 @@ class ProjectService:
             warnings=limited(document.warnings),
         )
 
-    async def list_doc_types(self, request: wire.ListDocTypesRequest, *, caller: CallerId) -> wire.ListDocTypesResponse:
+    @performs(operations.LIST_DOC_TYPES)
+    async def list_doc_types(
+        self, request: wire.ListDocTypesRequest, context: CallContext
+    ) -> wire.ListDocTypesResponse:
         """The document types of a project, with their numbers of documents."""
-        project = await self._resolver.resolve(request, caller)
+        project = await self._resolver.resolve(request, context.caller)
         document_list = await self._document_lists.of(project.tenant)
         return wire.ListDocTypesResponse(
             **tenant_fields(project.tenant),
@@ -183,11 +182,12 @@ class ProjectService:
             total_docs=len(document_list.documents),
         )
 
+    @performs(operations.UPDATE_PROMOTION_LEVEL)
     async def update_promotion_level(
-        self, request: wire.UpdatePromotionLevelRequest, *, caller: CallerId
+        self, request: wire.UpdatePromotionLevelRequest, context: CallContext
     ) -> wire.UpdatePromotionLevelResponse:
         """Set how important a document is, in its file and in the index."""
-        activation = await self._files_of(request, caller)
+        activation = await self._files_of(request, context)
         level = PromotionLevel.of(request.promotion_level)
         promotion = await self._projects.promote(activation, request.document_path, level)
         return wire.UpdatePromotionLevelResponse(
@@ -198,11 +198,12 @@ class ProjectService:
             new_level=level_name(promotion.new),
         )
 
+    @performs(operations.DELETE_DOCUMENTS)
     async def delete_documents(
-        self, request: wire.DeleteDocumentsRequest, *, caller: CallerId
+        self, request: wire.DeleteDocumentsRequest, context: CallContext
     ) -> wire.DeleteDocumentsResponse:
         """Delete a project's documents from the index, or with `dry_run` count them."""
-        path_hash = await self._resolver.repository(request, caller)
+        path_hash = await self._resolver.repository(request, context.caller)
         delete = self._projects.preview_deletion if request.dry_run else self._projects.delete_documents
         deletion = await delete(request.project_name, request.branch_name, path_hash)
         return wire.DeleteDocumentsResponse(
@@ -215,7 +216,8 @@ class ProjectService:
             dry_run=request.dry_run,
         )
 
-    async def list_projects(self) -> wire.ListProjectsResponse:
+    @performs(operations.LIST_PROJECTS)
+    async def list_projects(self, _request: wire.ListProjectsRequest) -> wire.ListProjectsResponse:
         """Every project that is stored or followed. Raises: BackendError."""
         records = {record.tenant: record for record in await self._projects.project_records.records()}
         listed = []
@@ -228,9 +230,9 @@ class ProjectService:
             listed.append(listed_project(project, self._resolver.behind(tenant), self._grace, self._now()))
         return wire.ListProjectsResponse(projects=listed)
 
-    async def _files_of(self, request: ProjectRequest, caller: CallerId) -> Activation:
+    async def _files_of(self, request: ProjectRequest, context: CallContext) -> Activation:
         """The project whose files a request is about, on the branch that is checked out now."""
-        activation = await self._projects.checked_out(followed(await self._resolver.resolve(request, caller)))
+        activation = await self._projects.checked_out(followed(await self._resolver.resolve(request, context.caller)))
         if request.branch not in (None, activation.tenant.branch):
             message = f"Branch {activation.tenant.branch!r} is checked out, not {request.branch!r}"
             raise InvalidInputError(message, [FieldError("branch", message)])

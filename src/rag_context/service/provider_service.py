@@ -9,17 +9,21 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
+from rag_context.api.collection_operations import NoFields
+from rag_context.api.operations import collections as operations
 from rag_context.api.providers import (
     CapabilitiesResponse,
     ProviderHealthResponse,
+    ProviderRequest,
     ProviderResponse,
     ProvidersResponse,
-    TestRequest,
+    TestProviderRequest,
 )
 from rag_context.collections.connections import Connections
 from rag_context.collections.registry import ProviderRegistry, Registered, probe
 from rag_context.errors import FieldError, InvalidInputError, NotFoundError
 from rag_context.ports.provider import Capabilities, ProviderHealth
+from rag_context.service.handlers import performs
 
 _PATH_FORMAT = re.compile(r'"format": "(file-|directory-)?path"')
 
@@ -86,18 +90,22 @@ class ProviderService:
         self._registry = registry
         self._allowed = allowed
 
-    async def listing(self) -> ProvidersResponse:
+    @performs(operations.PROVIDER_LIST)
+    async def listing(self, _request: NoFields) -> ProvidersResponse:
         """All provider kinds, including those that are not available here."""
         await self._registry.load()
         found = [self._described(registered) for registered in self._registry]
         return ProvidersResponse(providers=found, count=len(found))
 
-    async def get(self, name: str) -> ProviderResponse:
+    @performs(operations.PROVIDER_GET)
+    async def get(self, request: ProviderRequest) -> ProviderResponse:
         """Describe one provider kind."""
-        return self._described(await self._known(name))
+        return self._described(await self._known(request.name))
 
-    async def test(self, name: str, request: TestRequest) -> ProviderHealthResponse:
+    @performs(operations.PROVIDER_TEST)
+    async def test(self, request: TestProviderRequest) -> ProviderHealthResponse:
         """Test a provider with a configuration, or test an existing connection."""
+        name = request.name
         registered = await self._known(name)
         if request.connection is not None:
             connection = self._connections.known(request.connection)

@@ -9,8 +9,16 @@ from datetime import datetime
 import numpy as np
 
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, VersionsRequest, VersionsResponse
-from rag_context.api.maintenance import HealthResponse, ReindexRequest, ReindexResponse, StatsRequest, StatsResponse
-from rag_context.api.search import SearchOutcome, SearchRequest
+from rag_context.api.maintenance import (
+    HealthRequest,
+    HealthResponse,
+    ReindexRequest,
+    ReindexResponse,
+    StatsRequest,
+    StatsResponse,
+)
+from rag_context.api.operations import memory
+from rag_context.api.search import SearchFailedError, SearchRequest, SearchResponse
 from rag_context.api.stored_documents import (
     DeleteRequest,
     DeleteResponse,
@@ -39,8 +47,9 @@ from rag_context.search.retrievers import Backends
 from rag_context.service.background_maintenance import BackgroundMaintenance
 from rag_context.service.collection_service import CollectionService
 from rag_context.service.document_queries import DocumentQueries, SimilarDocuments, ids_to_delete, remove
+from rag_context.service.handlers import CallContext, Handler, handlers_of, performs
 from rag_context.service.health import ROLES, HealthMonitor, IndexingProgress, health_response
-from rag_context.service.index_maintenance import OnReindexed, Reindexing
+from rag_context.service.index_maintenance import Reindexing
 from rag_context.service.index_model import BoundEmbedder, Rebuilding
 from rag_context.service.mappers import (
     bulk_result,
@@ -152,14 +161,30 @@ class Service:
         """The use cases of project documents; None if this service has none."""
         return self._projects
 
-    async def search(self, request: SearchRequest, *, request_id: str) -> SearchOutcome:
-        """Answer a question at the best level that works now; a failure of a backend raises nothing."""
-        with span("search", {"rag.mode": request.mode, "rag.limit": request.limit}) as traced:
-            outcome = await self._search(request, request_id)
-            describe(traced, outcome.response)
-        return outcome
+    def handlers(self) -> dict[str, Handler]:
+        """What performs the operations, by their names."""
+        services: list[object] = [self]
+        if self.projects is not None:
+            services += [self.projects, self.projects.questions]
+        if self.collections is not None:
+            services += [self.collections, self.collections.providers]
+        return handlers_of(*services)
 
-    async def _search(self, request: SearchRequest, request_id: str) -> SearchOutcome:
+    @performs(memory.SEARCH)
+    async def search(self, request: SearchRequest, context: CallContext) -> SearchResponse:
+        """Answer a question at the best level that works now; a failure of a backend raises nothing.
+
+        Raises:
+            SearchFailedError: nothing could be searched, and the request is `strict`.
+        """
+        with span("search", {"rag.mode": request.mode, "rag.limit": request.limit}) as traced:
+            response, retry_after_s = await self._search(request, context.request_id)
+            describe(traced, response)
+        if request.strict and response.fallback_level >= Level.EMPTY:
+            raise SearchFailedError(response, retry_after_s)
+        return response
+
+    async def _search(self, request: SearchRequest, request_id: str) -> tuple[SearchResponse, float | None]:
         started = self._clock()
         query = None
         try:
@@ -182,13 +207,14 @@ class Service:
         if request.max_tokens is not None:
             response = within_token_budget(response, request.max_tokens, self.tokenizer)
         retry_after_s = answer.retry_after_s if answer.level is not Level.EMPTY else answer.retry_after_s or 1.0
-        return SearchOutcome(response, retry_after_s)
+        return response, retry_after_s
 
-    async def index(self, request: IndexRequest, *, request_id: str) -> IndexResponse:
+    @performs(memory.INDEX)
+    async def index(self, request: IndexRequest, context: CallContext) -> IndexResponse:
         """Index a document. Raises: InvalidInputError, BackendError (nothing changed; OverloadedError: not begun)."""
         started = self._clock()
         async with self._dependencies.admissions.writes.admitted():
-            (receipt,) = await self._index([request], request_id)
+            (receipt,) = await self._index([request], context.request_id)
         if isinstance(receipt, Exception):
             raise receipt
         return index_response(receipt, (self._clock() - started) * 1000.0)
@@ -213,6 +239,7 @@ class Service:
         """List the versions of documents that are not stored. Raises: BackendError."""
         return await self._queries.missing(request)
 
+    @performs(memory.DELETE)
     async def delete(self, request: DeleteRequest) -> DeleteResponse:
         """Delete documents, or with `dry_run` list those that would be deleted.
 
@@ -225,14 +252,17 @@ class Service:
         deleted = ids if request.dry_run else await remove(ids, self._dependencies.indexer)
         return DeleteResponse(deleted_count=len(deleted), document_ids=deleted, dry_run=request.dry_run)
 
+    @performs(memory.GET)
     async def get(self, request: GetRequest) -> GetResponse:
         """Read one document. Raises: NotFoundError, BackendError."""
         return await self._queries.get(await self._tenants.resolved(request))
 
+    @performs(memory.LIST)
     async def listing(self, request: ListRequest) -> ListResponse:
         """List one page of documents, newest first. Raises: InvalidInputError (the cursor), BackendError."""
         return await self._queries.listing(await self._tenants.resolved(request))
 
+    @performs(memory.SIMILAR)
     async def similar(self, request: SimilarRequest) -> SimilarResponse:
         """Find the documents that are most similar to one. Raises: NotFoundError, BackendError."""
         async with self._dependencies.admissions.searches.admitted():
@@ -240,13 +270,14 @@ class Service:
             document = await self._queries.document(request.document_id, tenant)
             return await self._similarity.similar(document, request.limit)
 
-    async def reindex_behind(self, request: ReindexRequest, on_progress: OnReindexed) -> ReindexResponse:
+    @performs(memory.REINDEX)
+    async def reindex(self, request: ReindexRequest, context: CallContext) -> ReindexResponse:
         """Embed documents and collections again in the background if another model embedded them.
 
         Raises:
             BackendError: the model or the store is unavailable.
         """
-        response = await self.reindexing.reindex(request, on_progress)
+        response = await self.reindexing.reindex(request, context.on_progress)
         if self._dependencies.collections is not None:
             return await self._dependencies.collections.maintenance.reindex_behind(request, response)
         return response
@@ -271,6 +302,11 @@ class Service:
         """The tokenizer of the model; available before the model is loaded."""
         return self._dependencies.embedder.tokenizer
 
+    @performs(memory.HEALTH)
+    async def report_health(self, _request: HealthRequest) -> HealthResponse:
+        """As `health`, for a request."""
+        return await self.health()
+
     async def health(self) -> HealthResponse:
         """Check every component."""
         started = self._clock()
@@ -290,6 +326,7 @@ class Service:
             latency_ms=(self._clock() - started) * 1000.0,
         )
 
+    @performs(memory.STATS)
     async def stats(self, request: StatsRequest) -> StatsResponse:
         """Summarise the searches of a time range. Raises: BackendError."""
         length, buckets = TIME_RANGES[request.time_range]

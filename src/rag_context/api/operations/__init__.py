@@ -43,13 +43,16 @@ class Operation(Generic[Request, Response]):
     description: str
     request: type[Request]
     response: type[Response]
-    access: Access
-    read_only: bool
     example: Mapping[str, Any]
+    access: Access = Access.READ
+    read_only: bool = True
     destructive: bool = False
     idempotent: bool = True
     names_one: bool = False
     """Whether it is about one thing that may not be there (404)."""
+
+    is_tool: bool = True
+    """Whether it is a tool at `/tools/NAME`; else it is reached by its REST address only."""
 
     toolset: Toolset = Toolset.MEMORY
     needs_project: bool = False

@@ -54,7 +54,7 @@ _FILTER = (
     "$nin, $exists, $contains."
 )
 
-_reading = partial(Operation, access=Access.READ, read_only=True, names_one=True, toolset=Toolset.COLLECTIONS)
+_reading = partial(Operation, names_one=True, toolset=Toolset.COLLECTIONS)
 _changing = partial(
     Operation, access=Access.WRITE, read_only=False, destructive=True, names_one=True, toolset=Toolset.COLLECTIONS
 )
@@ -220,6 +220,7 @@ COLLECTION_DELETE = _changing(
 
 COLLECTION_DELETE_DOCUMENT = _changing(
     name="collection_delete_document",
+    is_tool=False,
     title="Delete a document",
     description="Remove one document of a collection. This cannot be undone.",
     request=DeleteDocumentRequest,
@@ -230,6 +231,7 @@ COLLECTION_DELETE_DOCUMENT = _changing(
 
 COLLECTION_EMPTY = _changing(
     name="collection_empty",
+    is_tool=False,
     title="Delete all documents",
     description="All of them or none; the collection itself, its metadata and its dimension stay.",
     request=EmptyCollectionRequest,
@@ -240,6 +242,7 @@ COLLECTION_EMPTY = _changing(
 
 PROVIDER_LIST = _reading(
     name="provider_list",
+    is_tool=False,
     title="List the providers",
     description="List the providers of collections, also those that are not installed.",
     request=NoFields,
@@ -250,6 +253,7 @@ PROVIDER_LIST = _reading(
 
 PROVIDER_GET = _reading(
     name="provider_get",
+    is_tool=False,
     title="Describe a provider",
     description="Describe a provider: what it can do, its configuration, and the connections to it.",
     request=ProviderRequest,
@@ -260,6 +264,7 @@ PROVIDER_GET = _reading(
 
 PROVIDER_TEST = Operation(
     name="provider_test",
+    is_tool=False,
     title="Try a configuration",
     description=(
         "Open the provider with a configuration, or use an existing connection, and report its health: 200 also "

@@ -38,8 +38,6 @@ SEARCH = Operation(
     ),
     request=SearchRequest,
     response=SearchResponse,
-    access=Access.READ,
-    read_only=True,
     command="search",
     omitted={"cli.strict": "the exit status says that nothing could be searched"},
     method="search",
@@ -81,8 +79,6 @@ GET = Operation(
     ),
     request=GetRequest,
     response=GetResponse,
-    access=Access.READ,
-    read_only=True,
     names_one=True,
     command="get",
     method="get",
@@ -98,8 +94,6 @@ LIST = Operation(
     ),
     request=ListRequest,
     response=ListResponse,
-    access=Access.READ,
-    read_only=True,
     command="list",
     method="list",
     example={"sessionId": "payments", "limit": 10},
@@ -115,13 +109,28 @@ SIMILAR = Operation(
     ),
     request=SimilarRequest,
     response=SimilarResponse,
-    access=Access.READ,
-    read_only=True,
     names_one=True,
     toolset=Toolset.OPERATIONS,
     command="similar",
     method="similar",
     example={"documentId": _AN_ID, "limit": 3},
+)
+
+INDEX_FILES = Operation(
+    name="rag_context_index_files",
+    title="Index files",
+    description=(
+        "Index a file or all of a folder on this machine, such as a repository or notes, so that later "
+        "searches find it. Call it again to bring it up to date: only what changed is read. Ignore files are "
+        "respected; lock files, vendored and generated files are skipped and named in leftOut."
+    ),
+    request=IndexFilesRequest,
+    response=IndexFilesResponse,
+    access=Access.WRITE,
+    read_only=False,
+    destructive=True,
+    omitted={"cli": "see the command `index`"},
+    example={"path": "~/src/my-project"},
 )
 
 DELETE = Operation(
@@ -173,8 +182,6 @@ HEALTH = Operation(
     ),
     request=HealthRequest,
     response=HealthResponse,
-    access=Access.READ,
-    read_only=True,
     toolset=Toolset.OPERATIONS,
     in_url=True,
     command="health",
@@ -191,28 +198,9 @@ STATS = Operation(
     ),
     request=StatsRequest,
     response=StatsResponse,
-    access=Access.READ,
-    read_only=True,
     toolset=Toolset.OPERATIONS,
     in_url=True,
     command="stats",
     method="stats",
     example={"timeRange": "24h"},
-)
-
-INDEX_FILES = Operation(
-    name="rag_context_index_files",
-    title="Index files",
-    description=(
-        "Index a file or all of a folder on this machine, such as a repository or notes, so that later "
-        "searches find it. Call it again to bring it up to date: only what changed is read. Ignore files are "
-        "respected; lock files, vendored and generated files are skipped and named in leftOut."
-    ),
-    request=IndexFilesRequest,
-    response=IndexFilesResponse,
-    access=Access.WRITE,
-    read_only=False,
-    destructive=True,
-    omitted={"cli": "see the command `index`"},
-    example={"path": "~/src/my-project"},
 )

@@ -1,5 +1,7 @@
 """The operations of project documents: a team's Markdown files, per project and branch."""
 
+from functools import partial
+
 from rag_context.api.operations import Access, Operation, Toolset
 from rag_context.api.project_queries import (
     RagQueryExternalRequest,
@@ -31,7 +33,10 @@ from rag_context.api.projects import (
 _BY_FOLDER = "a command works on the project of its folder, or on the one that it names"
 _WHOSE = "Works on the project that you activated, unless project names another."
 
-ACTIVATE_PROJECT = Operation(
+_reading = partial(Operation, needs_project=True, toolset=Toolset.PROJECTS)
+_changing = partial(_reading, access=Access.WRITE, read_only=False)
+
+ACTIVATE_PROJECT = _reading(
     name="activate_project",
     title="Work on a project",
     description=(
@@ -43,16 +48,13 @@ ACTIVATE_PROJECT = Operation(
     ),
     request=ActivateProjectRequest,
     response=ActivateProjectResponse,
-    access=Access.READ,
     read_only=False,
-    needs_project=True,
-    toolset=Toolset.PROJECTS,
     command="project activate",
     omitted={"cli.config_path": "the argument PATH may be a folder of the project too"},
     example={"config_path": "/home/me/my-app/.rag-context/config.json"},
 )
 
-RAG_QUERY = Operation(
+RAG_QUERY = _reading(
     name="rag_query",
     title="Ask the project's documents",
     description=(
@@ -64,16 +66,12 @@ RAG_QUERY = Operation(
     ),
     request=RagQueryRequest,
     response=RagQueryResponse,
-    access=Access.READ,
-    read_only=True,
-    needs_project=True,
-    toolset=Toolset.PROJECTS,
     command="project query",
     omitted={"cli.activation": _BY_FOLDER},
     example={"query": "Why do database connections run out?", "max_sources": 3, "max_tokens": 4000},
 )
 
-SEMANTIC_SEARCH = Operation(
+SEMANTIC_SEARCH = _reading(
     name="semantic_search",
     title="Find project documents",
     description=(
@@ -83,16 +81,12 @@ SEMANTIC_SEARCH = Operation(
     ),
     request=SemanticSearchRequest,
     response=SemanticSearchResponse,
-    access=Access.READ,
-    read_only=True,
-    needs_project=True,
-    toolset=Toolset.PROJECTS,
     command="project search",
     omitted={"cli.activation": _BY_FOLDER},
     example={"query": "connection pool", "doc_types": ["problem"], "limit": 5},
 )
 
-READ_DOCUMENT = Operation(
+READ_DOCUMENT = _reading(
     name="read_document",
     title="Read a project document",
     description=(
@@ -102,17 +96,13 @@ READ_DOCUMENT = Operation(
     ),
     request=ReadDocumentRequest,
     response=ReadDocumentResponse,
-    access=Access.READ,
-    read_only=True,
     names_one=True,
-    needs_project=True,
-    toolset=Toolset.PROJECTS,
     command="project read",
     omitted={"cli.activation": _BY_FOLDER},
     example={"path": "problems/pool-exhaustion.md", "start_line": 1, "end_line": 80},
 )
 
-INDEX_DOCUMENT = Operation(
+INDEX_DOCUMENT = _changing(
     name="index_document",
     title="Index a project document",
     description=(
@@ -122,16 +112,12 @@ INDEX_DOCUMENT = Operation(
     ),
     request=IndexDocumentRequest,
     response=IndexDocumentResponse,
-    access=Access.WRITE,
-    read_only=False,
     names_one=True,
-    needs_project=True,
-    toolset=Toolset.PROJECTS,
     omitted={"cli": "`project activate` indexes what changed"},
     example={"path": "problems/pool-exhaustion.md"},
 )
 
-LIST_DOC_TYPES = Operation(
+LIST_DOC_TYPES = _reading(
     name="list_doc_types",
     title="List document types",
     description=(
@@ -140,16 +126,12 @@ LIST_DOC_TYPES = Operation(
     ),
     request=ListDocTypesRequest,
     response=ListDocTypesResponse,
-    access=Access.READ,
-    read_only=True,
-    needs_project=True,
-    toolset=Toolset.PROJECTS,
     command="project status",
     omitted={"cli.activation": _BY_FOLDER},
     example={},
 )
 
-UPDATE_PROMOTION_LEVEL = Operation(
+UPDATE_PROMOTION_LEVEL = _changing(
     name="update_promotion_level",
     title="Promote a document",
     description=(
@@ -159,18 +141,14 @@ UPDATE_PROMOTION_LEVEL = Operation(
     ),
     request=UpdatePromotionLevelRequest,
     response=UpdatePromotionLevelResponse,
-    access=Access.WRITE,
-    read_only=False,
     destructive=True,
     names_one=True,
-    needs_project=True,
-    toolset=Toolset.PROJECTS,
     command="project promote",
     omitted={"cli.activation": _BY_FOLDER},
     example={"document_path": "problems/pool-exhaustion.md", "promotion_level": "critical"},
 )
 
-DELETE_DOCUMENTS = Operation(
+DELETE_DOCUMENTS = _changing(
     name="delete_documents",
     title="Forget a project",
     description=(
@@ -180,18 +158,14 @@ DELETE_DOCUMENTS = Operation(
     ),
     request=DeleteDocumentsRequest,
     response=DeleteDocumentsResponse,
-    access=Access.WRITE,
-    read_only=False,
     destructive=True,
     names_one=True,
-    needs_project=True,
-    toolset=Toolset.PROJECTS,
     command="project forget",
     omitted={"cli.activation": _BY_FOLDER},
     example={"project_name": "my-app", "branch_name": "old-branch", "dry_run": True},
 )
 
-LIST_PROJECTS = Operation(
+LIST_PROJECTS = _reading(
     name="list_projects",
     title="List projects",
     description=(
@@ -200,14 +174,12 @@ LIST_PROJECTS = Operation(
     ),
     request=ListProjectsRequest,
     response=ListProjectsResponse,
-    access=Access.READ,
-    read_only=True,
-    toolset=Toolset.PROJECTS,
     command="project list",
     example={},
+    needs_project=False,
 )
 
-SEARCH_EXTERNAL_DOCS = Operation(
+SEARCH_EXTERNAL_DOCS = _reading(
     name="search_external_docs",
     title="Find external documents",
     description=(
@@ -216,15 +188,11 @@ SEARCH_EXTERNAL_DOCS = Operation(
     ),
     request=SearchExternalDocsRequest,
     response=SearchExternalDocsResponse,
-    access=Access.READ,
-    read_only=True,
-    needs_project=True,
-    toolset=Toolset.PROJECTS,
     omitted={"cli": "external documents are searched by agents; people have the files"},
     example={"query": "connection string options", "limit": 5},
 )
 
-RAG_QUERY_EXTERNAL = Operation(
+RAG_QUERY_EXTERNAL = _reading(
     name="rag_query_external",
     title="Ask external documents",
     description=(
@@ -233,10 +201,6 @@ RAG_QUERY_EXTERNAL = Operation(
     ),
     request=RagQueryExternalRequest,
     response=RagQueryExternalResponse,
-    access=Access.READ,
-    read_only=True,
-    needs_project=True,
-    toolset=Toolset.PROJECTS,
     omitted={"cli": "external documents are searched by agents; people have the files"},
     example={"query": "connection string options", "max_sources": 3},
 )

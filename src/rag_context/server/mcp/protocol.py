@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from rag_context._version import __version__
 from rag_context.api.operations import Access, Toolset
 from rag_context.api.parsing import ErrorCode, ErrorResponse, read_fields, repeated_keys
-from rag_context.api.search import SearchFailure
+from rag_context.api.search import SearchFailedError
 from rag_context.api.wire import WireResponse
 from rag_context.errors import RagContextError
 from rag_context.logs import REQUEST_ID
@@ -27,7 +27,9 @@ from rag_context.server.mcp.handshake import BATCHING, DESCRIPTION, INSTRUCTIONS
 from rag_context.server.mcp.readable import for_clients, for_models, readable
 from rag_context.server.mcp.resources import RECALL, REMEMBER, TEMPLATE, document, documents, filled, named
 from rag_context.server.requests import RequestRejectedError
-from rag_context.server.tools import Answer, Call, Registry, Service, Tool
+from rag_context.server.tools import Registry, Tool
+from rag_context.service.handlers import CallContext
+from rag_context.service.service import Service
 
 logger = logging.getLogger(__name__)
 
@@ -140,12 +142,16 @@ class McpServer:
             request = read_fields(tool.request, params.arguments or {})
             await memory.ready()
             may_write = client.access is Access.WRITE
-            call = Call(client.request_id, context.session.report_progress, client.caller, may_write=may_write)
-            answer = await tool.run(request, call)
+            progress = context.session.report_progress
+            response = await tool.run(
+                request, CallContext(client.request_id, progress, client.caller, may_write=may_write)
+            )
+        except SearchFailedError as error:
+            return _failed(error.failure, structured=client.structured)
         except (RagContextError, RequestRejectedError) as error:
             failure = ErrorResponse.model_validate_json(failure_reply(error, client.request_id).body)
             return _failed(failure, structured=client.structured)
-        return _answered(answer, structured=client.structured)
+        return _answered(response, structured=client.structured)
 
     async def _list_resources(
         self, _context: Context, params: types.PaginatedRequestParams | None
@@ -227,16 +233,14 @@ def _listed(tool: Tool[Any], *, structured: bool) -> types.Tool:
     )
 
 
-def _answered(answer: Answer, *, structured: bool) -> types.CallToolResult:
-    if isinstance(answer.body, SearchFailure):
-        return _failed(answer.body, structured=structured)
+def _answered(response: WireResponse, *, structured: bool) -> types.CallToolResult:
     if not structured:
-        return types.CallToolResult(content=_text(answer.body, structured=False))
-    body = json.loads(answer.body.to_json())
-    long = answer.body.text_only & body.keys()
+        return types.CallToolResult(content=_text(response, structured=False))
+    body = json.loads(response.to_json())
+    long = response.text_only & body.keys()
     structure = {name: value for name, value in body.items() if name not in long}
     # What is long stands in the readable text, and only there.
-    return types.CallToolResult(content=_text(answer.body, structured=not long), structured_content=structure)
+    return types.CallToolResult(content=_text(response, structured=not long), structured_content=structure)
 
 
 def _failed(failure: WireResponse, *, structured: bool) -> types.CallToolResult:

@@ -14,7 +14,9 @@ from rag_context.api.stored_documents import GetRequest, ListedDocument, ListReq
 from rag_context.domain.documents import CODE, DECISION, DOCUMENTATION
 from rag_context.errors import InvalidInputError, NotFoundError
 from rag_context.server.mcp.readable import readable
-from rag_context.server.tools import Registry, Service, Tool
+from rag_context.server.tools import Registry, Tool
+from rag_context.service.handlers import CallContext
+from rag_context.service.service import Service
 
 PREFIX = "rag-context://documents/"
 TEMPLATE = types.ResourceTemplate(
@@ -154,8 +156,8 @@ async def _recall(service: Service, topic: str, request_id: str) -> str:
         request = read_fields(SearchRequest, {"query": topic, "agent": "prompt-recall"})
     except InvalidInputError as error:
         raise MCPError(types.INVALID_PARAMS, f"topic: {error}") from None
-    outcome = await service.search(request, request_id=request_id)
-    return _RECALL.format(topic=topic, found=readable(outcome.response))
+    response = await service.search(request, CallContext(request_id))
+    return _RECALL.format(topic=topic, found=readable(response))
 
 
 def _remember(index: Tool[Any], text: str, kind: str) -> str:
