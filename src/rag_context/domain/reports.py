@@ -7,7 +7,7 @@ percentile too.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -146,6 +146,9 @@ class IssueKind(StrEnum):
     STATISTICS = "statistics"
 
 
+COUNTERS = ("documents", "pending", "chunks", "vectors", "terms")
+"""What an index counts as it changes."""
+
 DAMAGED = frozenset({IssueKind.LOST_CONTENT, IssueKind.CHANGED_CONTENT})
 """Issues that only indexing the source of a document again repairs."""
 
@@ -174,11 +177,13 @@ class IntegrityReport:
 
 
 class Findings:
-    """Counts issues and keeps a few examples of each kind."""
+    """What an examination has found so far: counts issues, and keeps a few examples of each kind."""
 
     def __init__(self) -> None:
         self._counts: Counter[IssueKind] = Counter()
         self._examples: dict[IssueKind, list[str]] = {}
+        self._broken: list[str] = []
+        self._damaged: list[str] = []
 
     def add(self, kind: IssueKind, example: str) -> None:
         """Count an issue."""
@@ -187,8 +192,24 @@ class Findings:
         if len(examples) < EXAMPLES:
             examples.append(example)
 
-    def issues(self) -> tuple[Issue, ...]:
-        """What was found, in the order of the kinds."""
-        return tuple(
+    def add_document(self, id_: str, kinds: Collection[IssueKind]) -> None:
+        """Count what is wrong with a document, which the report names if its chunks or content need repair."""
+        for kind in kinds:
+            self.add(kind, id_)
+        if IssueKind.BROKEN_CHUNKS in kinds:
+            self._broken.append(id_)
+        if not DAMAGED.isdisjoint(kinds):
+            self._damaged.append(id_)
+
+    def compare_counters(self, recorded: Sequence[int], counted: Sequence[int]) -> None:
+        """Count the counters that differ from what was counted; both in the order of `COUNTERS`."""
+        for name, one, other in zip(COUNTERS, recorded, counted, strict=True):
+            if one != other:
+                self.add(IssueKind.WRONG_COUNTERS, f"{name}: {one} recorded, {other} counted")
+
+    def report(self, counts: Counts, compared_terms: int) -> IntegrityReport:
+        """All that was found, issues in the order of the kinds."""
+        issues = tuple(
             Issue(kind, self._counts[kind], tuple(self._examples[kind])) for kind in IssueKind if kind in self._counts
         )
+        return IntegrityReport(counts, compared_terms, issues, tuple(self._broken), tuple(self._damaged))

@@ -12,6 +12,7 @@ from rag_context.domain.documents import Chunk, Document
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendError, BackendRejectedError, BackendUnavailableError
 from rag_context.ports.reading import DocumentStore
+from rag_context.ports.vector_checks import require_model, require_shape
 from rag_context.ports.writing import DocumentWriter, ModelRegistry, VectorWriter, Version, written_in_turn
 from rag_context.resilience.dependency import Dependency
 
@@ -88,7 +89,7 @@ class TwoStoreWriter:
         """
         # Before anything is stored: afterwards a rejection would leave the new version without its vectors.
         if vectors is not None:
-            _check_size(vectors, chunks)
+            require_shape("documents", vectors, len(chunks))
             await self._check_model(made_by)
         # From here on the document is pending: if the process ends, the background sweep embeds it again.
         await self._writer.put(document, chunks)
@@ -121,7 +122,7 @@ class TwoStoreWriter:
         # The three reads are not one: another process may have stored a new version between them.
         if stored.chunk_ids != tuple(chunk.id for chunk in chunks):
             return False
-        _check_size(vectors, chunks)
+        require_shape("documents", vectors, len(chunks))
         return await self._add(document, chunks, vectors, made_by, self._in_background)
 
     async def rechunk(
@@ -133,7 +134,7 @@ class TwoStoreWriter:
             BackendError: they could not be stored, or were made by another model; the document is pending.
         """
         if vectors is not None:
-            _check_size(vectors, chunks)
+            require_shape("documents", vectors, len(chunks))
             await self._check_model(made_by)
         if not await self._writer.rechunk(document, chunks):
             return False
@@ -227,12 +228,4 @@ class TwoStoreWriter:
         if made_by is None:
             return
         recorded = await self._registry.recorded_model()
-        if recorded is None or recorded.fingerprint != made_by:
-            raise BackendRejectedError(
-                "documents", "The vectors were made by another model than the index's; embed the document again."
-            )
-
-
-def _check_size(vectors: Matrix, chunks: Sequence[Chunk]) -> None:
-    if len(vectors) != len(chunks):
-        raise BackendRejectedError("documents", f"{len(vectors)} vectors were submitted for {len(chunks)} chunks.")
+        require_model("documents", None if recorded is None else recorded.fingerprint, made_by)

@@ -12,13 +12,10 @@ from typing import Protocol
 from rag_context.domain.documents import Chunk, Document, StoredVectors
 from rag_context.domain.search import Filter, Passage, VectorHit
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild, Vector
-from rag_context.errors import BackendRejectedError
 from rag_context.ingest.reconciliation import PAGE, misses_vectors
 from rag_context.ports.reading import DocumentStore, VectorStore
+from rag_context.ports.vector_checks import can_switch, no_rebuild
 from rag_context.ports.writing import DocumentWriter, VectorWriter
-
-STRAGGLERS = 0.01
-"""Up to this share of the documents may be without new vectors at the switch; they are embedded afterwards."""
 
 TOUCH_S = 1.0
 """How often a run records its progress."""
@@ -273,7 +270,7 @@ class GenerationRebuilder:
         generation = await self._next_generation()
         documents = (await self._documents.counts()).documents
         missing = await self.missing("", documents + PAGE)
-        if len(set(missing) - set(without)) > STRAGGLERS * documents:
+        if not can_switch(missing, without, documents):
             return False
         storage = self._vectors.of(generation)
         # A process that does not know of the run deletes documents without their new vectors.
@@ -287,7 +284,7 @@ class GenerationRebuilder:
         if missing:
             await self._writer.mark_pending(missing)
         if not await self._registry.end_run(made_by, generation):
-            raise _no_run()
+            raise no_rebuild("vectors")
         await self._vectors.follow()
         self._vectors.next = None
         return True
@@ -309,11 +306,5 @@ class GenerationRebuilder:
     async def _require_run(self, made_by: str) -> Rebuild:
         run = await self._registry.run_under_way()
         if run is None or run.model.fingerprint != made_by:
-            raise _no_run()
+            raise no_rebuild("vectors")
         return run
-
-
-def _no_run() -> BackendRejectedError:
-    return BackendRejectedError(
-        "vectors", "No reindexing with this model is under way; start one with `rag-context reindex`."
-    )

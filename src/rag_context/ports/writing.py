@@ -12,7 +12,6 @@ from typing import Protocol, TypeAlias
 from rag_context.domain.documents import Chunk, Document, FileEntry, ProjectRecord, StoredVectors, Tenant
 from rag_context.domain.reports import IntegrityReport, IssueKind, Thoroughness
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
-from rag_context.errors import IndexMismatchError
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,19 +165,6 @@ class ModelRegistry(Protocol):
     async def drop_vectors(self) -> int:
         """Delete all vectors and the record of their model; every document becomes pending. Returns how many."""
         ...
-
-
-def require_comparable(recorded: EmbeddingModel, model: EmbeddingModel) -> None:
-    """Check that vectors of a model can be compared with those of the recorded one: what every registry adopts by.
-
-    Raises:
-        IndexMismatchError: they cannot.
-    """
-    if not recorded.is_comparable(model):
-        raise IndexMismatchError(
-            f"The index was made by {recorded.name!r} ({recorded.dimension} dimensions), not by {model.name!r}"
-            f" ({model.dimension}); run `rag-context reindex`."
-        )
 
 
 WholeDocument: TypeAlias = tuple[Document, Sequence[Chunk], Matrix | None]

@@ -29,8 +29,6 @@ MOST_PER_TERM = PROSE.k1 + 1.0
 TOLERATED_DRIFT = 100
 """A term is counted again once one in this many of its chunks may have been added or removed."""
 
-OTHER_MODEL = "The vectors were made by another model than the index's; embed the document again."
-
 _CANCEL_AGAIN_S = 0.2
 
 Floats: TypeAlias = NDArray[np.float64]

@@ -24,7 +24,7 @@ from rag_context.domain.documents import (
 from rag_context.domain.reports import Bucket, ErrorRecord, Period, Periods, SearchRecord, SearchSummary
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, VectorHit
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
-from rag_context.errors import BackendRejectedError
+from rag_context.ports.vector_checks import require_model
 from rag_context.ports.writing import Version, written_in_turn
 from rag_context.provenance import is_standing
 from rag_context.text import bm25, idf_share, inverse_document_frequency, profile_for, terms
@@ -242,10 +242,7 @@ class MemoryStore:
         return MemoryTexts(self)
 
     def _check_model(self, made_by: str | None) -> None:
-        if made_by is not None and self.vectors.made_by != made_by:
-            raise BackendRejectedError(
-                "documents", "The vectors were made by another model than the index's; embed the document again."
-            )
+        require_model("documents", self.vectors.made_by, made_by)
 
     def _lines(self) -> list[list[ChunkRef]]:
         """Chunks in reading order: one sequence per document, or per conversation."""

@@ -12,6 +12,7 @@ from rag_context.domain.reports import counted
 from rag_context.domain.search import Filter, Passage, VectorHit
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError, ConfigurationError
+from rag_context.ports.vector_checks import require_shape
 from rag_context.stores.chroma.chroma_api import (
     COMPONENT,
     FEW,
@@ -181,8 +182,7 @@ class ChromaVectors:
             BackendDataError: the collection has vectors of another dimension.
             BackendError: Chroma did not store them; the call may be repeated.
         """
-        if len(chunks) != len(vectors):
-            raise BackendRejectedError(COMPONENT, f"{len(vectors)} vectors were submitted for {len(chunks)} chunks.")
+        require_shape(COMPONENT, vectors, len(chunks))
         rows = rows_of(document, chunks, vectors)
         size = min(PAGE, await self._api.most_rows())
         for start in range(0, len(chunks), size):

@@ -12,7 +12,7 @@ from pymongo.write_concern import WriteConcern
 from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
 from rag_context.domain.reports import Period, Periods, counted
 from rag_context.domain.search import Filter, Neighbours, Passage
-from rag_context.errors import BackendRejectedError
+from rag_context.ports.vector_checks import require_model
 from rag_context.stores.mongodb.chunk_records import chunk_of, read_chunks, read_neighbours, read_passages, read_similar
 from rag_context.stores.mongodb.document_records import (
     INDEXED,
@@ -35,7 +35,7 @@ from rag_context.stores.mongodb.mongo import COMPONENT, Mongo
 from rag_context.stores.mongodb.queries import Indexes, after_cursor, condition, key_of
 from rag_context.stores.mongodb.revisions import Revisions
 from rag_context.stores.mongodb.state import Change, IndexState, MongoRegistry
-from rag_context.stores.server_stores import OTHER_MODEL, RetrievalCounts
+from rag_context.stores.server_stores import RetrievalCounts
 
 TRIAL_MS = 1_500
 """How long a majority of the servers may take to acknowledge a trial."""
@@ -260,15 +260,16 @@ class MongoDocuments(MongoRegistry):
         version = {"_id": document_id, "contentHash": content_hash}
 
         async def mark(change: Change) -> bool:
-            if made_by is not None and change.fingerprint != made_by:
-                raise BackendRejectedError(COMPONENT, OTHER_MODEL)
+            require_model(COMPONENT, change.fingerprint, made_by)
             return await self._mark(version, INDEXED, change)
 
         marked = await self._state.change(mark)
         # The model was checked when the change began; the record may have changed before the document did.
-        if marked and made_by is not None and (await self._state.current()).fingerprint != made_by:
-            await self.mark_pending([document_id])  # a reindexing began meanwhile
-            raise BackendRejectedError(COMPONENT, OTHER_MODEL)
+        if marked and made_by is not None:
+            fingerprint = (await self._state.current()).fingerprint
+            if fingerprint != made_by:
+                await self.mark_pending([document_id])  # a reindexing began meanwhile
+            require_model(COMPONENT, fingerprint, made_by)
         return marked
 
     async def mark_pending(self, document_ids: Collection[str]) -> None:

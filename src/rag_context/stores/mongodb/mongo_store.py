@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from rag_context.domain.documents import Counts
-from rag_context.domain.reports import COMPARED, DAMAGED, Findings, IntegrityReport, IssueKind, Thoroughness
+from rag_context.domain.reports import COMPARED, Findings, IntegrityReport, IssueKind, Thoroughness
 from rag_context.errors import BackendDataError
 from rag_context.ports.writing import DocumentCheck
 from rag_context.stores.mongodb.chunk_records import chunk_of, chunk_terms
@@ -202,8 +202,6 @@ class MongoAuditor:
         if not await self._indexes.text_index():
             found.add(IssueKind.TEXT_INDEX, "the text index itself")
         step = max(1, totals.chunks // COMPARED) if thoroughness is Thoroughness.QUICK else 1
-        broken: list[str] = []
-        damaged: list[str] = []
         number = compared = 0
         async for entry in self._entries():
             records = await self._records(entry)
@@ -213,15 +211,10 @@ class MongoAuditor:
             if number % step == 0:
                 compared += entry.get("chunkCount", 0)
                 kinds |= await asyncio.to_thread(_term_kinds, entry, records)
-            for kind in kinds:
-                found.add(kind, entry["_id"])
-            if IssueKind.BROKEN_CHUNKS in kinds:
-                broken.append(entry["_id"])
-            if kinds & DAMAGED:
-                damaged.append(entry["_id"])
+            found.add_document(entry["_id"], kinds)
             number += 1
         counts = Counts(totals.documents, totals.pending, totals.chunks, totals.vectors)
-        return IntegrityReport(counts, compared, found.issues(), tuple(broken), tuple(damaged))
+        return found.report(counts, compared)
 
     async def repair(self, kinds: Collection[IssueKind]) -> None:
         """Repair the `kinds` that the store can repair by itself; valid data is unchanged.

@@ -19,7 +19,7 @@ from pymongo.write_concern import WriteConcern
 
 from rag_context.domain.vectors import EmbeddingModel, Rebuild
 from rag_context.errors import BackendError, BackendRejectedError
-from rag_context.ports.writing import require_comparable
+from rag_context.ports.vector_checks import require_comparable
 from rag_context.stores.mongodb.document_records import INDEXED, OURS, PENDING, Entry, is_ours
 from rag_context.stores.mongodb.mongo import Mongo
 from rag_context.stores.server_stores import log_failure

@@ -7,9 +7,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from rag_context.domain.documents import Chunk, Counts, Document
-from rag_context.domain.reports import COMPARED, DAMAGED, Findings, IntegrityReport, IssueKind, Thoroughness
+from rag_context.domain.reports import COMPARED, COUNTERS, Findings, IntegrityReport, IssueKind, Thoroughness
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendDataError
+from rag_context.ports.vector_checks import NORM_TOLERANCE
 from rag_context.ports.writing import DocumentCheck
 from rag_context.stores.postgres.connection import Connection, Database, Row
 from rag_context.stores.postgres.generations import drop_all_vectors, drop_unused
@@ -23,9 +24,6 @@ from rag_context.stores.postgres.rows import (
     stored,
 )
 from rag_context.stores.postgres.state import Change, IndexState, Snapshot, model_of, read_snapshot
-
-NORM_TOLERANCE = 1e-3
-"""How far a stored vector's length may be from 1; float32 rounding of 384 squares is a thousand times less."""
 
 _AT_ONCE = 200
 """Documents that are read together."""
@@ -173,42 +171,28 @@ class _Examination:
             f"""SELECT DISTINCT d.id FROM rag_context.chunks AS c
                 JOIN rag_context.documents AS d ON d.id = c.document WHERE {_DIFFERS}""",  # noqa: S608
         )
-        broken, damaged = await self._check_documents(check)
+        await self._check_documents(check)
         step = max(1, counts.chunks // COMPARED) if thoroughness is Thoroughness.QUICK else 1
         compared = await self._check_terms(step)
         await self._check_vectors()
-        return IntegrityReport(counts, compared, self._found.issues(), tuple(broken), tuple(damaged))
+        return self._found.report(counts, compared)
 
     async def _add_all(self, kind: IssueKind, statement: str, *values: object) -> None:
         for (id_,) in await self._connection.fetch(statement, *values):
             self._found.add(kind, read_text(id_))
 
     async def _check_counters(self) -> Counts:
-        seen = self._seen
-        recorded = (seen.documents, seen.pending, seen.chunks, seen.vectors, seen.terms)
-        real = await self._connection.fetchrow(_RECOUNTED.format(generation=seen.generation))
-        names = ("documents", "pending", "chunks", "vectors", "terms")
-        for name, one, other in zip(names, recorded, real, strict=True):
-            if one != other:
-                self._found.add(IssueKind.WRONG_COUNTERS, f"{name}: {one} recorded, {other} counted")
-        return Counts(*tuple(real)[:4])
+        counted = tuple(await self._connection.fetchrow(_RECOUNTED.format(generation=self._seen.generation)))
+        self._found.compare_counters([getattr(self._seen, name) for name in COUNTERS], counted)
+        return Counts(*counted[:4])
 
-    async def _check_documents(self, check: DocumentCheck) -> tuple[Sequence[str], Sequence[str]]:
-        """Returns the ids of those whose chunks are broken, and of those whose content is not what was indexed."""
-        broken: list[str] = []
-        damaged: list[str] = []
+    async def _check_documents(self, check: DocumentCheck) -> None:
         after = ""
         while rows := await self._connection.fetch(_DOCUMENTS, after, _AT_ONCE):
             after = rows[-1]["id"]
             pieces = await self._connection.fetch(_CHUNKS, [row["id"] for row in rows])
             for id_, kinds in (await asyncio.to_thread(_kinds, rows, pieces, check)).items():
-                for kind in kinds:
-                    self._found.add(kind, id_)
-                if IssueKind.BROKEN_CHUNKS in kinds:
-                    broken.append(id_)
-                if kinds & DAMAGED:
-                    damaged.append(id_)
-        return broken, damaged
+                self._found.add_document(id_, kinds)
 
     async def _check_terms(self, step: int) -> int:
         """Compare the stored terms of each `step`th chunk with the analyser's."""

@@ -7,15 +7,13 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import asdict
 
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
-from rag_context.errors import BackendError, BackendRejectedError
+from rag_context.errors import BackendError
+from rag_context.ports.vector_checks import can_switch, no_rebuild, require_shape
 from rag_context.stores.postgres.connection import Connection, Database
 from rag_context.stores.postgres.driver import COMPONENT
 from rag_context.stores.postgres.rows import read_text, stored
 from rag_context.stores.postgres.state import WRITERS, Change, IndexState, Snapshot, fingerprint_of, model_of
-from rag_context.stores.postgres.writer import SCHEMA, check_size
-
-STRAGGLERS = 0.01
-"""Up to this share of the documents may be without new vectors at the switch; they are embedded afterwards."""
+from rag_context.stores.postgres.writer import SCHEMA
 
 TOUCH_S = 1.0
 """How often a run records its progress."""
@@ -125,7 +123,7 @@ class PostgresRebuilder:
             if not rows:
                 return False
             # KEY SHARE keeps these chunks: a new version of the document waits, and removes the vectors with them.
-            check_size(vectors, len(rows))
+            require_shape(COMPONENT, vectors, len(rows))
             keys = [key for (key,) in rows]
             table = f"vectors_{generation}"
             await connection.execute(f"DELETE FROM {SCHEMA}.{table} WHERE chunk = ANY ($1)", keys)  # noqa: S608
@@ -163,7 +161,7 @@ class PostgresRebuilder:
             documents = await connection.fetchval("SELECT count(*) FROM rag_context.documents")
             rows = await connection.fetch(f"SELECT d.id FROM rag_context.documents AS d WHERE {is_missing}")  # noqa: S608
             missing = [id_ for (id_,) in rows]
-            if len({read_text(id_) for id_ in missing} - set(without)) > STRAGGLERS * documents:
+            if not can_switch([read_text(id_) for id_ in missing], without, documents):
                 change.is_empty = True
                 return False
             await connection.execute("UPDATE rag_context.state SET generation = next_generation, model = next_model")
@@ -193,7 +191,7 @@ class PostgresRebuilder:
         seen = await self._state.refresh()
         recorded = fingerprint_of(seen.next_model)
         if recorded is None or made_by not in (None, recorded):
-            raise _no_run()
+            raise no_rebuild(COMPONENT)
         return seen
 
 
@@ -248,7 +246,7 @@ async def _run_of(connection: Connection, made_by: str) -> int:
     """The generation that the run of this model fills. Raises: BackendRejectedError."""
     row = await connection.fetchrow("SELECT next_model, next_generation FROM rag_context.state")
     if fingerprint_of(row["next_model"]) != made_by:
-        raise _no_run()
+        raise no_rebuild(COMPONENT)
     generation: int = row["next_generation"]
     return generation
 
@@ -270,9 +268,3 @@ async def _difference(connection: Connection, old: int, new: int) -> int:
         f"SELECT (SELECT count(*) FROM rag_context.vectors_{new}) - (SELECT count(*) FROM rag_context.vectors_{old})"  # noqa: S608
     )
     return difference
-
-
-def _no_run() -> BackendRejectedError:
-    return BackendRejectedError(
-        COMPONENT, "No reindexing with this model is under way; start one with `rag-context reindex`."
-    )

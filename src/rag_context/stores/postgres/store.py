@@ -18,12 +18,14 @@ from typing import Any
 import asyncpg
 
 from rag_context.errors import BackendError
+from rag_context.ports.vector_checks import require_model, require_shape
 from rag_context.ports.writing import WholeDocument
 from rag_context.stores.postgres import writer
 from rag_context.stores.postgres.audit import PostgresAuditor
 from rag_context.stores.postgres.candidates import PostgresCandidates
 from rag_context.stores.postgres.connection import Connection, Database
 from rag_context.stores.postgres.documents import PostgresDocuments
+from rag_context.stores.postgres.driver import COMPONENT
 from rag_context.stores.postgres.generations import PostgresRebuilder, drop_unused
 from rag_context.stores.postgres.keywords import PostgresTexts
 from rag_context.stores.postgres.metrics import PostgresMetrics
@@ -156,7 +158,7 @@ class PostgresBulk:
         words = await asyncio.to_thread(_analysed, documents)
 
         async def written(connection: Connection, change: Change) -> list[str]:
-            writer.check_model(change, made_by)
+            require_model(COMPONENT, change.fingerprint, made_by)
             ids = [stored(document.id) for document, _, _ in documents]
             await connection.execute(_LOCKS, ids)
             rows = await connection.fetch("SELECT id FROM rag_context.documents WHERE id = ANY ($1)", ids)
@@ -255,7 +257,7 @@ async def _store(
     tables = _Tables(f"vectors_{change.generation}")
     for sequence, ((document, chunks, vectors), words) in zip(sequences, new, strict=True):
         if vectors is not None:
-            writer.check_shape(vectors, len(chunks), dimension)
+            require_shape(COMPONENT, vectors, len(chunks), dimension)
             dimension = vectors.shape[1] if chunks else dimension
         own, keys = keys[: len(chunks)], keys[len(chunks) :]
         tables.add(sequence, tenants[document.tenant], own, (document, chunks, vectors), words)

@@ -6,6 +6,7 @@ from datetime import datetime
 from rag_context.domain.documents import Chunk, Document, Tenant, microseconds
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendRejectedError
+from rag_context.ports.vector_checks import require_model, require_shape
 from rag_context.stores.postgres.connection import Connection
 from rag_context.stores.postgres.driver import COMPONENT
 from rag_context.stores.postgres.rows import (
@@ -19,7 +20,6 @@ from rag_context.stores.postgres.rows import (
     stored,
 )
 from rag_context.stores.postgres.state import Change
-from rag_context.stores.server_stores import OTHER_MODEL
 
 SCHEMA = "rag_context"
 
@@ -108,7 +108,7 @@ async def write_document(
     """
     await connection.execute(_ONE_WRITER, stored(document.id))
     if vectors is not None:
-        check_model(change, made_by)
+        require_model(COMPONENT, change.fingerprint, made_by)
         await _check_vectors(connection, change, vectors, len(chunks))
     before = await connection.fetchval("SELECT status FROM rag_context.documents WHERE id = $1", stored(document.id))
     status = INDEXED if vectors is not None else PENDING
@@ -179,7 +179,7 @@ async def attach_vectors(
     if row is None or row["content_hash"] != content_hash or row["status"] == INDEXED:
         change.is_empty = True
         return row is not None and row["content_hash"] == content_hash
-    check_model(change, made_by)
+    require_model(COMPONENT, change.fingerprint, made_by)
     keys = [
         key
         for (key,) in await connection.fetch(
@@ -230,22 +230,6 @@ async def add_retrievals(connection: Connection, counts: Mapping[str, tuple[int,
     )
 
 
-def check_model(change: Change, made_by: str | None) -> None:
-    """Reject vectors of another model than the index's, which a reindexing may have replaced meanwhile.
-
-    Raises:
-        BackendRejectedError: they are.
-    """
-    if made_by is not None and change.fingerprint != made_by:
-        raise BackendRejectedError(COMPONENT, OTHER_MODEL)
-
-
-def check_size(vectors: Matrix, chunks: int) -> None:
-    """Reject a number of vectors that differs from the number of chunks. Raises: BackendRejectedError."""
-    if len(vectors) != chunks:
-        raise BackendRejectedError(COMPONENT, f"{len(vectors)} vectors were submitted for {chunks} chunks.")
-
-
 async def dimension_of(connection: Connection, generation: int) -> int | None:
     """The dimension of a generation's vectors; None while there are none."""
     dimension: int | None = await connection.fetchval(
@@ -255,20 +239,7 @@ async def dimension_of(connection: Connection, generation: int) -> int | None:
 
 
 async def _check_vectors(connection: Connection, change: Change, vectors: Matrix, chunks: int) -> None:
-    check_shape(vectors, chunks, await dimension_of(connection, change.generation))
-
-
-def check_shape(vectors: Matrix, chunks: int, dimension: int | None) -> None:
-    """Reject vectors that are not one for each chunk, or of another dimension than the index's.
-
-    Raises:
-        BackendRejectedError: they are.
-    """
-    check_size(vectors, chunks)
-    if dimension is not None and chunks and vectors.shape[1] != dimension:
-        raise BackendRejectedError(
-            COMPONENT, f"The vectors have dimension {vectors.shape[1]}, the index has {dimension}; run a reindex."
-        )
+    require_shape(COMPONENT, vectors, chunks, await dimension_of(connection, change.generation))
 
 
 async def _vectors_of(connection: Connection, change: Change, document_id: str) -> dict[tuple[str, str, str], Vector]:

@@ -5,15 +5,16 @@ Each repair is one transaction; after a crash the remaining ones run again.
 
 import json
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
 import numpy as np
 
 from rag_context.domain.documents import EPOCH, Chunk, Counts, Span, moment
-from rag_context.domain.reports import COMPARED, DAMAGED, Findings, IntegrityReport, IssueKind, Thoroughness
+from rag_context.domain.reports import COMPARED, COUNTERS, Findings, IntegrityReport, IssueKind, Thoroughness
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendDataError
+from rag_context.ports.vector_checks import NORM_TOLERANCE
 from rag_context.ports.writing import DocumentCheck
 from rag_context.stores.sqlite.changes import PENDING
 from rag_context.stores.sqlite.database import Database
@@ -22,9 +23,6 @@ from rag_context.stores.sqlite.metrics import SLOT_US, sum_up_again
 from rag_context.stores.sqlite.passages import lenient, read_chunks, read_document
 from rag_context.stores.sqlite.vector_models import forget_vectors, read_model
 from rag_context.text import terms
-
-NORM_TOLERANCE = 1e-3
-"""How far a stored vector's length may be from 1; float32 rounding of 384 squares is a thousand times less."""
 
 _BATCH = 1024
 
@@ -82,17 +80,18 @@ def examine(check: DocumentCheck, thoroughness: Thoroughness, connection: sqlite
     for row in connection.execute(f"PRAGMA {integrity_check}(100)"):
         if row[0] != "ok":
             found.add(IssueKind.DAMAGED_FILE, row[0])
-    if found.issues():
-        return IntegrityReport(Counts(0, 0, 0, 0), 0, found.issues())
-    counts = _look_at_counters(connection, found)
-    _look_for_orphans(connection, found)
-    broken, damaged = _examine_documents(check, connection, found)
+    damaged_file = found.report(Counts(0, 0, 0, 0), 0)
+    if damaged_file.issues:
+        return damaged_file
+    counts = _check_counters(connection, found)
+    _check_orphans(connection, found)
+    _check_documents(check, connection, found)
     step = max(1, counts.chunks // COMPARED) if thoroughness is Thoroughness.QUICK else 1
     with lenient(connection):
-        compared = _look_at_words(step, connection, found)
-    _look_at_vectors(connection, found)
-    _look_at_sums(connection, found)
-    return IntegrityReport(counts, compared, found.issues(), tuple(broken), tuple(damaged))
+        compared = _check_terms(step, connection, found)
+    _check_vectors(connection, found)
+    _check_rollups(connection, found)
+    return found.report(counts, compared)
 
 
 def find_bad_vectors(connection: sqlite3.Connection) -> Iterator[tuple[int, str]]:
@@ -125,48 +124,33 @@ def stored_form(text: str, context: str) -> list[str]:
     return terms(Chunk("", "", 0, text, Span(0, 0, 0, 0), context, occurred_at=EPOCH).searchable)
 
 
-def _look_at_counters(connection: sqlite3.Connection, found: Findings) -> Counts:
-    totals = connection.execute("SELECT documents, pending, chunks, vectors, terms FROM totals").fetchone()
-    real = connection.execute(RECOUNTED).fetchone()
-    for name, one, other in zip(("documents", "pending", "chunks", "vectors", "terms"), totals, real, strict=True):
-        if one != other:
-            found.add(IssueKind.WRONG_COUNTERS, f"{name}: {one} recorded, {other} counted")
-    return Counts(*real[:4])
+def _check_counters(connection: sqlite3.Connection, found: Findings) -> Counts:
+    recorded = connection.execute(f"SELECT {', '.join(COUNTERS)} FROM totals").fetchone()  # noqa: S608
+    counted = connection.execute(RECOUNTED).fetchone()
+    found.compare_counters(recorded, counted)
+    return Counts(*counted[:4])
 
 
-def _look_for_orphans(connection: sqlite3.Connection, found: Findings) -> None:
+def _check_orphans(connection: sqlite3.Connection, found: Findings) -> None:
     for table, lost in ORPHANS.items():
         key = "chunk" if table in ("vectors", "passages") else "key" if table == "chunks" else "document"
         for (number,) in connection.execute(f"SELECT {key} FROM {table} WHERE {lost}"):  # noqa: S608
             found.add(IssueKind.ORPHANS, f"{table} {number}")
 
 
-def _examine_documents(
-    check: DocumentCheck, connection: sqlite3.Connection, found: Findings
-) -> tuple[Sequence[str], Sequence[str]]:
-    """Returns the ids of those whose chunks are broken, and of those whose content is not what was indexed."""
-    broken: list[str] = []
-    damaged: list[str] = []
+def _check_documents(check: DocumentCheck, connection: sqlite3.Connection, found: Findings) -> None:
     for kind, condition in ((IssueKind.MISSING_VECTORS, INCOMPLETE), (IssueKind.WRONG_TAGS, WRONGLY_TAGGED)):
         for (id_,) in connection.execute(f"SELECT id FROM documents WHERE {condition}"):  # noqa: S608
             found.add(kind, id_)
     for (id_,) in connection.execute("SELECT id FROM documents WHERE tenant NOT IN (SELECT key FROM tenants)"):
         found.add(IssueKind.WRONG_ID, id_)
     for (id_,) in connection.execute("SELECT id FROM documents WHERE key NOT IN (SELECT document FROM contents)"):
-        found.add(IssueKind.LOST_CONTENT, id_)
-        damaged.append(id_)
-    for key, id_ in connection.execute("SELECT key, id FROM documents ORDER BY key"):
-        kinds = _kinds(check, key, id_, connection)
-        for kind in kinds:
-            found.add(kind, id_)
-        if IssueKind.BROKEN_CHUNKS in kinds:
-            broken.append(id_)
-        if kinds & DAMAGED:
-            damaged.append(id_)
-    return broken, damaged
+        found.add_document(id_, [IssueKind.LOST_CONTENT])
+    for (id_,) in connection.execute("SELECT id FROM documents ORDER BY key"):
+        found.add_document(id_, _kinds(check, id_, connection))
 
 
-def _kinds(check: DocumentCheck, key: int, id_: str, connection: sqlite3.Connection) -> set[IssueKind]:
+def _kinds(check: DocumentCheck, id_: str, connection: sqlite3.Connection) -> set[IssueKind]:
     """What is wrong with a document and its chunks, as far as they can be read."""
     try:
         document = read_document(id_, connection)
@@ -181,7 +165,7 @@ def _kinds(check: DocumentCheck, key: int, id_: str, connection: sqlite3.Connect
     return set(check(document, chunks))
 
 
-def _look_at_words(step: int, connection: sqlite3.Connection, found: Findings) -> int:
+def _check_terms(step: int, connection: sqlite3.Connection, found: Findings) -> int:
     """Compare the stored terms of each `step`th chunk with the analyser's."""
     compared = 0
     rows = connection.execute(
@@ -197,7 +181,7 @@ def _look_at_words(step: int, connection: sqlite3.Connection, found: Findings) -
     return compared
 
 
-def _look_at_vectors(connection: sqlite3.Connection, found: Findings) -> None:
+def _check_vectors(connection: sqlite3.Connection, found: Findings) -> None:
     for _, id_ in find_bad_vectors(connection):
         found.add(IssueKind.BAD_VECTORS, id_)
     unknown = recorded_model(connection) is None
@@ -207,7 +191,7 @@ def _look_at_vectors(connection: sqlite3.Connection, found: Findings) -> None:
         found.add(IssueKind.NO_MODEL, f"{vectors} vectors")
 
 
-def _look_at_sums(connection: sqlite3.Connection, found: Findings) -> None:
+def _check_rollups(connection: sqlite3.Connection, found: Findings) -> None:
     counted = dict(connection.execute("SELECT timestamp / ? AS slot, count(*) FROM searches GROUP BY slot", (SLOT_US,)))
     totals = dict(connection.execute("SELECT slot, queries FROM search_sums"))
     tallied = dict(

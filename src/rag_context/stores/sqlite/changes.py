@@ -8,7 +8,7 @@ import numpy as np
 
 from rag_context.domain.documents import Chunk, Document, Tenant, microseconds, packed_times
 from rag_context.domain.vectors import Matrix
-from rag_context.errors import BackendRejectedError
+from rag_context.ports.vector_checks import require_model, require_shape
 from rag_context.provenance import is_standing
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.memory.terms import packed
@@ -259,25 +259,12 @@ def _check_model(made_by: str | None, connection: sqlite3.Connection) -> None:
     if made_by is None:
         return
     row = connection.execute("SELECT json_extract(value, '$.fingerprint') FROM meta WHERE name = 'model'").fetchone()
-    if row is None or row[0] != made_by:
-        raise BackendRejectedError(
-            COMPONENT, "The vectors were made by another model than the index's; embed the document again."
-        )
-
-
-def check_size(vectors: Matrix, chunks: int) -> None:
-    """Reject a number of vectors that differs from the number of chunks. Raises: BackendRejectedError."""
-    if len(vectors) != chunks:
-        raise BackendRejectedError(COMPONENT, f"{len(vectors)} vectors were submitted for {chunks} chunks.")
+    require_model(COMPONENT, None if row is None else row[0], made_by)
 
 
 def _check_vectors(vectors: Matrix, chunks: int, connection: sqlite3.Connection) -> None:
-    check_size(vectors, chunks)
     stored = connection.execute("SELECT length(vector) / 4 FROM vectors LIMIT 1").fetchone()
-    if stored is not None and chunks and vectors.shape[1] != stored[0]:
-        raise BackendRejectedError(
-            COMPONENT, f"The vectors have dimension {vectors.shape[1]}, the index has {stored[0]}; run a reindex."
-        )
+    require_shape(COMPONENT, vectors, chunks, None if stored is None else stored[0])
 
 
 def _tenant_key(tenant: Tenant, connection: sqlite3.Connection) -> int:

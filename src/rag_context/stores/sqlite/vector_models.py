@@ -8,16 +8,12 @@ from dataclasses import asdict
 from functools import partial
 
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
-from rag_context.errors import BackendRejectedError
-from rag_context.ports.writing import require_comparable
-from rag_context.stores.sqlite.changes import INDEXED, PENDING, blobs_of, check_size, forget_old_deletions
+from rag_context.ports.vector_checks import can_switch, no_rebuild, require_comparable, require_shape
+from rag_context.stores.sqlite.changes import INDEXED, PENDING, blobs_of, forget_old_deletions
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.faults import COMPONENT
 
 _NAME = "model"
-
-STRAGGLERS = 0.01
-"""Up to this share of the documents may be without new vectors at the switch; they are embedded afterwards."""
 
 MODEL = "next_model"
 
@@ -179,7 +175,7 @@ def _add(
     ]
     if not chunks:
         return False
-    check_size(vectors, len(chunks))
+    require_shape(COMPONENT, vectors, len(chunks))
     connection.executemany(
         """INSERT INTO next_vectors (chunk, vector) VALUES (?, ?)
            ON CONFLICT (chunk) DO UPDATE SET vector = excluded.vector""",
@@ -194,7 +190,7 @@ def _switch(made_by: str, without: frozenset[str], connection: sqlite3.Connectio
     _require_run(made_by, connection)
     documents: int = connection.execute("SELECT documents FROM totals").fetchone()[0]
     lacking = _lacking("", -1, connection)
-    if len(set(lacking) - without) > STRAGGLERS * documents:
+    if not can_switch(lacking, without, documents):
         return False
     schema = [sql for (sql,) in connection.execute(_SCHEMA)]
     connection.execute("DROP TABLE vectors")  # its triggers go with it, and do not fire
@@ -218,6 +214,4 @@ def _switch(made_by: str, without: frozenset[str], connection: sqlite3.Connectio
 def _require_run(made_by: str, connection: sqlite3.Connection) -> None:
     run = read_run(connection)
     if run is None or run.model.fingerprint != made_by:
-        raise BackendRejectedError(
-            COMPONENT, "No reindexing with this model is under way; start one with `rag-context reindex`."
-        )
+        raise no_rebuild(COMPONENT)
