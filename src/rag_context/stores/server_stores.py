@@ -1,11 +1,10 @@
-"""Shared by the stores on MongoDB and PostgreSQL: background work, counts of retrievals, and statistics of terms."""
+"""Shared by the stores on MongoDB and PostgreSQL: background work, and statistics of terms."""
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,10 +17,6 @@ from rag_context.text import PROSE, bm25, idf_share, inverse_document_frequency,
 INTERVAL_S = 0.25
 LONGEST_INTERVAL_S = 4.0
 """After failures the pauses between rounds double up to this."""
-
-RETRIEVALS_FLUSH_S = 1.0
-LAST_FLUSH_S = 2.0
-"""How long closing waits for statistics to be written."""
 
 MOST_PER_TERM = PROSE.k1 + 1.0
 """A term adds at most so many times its weight to a score: the limit of BM25's saturation."""
@@ -92,57 +87,6 @@ async def _rounds(do_round: Callable[[float], Awaitable[None]], server: str) -> 
 def _log_crash(task: "asyncio.Task[None]") -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         logger.critical("background task %s crashed", task.get_name(), exc_info=error)
-
-
-class RetrievalCounts:
-    """How often documents were returned: counted in memory for up to a second, then written in one batch.
-
-    Args:
-        write: adds to each document's statistics how often it was returned, and when last. Raises: BackendError.
-    """
-
-    def __init__(self, write: Callable[[Mapping[str, tuple[int, datetime]]], Awaitable[None]]) -> None:
-        self._write = write
-        self._counts: dict[str, tuple[int, datetime]] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._flushing: asyncio.Task[None] | None = None
-
-    def record(self, document_ids: Iterable[str], at: datetime) -> None:
-        """Count that documents were returned."""
-        for document_id in document_ids:
-            count, last = self._counts.get(document_id, (0, at))
-            self._counts[document_id] = (count + 1, max(last, at))
-        # One timer for all that is recorded until it fires: a search does not wait for it.
-        if self._timer is None and self._counts:
-            self._timer = asyncio.get_running_loop().call_later(RETRIEVALS_FLUSH_S, self._flush_soon)
-
-    async def flush(self) -> None:
-        """Write the counts; on a failure they are dropped, so that statistics cannot fill the memory."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        # Replaced before the first await, so that what is recorded meanwhile is not lost.
-        counts, self._counts = self._counts, {}
-        if not counts:
-            return
-        try:
-            await self._write(counts)
-        except BackendError as error:
-            logger.info("retrieval statistics were not written: %s", error)
-
-    async def close(self) -> None:
-        """Write the remaining counts, if the server accepts them soon."""
-        # The flush that the timer began may still be under way.
-        writing = {asyncio.create_task(self.flush())}
-        if self._flushing is not None:
-            writing.add(self._flushing)
-        _, late = await asyncio.wait(writing, timeout=LAST_FLUSH_S)
-        for task in late:
-            await ended(task)
-
-    def _flush_soon(self) -> None:
-        self._timer = None
-        self._flushing = asyncio.create_task(self.flush(), name="write retrievals")
 
 
 @dataclass(frozen=True, slots=True)

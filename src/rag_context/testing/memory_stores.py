@@ -1,7 +1,6 @@
 """All stores in one object in memory, the simplest implementation of the ports. For tests only."""
 
-import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,7 +20,17 @@ from rag_context.domain.documents import (
     Tenant,
     microseconds,
 )
-from rag_context.domain.reports import Bucket, ErrorRecord, Period, Periods, SearchRecord, SearchSummary
+from rag_context.domain.reports import (
+    COUNTED,
+    ErrorRecord,
+    Period,
+    Periods,
+    SearchRecord,
+    SearchSummary,
+    Slices,
+    Sums,
+    summary,
+)
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, VectorHit
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.ports.vector_checks import require_model
@@ -210,26 +219,18 @@ class MemoryStore:
         return removed
 
     async def summarise(self, since: datetime, until: datetime, buckets: int) -> SearchSummary:
-        width = (until - since) / buckets
-        records = [record for record in self.searches if since <= record.timestamp < until]
-        slices = [
-            [record for record in records if since + width * i <= record.timestamp < since + width * (i + 1)]
-            for i in range(buckets)
-        ]
-        times = [record.latency_ms for record in records]
-        return SearchSummary(
-            queries=len(records),
-            average_ms=fmean(times or [0.0]),
-            p50_ms=_nearest_rank(times, 0.5),
-            p95_ms=_nearest_rank(times, 0.95),
-            p99_ms=_nearest_rank(times, 0.99),
-            cache_hit_rate=fmean([float(record.cache_hit) for record in records] or [0.0]),
-            fallback_rate=fmean([float(record.level > 1) for record in records] or [0.0]),
-            by_agent=Counter(record.agent for record in records),
-            by_level=Counter(record.level for record in records),
-            by_game=Counter(record.game for record in records if record.game),
-            timeline=tuple(_bucket(since + width * i, found) for i, found in enumerate(slices)),
-        )
+        slices = Slices(microseconds(since), microseconds(until), buckets)
+        sums: defaultdict[int, Sums] = defaultdict(Sums)
+        counts: dict[str, Counter[str | int]] = {name: Counter() for name in COUNTED}
+        for record in self.searches:
+            if since <= record.timestamp < until:
+                part = sums[slices.of(record.timestamp)]
+                part.add(1, record.latency_ms, record.level > 1, record.cache_hit)
+                part.latencies[record.latency_ms] += 1
+                for name, count in counts.items():
+                    if (value := getattr(record, name)) is not None:
+                        count[value] += 1
+        return summary(sums, counts, slices, buckets)
 
     @property
     def vectors(self) -> "MemoryVectors":
@@ -384,13 +385,3 @@ def _passes(document: Document, where: Filter, at: datetime | None = None) -> bo
         and (where.since is None or at >= where.since)
         and (where.until is None or at < where.until)
     )
-
-
-def _bucket(start: datetime, records: Sequence[SearchRecord]) -> Bucket:
-    times = [record.latency_ms for record in records]
-    fallbacks = sum(record.level > 1 for record in records)
-    return Bucket(start, len(records), fmean(times or [0.0]), _nearest_rank(times, 0.95), fallbacks)
-
-
-def _nearest_rank(values: Sequence[float], share: float) -> float:
-    return sorted(values)[max(math.ceil(share * len(values)) - 1, 0)] if values else 0.0

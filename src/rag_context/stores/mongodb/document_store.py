@@ -35,7 +35,7 @@ from rag_context.stores.mongodb.mongo import COMPONENT, Mongo
 from rag_context.stores.mongodb.queries import Indexes, after_cursor, condition, key_of
 from rag_context.stores.mongodb.revisions import Revisions
 from rag_context.stores.mongodb.state import Change, IndexState, MongoRegistry
-from rag_context.stores.server_stores import RetrievalCounts
+from rag_context.stores.search_statistics import RetrievalCounts
 
 TRIAL_MS = 1_500
 """How long a majority of the servers may take to acknowledge a trial."""

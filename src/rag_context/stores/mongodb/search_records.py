@@ -10,11 +10,22 @@ from datetime import datetime
 from typing import Any
 
 from rag_context.domain.documents import microseconds
-from rag_context.domain.reports import BIN_GROWTH, QUERY_CHARS, SMALLEST_MS, ErrorRecord, SearchRecord, SearchSummary
+from rag_context.domain.reports import (
+    BIN_GROWTH,
+    EXACT_RECORDS,
+    QUERY_CHARS,
+    SMALLEST_MS,
+    ErrorRecord,
+    SearchRecord,
+    SearchSummary,
+    Slices,
+    Sums,
+    middle,
+    summary,
+)
 from rag_context.stores.mongodb.document_records import Entry
 from rag_context.stores.mongodb.mongo import Mongo
 from rag_context.stores.mongodb.queries import first_not_before
-from rag_context.stores.summaries import EXACT_RECORDS, Slices, Sums, middle, summary
 
 _TIMES_SMALLEST = {"$divide": [{"$max": ["$latencyMs", SMALLEST_MS]}, SMALLEST_MS]}
 
@@ -96,11 +107,8 @@ class MongoMetrics:
         sums: dict[int, Sums] = {}
         async for each in self._mongo.metrics.find(span, _READ):
             part = sums.setdefault(slices.of(each["timestamp"]), Sums())
-            part.queries += 1
-            part.latency_ms += each["latencyMs"]
+            part.add(1, each["latencyMs"], bool(each.get("fallback")), bool(each.get("cacheHit")))
             part.latencies[each["latencyMs"]] += 1
-            part.fallbacks += bool(each.get("fallback"))
-            part.cache_hits += bool(each.get("cacheHit"))
         return sums
 
     async def _in_bins(self, span: Entry, slices: Slices) -> dict[int, Sums]:
@@ -113,11 +121,8 @@ class MongoMetrics:
         sums: dict[int, Sums] = {}
         async for each in await self._mongo.metrics.aggregate([{"$match": span}, {"$group": group}]):
             part = sums.setdefault(int(each["_id"]["slice"]), Sums())
-            part.queries += each["queries"]
-            part.latency_ms += each["latencyMs"]
+            part.add(each["queries"], each["latencyMs"], each["fallback"], each["cacheHit"])
             part.latencies[middle(int(each["_id"]["bin"]))] += each["queries"]
-            part.fallbacks += each["fallback"]
-            part.cache_hits += each["cacheHit"]
         return sums
 
     async def _counts_by_value(self, span: Entry) -> dict[str, dict[Any, int]]:

@@ -53,7 +53,7 @@ from rag_context.stores.postgres.rows import (
     tenant_from,
 )
 from rag_context.stores.postgres.state import FIRST_ROWS, Change, IndexState, model_of, try_read, try_write
-from rag_context.stores.server_stores import RetrievalCounts
+from rag_context.stores.search_statistics import RetrievalCounts
 
 _DOCUMENT = f"""
 SELECT {DOCUMENT_COLUMNS} FROM rag_context.documents AS d JOIN rag_context.tenants AS t ON t.key = d.tenant

@@ -1,37 +1,29 @@
 """One row per search and per error, and their statistics."""
 
-import json
 import math
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from rag_context.domain.documents import microseconds
-from rag_context.domain.reports import BIN_GROWTH, QUERY_CHARS, SMALLEST_MS, ErrorRecord, SearchRecord, SearchSummary
+from rag_context.domain.reports import (
+    BIN_GROWTH,
+    COUNTED,
+    EXACT_RECORDS,
+    SMALLEST_MS,
+    ErrorRecord,
+    SearchRecord,
+    SearchSummary,
+    Slices,
+    Sums,
+    middle,
+    summary,
+)
 from rag_context.stores.postgres.connection import Connection, Database
 from rag_context.stores.postgres.driver import Plan
-from rag_context.stores.postgres.rows import read_text, stored, stored_or_none
+from rag_context.stores.postgres.rows import read_text, stored
 from rag_context.stores.postgres.writer import SCHEMA
-from rag_context.stores.summaries import COUNTED, EXACT_RECORDS, Slices, Sums, middle, summary
-
-_SEARCH_COLUMNS = (
-    "timestamp",
-    "request_id",
-    "query",
-    "results_count",
-    "latency_ms",
-    "embedding_latency_ms",
-    "vector_latency_ms",
-    "text_latency_ms",
-    "level",
-    "cache_hit",
-    "agent",
-    "content_type",
-    "category",
-    "game",
-    "error",
-)
-_ERROR_COLUMNS = ("timestamp", "level", "component", "operation", "message", "request_id", "context")
+from rag_context.stores.search_statistics import ERROR_COLUMNS, SEARCH_COLUMNS, error_row, search_row
 
 _PRUNING = 0x7261675F_00000004
 """Key of the advisory lock under which old records are deleted."""
@@ -78,8 +70,8 @@ class PostgresMetrics:
 
         async def appended(connection: Connection) -> None:
             for table, columns, rows in (
-                ("searches", _SEARCH_COLUMNS, [_search_values(each) for each in searches]),
-                ("errors", _ERROR_COLUMNS, [_error_values(each) for each in errors]),
+                ("searches", SEARCH_COLUMNS, [_stored(search_row(each)) for each in searches]),
+                ("errors", ERROR_COLUMNS, [_stored(error_row(each)) for each in errors]),
             ):
                 if rows:
                     await connection.copy_records_to_table(table, schema_name=SCHEMA, columns=columns, records=rows)
@@ -107,10 +99,7 @@ class PostgresMetrics:
         statement = _SUMS.format(latency="latency_ms" if is_exact else _BIN)
         for each in await self._database.fetch(statement, *span, slices.count):
             part = sums.setdefault(each["slice"], Sums())
-            part.queries += each["queries"]
-            part.latency_ms += each["latency_ms"]
-            part.fallbacks += each["fallbacks"]
-            part.cache_hits += each["cache_hits"]
+            part.add(each["queries"], each["latency_ms"], each["fallbacks"], each["cache_hits"])
             part.latencies[each["latency"] if is_exact else middle(int(each["latency"]))] += each["queries"]
         for each in await self._database.fetch(_COUNTED, *span):
             # `grouping` has a bit for each column that the row is not grouped by.
@@ -138,33 +127,5 @@ class PostgresMetrics:
         return await self._database.write(pruned)
 
 
-def _search_values(record: SearchRecord) -> tuple[object, ...]:
-    return (
-        microseconds(record.timestamp),
-        stored(record.request_id),
-        stored(record.query[:QUERY_CHARS]),
-        record.results_count,
-        record.latency_ms,
-        record.embedding_latency_ms,
-        record.vector_latency_ms,
-        record.text_latency_ms,
-        record.level,
-        record.cache_hit,
-        stored(record.agent),
-        stored_or_none(record.content_type),
-        stored_or_none(record.category),
-        stored_or_none(record.game),
-        stored_or_none(record.error),
-    )
-
-
-def _error_values(record: ErrorRecord) -> tuple[object, ...]:
-    return (
-        microseconds(record.timestamp),
-        stored(record.level),
-        stored(record.component),
-        stored(record.operation),
-        stored(record.message),
-        stored_or_none(record.request_id),
-        json.dumps(dict(record.context)),
-    )
+def _stored(row: tuple[object, ...]) -> tuple[object, ...]:
+    return tuple(stored(value) if isinstance(value, str) else value for value in row)

@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 
 import numpy as np
 
@@ -150,14 +151,14 @@ def delete_document(document_id: str, connection: sqlite3.Connection) -> bool:
     return True
 
 
-def add_retrievals(counts: Mapping[str, tuple[int, int]], connection: sqlite3.Connection) -> None:
-    """Add to each document's statistics how often it was returned, and when last (microseconds)."""
+def add_retrievals(counts: Mapping[str, tuple[int, datetime]], connection: sqlite3.Connection) -> None:
+    """Add to each document's statistics how often it was returned, and when last."""
     connection.executemany(
         """INSERT INTO retrievals SELECT key, ?, ? FROM documents WHERE id = ?
            ON CONFLICT (document) DO UPDATE
            SET query_count = query_count + excluded.query_count,
                last_retrieved = max(last_retrieved, excluded.last_retrieved)""",
-        [(count, last, document_id) for document_id, (count, last) in counts.items()],
+        [(count, microseconds(last), document_id) for document_id, (count, last) in counts.items()],
     )
 
 

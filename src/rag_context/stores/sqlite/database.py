@@ -82,10 +82,6 @@ class Database:
         """As `write` for many in one transaction: what each returned or raised."""
         return await self._writer.submit_all(works)
 
-    def post(self, work: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
-        """As `write`, without back-pressure and without waiting."""
-        return self._writer.post(work)
-
     async def try_write(self) -> None:
         """Write something that changes nothing of the index. Raises: BackendError (why a write would fail)."""
         await self._writer.try_write()

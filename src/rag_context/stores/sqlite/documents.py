@@ -1,8 +1,6 @@
 """Documents and chunks: reading and writing them, lists of them without their texts, and the model of their vectors."""
 
-import asyncio
 import json
-import logging
 import sqlite3
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -26,16 +24,13 @@ from rag_context.domain.search import Filter, Neighbours, Passage
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.ports.writing import Version
 from rag_context.resilience.admission import Computing
+from rag_context.stores.search_statistics import RetrievalCounts
 from rag_context.stores.sqlite import changes, passages, vector_models
 from rag_context.stores.sqlite.changes import INDEXED
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.memory.following import Memory
 from rag_context.stores.sqlite.passages import CHUNK_TIME, METADATA, condition, read_metadata, readable
 from rag_context.text import terms
-
-RETRIEVALS_FLUSH_S = 1.0
-
-logger = logging.getLogger(__name__)
 
 _VISIBLE = "SELECT count(*) FROM documents AS d{index} CROSS JOIN chunks AS c ON c.document = d.key WHERE {where}"
 
@@ -80,8 +75,7 @@ class SqliteDocuments:
     def __init__(self, database: Database, memory: Memory) -> None:
         self._database = database
         self._memory = memory
-        self._retrievals: dict[str, tuple[int, int]] = {}
-        self._flush: asyncio.TimerHandle | None = None
+        self._retrievals = RetrievalCounts(lambda counts: database.write(partial(changes.add_retrievals, counts)))
         self._computing = Computing()
 
     @property
@@ -158,21 +152,11 @@ class SqliteDocuments:
 
     async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None:
         """Record that documents were returned. Kept in memory for up to a second, then written in one batch."""
-        moment = microseconds(at)
-        for document_id in document_ids:
-            count, last = self._retrievals.get(document_id, (0, moment))
-            self._retrievals[document_id] = (count + 1, max(last, moment))
-        if self._flush is None and self._retrievals:
-            self._flush = asyncio.get_running_loop().call_later(RETRIEVALS_FLUSH_S, self.flush)
+        self._retrievals.record(document_ids, at)
 
-    def flush(self) -> None:
-        """Queue the recorded retrievals for the writer."""
-        if self._flush is not None:
-            self._flush.cancel()
-            self._flush = None
-        if self._retrievals:
-            counts, self._retrievals = self._retrievals, {}
-            self._database.post(partial(changes.add_retrievals, counts)).add_done_callback(_log_failure)
+    async def close(self) -> None:
+        """Write the remaining statistics, if the file accepts them soon."""
+        await self._retrievals.close()
 
     async def counts(self) -> Counts:
         """How much the index holds."""
@@ -313,11 +297,6 @@ def _missing_vectors(has_split_vectors: bool, where: Filter, connection: sqlite3
     if not missing:
         return Missing()
     return Missing(missing, connection.execute(_VISIBLE.format(index="", where=clauses), values).fetchone()[0])
-
-
-def _log_failure(written: "asyncio.Future[None]") -> None:
-    if not written.cancelled() and (error := written.exception()) is not None:
-        logger.info("retrieval statistics were not written: %s", error)
 
 
 def read_listing(where: Filter, limit: int, after: Cursor | None, connection: sqlite3.Connection) -> list[Listing]:

@@ -4,7 +4,6 @@ Beside the records, the searches of each ten minutes (a slot) are stored summed 
 Latencies are counted in the bins of `domain.reports`.
 """
 
-import json
 import sqlite3
 from bisect import bisect_left
 from collections import Counter
@@ -19,8 +18,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rag_context.domain.documents import microseconds
-from rag_context.domain.reports import BIN_GROWTH, QUERY_CHARS, SMALLEST_MS, ErrorRecord, SearchRecord, SearchSummary
-from rag_context.stores.summaries import COUNTED, EXACT_RECORDS, Slices, Sums, middle, summary
+from rag_context.domain.reports import (
+    BIN_GROWTH,
+    COUNTED,
+    EXACT_RECORDS,
+    SMALLEST_MS,
+    ErrorRecord,
+    SearchRecord,
+    SearchSummary,
+    Slices,
+    Sums,
+    middle,
+    summary,
+)
+from rag_context.stores.search_statistics import ERROR_COLUMNS, SEARCH_COLUMNS, error_row, search_row
 
 if TYPE_CHECKING:  # the database's migrations compute the sums again
     from rag_context.stores.sqlite.database import Database
@@ -116,49 +127,17 @@ class SqliteMetrics:
 
 
 def _append(searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord], connection: sqlite3.Connection) -> None:
-    connection.executemany(
-        "INSERT INTO searches VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            (
-                microseconds(record.timestamp),
-                record.request_id,
-                record.query[:QUERY_CHARS],
-                record.results_count,
-                record.latency_ms,
-                record.embedding_latency_ms,
-                record.vector_latency_ms,
-                record.text_latency_ms,
-                record.level,
-                record.cache_hit,
-                record.agent,
-                record.content_type,
-                record.category,
-                record.game,
-                record.error,
-            )
-            for record in searches
-        ],
-    )
+    connection.executemany(_insert("searches", SEARCH_COLUMNS), map(search_row, searches))
+    connection.executemany(_insert("errors", ERROR_COLUMNS), map(error_row, errors))
     searched = [
         _Search(microseconds(each.timestamp), each.latency_ms, each.level, each.cache_hit, each.agent, each.game)
         for each in searches
     ]
     _add_to_slots(searched, connection)
-    connection.executemany(
-        "INSERT INTO errors VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            (
-                microseconds(record.timestamp),
-                record.level,
-                record.component,
-                record.operation,
-                record.message,
-                record.request_id,
-                json.dumps(dict(record.context)),
-            )
-            for record in errors
-        ],
-    )
+
+
+def _insert(table: str, columns: Sequence[str]) -> str:
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"  # noqa: S608
 
 
 def _prune(before: int, connection: sqlite3.Connection) -> int:
@@ -207,19 +186,13 @@ def _sums(start: int, end: int, cut: _Cut, slots: Sequence[_Slot], connection: s
     low, high = (bisect_left(slots, number, key=attrgetter("number")) for number in (first, last))
     sums = Sums()
     for slot in slots[low:high]:
-        sums.queries += slot.queries
-        sums.latency_ms += slot.latency_ms
-        sums.cache_hits += slot.cache_hits
-        sums.fallbacks += slot.fallbacks
+        sums.add(slot.queries, slot.latency_ms, slot.fallbacks, slot.cache_hits)
     sums.latencies = latencies_of(unpacked([slot.histogram for slot in slots[low:high]]))
     for span in ends:
         for latency_ms, level, cache_hit in connection.execute(
             "SELECT latency_ms, level, cache_hit FROM searches WHERE timestamp >= ? AND timestamp < ?", span
         ):
-            sums.queries += 1
-            sums.latency_ms += latency_ms
-            sums.cache_hits += cache_hit
-            sums.fallbacks += level > 1
+            sums.add(1, latency_ms, level > 1, cache_hit)
             sums.latencies[latency_ms] += 1
     return sums
 

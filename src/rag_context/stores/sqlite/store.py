@@ -85,7 +85,7 @@ async def open_database(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -
             SqliteRebuilder(database),
         )
     finally:
-        documents.flush()
+        await documents.close()
         await database.close()
 
 
@@ -99,7 +99,7 @@ async def open_documents(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) 
         database.follow(memory.follow)
         yield SqliteDocumentBackend(documents, SqliteDocumentWriter(database), texts, SqliteMetrics(database))
     finally:
-        documents.flush()
+        await documents.close()
         await database.close()
 
 

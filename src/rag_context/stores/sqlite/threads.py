@@ -94,7 +94,7 @@ class Writer:
             BackendError: nothing was changed.
         """
         async with self._turns:
-            return await self.post(work)
+            return await self._post([work])[0]
 
     async def submit_all(self, works: Sequence[Callable[[sqlite3.Connection], T]]) -> list[T | Exception]:
         """As `submit` for many in one commit: what each returned or raised. They take one turn.
@@ -105,11 +105,6 @@ class Writer:
         async with self._turns:
             done: list[T | BaseException] = await asyncio.gather(*self._post(works), return_exceptions=True)
         return [_result_or_error(each) for each in done]
-
-    def post(self, work: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
-        """As `submit`, without waiting for a turn: for the store's own housekeeping."""
-        (future,) = self._post([work])
-        return future
 
     def _post(self, works: Sequence[Callable[[sqlite3.Connection], T]]) -> list[asyncio.Future[T]]:
         if self._closing:
