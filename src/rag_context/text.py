@@ -184,6 +184,28 @@ def term_key(term: str) -> int:
     return int.from_bytes(blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
+MOST_DIFFERENT_BITS = 3
+"""Similarity hashes of near-duplicates differ in no more bits; the hash 0 says nothing."""
+
+_ALL_BITS = (1 << 64) - 1
+
+
+def signed(bits: int) -> int:
+    """64 bits as databases keep them: as an integer with a sign."""
+    bits &= _ALL_BITS
+    return bits - (1 << 64) if bits >> 63 else bits
+
+
+def unsigned(number: int) -> int:
+    """The 64 bits of what `signed` made."""
+    return number & _ALL_BITS
+
+
+def are_similar(one: int, other: int) -> bool:
+    """Whether two similarity hashes, signed or not, are those of near-duplicates."""
+    return one != 0 and unsigned(one ^ other).bit_count() <= MOST_DIFFERENT_BITS
+
+
 Floats = NDArray[np.float64]
 
 

@@ -230,7 +230,7 @@ async def test_retrievals_are_counted_beside_the_requests(database: str) -> None
         await opened.documents.record_retrievals([document("a").id, "unknown"], NOON + minutes(1))
         await opened.documents.record_retrievals([document("a").id], NOON)
         assert await opened.documents.retrievals(document("a").id) == Retrievals(0, None)
-        await opened.documents.flush()
+        await opened.documents.close()
         assert await opened.documents.retrievals(document("a").id) == Retrievals(2, NOON + minutes(1))
         await put(opened, "a", "another version")
         assert (await opened.documents.retrievals(document("a").id)).count == 2

@@ -36,7 +36,7 @@ from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.ports.vector_checks import require_model
 from rag_context.ports.writing import Version, written_in_turn
 from rag_context.provenance import is_standing
-from rag_context.text import bm25, idf_share, inverse_document_frequency, profile_for, terms
+from rag_context.text import are_similar, bm25, idf_share, inverse_document_frequency, profile_for, terms
 
 
 @dataclass(slots=True)
@@ -361,8 +361,8 @@ def _listing(entry: _Entry) -> Listing:
 
 
 def _similar(one: Document, other: Document) -> bool:
-    differing = (one.similarity_hash ^ other.similarity_hash) & (2**64 - 1)
-    return one.similarity_hash != 0 and one.id != other.id and one.tenant == other.tenant and differing.bit_count() <= 3
+    are_two = one.id != other.id and one.tenant == other.tenant
+    return are_two and are_similar(one.similarity_hash, other.similarity_hash)
 
 
 def _passes(document: Document, where: Filter, at: datetime | None = None) -> bool:

@@ -22,7 +22,6 @@ from rag_context.stores.mongodb.document_records import (
     Entry,
     chunk_from,
     chunks_of,
-    difference,
     ids_of_chunks,
     passage_of,
     reference,
@@ -31,7 +30,7 @@ from rag_context.stores.mongodb.document_records import (
 )
 from rag_context.stores.mongodb.mongo import Collection, Mongo
 from rag_context.stores.mongodb.queries import Query, key_of, tenant_of
-from rag_context.text import terms
+from rag_context.text import are_similar, terms
 
 READ_ATTEMPTS = 4
 """How often chunks are read again whose document was replaced between two queries."""
@@ -55,7 +54,6 @@ POSITION = {"chunkId": 1, "document": 1, "revision": 1, "position": 1, "contentT
 _FILTERED = ("tenant", "contentType", "sessionId", "source", "timestamp", "timestampMicros", "thread")
 _FILTERED_METADATA = ("category", "game", "tags")
 
-MOST_DIFFERENT_BITS = 3
 
 OTHER_LAYOUT = {"revision": None}
 """The query for records that contain their chunks: other programs', and those of earlier versions."""
@@ -271,7 +269,7 @@ async def read_similar(document: Document, documents: Collection) -> list[str]:
         [
             str(entry["_id"])
             async for entry in documents.find(query, {"similarityHash": 1})
-            if difference(entry, document.similarity_hash) <= MOST_DIFFERENT_BITS
+            if are_similar(document.similarity_hash, int(entry["similarityHash"]))
         ]
     )
 

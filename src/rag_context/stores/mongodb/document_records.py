@@ -32,7 +32,7 @@ from rag_context.domain.search import ChunkRef, Passage
 from rag_context.errors import BackendDataError
 from rag_context.stores.mongodb.mongo import COMPONENT
 from rag_context.stores.mongodb.queries import split_time, tenant_of
-from rag_context.text import ANALYSER_VERSION
+from rag_context.text import ANALYSER_VERSION, signed, unsigned
 
 Entry: TypeAlias = dict[str, Any]
 
@@ -50,7 +50,6 @@ TEXTS_BYTES = 1 << 20
 """Up to so many bytes of text, a document's record repeats its chunks' texts, where other programs look for them."""
 
 _BAND_BITS = 16
-_ALL = (1 << 64) - 1
 
 
 def entry_of(document: Document, chunks: Sequence[Chunk], revision: str) -> Entry:
@@ -72,7 +71,7 @@ def entry_of(document: Document, chunks: Sequence[Chunk], revision: str) -> Entr
         "contentHash": document.content_hash,
         "metadata": _metadata_entry(document.metadata),
         "thread": document.thread,
-        "similarityHash": Int64(_signed(document.similarity_hash)),
+        "similarityHash": Int64(signed(document.similarity_hash)),
         "status": PENDING,
         "similarityBands": similarity_bands(document.similarity_hash),
         **chunks_entry(chunks, revision),
@@ -101,15 +100,10 @@ def chunks_entry(chunks: Sequence[Chunk], revision: str) -> Entry:
 
 def similarity_bands(hash_64: int) -> list[int]:
     """Four numbered parts of a hash: hashes within three bits share one of them; empty for the hash 0."""
-    bits = hash_64 & _ALL
+    bits = unsigned(hash_64)
     if bits == 0:
         return []
     return [band << _BAND_BITS | bits >> _BAND_BITS * band & 0xFFFF for band in range(4)]
-
-
-def difference(entry: Entry, hash_64: int) -> int:
-    """In how many bits a document's similarity hash differs from another one."""
-    return ((int(entry["similarityHash"]) ^ hash_64) & _ALL).bit_count()
 
 
 def document_of(entry: Entry) -> Document:
@@ -241,7 +235,7 @@ def is_ours(entry: Entry) -> bool:
 
 def similarity_of(entry: Entry) -> int:
     """The 64 bits of a record's similarity hash; 0 if it has none."""
-    return _number(entry, "similarityHash", 0) & _ALL
+    return unsigned(_number(entry, "similarityHash", 0))
 
 
 def _chunk_id(document: Entry, position: int, entry: Mapping[str, Any]) -> str:
@@ -332,9 +326,3 @@ def _message_times(entry: Entry) -> tuple[MessageTime, ...]:
 def _number(entry: Mapping[str, Any], name: str, otherwise: int) -> int:
     value = entry.get(name)
     return value if isinstance(value, int) else otherwise
-
-
-def _signed(hash_64: int) -> int:
-    """64 bits as BSON keeps them."""
-    bits = hash_64 & _ALL
-    return bits - (1 << 64) if bits >> 63 else bits

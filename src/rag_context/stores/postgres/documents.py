@@ -215,10 +215,6 @@ class PostgresDocuments:
         """Record that documents were returned. Kept in memory for up to a second, then written in one batch."""
         self._retrievals.record(document_ids, at)
 
-    async def flush(self) -> None:
-        """Write the recorded retrievals; on a failure they are dropped, so that statistics cannot fill the memory."""
-        await self._retrievals.flush()
-
     async def close(self) -> None:
         """Write the remaining statistics, if the server accepts them soon."""
         await self._retrievals.close()

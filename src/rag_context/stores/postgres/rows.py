@@ -26,16 +26,13 @@ from rag_context.errors import BackendDataError
 from rag_context.provenance import is_standing
 from rag_context.stores.postgres.connection import Row
 from rag_context.stores.postgres.driver import COMPONENT
-from rag_context.text import term_key, terms
+from rag_context.text import MOST_DIFFERENT_BITS, signed, term_key, terms, unsigned
 
 PENDING = "pending"
 INDEXED = "indexed"
 
 MOST_COUNTED = 32_767
 """What the type of `counts` holds; so many occurrences of a term score as many more would."""
-
-_SIGN = 1 << 63
-_ALL = (1 << 64) - 1
 
 _ESCAPE = "\ufdd0"
 """Begins an escape: a code point that no text means anything by."""
@@ -63,8 +60,6 @@ logger = logging.getLogger(__name__)
 REFERENCE_COLUMNS = f"c.id, c.document, c.position, c.content_type, c.thread, c.speaker, {CHUNK_TIME}"
 REFERENCE_WIDTH = 7
 
-
-MOST_DIFFERENT_BITS = 3
 
 _BANDS = ("similarity_hash & 65535", *(f"(similarity_hash >> {16 * band}) & 65535" for band in (1, 2, 3)))
 
@@ -106,12 +101,6 @@ def read_text(text: str) -> str:
     if _ESCAPE not in text:
         return text
     return text.replace(f"{_ESCAPE}0", "\0").replace(f"{_ESCAPE}1", _ESCAPE)
-
-
-def signed(number: int) -> int:
-    """64 bits as PostgreSQL keeps them."""
-    number &= _ALL
-    return number - (1 << 64) if number & _SIGN else number
 
 
 class Parameters:
@@ -288,7 +277,7 @@ def document_from(row: Row) -> Document:
             occurred_at=moment(row["occurred_at"]),
             metadata=metadata_from(row),
             thread=_text_or_none(row["thread"]),
-            similarity_hash=row["similarity_hash"] & _ALL,
+            similarity_hash=unsigned(row["similarity_hash"]),
             message_times=unpacked_times(row["message_times"]),
         )
 

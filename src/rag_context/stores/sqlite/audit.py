@@ -16,11 +16,10 @@ from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendDataError
 from rag_context.ports.vector_checks import NORM_TOLERANCE
 from rag_context.ports.writing import DocumentCheck
-from rag_context.stores.sqlite.changes import PENDING
 from rag_context.stores.sqlite.database import Database
+from rag_context.stores.sqlite.document_rows import PENDING, lenient, read_chunks, read_document
 from rag_context.stores.sqlite.memory.terms import packed
 from rag_context.stores.sqlite.metrics import SLOT_US, sum_up_again
-from rag_context.stores.sqlite.passages import lenient, read_chunks, read_document
 from rag_context.stores.sqlite.vector_models import forget_vectors, read_model
 from rag_context.text import terms
 

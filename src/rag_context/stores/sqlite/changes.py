@@ -11,12 +11,10 @@ from rag_context.domain.documents import Chunk, Document, Tenant, microseconds, 
 from rag_context.domain.vectors import Matrix
 from rag_context.ports.vector_checks import require_model, require_shape
 from rag_context.provenance import is_standing
+from rag_context.stores.sqlite.document_rows import INDEXED, PENDING, lenient, tenant_values
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.memory.terms import packed
-from rag_context.stores.sqlite.passages import lenient, signed, tenant_values
-
-PENDING = "pending"
-INDEXED = "indexed"
+from rag_context.text import signed
 
 REMEMBERED_DELETIONS = 100_000
 """Processes further behind than this load their matrix again."""

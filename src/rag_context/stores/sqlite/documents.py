@@ -1,6 +1,5 @@
 """Documents and chunks: reading and writing them, lists of them without their texts, and the model of their vectors."""
 
-import json
 import sqlite3
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -16,51 +15,17 @@ from rag_context.domain.documents import (
     Retrievals,
     Stored,
     Tenant,
-    microseconds,
-    moment,
 )
-from rag_context.domain.reports import Period, Periods, counted
+from rag_context.domain.reports import Periods, counted
 from rag_context.domain.search import Filter, Neighbours, Passage
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.ports.writing import Version
 from rag_context.resilience.admission import Computing
 from rag_context.stores.search_statistics import RetrievalCounts
-from rag_context.stores.sqlite import changes, passages, vector_models
-from rag_context.stores.sqlite.changes import INDEXED
+from rag_context.stores.sqlite import changes, document_rows, vector_models
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.memory.following import Memory
-from rag_context.stores.sqlite.passages import CHUNK_TIME, METADATA, condition, read_metadata, readable
 from rag_context.text import terms
-
-_VISIBLE = "SELECT count(*) FROM documents AS d{index} CROSS JOIN chunks AS c ON c.document = d.key WHERE {where}"
-
-_LACKS = " AND NOT EXISTS (SELECT 1 FROM vectors AS v WHERE v.chunk = c.key)"
-
-_LISTING = f"""
-SELECT d.id, d.title, d.content_type, d.session_id, d.source, d.timestamp, d.occurred_at, d.status, {METADATA}
-FROM documents AS d
-WHERE {{condition}} AND (d.timestamp < ? OR (d.timestamp = ? AND d.id > ?))
-ORDER BY d.timestamp DESC, d.id LIMIT ?
-"""  # noqa: S608  (column lists of our own)
-
-_STORED = """
-SELECT d.id, d.content_hash, d.status, d.occurred_at,
-       (SELECT json_group_array(id) FROM (SELECT id FROM chunks WHERE document = d.key ORDER BY position))
-FROM documents AS d
-"""
-
-_PERIODS = """
-SELECT min(occurred), max(last_occurred), min(indexed), max(last_indexed) FROM (
-    SELECT (SELECT min(occurred_at) FROM documents WHERE tenant = t.key) AS occurred,
-           (SELECT max(occurred_at) FROM documents WHERE tenant = t.key) AS last_occurred,
-           (SELECT min(timestamp) FROM documents WHERE tenant = t.key) AS indexed,
-           (SELECT max(timestamp) FROM documents WHERE tenant = t.key) AS last_indexed
-    FROM tenants AS t
-)
-"""
-
-_AFTER_ALL = 1 << 62
-"""Microseconds later than any moment that can be written."""
 
 
 class SqliteDocuments:
@@ -96,7 +61,7 @@ class SqliteDocuments:
         """The passages that exist, by chunk id."""
         if not chunk_ids:
             return {}
-        return await self._database.read(partial(passages.read_passages, list(chunk_ids)))
+        return await self._database.read(partial(document_rows.read_passages, list(chunk_ids)))
 
     async def neighbours(self, chunk_ids: Sequence[str]) -> dict[str, Neighbours]:
         """The chunks before and after each chunk that exists."""
@@ -104,51 +69,51 @@ class SqliteDocuments:
 
     async def get(self, document_id: str) -> Document | None:
         """A document with its content; None if it is unknown."""
-        return await self._database.read(partial(passages.read_document, document_id))
+        return await self._database.read(partial(document_rows.read_document, document_id))
 
     async def stored(self, document_id: str) -> Stored | None:
         """The content hash, status and chunk ids of a document; None if it is unknown."""
-        return await self._database.read(partial(read_stored, document_id))
+        return (await self.states([document_id])).get(document_id)
 
     async def states(self, document_ids: Sequence[str]) -> dict[str, Stored]:
         """The same of many documents; unknown ones are left out."""
-        return await self._database.read(partial(read_states, list(document_ids)))
+        return await self._database.read(partial(document_rows.read_states, list(document_ids)))
 
     async def chunks(self, document_id: str) -> list[Chunk]:
         """A document's chunks by position."""
-        return await self._database.read(partial(passages.read_chunks, document_id))
+        return await self._database.read(partial(document_rows.read_chunks, document_id))
 
     async def pending(self, limit: int) -> list[str]:
         """Ids of documents whose vectors are missing, oldest first."""
-        return await self._database.read(partial(_pending, limit))
+        return await self._database.read(partial(document_rows.read_pending, limit))
 
     async def matching(self, where: Filter, limit: int) -> list[str]:
         """Ids of the documents that a filter lets through, oldest first."""
-        return await self._database.read(partial(_matching, where, limit))
+        return await self._database.read(partial(document_rows.read_matching, where, limit))
 
     async def similar(self, documents: Sequence[Document]) -> list[list[str]]:
         """Ids of other documents of the tenant whose similarity hash is within 3 bits; empty for the hash 0."""
-        return await self._database.read(lambda file: [passages.read_similar(each, file) for each in documents])
+        return await self._database.read(lambda file: [document_rows.read_similar(each, file) for each in documents])
 
     async def listing(self, where: Filter, *, limit: int, after: Cursor | None = None) -> list[Listing]:
         """The documents that a filter lets through, newest first, then by id; those after `after`."""
-        return await self._database.read(partial(read_listing, where, limit, after))
+        return await self._database.read(partial(document_rows.read_listing, where, limit, after))
 
     async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
         """All documents of all tenants by ascending id, those after the id `after` ("" for the first)."""
-        return await self._database.read(partial(read_inventory, after, limit))
+        return await self._database.read(partial(document_rows.read_inventory, after, limit))
 
     async def content_hashes(self, document_ids: Sequence[str]) -> dict[str, str]:
         """The content hash of each stored document, of any tenant."""
-        return await self._database.read(partial(read_content_hashes, list(document_ids)))
+        return await self._database.read(partial(document_rows.read_content_hashes, list(document_ids)))
 
     async def tenants(self) -> list[Tenant]:
         """All tenants that have documents."""
-        return await self._database.read(read_tenants)
+        return await self._database.read(document_rows.read_tenants)
 
     async def retrievals(self, document_id: str) -> Retrievals:
         """How often a document was returned, and when last; records of the last second may be missing."""
-        return await self._database.read(partial(read_retrievals, document_id))
+        return await self._database.read(partial(document_rows.read_retrievals, document_id))
 
     async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None:
         """Record that documents were returned. Kept in memory for up to a second, then written in one batch."""
@@ -160,15 +125,15 @@ class SqliteDocuments:
 
     async def counts(self) -> Counts:
         """How much the index holds."""
-        return await self._database.read(_counts)
+        return await self._database.read(document_rows.read_counts)
 
     async def periods(self) -> Periods | None:
         """When the documents were said or written, and when they were indexed; None without any."""
-        return await self._database.read(read_periods)
+        return await self._database.read(document_rows.read_periods)
 
     async def missing_vectors(self, where: Filter) -> Missing:
         """How many of the passages that a filter lets through have no vector; both 0 where no document is pending."""
-        return await self._database.read(partial(_missing_vectors, self._has_split_vectors, where))
+        return await self._database.read(partial(document_rows.read_missing_vectors, self._has_split_vectors, where))
 
     async def ping(self) -> str:
         """Read the file; returns one line for people."""
@@ -270,115 +235,3 @@ def _writing(version: Version) -> Callable[[sqlite3.Connection], bool]:
         return version.vectors is not None
 
     return write
-
-
-def _pending(limit: int, connection: sqlite3.Connection) -> list[str]:
-    rows = connection.execute("SELECT id FROM documents WHERE status = 'pending' ORDER BY key LIMIT ?", (limit,))
-    return [id_ for (id_,) in rows]
-
-
-def _matching(where: Filter, limit: int, connection: sqlite3.Connection) -> list[str]:
-    clauses, values = condition(where)
-    statement = f"SELECT d.id FROM documents AS d WHERE {clauses} ORDER BY d.key LIMIT ?"  # noqa: S608  (values are bound)
-    return [id_ for (id_,) in connection.execute(statement, (*values, limit))]
-
-
-def _counts(connection: sqlite3.Connection) -> Counts:
-    return Counts(*connection.execute("SELECT documents, pending, chunks, vectors FROM totals").fetchone())
-
-
-def _missing_vectors(has_split_vectors: bool, where: Filter, connection: sqlite3.Connection) -> Missing:
-    """Reads pending documents only, as long as none of those that pass the filter is without a vector."""
-    if not connection.execute("SELECT pending FROM totals").fetchone()[0]:
-        return Missing()
-    clauses, values = condition(where, CHUNK_TIME)
-    pending = _VISIBLE.format(index=" INDEXED BY documents_pending", where=f"d.status = 'pending' AND {clauses}")
-    missing: int = connection.execute(pending if has_split_vectors else pending + _LACKS, values).fetchone()[0]
-    if not missing:
-        return Missing()
-    return Missing(missing, connection.execute(_VISIBLE.format(index="", where=clauses), values).fetchone()[0])
-
-
-def read_listing(where: Filter, limit: int, after: Cursor | None, connection: sqlite3.Connection) -> list[Listing]:
-    """The documents that pass, newest first, then by id; those after `after`."""
-    clauses, values = condition(where)
-    at, id_ = (_AFTER_ALL, "") if after is None else (microseconds(after.timestamp), after.id)
-    rows = connection.execute(_LISTING.format(condition=clauses), (*values, at, at, id_, limit))
-    return [_listing(row) for row in rows]
-
-
-def read_periods(connection: sqlite3.Connection) -> Periods | None:
-    """When the documents were said or written, and when they were indexed; None without any."""
-    # One bound each: SQLite reads it off the end of an index, and both together from the whole table.
-    row = connection.execute(_PERIODS).fetchone()
-    if row[0] is None:
-        return None
-    first, last, indexed_first, indexed_last = map(moment, row)
-    return Periods(Period(first, last), Period(indexed_first, indexed_last))
-
-
-def read_stored(document_id: str, connection: sqlite3.Connection) -> Stored | None:
-    """The content hash, status and chunk ids of a document; None if it is unknown."""
-    return read_states([document_id], connection).get(document_id)
-
-
-def read_states(document_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, Stored]:
-    """What is stored of each document that is known."""
-    asked = f"{_STORED} WHERE d.id IN (SELECT value FROM json_each(?))"  # noqa: S608  (values are bound)
-    rows = connection.execute(asked, (json.dumps(document_ids),))
-    return {row[0]: _state(row) for row in rows}
-
-
-def read_inventory(after: str, limit: int, connection: sqlite3.Connection) -> dict[str, Stored]:
-    """Documents by ascending id, those after `after`."""
-    rows = connection.execute(f"{_STORED} WHERE d.id > ? ORDER BY d.id LIMIT ?", (after, limit))
-    return {row[0]: _state(row) for row in rows}
-
-
-def read_content_hashes(document_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, str]:
-    """The content hash of each stored document."""
-    rows = connection.execute(
-        "SELECT d.id, d.content_hash FROM json_each(?) AS asked JOIN documents AS d ON d.id = asked.value",
-        (json.dumps(document_ids),),
-    )
-    return dict(rows.fetchall())
-
-
-def read_tenants(connection: sqlite3.Connection) -> list[Tenant]:
-    """All tenants that have documents."""
-    rows = connection.execute(
-        """SELECT project, branch, path_hash FROM tenants AS t
-           WHERE EXISTS (SELECT 1 FROM documents AS d WHERE d.tenant = t.key) ORDER BY t.key"""
-    )
-    return [Tenant(*row) for row in rows]
-
-
-def read_retrievals(document_id: str, connection: sqlite3.Connection) -> Retrievals:
-    """How often a document was returned, and when last."""
-    row = connection.execute(
-        """SELECT r.query_count, r.last_retrieved
-           FROM documents AS d JOIN retrievals AS r ON r.document = d.key WHERE d.id = ?""",
-        (document_id,),
-    ).fetchone()
-    return Retrievals() if row is None else Retrievals(row[0], moment(row[1]))
-
-
-def _listing(row: Sequence[object]) -> Listing:
-    id_, title, kind, session, source, at, occurred_at, status, *metadata = row
-    with readable(str(id_)):
-        return Listing(
-            id=str(id_),
-            title=str(title),
-            content_type=str(kind),
-            session_id=str(session),
-            source=str(source),
-            timestamp=moment(int(str(at))),
-            occurred_at=moment(int(str(occurred_at))),
-            metadata=read_metadata(metadata),
-            indexed=status == INDEXED,
-        )
-
-
-def _state(row: Sequence[str]) -> Stored:
-    _, content_hash, status, occurred_at, ids = row
-    return Stored(content_hash, status == INDEXED, tuple(json.loads(ids)), moment(int(occurred_at)))

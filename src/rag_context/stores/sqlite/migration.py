@@ -11,10 +11,10 @@ from pathlib import Path
 from rag_context.domain.documents import CHAT, EPOCH, Chunk, Json, Span, microseconds, moment
 from rag_context.errors import ForeignIndexError
 from rag_context.provenance import STARTED, is_standing, stated_message_times, stated_time, time_at
+from rag_context.stores.sqlite.document_rows import lenient
 from rag_context.stores.sqlite.faults import COMPONENT, is_busy
 from rag_context.stores.sqlite.memory.terms import packed
 from rag_context.stores.sqlite.metrics import sum_up_again
-from rag_context.stores.sqlite.passages import lenient
 from rag_context.text import ANALYSER_VERSION, terms
 
 APPLICATION_ID = 0x52414743

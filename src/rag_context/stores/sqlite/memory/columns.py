@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from rag_context.domain.documents import microseconds
 from rag_context.domain.search import Filter
+from rag_context.stores.sqlite.document_rows import tenant_values
 from rag_context.stores.sqlite.memory.vectors import Mask, Rows
-from rag_context.stores.sqlite.passages import tenant_values
 
 logger = logging.getLogger(__name__)
 

@@ -23,11 +23,11 @@ from typing import Any, NamedTuple, TypeVar
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError, BackendError, BackendStartingError
 from rag_context.stores.sqlite.database import Database
+from rag_context.stores.sqlite.document_rows import lenient
 from rag_context.stores.sqlite.faults import COMPONENT, is_undecodable
 from rag_context.stores.sqlite.memory.columns import StoredChunk, StoredDocument, StoredVector
 from rag_context.stores.sqlite.memory.index import Change, MemoryIndex
 from rag_context.stores.sqlite.memory.vectors import matrix_of
-from rag_context.stores.sqlite.passages import lenient
 
 # CROSS JOIN makes SQLite read the left table first. Its planner has no statistics here, and might choose otherwise.
 _DOCUMENTS = """

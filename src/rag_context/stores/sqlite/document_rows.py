@@ -1,4 +1,7 @@
-"""Reads documents and chunks: which of them, as SQL, and rows to domain objects."""
+"""The SQL that reads documents and chunks: which of them a filter lets through, and rows to domain objects.
+
+Each function runs in one read snapshot; `changes` has what writes.
+"""
 
 import json
 import logging
@@ -7,12 +10,32 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rag_context.domain.documents import Chunk, Document, Metadata, Span, Tenant, microseconds, moment, unpacked_times
+from rag_context.domain.documents import (
+    Chunk,
+    Counts,
+    Cursor,
+    Document,
+    Listing,
+    Metadata,
+    Missing,
+    Retrievals,
+    Span,
+    Stored,
+    Tenant,
+    microseconds,
+    moment,
+    unpacked_times,
+)
+from rag_context.domain.reports import Period, Periods
 from rag_context.domain.search import Filter, Passage
 from rag_context.errors import BackendDataError
 from rag_context.stores.sqlite.faults import COMPONENT, is_undecodable
+from rag_context.text import are_similar, unsigned
 
 Row = Sequence[Any]
+
+PENDING = "pending"
+INDEXED = "indexed"
 
 CHUNK_TIME = "ifnull(c.occurred_at, d.occurred_at)"
 METADATA = "d.agent, d.tags, d.category, d.game, d.decision_id, d.extra"
@@ -46,6 +69,36 @@ CROSS JOIN contents AS n ON n.document = d.key
 WHERE d.id = ?
 """  # noqa: S608
 
+_VISIBLE = "SELECT count(*) FROM documents AS d{index} CROSS JOIN chunks AS c ON c.document = d.key WHERE {where}"
+
+_LACKS = " AND NOT EXISTS (SELECT 1 FROM vectors AS v WHERE v.chunk = c.key)"
+
+_LISTING = f"""
+SELECT d.id, d.title, d.content_type, d.session_id, d.source, d.timestamp, d.occurred_at, d.status, {METADATA}
+FROM documents AS d
+WHERE {{condition}} AND (d.timestamp < ? OR (d.timestamp = ? AND d.id > ?))
+ORDER BY d.timestamp DESC, d.id LIMIT ?
+"""  # noqa: S608  (column lists of our own)
+
+_STORED = """
+SELECT d.id, d.content_hash, d.status, d.occurred_at,
+       (SELECT json_group_array(id) FROM (SELECT id FROM chunks WHERE document = d.key ORDER BY position))
+FROM documents AS d
+"""
+
+_PERIODS = """
+SELECT min(occurred), max(last_occurred), min(indexed), max(last_indexed) FROM (
+    SELECT (SELECT min(occurred_at) FROM documents WHERE tenant = t.key) AS occurred,
+           (SELECT max(occurred_at) FROM documents WHERE tenant = t.key) AS last_occurred,
+           (SELECT min(timestamp) FROM documents WHERE tenant = t.key) AS indexed,
+           (SELECT max(timestamp) FROM documents WHERE tenant = t.key) AS last_indexed
+    FROM tenants AS t
+)
+"""
+
+_AFTER_ALL = 1 << 62
+"""Microseconds later than any moment that can be written."""
+
 _SIMILAR = " UNION ".join(
     f"SELECT id, similarity_hash FROM documents WHERE tenant = :tenant AND similarity_hash <> 0"  # noqa: S608
     f" AND {band} = :band_{number}"
@@ -53,10 +106,6 @@ _SIMILAR = " UNION ".join(
         ("similarity_hash & 65535", *(f"(similarity_hash >> {16 * n}) & 65535" for n in (1, 2, 3)))
     )
 )
-
-MOST_DIFFERENT_BITS = 3
-_SIGN = 1 << 63
-_ALL = (1 << 64) - 1
 
 logger = logging.getLogger(__name__)
 
@@ -86,11 +135,6 @@ def lenient(connection: sqlite3.Connection) -> Iterator[None]:
         yield
     finally:
         connection.text_factory = strict
-
-
-def signed(hash_64: int) -> int:
-    """64 bits as SQLite keeps them."""
-    return (hash_64 & _ALL) - (1 << 64) if hash_64 & _SIGN else hash_64 & _ALL
 
 
 def read_passages(chunk_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, Passage]:
@@ -124,15 +168,122 @@ def read_similar(document: Document, connection: sqlite3.Connection) -> list[str
         "SELECT key FROM tenants WHERE project = ? AND branch = ? AND path_hash = ?",
         (document.tenant.project, document.tenant.branch, document.tenant.path_hash),
     ).fetchone()
-    hash_bits = document.similarity_hash & _ALL
+    hash_bits = unsigned(document.similarity_hash)
     if tenant is None or hash_bits == 0:
         return []
     bands = {f"band_{number}": (hash_bits >> 16 * number) & 65535 for number in range(4)}
     return sorted(
         id_
         for id_, other in connection.execute(_SIMILAR, {"tenant": tenant[0], **bands})
-        if id_ != document.id and ((other & _ALL) ^ hash_bits).bit_count() <= MOST_DIFFERENT_BITS
+        if id_ != document.id and are_similar(hash_bits, other)
     )
+
+
+def read_pending(limit: int, connection: sqlite3.Connection) -> list[str]:
+    rows = connection.execute("SELECT id FROM documents WHERE status = 'pending' ORDER BY key LIMIT ?", (limit,))
+    return [id_ for (id_,) in rows]
+
+
+def read_matching(where: Filter, limit: int, connection: sqlite3.Connection) -> list[str]:
+    clauses, values = condition(where)
+    statement = f"SELECT d.id FROM documents AS d WHERE {clauses} ORDER BY d.key LIMIT ?"  # noqa: S608  (values are bound)
+    return [id_ for (id_,) in connection.execute(statement, (*values, limit))]
+
+
+def read_counts(connection: sqlite3.Connection) -> Counts:
+    return Counts(*connection.execute("SELECT documents, pending, chunks, vectors FROM totals").fetchone())
+
+
+def read_missing_vectors(has_split_vectors: bool, where: Filter, connection: sqlite3.Connection) -> Missing:
+    """Reads pending documents only, as long as none of those that pass the filter is without a vector."""
+    if not connection.execute("SELECT pending FROM totals").fetchone()[0]:
+        return Missing()
+    clauses, values = condition(where, CHUNK_TIME)
+    pending = _VISIBLE.format(index=" INDEXED BY documents_pending", where=f"d.status = 'pending' AND {clauses}")
+    missing: int = connection.execute(pending if has_split_vectors else pending + _LACKS, values).fetchone()[0]
+    if not missing:
+        return Missing()
+    return Missing(missing, connection.execute(_VISIBLE.format(index="", where=clauses), values).fetchone()[0])
+
+
+def read_listing(where: Filter, limit: int, after: Cursor | None, connection: sqlite3.Connection) -> list[Listing]:
+    """The documents that pass, newest first, then by id; those after `after`."""
+    clauses, values = condition(where)
+    at, id_ = (_AFTER_ALL, "") if after is None else (microseconds(after.timestamp), after.id)
+    rows = connection.execute(_LISTING.format(condition=clauses), (*values, at, at, id_, limit))
+    return [_listing(row) for row in rows]
+
+
+def read_periods(connection: sqlite3.Connection) -> Periods | None:
+    """When the documents were said or written, and when they were indexed; None without any."""
+    # One bound each: SQLite reads it off the end of an index, and both together from the whole table.
+    row = connection.execute(_PERIODS).fetchone()
+    if row[0] is None:
+        return None
+    first, last, indexed_first, indexed_last = map(moment, row)
+    return Periods(Period(first, last), Period(indexed_first, indexed_last))
+
+
+def read_states(document_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, Stored]:
+    """What is stored of each document that is known."""
+    asked = f"{_STORED} WHERE d.id IN (SELECT value FROM json_each(?))"  # noqa: S608  (values are bound)
+    rows = connection.execute(asked, (json.dumps(document_ids),))
+    return {row[0]: _state(row) for row in rows}
+
+
+def read_inventory(after: str, limit: int, connection: sqlite3.Connection) -> dict[str, Stored]:
+    """Documents by ascending id, those after `after`."""
+    rows = connection.execute(f"{_STORED} WHERE d.id > ? ORDER BY d.id LIMIT ?", (after, limit))
+    return {row[0]: _state(row) for row in rows}
+
+
+def read_content_hashes(document_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, str]:
+    """The content hash of each stored document."""
+    rows = connection.execute(
+        "SELECT d.id, d.content_hash FROM json_each(?) AS asked JOIN documents AS d ON d.id = asked.value",
+        (json.dumps(document_ids),),
+    )
+    return dict(rows.fetchall())
+
+
+def read_tenants(connection: sqlite3.Connection) -> list[Tenant]:
+    """All tenants that have documents."""
+    rows = connection.execute(
+        """SELECT project, branch, path_hash FROM tenants AS t
+           WHERE EXISTS (SELECT 1 FROM documents AS d WHERE d.tenant = t.key) ORDER BY t.key"""
+    )
+    return [Tenant(*row) for row in rows]
+
+
+def read_retrievals(document_id: str, connection: sqlite3.Connection) -> Retrievals:
+    """How often a document was returned, and when last."""
+    row = connection.execute(
+        """SELECT r.query_count, r.last_retrieved
+           FROM documents AS d JOIN retrievals AS r ON r.document = d.key WHERE d.id = ?""",
+        (document_id,),
+    ).fetchone()
+    return Retrievals() if row is None else Retrievals(row[0], moment(row[1]))
+
+
+def _listing(row: Sequence[object]) -> Listing:
+    id_, title, kind, session, source, at, occurred_at, status, *metadata = row
+    with readable(str(id_)):
+        return Listing(
+            id=str(id_),
+            title=str(title),
+            content_type=str(kind),
+            session_id=str(session),
+            source=str(source),
+            timestamp=moment(int(str(at))),
+            occurred_at=moment(int(str(occurred_at))),
+            metadata=read_metadata(metadata),
+            indexed=status == INDEXED,
+        )
+
+
+def _state(row: Sequence[str]) -> Stored:
+    _, content_hash, status, occurred_at, ids = row
+    return Stored(content_hash, status == INDEXED, tuple(json.loads(ids)), moment(int(occurred_at)))
 
 
 def _document(row: Row) -> Document:
@@ -151,7 +302,7 @@ def _document(row: Row) -> Document:
         occurred_at=moment(occurred_at),
         metadata=read_metadata(row[_DOCUMENT_WIDTH:]),
         thread=thread,
-        similarity_hash=similarity & _ALL,
+        similarity_hash=unsigned(similarity),
         message_times=unpacked_times(message_times),
     )
 
