@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from rag_context.collections.registry import ProviderKind
 from rag_context.ports.provider import Provider
-from rag_context.stores.qdrant.connection import Transport
+from rag_context.stores.qdrant.qdrant_api import Transport
 from rag_context.stores.sqlite import FILE_NAME
 from rag_context.stores.sqlite.collections import open_collections
 from rag_context.testing.fakes import MemoryCollections

@@ -10,8 +10,8 @@ from qdrant_client import AsyncQdrantClient
 from rag_context.ports.provider import Provider
 from rag_context.stores.chroma.chroma_collections import open_chroma_dir_collections, open_chroma_server_collections
 from rag_context.stores.postgres.collections import open_postgres_collections
-from rag_context.stores.qdrant.collections import open_qdrant_collections
-from rag_context.stores.qdrant.connection import Transport
+from rag_context.stores.qdrant.qdrant_api import Transport
+from rag_context.stores.qdrant.qdrant_collections import open_qdrant_collections
 from tests.servers.qdrant import Endpoint
 
 

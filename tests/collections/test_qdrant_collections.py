@@ -17,7 +17,7 @@ from rag_context.errors import (
     NotFoundError,
 )
 from rag_context.ports.provider import Collection, Entry, Provider
-from rag_context.stores.qdrant.collections import QdrantCollections, open_qdrant_collections
+from rag_context.stores.qdrant.qdrant_collections import QdrantCollections, open_qdrant_collections
 from rag_context.where import parse
 from tests.collections.isolated_providers import qdrant_collections
 from tests.servers.qdrant import Endpoint, Running, running

@@ -17,7 +17,7 @@ from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Calibration, EmbeddingModel
 from rag_context.errors import BackendError, BackendRejectedError, BackendTimeoutError, BackendUnavailableError
 from rag_context.stores.qdrant import CollectionPlan, QdrantVectors, open_qdrant
-from rag_context.stores.qdrant.connection import NoCollectionError, NoPointError, backend_error
+from rag_context.stores.qdrant.qdrant_errors import NoCollectionError, NoPointError, backend_error
 from tests.servers.qdrant import Running, running
 from tests.stores.builders import DIMENSION, axis, chunks_of, document, unit_vectors
 

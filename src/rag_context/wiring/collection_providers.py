@@ -188,8 +188,8 @@ async def _open_embedded(data_dir: Path, _: EmbeddedConfiguration) -> AsyncItera
 
 @asynccontextmanager
 async def _open_qdrant(memory: str, chosen: QdrantConfiguration) -> AsyncIterator[Provider]:
-    await asyncio.to_thread(import_module, "rag_context.stores.qdrant.collections")  # seconds, not on the loop
-    from rag_context.stores.qdrant.collections import open_qdrant_collections  # noqa: PLC0415  (an extra)
+    await asyncio.to_thread(import_module, "rag_context.stores.qdrant.qdrant_collections")  # seconds, not on the loop
+    from rag_context.stores.qdrant.qdrant_collections import open_qdrant_collections  # noqa: PLC0415  (an extra)
 
     async with open_qdrant_collections(
         chosen.url,

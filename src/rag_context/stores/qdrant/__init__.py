@@ -4,8 +4,8 @@
 and `ports.VectorWriter`. Importing this package imports the client library, which takes about a second.
 """
 
-from rag_context.stores.qdrant.connection import Transport
+from rag_context.stores.qdrant.qdrant_api import Transport
+from rag_context.stores.qdrant.qdrant_vectors import QdrantVectors, open_qdrant
 from rag_context.stores.qdrant.vector_collection import CollectionPlan, Quantization
-from rag_context.stores.qdrant.vectors import QdrantVectors, open_qdrant
 
 __all__ = ["CollectionPlan", "QdrantVectors", "Quantization", "Transport", "open_qdrant"]

@@ -24,7 +24,8 @@ from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError
 from rag_context.ports.provider import Collection, Entry
 from rag_context.stores.engines import FLOAT_CHARS, engine_name, unknown_collection
-from rag_context.stores.qdrant.connection import COMPONENT, ORDERING, Connection, NoCollectionError, NoPointError
+from rag_context.stores.qdrant.qdrant_api import ORDERING, Connection
+from rag_context.stores.qdrant.qdrant_errors import COMPONENT, NoCollectionError, NoPointError
 from rag_context.stores.tokens import And, AnyOf, Condition, NoneOf, Or, Range, numbers_of, tokens_of
 
 _NAME = "name"
@@ -135,10 +136,7 @@ class CollectionRegistry:
             await self._connection.upsert([point])
         except NoCollectionError:
             # Every collection must have vectors; those of the records have no meaning.
-            vectors = models.VectorParams(size=1, distance=models.Distance.DOT)
-            await self._connection.create(
-                self._client.create_collection(self._name, vectors_config=vectors, on_disk_payload=True)
-            )
+            await self._connection.create(models.VectorParams(size=1, distance=models.Distance.DOT))
             await self._connection.upsert([point])
 
     async def bind(self, name: str, dimension: int) -> None:

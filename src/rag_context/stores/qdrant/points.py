@@ -9,19 +9,17 @@ blocks of the prefix, and for what is left over one number within the range of a
 """
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-import numpy as np
 from qdrant_client import models
 
 from rag_context.domain.documents import Chunk, Document, Metadata, Span, aware, is_uuid, microseconds
 from rag_context.domain.search import ChunkRef, Filter, Passage
-from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError
 from rag_context.provenance import is_standing
-from rag_context.stores.qdrant.connection import COMPONENT
+from rag_context.stores.qdrant.qdrant_errors import COMPONENT
 
 CHUNK_ID = "chunkId"
 DOCUMENT_ID = "documentId"
@@ -93,9 +91,6 @@ _RADIX = 257
 
 MOST_BLOCKS = 2**53 // _RADIX**BLOCK_BYTES
 """Qdrant compares ranges as 64-bit floats, which are exact below 2**53."""
-
-MOST_TIED = 4096
-"""More points than this are never requested to see which of equally near ones are first."""
 
 Payload: TypeAlias = Mapping[str, Any]
 
@@ -312,34 +307,6 @@ def stale_points(document_id: str, kept: Sequence[models.ExtendedPointId]) -> mo
     """The points of a document other than those in `kept`."""
     where = of_documents([document_id])
     return models.Filter(must=where.must, must_not=[models.HasIdCondition(has_id=list(kept))]) if kept else where
-
-
-def vector_of(record: models.Record) -> Vector:
-    if not isinstance(record.vector, list):
-        raise BackendDataError(COMPONENT, f"The point {str(record.id)!r} in Qdrant came without its vector.")
-    return np.asarray(record.vector, dtype=np.float32)
-
-
-async def nearest(
-    request: Callable[[int], Awaitable[list[models.ScoredPoint]]],
-    limit: int,
-    passes: Callable[[models.ScoredPoint], bool] = lambda _: True,
-) -> list[models.ScoredPoint]:
-    """The nearest points that pass, `limit` at least if there are as many, and all that equal the last of these.
-
-    `request` returns so many of the nearest points. Which of equally near ones are shown must not
-    depend on the server, so more are requested, up to a limit, until one is farther away.
-    """
-    # One more than requested shows whether the last one is tied.
-    count = limit + 1
-    while True:
-        near = await request(count)
-        found = [point for point in near if passes(point)]
-        is_enough = len(found) >= limit
-        are_tied = is_enough and found[limit - 1].score == near[-1].score
-        if len(near) < count or (is_enough and not (are_tied and count <= MOST_TIED)):
-            return found
-        count *= 4
 
 
 def point_ids(chunk_ids: Sequence[str]) -> list[models.ExtendedPointId]:

@@ -35,8 +35,8 @@ from rag_context.stores.qdrant.collection_records import (
     point_id,
     size_of,
 )
-from rag_context.stores.qdrant.connection import COMPONENT, Connection, NoCollectionError
-from rag_context.stores.qdrant.points import nearest, vector_of
+from rag_context.stores.qdrant.qdrant_api import Connection, nearest, vector_of
+from rag_context.stores.qdrant.qdrant_errors import COMPONENT, NoCollectionError
 from rag_context.stores.tokens import AnyOf, distinct, narrow, present
 from rag_context.where import matches, value_at
 
@@ -168,15 +168,13 @@ class CollectionStorage:
 
     async def _make(self, dimension: int) -> int:
         """Create it with its indexes. Returns its dimension: that of an existing one, where there is one."""
-        params = models.VectorParams(size=dimension, distance=models.Distance.COSINE)
-        faster = await self._connection.create(  # another process, perhaps
-            self._connection.client.create_collection(self._storage, vectors_config=params, on_disk_payload=True)
-        )
+        vectors = models.VectorParams(size=dimension, distance=models.Distance.COSINE)
+        faster = await self._connection.create(vectors)  # another process, perhaps
         if faster is not None:
-            vectors = faster.config.params.vectors
-            if not isinstance(vectors, models.VectorParams):
+            existing = faster.config.params.vectors
+            if not isinstance(existing, models.VectorParams):
                 raise BackendDataError(COMPONENT, f"Qdrant's collection {self._storage!r} is not one of plain vectors.")
-            dimension = vectors.size
+            dimension = existing.size
         self._dimension = dimension
         for field, schema in INDEXES.items():
             await self._connection.index(field, schema)

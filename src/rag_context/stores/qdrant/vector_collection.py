@@ -7,8 +7,9 @@ from typing import Literal, TypeAlias
 from qdrant_client import models
 
 from rag_context.errors import BackendRejectedError
-from rag_context.stores.qdrant.connection import COMPONENT, Connection, NoCollectionError
 from rag_context.stores.qdrant.points import INDEXES
+from rag_context.stores.qdrant.qdrant_api import Connection
+from rag_context.stores.qdrant.qdrant_errors import COMPONENT, NoCollectionError
 
 logger = logging.getLogger(__name__)
 
@@ -125,17 +126,11 @@ class VectorCollection:
             logger.warning("qdrant: collection %r was deleted; it is created again, empty", self._plan.name)
         plan = self._plan
         await self._connection.create(
-            self._connection.client.create_collection(
-                plan.name,
-                vectors_config=models.VectorParams(
-                    size=dimension, distance=models.Distance.COSINE, on_disk=plan.quantization != "none"
-                ),
-                shard_number=plan.shards,
-                replication_factor=plan.replicas,
-                write_consistency_factor=_majority(plan.replicas),
-                on_disk_payload=True,
-                quantization_config=_quantization(plan.quantization),
-            )
+            models.VectorParams(size=dimension, distance=models.Distance.COSINE, on_disk=plan.quantization != "none"),
+            shards=plan.shards,
+            replicas=plan.replicas,
+            written_replicas=_majority(plan.replicas),
+            quantization=_quantization(plan.quantization),
         )
         return await self.refresh()
 

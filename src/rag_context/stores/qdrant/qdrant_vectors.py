@@ -16,15 +16,6 @@ from rag_context.domain.reports import counted
 from rag_context.domain.search import Filter, Passage, VectorHit
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError
-from rag_context.stores.qdrant.connection import (
-    COMPONENT,
-    PAGE,
-    Connection,
-    Consistency,
-    NoCollectionError,
-    Transport,
-    connect,
-)
 from rag_context.stores.qdrant.points import (
     BLOCK_BYTES,
     CONTENT_HASH,
@@ -32,7 +23,6 @@ from rag_context.stores.qdrant.points import (
     MOST_BLOCKS,
     OF_A_HIT,
     conditions,
-    nearest,
     of_documents,
     passage_of,
     payload_of,
@@ -40,8 +30,9 @@ from rag_context.stores.qdrant.points import (
     ref_of,
     source_blocks,
     stale_points,
-    vector_of,
 )
+from rag_context.stores.qdrant.qdrant_api import PAGE, Connection, Consistency, Transport, connect, nearest, vector_of
+from rag_context.stores.qdrant.qdrant_errors import COMPONENT, NoCollectionError
 from rag_context.stores.qdrant.vector_collection import CollectionPlan, VectorCollection
 
 TIMEOUT_S = 30.0

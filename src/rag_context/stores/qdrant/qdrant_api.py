@@ -1,68 +1,25 @@
-"""The connection to Qdrant: a client that opens without a server, the calls to one collection, and errors as ours."""
+"""The calls of Qdrant: a client that opens without a server, bound to one collection."""
 
 import asyncio
-import json
 import math
-import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, TypeAlias, TypeVar
 
-import grpc  # type: ignore[import-untyped]
 import httpx
-from pydantic import ValidationError
-from pydantic_core import PydanticSerializationError
+import numpy as np
 from qdrant_client import AsyncQdrantClient, models
-from qdrant_client.common.client_exceptions import QdrantException, ResourceExhaustedResponse
-from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
 from rag_context.domain.vectors import Vector
 from rag_context.errors import (
     BackendDataError,
-    BackendError,
     BackendRejectedError,
     BackendTimeoutError,
-    BackendUnavailableError,
     ConfigurationError,
 )
-
-COMPONENT = "qdrant"
-
-FAULTS = (
-    ApiException,
-    QdrantException,
-    grpc.aio.AioRpcError,
-    TimeoutError,
-    AssertionError,
-    ValidationError,
-    json.JSONDecodeError,
-    UnicodeDecodeError,
-    PydanticSerializationError,
-    UnicodeEncodeError,
-)
-"""What a call may raise where the server, the way to it or the text is at fault. The client asserts that an answer
-has a result, and lets some answers that are no JSON through to its caller."""
-
-_KEY_REJECTED = (
-    "Qdrant rejected the key: check stores.qdrant_api_key (a connection's api_key) and that key's permissions."
-)
-_UNREADABLE = "Qdrant's answer cannot be read."
-_LONGEST_REASON = 200
-
-_UNAVAILABLE = frozenset(
-    {
-        grpc.StatusCode.UNAVAILABLE,
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        grpc.StatusCode.INTERNAL,
-        grpc.StatusCode.UNKNOWN,
-        grpc.StatusCode.ABORTED,
-        grpc.StatusCode.CANCELLED,
-    }
-)
-_KEY_CODES = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
-_INVALID = frozenset({grpc.StatusCode.DATA_LOSS, grpc.StatusCode.UNIMPLEMENTED})
+from rag_context.stores.qdrant.qdrant_errors import COMPONENT, FAULTS, NoCollectionError, backend_error
 
 Transport: TypeAlias = Literal["http", "grpc"]
 
@@ -97,16 +54,11 @@ _LONGEST_NAME = 255
 _FORBIDDEN = frozenset('<>:"/\\|?*\0\x1f')
 """Names of collections are names of folders to Qdrant."""
 
+MOST_TIED = 4096
+"""More points than this are never requested to see which of equally near ones are first."""
+
 _LONGEST_PAUSE_MS = 2000
 """Left to itself, gRPC would wait up to two minutes before it tries a dead server again."""
-
-
-class NoCollectionError(BackendRejectedError):
-    """The collection does not exist on a running server; a write may create it again."""
-
-
-class NoPointError(BackendRejectedError):
-    """A point that is to be changed does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +107,32 @@ class Connection:
         """The collection as the server has it. Raises: NoCollectionError, BackendError."""
         return await self.call(self.client.get_collection(self.collection))
 
-    async def create(self, work: Awaitable[bool]) -> models.CollectionInfo | None:
-        """Create the collection by `work`; where another process was faster, returns the existing one instead.
+    async def create(
+        self,
+        vectors: models.VectorParams,
+        *,
+        shards: int | None = None,
+        replicas: int | None = None,
+        written_replicas: int | None = None,
+        quantization: models.QuantizationConfig | None = None,
+    ) -> models.CollectionInfo | None:
+        """Create the collection; where another process was faster, returns the existing one instead.
+
+        The server chooses the numbers that are None; `written_replicas` must have a write before it is acknowledged.
 
         Raises:
             BackendRejectedError: the server rejects it.
         """
+        # Payloads are read for the few results of a search only: on disk they leave the memory to the vectors.
+        work = self.client.create_collection(
+            self.collection,
+            vectors_config=vectors,
+            shard_number=shards,
+            replication_factor=replicas,
+            write_consistency_factor=written_replicas,
+            on_disk_payload=True,
+            quantization_config=quantization,
+        )
         try:
             await self.call(work)
         except BackendRejectedError as rejection:
@@ -303,98 +275,29 @@ def _client(url: str, api_key: str | None, transport: Transport, grpc_port: int,
     )
 
 
-def backend_error(error: BaseException, collection: str) -> BackendError:
-    """Our error for one of `FAULTS`; raise it `from error`."""
-    match error:
-        case TimeoutError():
-            return BackendTimeoutError(COMPONENT, "Qdrant did not answer in time.")
-        case ResponseHandlingException():
-            return _broken(error.source)
-        case UnexpectedResponse():
-            return _rejected(error.status_code or 0, _reason(error.content), collection)
-        case ResourceExhaustedResponse():
-            return BackendUnavailableError(
-                COMPONENT,
-                "Qdrant limits the rate of requests: try again later.",
-                retry_after_s=float(error.retry_after_s),
-            )
-        case QdrantException():  # a Retry-After that is not a number of seconds
-            return BackendUnavailableError(COMPONENT, "Qdrant limits the rate of requests: try again later.")
-        case grpc.aio.AioRpcError():
-            return _failed_call(error, collection)
-        case PydanticSerializationError() | UnicodeEncodeError():
-            return BackendRejectedError(COMPONENT, "Qdrant cannot store this text: it is not valid Unicode.")
-        case AssertionError():
-            return BackendDataError(COMPONENT, "Qdrant's response has no result.")
-        case _:
-            return BackendDataError(COMPONENT, _UNREADABLE)
+def vector_of(record: models.Record) -> Vector:
+    if not isinstance(record.vector, list):
+        raise BackendDataError(COMPONENT, f"The point {str(record.id)!r} in Qdrant came without its vector.")
+    return np.asarray(record.vector, dtype=np.float32)
 
 
-def _broken(source: Exception) -> BackendError:
-    """The error for no response, or an invalid one."""
-    match source:
-        case httpx.TimeoutException():
-            return BackendTimeoutError(COMPONENT, "Qdrant did not answer in time.")
-        case httpx.RemoteProtocolError() if "without sending a response" not in str(source):
-            return BackendDataError(COMPONENT, "Qdrant's answer broke off, or is no HTTP.")
-        case httpx.TransportError():
-            return BackendUnavailableError(COMPONENT, f"Qdrant cannot be reached ({type(source).__name__}).")
-        case AttributeError():  # uvloop: a connection reset while it was made has no socket, which anyio reads
-            return BackendUnavailableError(COMPONENT, "Qdrant cannot be reached (reset).")
-        case _:
-            return BackendDataError(COMPONENT, _UNREADABLE)
+async def nearest(
+    request: Callable[[int], Awaitable[list[models.ScoredPoint]]],
+    limit: int,
+    passes: Callable[[models.ScoredPoint], bool] = lambda _: True,
+) -> list[models.ScoredPoint]:
+    """The nearest points that pass, `limit` at least if there are as many, and all that equal the last of these.
 
-
-def _rejected(status: int, reason: str | None, collection: str) -> BackendError:
-    if status in (401, 403):
-        return BackendRejectedError(COMPONENT, _KEY_REJECTED)
-    if status == 408:
-        return BackendTimeoutError(COMPONENT, "Qdrant gave up: it did not answer in the time it allows itself.")
-    if status == 429 or status >= 500:
-        return BackendUnavailableError(COMPONENT, f"Qdrant answered {status}.")
-    if reason is None:
-        return BackendDataError(COMPONENT, f"What answers at Qdrant's address ({status}) is no Qdrant.")
-    if status == 404:
-        return _missing(reason, collection)
-    return BackendRejectedError(COMPONENT, f"Qdrant rejected the request ({status}): {reason}.")
-
-
-def _missing(reason: str, collection: str) -> BackendError:
-    """The error for what is missing: a collection that exists may still miss shards, aliases and snapshots."""
-    if re.search(r"collection .*(doesn't|does not) exist", reason, re.IGNORECASE):
-        return NoCollectionError(COMPONENT, f"Qdrant has no collection {collection!r}.")
-    if re.search(r"\bpoints?\b", reason, re.IGNORECASE):
-        return NoPointError(COMPONENT, f"Qdrant misses a point in {collection!r}: {reason}.")
-    return BackendUnavailableError(COMPONENT, f"Qdrant cannot serve {collection!r} now: {reason}.")
-
-
-def _failed_call(error: grpc.aio.AioRpcError, collection: str) -> BackendError:
-    code = error.code()
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return BackendTimeoutError(COMPONENT, "Qdrant did not answer in time.")
-    if code in _UNAVAILABLE:
-        return BackendUnavailableError(COMPONENT, f"Qdrant cannot be reached, or failed, over gRPC ({code.name}).")
-    if code in _KEY_CODES:
-        return BackendRejectedError(COMPONENT, _KEY_REJECTED)
-    if code is grpc.StatusCode.NOT_FOUND:
-        return _missing(_short(error.details() or ""), collection)
-    if code in _INVALID:
-        return BackendDataError(
-            COMPONENT, f"What answers at Qdrant's gRPC port ({code.name}) is no Qdrant, or damaged."
-        )
-    return BackendRejectedError(
-        COMPONENT, f"Qdrant rejected the request ({code.name}): {_short(error.details() or '')}."
-    )
-
-
-def _reason(body: bytes) -> str | None:
-    """Qdrant's own message; None if the body is not one of its errors."""
-    try:
-        reason = json.loads(body)["status"]["error"]
-    except (ValueError, TypeError, KeyError):
-        return None
-    return _short(reason) if isinstance(reason, str) else None
-
-
-def _short(reason: str) -> str:
-    return reason[:_LONGEST_REASON].rstrip(". ")
+    `request` returns so many of the nearest points. Which of equally near ones are shown must not
+    depend on the server, so more are requested, up to a limit, until one is farther away.
+    """
+    # One more than requested shows whether the last one is tied.
+    count = limit + 1
+    while True:
+        near = await request(count)
+        found = [point for point in near if passes(point)]
+        is_enough = len(found) >= limit
+        are_tied = is_enough and found[limit - 1].score == near[-1].score
+        if len(near) < count or (is_enough and not (are_tied and count <= MOST_TIED)):
+            return found
+        count *= 4
