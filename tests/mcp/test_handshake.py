@@ -13,7 +13,8 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from rag_context.api.operations import Access, Toolset
 from rag_context.server.mcp.handshake import BATCHING, INSTRUCTIONS, UNBATCHED, VERSIONS, answer_ahead
-from rag_context.server.mcp.protocol import McpServer, Memory, RequestContext, negotiable
+from rag_context.server.mcp.messages import negotiable
+from rag_context.server.mcp.protocol import McpServer, Memory, RequestContext
 
 
 def opening(**changed: Any) -> dict[str, Any]:

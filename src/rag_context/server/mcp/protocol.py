@@ -16,14 +16,14 @@ from pydantic import ValidationError
 
 from rag_context._version import __version__
 from rag_context.api.operations import Access, Toolset
-from rag_context.api.parsing import ErrorCode, ErrorResponse, read_fields, repeated_keys
+from rag_context.api.parsing import ErrorCode, ErrorResponse, read_fields
 from rag_context.api.search import SearchFailedError
 from rag_context.api.wire import WireResponse
 from rag_context.errors import RagContextError
 from rag_context.logs import REQUEST_ID
 from rag_context.projects.callers import ANONYMOUS, CallerId
 from rag_context.server.failures import failure_reply
-from rag_context.server.mcp.handshake import BATCHING, DESCRIPTION, INSTRUCTIONS, NAME, TITLE, UNBATCHED
+from rag_context.server.mcp.handshake import DESCRIPTION, INSTRUCTIONS, NAME, TITLE
 from rag_context.server.mcp.readable import for_clients, for_models, readable
 from rag_context.server.mcp.resources import RECALL, REMEMBER, TEMPLATE, document, documents, filled, named
 from rag_context.server.requests import RequestRejectedError
@@ -256,78 +256,3 @@ def _text(body: WireResponse, *, structured: bool) -> list[Any]:
 def _one_page(params: types.PaginatedRequestParams | None) -> None:
     if params is not None and params.cursor is not None:
         raise MCPError(types.INVALID_PARAMS, "Unknown cursor: this list has one page")
-
-
-def parse_error(line: bytes) -> types.JSONRPCError:
-    """The answer to bytes that are no message; it names the request where it can be recognised."""
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return _error(types.PARSE_ERROR, "Parse error: not one JSON-RPC message in UTF-8")
-    if isinstance(value, list):
-        return _error(types.INVALID_REQUEST, "Batches are not supported: send one message at a time")
-    id_ = value.get("id") if isinstance(value, dict) else None
-    if repeated := repeated_keys(line):
-        sentence = f"An object in this message has a key twice: {', '.join(repeated)}"
-        return _error(types.INVALID_REQUEST, sentence, id_ if _is_id(id_) else None)
-    return _error(
-        types.INVALID_REQUEST,
-        'Not a JSON-RPC 2.0 message: jsonrpc is "2.0", id a string or whole number, method a string, params an object',
-        id_ if _is_id(id_) else None,
-    )
-
-
-def negotiable(line: bytes) -> bytes:
-    """The same message; an `initialize` for the revision with batches requests the one before it instead."""
-    if BATCHING.encode() not in line or b'"initialize"' not in line:
-        return line
-    try:
-        message = json.loads(line)
-    except (ValueError, RecursionError):
-        return line
-    match message:
-        case {"method": "initialize", "params": {"protocolVersion": str() as version}} if version == BATCHING:
-            message["params"]["protocolVersion"] = UNBATCHED
-            return json.dumps(message).encode()
-    return line
-
-
-def oversized() -> types.JSONRPCError:
-    """The answer to a message that was not read to its end."""
-    return _error(types.INVALID_REQUEST, "Message too large")
-
-
-def is_message(line: bytes) -> bool:
-    """Whether these bytes are one message of the protocol, whatever its method."""
-    try:
-        message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except ValueError:
-        return False
-    return not (isinstance(message, types.JSONRPCNotification) and has_bad_id(line))
-
-
-def has_repeated_key(line: bytes) -> bool:
-    """Whether an object in this JSON has a key twice, of which the library would take the last."""
-    try:
-        return bool(repeated_keys(line))
-    except (ValueError, RecursionError):
-        return False
-
-
-def has_bad_id(line: bytes) -> bool:
-    """Whether this is a request whose id is none, which the library takes for a notification and never answers."""
-    if b'"id"' not in line:
-        return False
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(value, dict) and "id" in value and "method" in value and not _is_id(value["id"])
-
-
-def _is_id(value: Any) -> bool:
-    return isinstance(value, str | int) and not isinstance(value, bool)
-
-
-def _error(code: int, sentence: str, id_: types.RequestId | None = None) -> types.JSONRPCError:
-    return types.JSONRPCError(jsonrpc="2.0", id=id_, error=types.ErrorData(code=code, message=sentence))

@@ -1,37 +1,29 @@
-"""MCP over a pipe: lines in, lines out, in step with the process that holds the other end.
+"""MCP over a pipe: the library's transport, between what it misreads and the process that holds the other end.
 
-Messages that are none are answered as errors, where the library would pass over them; and when the client closes its
-end, its earlier requests are answered first.
+Messages that are none are answered as errors, where the library would pass over them; the answer that was given ahead
+is not given twice; and when the client closes its end, its earlier requests are answered first. Lines are read and
+written in threads of our own, which the process does not wait for at its end, as it does for the library's.
 """
 
 import asyncio
+import json
 import logging
 import os
 import queue
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import mcp_types as types
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.shared.message import SessionMessage
+from mcp.server.stdio import stdio_server
 
 from rag_context.api.operations import Access, Toolset
 from rag_context.projects.callers import CallerId
 from rag_context.server.mcp.handshake import OversizedLineError, Wire
-from rag_context.server.mcp.protocol import (
-    Context,
-    McpServer,
-    Memory,
-    RequestContext,
-    has_bad_id,
-    has_repeated_key,
-    negotiable,
-    oversized,
-    parse_error,
-)
+from rag_context.server.mcp.messages import InvalidMessageError, line_of, negotiable, oversized, read_message
+from rag_context.server.mcp.protocol import Context, McpServer, Memory, RequestContext
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +32,6 @@ STDIO = CallerId(session="stdio")
 
 DRAIN_S = 10.0
 """How long calls in progress may take once the client has closed its end."""
-
-Incoming = SessionMessage | Exception
 
 
 async def serve_stdio(
@@ -64,16 +54,12 @@ async def serve_stdio(
         structured: Whether answers are for programs.
     """
     server = McpServer(memory, partial(_request_context, structured=structured), toolset).server()
-    # No buffers: a client that sends faster than the server works fills its own pipe, and waits.
-    incoming_writer, incoming = anyio.create_memory_object_stream[Incoming](0)
-    outgoing, outgoing_reader = anyio.create_memory_object_stream[SessionMessage](0)
     traffic = _Traffic(wire, first, answered_ahead=answered_ahead)
+    # The library's transport needs no more of its two files than what `_Traffic` has.
+    stdin, stdout = cast("anyio.AsyncFile[str]", traffic.lines()), cast("anyio.AsyncFile[str]", traffic)
     try:
-        async with anyio.create_task_group() as group:
-            group.start_soon(traffic.write_all, outgoing_reader)
-            group.start_soon(traffic.read_all, incoming_writer)
+        async with stdio_server(stdin, stdout) as (incoming, outgoing):
             await server.run(incoming, outgoing, server.create_initialization_options())
-            group.cancel_scope.cancel()
     except* anyio.BrokenResourceError:
         # Where the server is stopped, what was being handed to it has nowhere to go.
         logger.debug("stopped in the middle of a message")
@@ -83,53 +69,51 @@ class _Traffic:
     """What goes over the wire, and which requests are still unanswered."""
 
     def __init__(self, wire: Wire, first: bytes, *, answered_ahead: bool) -> None:
-        self._wire = wire
         self._first = first
         self._answered_ahead = answered_ahead
         self._ahead_id: types.RequestId | None = None
         self._open: set[types.RequestId] = set()
         self._settled = asyncio.Event()
+        self._reader = _Reader(wire)
         self._writer = _Writer(wire)
 
-    async def read_all(self, incoming: MemoryObjectSendStream[Incoming]) -> None:
-        """Hand on every message, then wait for what is unanswered."""
-        lines = _Reader(self._wire)
-        async with incoming:
-            await self._take(self._first, incoming)
-            while (line := await lines.next()) is not None:
-                if isinstance(line, OversizedLineError):
-                    await self._writer.write(_line(oversized()))
+    async def lines(self) -> AsyncIterator[str]:
+        """The valid messages, as they come; ends once the client has closed its end and all requests are answered."""
+        line: bytes | OversizedLineError | None = self._first
+        while line is not None:
+            if isinstance(line, OversizedLineError):
+                await self._writer.write(line_of(oversized()))
+            else:
+                line = negotiable(line)
+                try:
+                    self._note(read_message(line))
+                except InvalidMessageError as error:
+                    await self._writer.write(line_of(error.response))
                 else:
-                    await self._take(line, incoming)
-            # Closing the stream ends the server, and with it the calls that are still running.
-            await self._drain()
+                    yield line.decode()
+            line = await self._reader.next()
+        # The end of the lines ends the server, and with it the calls that are still running.
+        with anyio.move_on_after(DRAIN_S):
+            while self._open:
+                self._settled.clear()
+                await self._settled.wait()
 
-    async def write_all(self, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
-        """Write every message, except the one that was answered ahead."""
-        async with outgoing:
-            async for item in outgoing:
-                message = item.message
-                if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
-                    # The library answers `initialize` too, but the client has had that answer already.
-                    is_answered = self._ahead_id is not None and message.id == self._ahead_id
-                    if is_answered:
-                        self._ahead_id = None
-                    else:
-                        await self._writer.write(_line(message))
-                    self._close(message.id)
-                else:
-                    await self._writer.write(_line(message))
+    async def write(self, line: str) -> None:
+        """Write a message, unless it is the answer that was given ahead."""
+        message = json.loads(line)
+        id_ = None if "method" in message else message.get("id")
+        # The library answers `initialize` too, but the client has had that answer already.
+        if id_ is not None and id_ == self._ahead_id:
+            self._ahead_id = None
+        else:
+            await self._writer.write(line.rstrip("\n").encode())
+        self._close(id_)
 
-    async def _take(self, line: bytes, incoming: MemoryObjectSendStream[Incoming]) -> None:
-        line = negotiable(line)
-        try:
-            message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-        except ValueError:
-            await self._writer.write(_line(parse_error(line)))
-            return
-        if has_repeated_key(line) or (isinstance(message, types.JSONRPCNotification) and has_bad_id(line)):
-            await self._writer.write(_line(parse_error(line)))
-            return
+    async def flush(self) -> None:
+        """Nothing is buffered."""
+
+    def _note(self, message: types.JSONRPCMessage) -> None:
+        """Note which requests are to be answered, before the library can answer them."""
         if isinstance(message, types.JSONRPCRequest):
             self._open.add(message.id)
             if self._answered_ahead:
@@ -137,18 +121,11 @@ class _Traffic:
         elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
             # A cancelled request is never answered.
             self._close((message.params or {}).get("requestId"))
-        await incoming.send(SessionMessage(message))
 
     def _close(self, id_: Any) -> None:
         if isinstance(id_, str | int):
             self._open.discard(id_)
         self._settled.set()
-
-    async def _drain(self) -> None:
-        with anyio.move_on_after(DRAIN_S):
-            while self._open:
-                self._settled.clear()
-                await self._settled.wait()
 
 
 class _Reader:
@@ -214,10 +191,6 @@ def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[..., object],
         loop.call_soon_threadsafe(function, *arguments)
     except RuntimeError:
         logger.debug("the loop is closed")
-
-
-def _line(message: types.JSONRPCMessage) -> bytes:
-    return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
 
 
 def _request_context(_context: Context, *, structured: bool) -> RequestContext:

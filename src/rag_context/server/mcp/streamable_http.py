@@ -5,7 +5,6 @@ nothing but its row in `Sessions`, so that a server can have many.
 """
 
 import asyncio
-import json
 import secrets
 import sqlite3
 import time
@@ -24,17 +23,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from rag_context.api.operations import Access, Toolset
 from rag_context.api.parsing import ErrorCode
-from rag_context.server.mcp.protocol import (
-    Context,
-    McpServer,
-    Memory,
-    RequestContext,
-    has_bad_id,
-    has_repeated_key,
-    is_message,
-    negotiable,
-    parse_error,
-)
+from rag_context.server.mcp.messages import InvalidMessageError, line_of, negotiable, opens_session, read_message
+from rag_context.server.mcp.protocol import Context, McpServer, Memory, RequestContext
 from rag_context.server.options import ServerOptions
 from rag_context.server.requests import (
     ClientGoneError,
@@ -155,19 +145,19 @@ class Endpoint:
         if kind != _JSON:
             raise RequestRejectedError(415, ErrorCode.UNSUPPORTED_MEDIA_TYPE, f"Send Content-Type: {_JSON}")
         session = _session_named(opened)
-        body = await read_body(receive)
-        if has_repeated_key(body):
-            await _reject(body, send)
+        body = negotiable(await read_body(receive))
+        try:
+            message = read_message(body)
+        except InvalidMessageError as error:
+            await Reply(line_of(error.response), 400).send(send)
             return
-        body = negotiable(body)
         if session is not None and not self._sessions.enter(session, caller_id(opened).key):
             await _no_session().send(send)
             return
-        answer = _Answer(send, body, partial(self._sessions.open, caller_id(opened).key))
+        open_session = partial(self._sessions.open, caller_id(opened).key) if opens_session(message) else None
+        answer = _Answer(send, open_session)
         await self._answer(scope, receive, body, answer, session)
-        if answer.is_misled:
-            await _reject(body, send)
-        elif not answer.begun:
+        if not answer.begun:
             raise ClientGoneError
 
     async def _answer(
@@ -194,50 +184,30 @@ class Endpoint:
         await (Reply(b"", 200) if ended else _no_session()).send(send)
 
 
-async def _reject(body: bytes, send: Send) -> None:
-    rejected = parse_error(body).model_dump(mode="json", by_alias=True, exclude_unset=True)
-    await Reply.json(rejected, 400).send(send)
-
-
 class _Answer:
-    """A `send` that notices whether an answer was begun.
+    """A `send` that notices whether an answer was begun, and adds the session that an answer to `initialize` opens."""
 
-    What the library says of bytes that are no message is held back: a receipt, where it took a request for a
-    notification, or its validator's report.
-    """
-
-    def __init__(self, send: Send, body: bytes, open_session: Callable[[], str]) -> None:
+    def __init__(self, send: Send, open_session: Callable[[], str] | None) -> None:
         self._send = send
-        self._body = body
         self._open_session = open_session
-        self._opening: Message | None = None
+        self._head: Message | None = None
         """The head of an answer to `initialize`, until its body says whether there is a session."""
 
         self.begun = False
-        self.is_misled = False
 
     async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.is_misled = _is_misled(message["status"], self._body)
-            if not self.is_misled and message["status"] == HTTPStatus.OK and opens_session(self._body):
-                self._opening = message
-                return
-        if self.is_misled:
+        is_head = message["type"] == "http.response.start"
+        if is_head and message["status"] == HTTPStatus.OK and self._open_session is not None:
+            self._head = message
             return
-        if self._opening is not None:
-            head, self._opening = self._opening, None
+        if self._head is not None and self._open_session is not None:
+            head, self._head = self._head, None
             # An error opens no session, so the head waits for the body, which says which it is.
             if b'"result"' in message.get("body", b""):
                 head = {**head, "headers": [*head["headers"], (HEADER, self._open_session().encode())]}
             await self._send(head)
         self.begun = True
         await self._send(message)
-
-
-def _is_misled(status: int, body: bytes) -> bool:
-    if status == HTTPStatus.ACCEPTED:
-        return has_bad_id(body)
-    return status == HTTPStatus.BAD_REQUEST and not is_message(body)
 
 
 class _Replay:
@@ -306,14 +276,3 @@ def _request_context(context: Context) -> RequestContext:
     structured = query_fields(request.scope).get("structured") == "true"
     session = request.scope["state"].get(_SESSION)
     return RequestContext(opened.request_id, access, caller_id(opened, session), structured)
-
-
-def opens_session(body: bytes) -> bool:
-    """Whether a request is the first one of a session."""
-    if b'"initialize"' not in body:
-        return False
-    try:
-        message = json.loads(body)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(message, dict) and message.get("method") == "initialize" and "id" in message
