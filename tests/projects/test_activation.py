@@ -463,12 +463,12 @@ async def test_a_deletion_is_shown_before_it_is_made(harness: SyncHarness, proje
     other = await projects.activate(str(shop), "next", is_forced=True)
     for caller, activation in ((ONE, main), (TWO, other)):
         projects.activations.note(caller, activation)
-    preview = await projects.preview_deletion("shop", "main", None)
+    preview = await projects.tenants.deletion("shop", "main", None)
     assert (preview.documents, preview.chunks) == (2, 2)
     assert set(preview.tenants) == {main.tenant, main.external}
     assert len(await harness.contents(main.tenant)) == 1
-    assert (await projects.preview_deletion("shop", None, main.tenant.path_hash)).documents == 4
-    assert (await projects.preview_deletion("shop", None, "f" * 16)).documents == 0
+    assert (await projects.tenants.deletion("shop", None, main.tenant.path_hash)).documents == 4
+    assert (await projects.tenants.deletion("shop", None, "f" * 16)).documents == 0
     deleted = await projects.delete_documents("shop", "main", None)
     assert deleted == preview
     assert await harness.contents(main.tenant) == {}
@@ -576,7 +576,7 @@ async def test_a_project_that_could_not_be_deleted_stays_recorded(
 
 async def test_a_deletion_names_a_project(projects: Projects) -> None:
     with pytest.raises(InvalidInputError):
-        await projects.preview_deletion("", None, None)
+        await projects.tenants.deletion("", None, None)
 
 
 async def test_a_broken_watch_still_indexes(harness: SyncHarness, shop: Path) -> None:

@@ -17,7 +17,7 @@ from rag_context.projects.document_lists import DocumentLists
 from rag_context.projects.front_matter import rewrite
 from rag_context.projects.links import invalid_path
 from rag_context.projects.project_documents import project_document
-from rag_context.projects.project_following import STOP_S, Following, FollowingTools, FollowState, Watch
+from rag_context.projects.project_following import STOP_S, FollowerDependencies, FollowState, ProjectFollower, Watch
 from rag_context.projects.project_opening import Activation, open_project
 from rag_context.projects.records import (
     DocumentNotFoundError,
@@ -28,9 +28,7 @@ from rag_context.projects.records import (
     PromotionLevel,
 )
 from rag_context.projects.sync import FileOutcome, FileReceipt, Progress, is_document, no_progress
-from rag_context.projects.tenants import Deletion, Tenants, delete_tenants, deletion_of, tenants_of
-
-__all__ = ["Activation", "Deletion", "Projects", "Promotion"]
+from rag_context.projects.tenants import Deletion, Tenants, tenants_of
 
 FIRST_SYNC_TIMEOUT_S = 20.0
 """How long an activation waits for its first synchronisation, which then continues in the background."""
@@ -80,11 +78,13 @@ class Projects:
         """Projects that an earlier process followed and this one does not follow yet, each with the reason."""
         self._indexer = indexer
         self._documents = documents
-        self._tools = FollowingTools(indexer, self.document_lists, watch, max_bytes, self.project_records.has)
+        self._dependencies = FollowerDependencies(
+            indexer, self.document_lists, watch, max_bytes, self.project_records.has
+        )
         self._first_sync_timeout_s = first_sync_timeout_s
-        self._followed: dict[Tenant, Following] = {}
+        self._followed: dict[Tenant, ProjectFollower] = {}
         self._lock = asyncio.Lock()
-        self._changing: dict[Following, asyncio.Task[Activation | None]] = {}
+        self._changing: dict[ProjectFollower, asyncio.Task[Activation | None]] = {}
 
     async def activate(
         self,
@@ -108,6 +108,7 @@ class Projects:
         activation = await asyncio.to_thread(open_project, config_path, branch_name, is_forced=is_forced)
         await self._follow(activation, progress)
         self.resuming.pop(activation.tenant, None)
+        # Last: an activation that failed must not be followed again after a restart.
         await self._record(activation)
         return activation
 
@@ -149,13 +150,13 @@ class Projects:
 
     def followed(self, tenant: Tenant) -> Activation | None:
         """The activation of a tenant; None if this process does not follow it."""
-        following = self._followed.get(tenant)
-        return None if following is None else following.activation
+        follower = self._followed.get(tenant)
+        return None if follower is None else follower.activation
 
     def state(self, tenant: Tenant) -> FollowState | None:
         """The state of following a tenant; None if this process does not follow it."""
-        following = self._followed.get(tenant)
-        return None if following is None else following.state
+        follower = self._followed.get(tenant)
+        return None if follower is None else follower.state
 
     async def checked_out(self, activation: Activation) -> Activation:
         """The activation for the branch that is checked out now, which may have changed a moment ago.
@@ -163,10 +164,11 @@ class Projects:
         Raises:
             ProjectNotActivatedError: that branch is not followed, or the project is deleted.
         """
-        following = self._of(activation)
-        if await following.is_current():
+        follower = self._of(activation)
+        if await follower.is_current():
             return activation
-        changing = self._changing.get(following)
+        changing = self._changing.get(follower)
+        # Shielded, because other requests wait for the same task.
         now = None if changing is None else await asyncio.shield(changing)
         if now is None:
             self._of(activation)
@@ -185,11 +187,11 @@ class Projects:
             FileSystemError: the file cannot be read.
             BackendError: the document could not be stored.
         """
-        following = self._of(activation)
+        follower = self._of(activation)
         relative = await asyncio.to_thread(activation.located, path)
         if not is_document(relative):
             raise invalid_path(f"{relative!r} is not a document: its name does not end in .md, .rst, .adoc or .txt")
-        return await self._document(await following.documents.index(relative))
+        return await self._document(await follower.documents.index(relative))
 
     async def promote(self, activation: Activation, path: str, level: PromotionLevel) -> Promotion:
         """Write a promotion level to the file's front matter and to the index; if one fails, to neither.
@@ -202,16 +204,10 @@ class Projects:
             FileSystemError: the file could not be written; nothing has changed.
             BackendError: the index could not be written; the file has its old content again.
         """
-        following = self._of(activation)
+        follower = self._of(activation)
         relative = await self._own_document(activation, path)
-        work = asyncio.ensure_future(self._promote(following, relative, level))
+        work = asyncio.ensure_future(self._promote(follower, relative, level))
         return await asyncio.shield(work)  # a caller that disconnects must not interrupt it halfway
-
-    async def preview_deletion(self, project: str, branch: str | None, path_hash: str | None) -> Deletion:
-        """Count what `delete_documents` would delete. Raises: InvalidInputError, BackendError."""
-        return await deletion_of(
-            tenants_of(await self._documents.tenants(), project, branch, path_hash), self._documents
-        )
 
     async def delete_documents(self, project: str, branch: str | None, path_hash: str | None) -> Deletion:
         """Delete all documents of a project, stop following its files, and end its activations.
@@ -226,10 +222,9 @@ class Projects:
             # First of all, or the followers would index the files again whose documents are deleted.
             for tenant in ended:
                 await self._end(tenant)
-            tenants = tenants_of(await self._documents.tenants(), project, branch, path_hash)
-            deletion = await deletion_of(tenants, self._documents)
-            async with self.project_records.forgetting({*ended, *tenants}):  # other processes stop following too
-                await delete_tenants(tenants, self._documents, self._indexer)
+            deletion = await self.tenants.deletion(project, branch, path_hash)
+            async with self.project_records.forgetting({*ended, *deletion.tenants}):  # other processes stop following
+                await self.tenants.delete(deletion.tenants, self._indexer)
             return deletion
 
     async def aclose(self) -> None:
@@ -237,7 +232,7 @@ class Projects:
         for task in self._changing.values():
             task.cancel()
         async with self._lock:
-            await asyncio.gather(*(following.stop() for following in self._followed.values()))
+            await asyncio.gather(*(follower.stop() for follower in self._followed.values()))
             self._followed.clear()
         await self.project_records.flush()
 
@@ -252,50 +247,57 @@ class Projects:
         async with self._lock:
             if resumed is not None and (resumed not in self.resuming or tenant in self._followed):
                 return False
+            # One after the other: two followers of one folder would index every file twice.
             before = self._followed.pop(tenant, None)
             if before is not None:
                 await before.stop()
-            following = self._started(activation, related_tenants, progress)
+            follower = self._started(activation, related_tenants, progress)
+        # Without the lock, or a slow folder would hold back the activations of all others.
         try:
-            await following.wait_first(self._first_sync_timeout_s)
+            await follower.wait_first(self._first_sync_timeout_s)
         except BaseException:  # also if the caller disconnects: the former state is restored
             async with self._lock:
-                if self._followed.get(tenant) is following:
+                if self._followed.get(tenant) is follower:
                     del self._followed[tenant]
                     if before is not None:
                         self._started(before.activation, related_tenants, no_progress)
-            await following.stop()
+            await follower.stop()
             raise
         await self._stop_oldest()
         return True
 
-    def _started(self, activation: Activation, related_tenants: Sequence[Tenant], progress: Progress) -> Following:
-        following = Following(activation, self._tools, related_tenants=related_tenants, changed=self._note_change)
-        self._followed[activation.tenant] = following
-        following.start(progress)
-        return following
+    def _started(
+        self, activation: Activation, related_tenants: Sequence[Tenant], progress: Progress
+    ) -> ProjectFollower:
+        follower = ProjectFollower(
+            activation, self._dependencies, related_tenants=related_tenants, changed=self._note_change
+        )
+        self._followed[activation.tenant] = follower
+        follower.start(progress)
+        return follower
 
     async def _stop_oldest(self) -> None:
         """If too many projects are followed, stop following those that were activated longest ago."""
         async with self._lock:
             while len(self._followed) > MAX_FOLLOWED:
                 tenant = next(iter(self._followed))  # a dictionary keeps the order of insertion
-                following = self._followed.pop(tenant)
+                follower = self._followed.pop(tenant)
                 logger.warning(
                     "project %s (%s) is no longer followed: too many projects are followed",
                     tenant.project,
                     tenant.branch,
                 )
-                await following.stop()
+                await follower.stop()
 
-    def _note_change(self, following: Following) -> None:
-        if following in self._changing:  # both folders and the watch of HEAD notice a checkout
+    def _note_change(self, follower: ProjectFollower) -> None:
+        if follower in self._changing:  # both folders and the watch of HEAD notice a checkout
             return
-        task = asyncio.create_task(self._reopen(following), name="follow as it is configured now")
-        self._changing[following] = task
-        task.add_done_callback(lambda _done: self._changing.pop(following, None))
+        # In a task: the caller is one of the follower's own tasks, and `stop`, which waits for those, is called there.
+        task = asyncio.create_task(self._reopen(follower), name="follow as it is configured now")
+        self._changing[follower] = task
+        task.add_done_callback(lambda _done: self._changing.pop(follower, None))
 
-    async def _reopen(self, old: Following) -> Activation | None:
+    async def _reopen(self, old: ProjectFollower) -> Activation | None:
         """Follow a project with its present configuration and branch, and update the activations of all its callers.
 
         Returns None if that fails: a branch that is no longer checked out is not followed, and an invalid
@@ -324,7 +326,7 @@ class Projects:
                 return None  # deleted, or activated again
             del self._followed[tenant]
             await old.stop()
-            if activation.tenant not in self._followed:
+            if activation.tenant not in self._followed:  # else a caller has activated that branch by its name
                 self._started(activation, related_tenants, no_progress)
         logger.info("project %s: branch %s is followed now", activation.tenant.project, activation.tenant.branch)
         self.activations.replace(tenant, activation)
@@ -333,32 +335,32 @@ class Projects:
         await self._record(activation)
         return activation
 
-    async def _end_deleted(self, following: Following) -> None:
-        tenant = following.activation.tenant
+    async def _end_deleted(self, follower: ProjectFollower) -> None:
+        tenant = follower.activation.tenant
         async with self._lock:
-            if self._followed.get(tenant) is following:
+            if self._followed.get(tenant) is follower:
                 # Files that are being indexed are not waited for: they would be stored after the deletion.
                 await self._end(tenant, wait_s=0.0)
                 logger.info("project %s (%s) is no longer followed: it was deleted", tenant.project, tenant.branch)
 
     async def _record(self, activation: Activation, *, is_used: bool = True) -> None:
         await self.project_records.activated(activation, is_used=is_used)
-        following = self._followed.get(activation.tenant)
-        if following is not None:
-            await following.is_deleted()  # finds it recorded
+        follower = self._followed.get(activation.tenant)
+        if follower is not None:
+            await follower.is_deleted()  # finds it recorded
 
     async def _end(self, tenant: Tenant, wait_s: float = STOP_S) -> None:
         """Stop following a tenant and end its activations."""
         self.resuming.pop(tenant, None)
-        following = self._followed.pop(tenant, None)
-        if following is not None:
-            await following.stop(wait_s)
+        follower = self._followed.pop(tenant, None)
+        if follower is not None:
+            await follower.stop(wait_s)
         self.activations.replace(tenant, None)
 
-    async def _promote(self, following: Following, path: str, level: PromotionLevel) -> Promotion:
-        written = await asyncio.to_thread(rewrite, following.activation.docs_root / path, level)
+    async def _promote(self, follower: ProjectFollower, path: str, level: PromotionLevel) -> Promotion:
+        written = await asyncio.to_thread(rewrite, follower.activation.docs_root / path, level)
         try:
-            document = await self._document(await following.documents.index(path))
+            document = await self._document(await follower.documents.index(path))
         except RagContextError:
             await asyncio.to_thread(written.undo)
             raise
@@ -388,10 +390,10 @@ class Projects:
             raise DocumentNotFoundError(f"{receipt.path!r} was deleted while it was indexed")
         return project_document(stored)
 
-    def _of(self, activation: Activation) -> Following:
-        following = self._followed.get(activation.tenant)
-        if following is None:
+    def _of(self, activation: Activation) -> ProjectFollower:
+        follower = self._followed.get(activation.tenant)
+        if follower is None:
             raise ProjectNotActivatedError(
                 f"The files of {activation.tenant.project!r} are no longer followed: activate the project again"
             )
-        return following
+        return follower

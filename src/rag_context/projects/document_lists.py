@@ -230,12 +230,14 @@ class DocumentLists:
         self._documents = documents
         self._reader = _LinkReader(documents)
         self._known: LRUCache[Tenant, tuple[int, DocumentList]] = LRUCache(REMEMBERED_TENANTS)
+        # A lock that is dropped while it is held costs a second reading of the list and nothing else.
         self._locks: LRUCache[Tenant, asyncio.Lock] = LRUCache(REMEMBERED_TENANTS)
 
     async def of(self, tenant: Tenant) -> DocumentList:
         """The document list of a tenant now; empty for an unknown tenant. Raises: BackendError."""
         # One caller reads the list, the others wait for it.
         async with self._locks.setdefault(tenant, asyncio.Lock()):
+            # Read first: a write while the list is read raises the version, and the next call reads what changed.
             version = self._documents.version
             known = self._known.get(tenant)
             if known is not None and known[0] == version:

@@ -137,6 +137,7 @@ async def find(
     """
     matches = _matches(first.results, options, lookup)
     counted = sum(match.document.path not in aside for match in matches)
+    # Fewer results than the limit: a wider search would find the same ones.
     if counted >= options.max_results or len(first.results) < query.limit:
         return Found(tuple(matches), first)
     try:
@@ -144,7 +145,7 @@ async def find(
             further = await search(replace(query, limit=WIDENED * query.limit))
     except TimeoutError:
         return Found(tuple(matches), first)
-    if further.level > first.level:
+    if further.level > first.level:  # a component has failed since: its answer is worse, though longer
         return Found(tuple(matches), first)
     return Found(tuple(_matches(further.results, options, lookup)), further)
 

@@ -137,6 +137,7 @@ def _values(text: str) -> tuple[dict[str, Json], list[str]]:
         raise _UnreadableError(f"is longer than {MAX_FRONT_MATTER_CHARS} characters; ignored")
     try:
         _check_plain(text)
+        # Loading keeps the last of several equal keys and does not report it: the node lists them all.
         node = yaml.compose(text, Loader=_Loader)
         loaded: object = yaml.load(text, Loader=_Loader)  # noqa: S506  (a loader of plain values)
     except yaml.MarkedYAMLError as error:

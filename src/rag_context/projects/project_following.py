@@ -55,7 +55,7 @@ class OnReport(Protocol):
     def __call__(self, report: SyncReport) -> None: ...
 
 
-class Follower:
+class FolderFollower:
     """Keeps the index of one folder up to date, from `run` until `stop`.
 
     Args:
@@ -101,6 +101,7 @@ class Follower:
     async def _watch_changes(self, progress: Progress) -> None:
         root = self._synchroniser.folder.root
         try:
+            # The watch begins before the first comparison, so that no change during it is missed.
             async for paths in self._watch(root, stop=self._stop):
                 if not await self._should_continue():
                     return
@@ -138,7 +139,7 @@ class Follower:
             await asyncio.sleep(delay_s)
             if not await self._should_continue():
                 return
-            self._problem.clear()
+            self._problem.clear()  # before the attempt, which sets it again if files are left
             await self._run_once(self._synchroniser.reconcile)
             delay_s = min(2 * delay_s, LAST_RETRY_S) if self._problem.is_set() else FIRST_RETRY_S
 
@@ -150,7 +151,7 @@ def _noticed(first: "asyncio.Future[SyncReport]") -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class FollowingTools:
+class FollowerDependencies:
     """The dependencies of all followers."""
 
     indexer: Indexer
@@ -182,12 +183,12 @@ class FollowState:
         return not self.waiting
 
 
-class Following:
+class ProjectFollower:
     """Follows one project from `start` to `stop`.
 
     Args:
         activation: the project.
-        tools: its dependencies.
+        dependencies: its dependencies.
         related_tenants: tenants that may have the same files; their vectors are reused.
         changed: called after another branch was checked out or another process deleted the project, when indexing
             stops; and after an edit of the configuration, a schema or an ignore file.
@@ -196,14 +197,14 @@ class Following:
     def __init__(
         self,
         activation: Activation,
-        tools: FollowingTools,
+        dependencies: FollowerDependencies,
         *,
         related_tenants: Sequence[Tenant],
-        changed: Callable[["Following"], None],
+        changed: Callable[["ProjectFollower"], None],
     ) -> None:
         self.activation = activation
         self._related_tenants = related_tenants
-        self._tools = tools
+        self._dependencies = dependencies
         self._changed = changed
         self.has_left_branch = False
         self._was_recorded = False
@@ -255,7 +256,9 @@ class Following:
                 await asyncio.wait(late)
 
     def _synchroniser(self, tenant: Tenant, root: Path, scope: Scope) -> Synchroniser:
-        tools = self._tools
+        tools = self._dependencies
+        # A synchroniser uses the last few of these. Clones and branches in the same folder come last, because they have
+        # more files in common with this one than other repositories of the same name.
         same_name = [each for each in self._related_tenants if each.project == tenant.project]
         same_root = [each for each in self._related_tenants if each.path_hash == tenant.path_hash]
         related_tenants = tuple(dict.fromkeys([*(each for each in same_name if each not in same_root), *same_root]))
@@ -268,8 +271,10 @@ class Following:
             max_bytes=tools.max_bytes,
         )
 
-    def _follower(self, synchroniser: Synchroniser) -> Follower:
-        return Follower(synchroniser, on_report=self._note, should_continue=self.is_current, watch=self._tools.watch)
+    def _follower(self, synchroniser: Synchroniser) -> FolderFollower:
+        return FolderFollower(
+            synchroniser, on_report=self._note, should_continue=self.is_current, watch=self._dependencies.watch
+        )
 
     def _note_first(self, first: "asyncio.Future[SyncReport]") -> None:
         if first.cancelled() or first.exception() is not None:
@@ -287,7 +292,8 @@ class Following:
 
     async def is_deleted(self) -> bool:
         """Whether another process deleted the project: an earlier call found it recorded, and it no longer is."""
-        is_recorded = await self._tools.is_recorded(self.activation.tenant)
+        # Not recorded yet is not deleted: the record is written only after the first synchronisation.
+        is_recorded = await self._dependencies.is_recorded(self.activation.tenant)
         self._was_recorded = self._was_recorded or is_recorded is True
         return self._was_recorded and is_recorded is False
 
@@ -317,7 +323,7 @@ class Following:
         if not head.is_file():
             return
         try:
-            async for _ in self._tools.watch(head, stop=self._stop):
+            async for _ in self._dependencies.watch(head, stop=self._stop):
                 if not await self.is_current():
                     return
         except ConfigurationError as error:

@@ -374,6 +374,7 @@ class RetrievalService:
     async def _lookup(self, options: RetrievalOptions, deadline: Deadline, warnings: list[str]) -> DocumentList:
         dependencies = self._dependencies
         try:
+            # Half of the time: without the list, what the search finds can still be rendered in the other half.
             with deadline.sooner(deadline.remaining_s / 2.0).applied():
                 until = end_of(None, options.as_of)
                 if until is not None:

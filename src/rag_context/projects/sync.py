@@ -302,6 +302,7 @@ class Synchroniser:
             path = relative_path(root, found.path)
             if not self._scope(path):
                 continue
+            # Without times of commits: only the text is compared here, and reading Git's history takes long.
             file = read_file(found, _LABELS, max_bytes=self._max_bytes)
             if isinstance(file, FileInput):
                 scan.revisions[path] = self.folder.revision(file.document.content)
@@ -327,6 +328,8 @@ def _planned(documents_list: DocumentList, scan: _Scan, changed: frozenset[str] 
     missing = [each for each in known if each.path not in kept and not _below(each.path, scan.unseen)]
     unchanged = [each for each in known if each.revision == scan.revisions.get(each.path)]
     current = {each.path for each in unchanged}
+    # A renamed file appears as a missing document and a new path. The new one reuses the vectors of the missing one,
+    # which is deleted as any other: if the process ends in between, the next run deletes it.
     candidates = _RenameCandidates(missing)
     index = {
         path: () if path in kept else candidates.of(path, digest)
@@ -345,6 +348,7 @@ class _RenameCandidates:
     """Missing documents that a new file may be a rename of: with the same text, or the same file name."""
 
     def __init__(self, missing: Sequence[ProjectDocument]) -> None:
+        # Reversed, so that the first of several by path counts.
         self._by_text = {text_digest(each.revision): each for each in reversed(missing)}
         self._by_name = {PurePosixPath(each.path).name: each for each in reversed(missing)}
 

@@ -48,7 +48,11 @@ READ_S = 5.0
 TOGETHER = 32
 """Documents that are counted or deleted at once; the store commits them together."""
 
-MANY = 10_000
+DELETED_AT_ONCE = 10_000
+"""Ids of documents to delete that are read at once."""
+
+MAX_DOCUMENTS = 1_000_000
+"""Documents of one tenant that are counted."""
 
 
 def repository_root(config: Path) -> Path:
@@ -152,6 +156,15 @@ def _first_bytes(path: Path) -> str:
         return ""
 
 
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """The tenants and numbers of documents that were, or would be, deleted."""
+
+    tenants: tuple[Tenant, ...]
+    documents: int
+    chunks: int
+
+
 def _none() -> Collection[Tenant]:
     return ()
 
@@ -223,6 +236,26 @@ class Tenants:
         """Whether the name belongs to a project whose documents are files. Raises: BackendError."""
         return any(each.project == project and each.path_hash for each in await self.known(fresh=True))
 
+    async def deletion(self, project: str, branch: str | None, path_hash: str | None) -> Deletion:
+        """Count what deleting a project would delete now. Raises: InvalidInputError, BackendError."""
+        tenants = tenants_of(await self._documents.tenants(), project, branch, path_hash)
+        documents = chunks = 0
+        for tenant in tenants:
+            ids = await self._documents.matching(Filter(tenant), MAX_DOCUMENTS)
+            documents += len(ids)
+            for start in range(0, len(ids), TOGETHER):
+                states = await self._documents.states(ids[start : start + TOGETHER])
+                chunks += sum(len(state.chunk_ids) for state in states.values())
+        return Deletion(tenants, documents, chunks)
+
+    async def delete(self, tenants: Sequence[Tenant], indexer: Indexer) -> None:
+        """Delete all documents of some tenants. Raises: BackendError (the rest is still stored)."""
+        for tenant in tenants:
+            # Read again until there are none: documents may be stored while others are deleted.
+            while ids := await self._documents.matching(Filter(tenant), DELETED_AT_ONCE):
+                for start in range(0, len(ids), TOGETHER):
+                    await asyncio.gather(*(indexer.remove(id_) for id_ in ids[start : start + TOGETHER]))
+
     async def _stored(self) -> tuple[Tenant, ...]:
         version = self._documents.version
         if self._read is not None and self._version == version:
@@ -266,15 +299,6 @@ def _listed(names: Collection[str]) -> str:
     return ", ".join(listed[:SHOWN]) + more
 
 
-@dataclass(frozen=True, slots=True)
-class Deletion:
-    """The tenants and numbers of documents that were, or would be, deleted."""
-
-    tenants: tuple[Tenant, ...]
-    documents: int
-    chunks: int
-
-
 def tenants_of(
     tenants: Collection[Tenant], project: str, branch: str | None, path_hash: str | None
 ) -> tuple[Tenant, ...]:
@@ -291,23 +315,3 @@ def tenants_of(
         return tuple(of_project)
     own = [Tenant(project, each.branch, path_hash) for each in of_project]
     return tuple(each for each in of_project if each in own or each in map(external_tenant, own))
-
-
-async def deletion_of(tenants: Sequence[Tenant], documents: DocumentStore) -> Deletion:
-    """Count what a deletion would delete. Raises: BackendError."""
-    found = chunks = 0
-    for tenant in tenants:
-        ids = await documents.matching(Filter(tenant), 1_000_000)
-        found += len(ids)
-        for start in range(0, len(ids), TOGETHER):
-            states = await documents.states(ids[start : start + TOGETHER])
-            chunks += sum(len(state.chunk_ids) for state in states.values())
-    return Deletion(tuple(tenants), found, chunks)
-
-
-async def delete_tenants(tenants: Sequence[Tenant], documents: DocumentStore, indexer: Indexer) -> None:
-    """Delete all documents of some tenants. Raises: BackendError (the rest is still stored)."""
-    for tenant in tenants:
-        while ids := await documents.matching(Filter(tenant), MANY):
-            for start in range(0, len(ids), TOGETHER):
-                await asyncio.gather(*(indexer.remove(id_) for id_ in ids[start : start + TOGETHER]))

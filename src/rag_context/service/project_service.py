@@ -204,7 +204,7 @@ class ProjectService:
     ) -> wire.DeleteDocumentsResponse:
         """Delete a project's documents from the index, or with `dry_run` count them."""
         path_hash = await self._resolver.repository(request, context.caller)
-        delete = self._projects.preview_deletion if request.dry_run else self._projects.delete_documents
+        delete = self._projects.tenants.deletion if request.dry_run else self._projects.delete_documents
         deletion = await delete(request.project_name, request.branch_name, path_hash)
         return wire.DeleteDocumentsResponse(
             status="preview" if request.dry_run else "deleted",
