@@ -190,9 +190,11 @@ def schema_rows(schema: Mapping[str, Any]) -> Iterator[str]:
 
 def kind_of(field: Mapping[str, Any]) -> str:
     """Type, choices, limits and default of a field, in words."""
-    kind = f"list of {field['items'].get('type', 'value')}s" if field.get("type") == "array" else field.get("type", "")
-    if isinstance(kind, list):
-        kind = " or ".join(kind)
+    kinds = (field["items"] if field.get("type") == "array" else field).get("type", "")
+    names = [kinds] if isinstance(kinds, str) else kinds
+    kind = (
+        "list of " + " or ".join(f"{name}s" for name in names) if field.get("type") == "array" else " or ".join(names)
+    )
     if choices := field.get("enum"):
         kind = "one of " + ", ".join(f"`{choice}`" for choice in choices)
     low, high = field.get("minimum", field.get("minLength")), field.get("maximum", field.get("maxLength"))
@@ -230,24 +232,26 @@ def parameters(command: Any) -> Iterator[str]:
             yield f"- `{', '.join(param.opts)}{metavar}`: {param.help}{default}"
 
 
-PLACES = {
+FILES_OF_CLIENTS = {
     "claude": "`claude_desktop_config.json`, in `~/Library/Application Support/Claude` on macOS,\n"
-    "`%APPDATA%\\Claude` on Windows and `~/.config/Claude` on Linux;\nSettings, Developer, Edit Config opens it"
+    "`%APPDATA%\\Claude` on Windows and `~/.config/Claude` on Linux (Settings, Developer, Edit Config opens it)"
 }
 """Files whose folder differs from system to system."""
 
 CLIENT_PAGE = """# {title}
+
+This page connects {title} to rag-context over [MCP](../mcp.md). The first command prints the configuration file as it
+would become, the second writes it:
 
 ```console
 $ rag-context mcp install {name} --dry-run
 $ rag-context mcp install {name}
 ```
 
-The first prints the file as it would be. The second writes it; everything else in the file stays, and a copy of the
-file as it was is kept beside it as `.bak`. {title} reads
-{place}.{remark}
-
-The entry, shortened: the command writes the full path of the program, because clients start with another `PATH`.
+{title} reads {file}.
+The command adds an entry to that file, keeps everything else in it, and keeps a copy of the former file as `.bak`.
+{remark}
+The entry looks like this. The command writes the full path of the program, because clients start with another `PATH`.
 
 ```{kind}
 {entry}```
@@ -256,15 +260,22 @@ The entry, shortened: the command writes the full path of the program, because c
 
 ## Check
 
-Ask {title} what tools it has from rag-context: `rag_context_search`, `rag_context_index`, `rag_context_get`,
+Ask {title} which tools it has from rag-context. They are `rag_context_search`, `rag_context_index`, `rag_context_get`,
 `rag_context_list`, `rag_context_delete` and `rag_context_index_files`. If there are none, see
-[Troubleshooting](../troubleshooting.md#agents). [MCP](../mcp.md#setup) describes other sets of tools.
+[Troubleshooting](../troubleshooting.md#agents). [MCP](../mcp.md#sets-of-tools) describes other sets of tools.
 
 ## Remove
 
 Delete the entry `rag-context` from the file. The documents stay; [Where data is kept](../data.md#uninstalling) says
 where they are.
 """
+
+REMARKS = {
+    "claude-code": "For every project, run `claude mcp add --scope user rag-context -- rag-context mcp` instead,\n"
+    "or for a running server `claude mcp add --transport http rag-context http://localhost:3000/mcp`.",
+    "cursor": "With `--path .cursor/mcp.json` the command writes the file of the current project instead.",
+}
+"""What a client can do besides."""
 
 KEYS_OF_CLIENTS = {
     "claude-code": '`"headers": {"Authorization": "Bearer ${RAG_CONTEXT_API_KEY}"}`',
@@ -273,38 +284,44 @@ KEYS_OF_CLIENTS = {
     "codex": '`bearer_token_env_var = "RAG_CONTEXT_API_KEY"`',
     "gemini": '`"headers": {"Authorization": "Bearer $RAG_CONTEXT_API_KEY"}`',
 }
-"""What an entry by address needs beside it where the server wants a key; the key itself stays in the environment."""
+"""What an entry by address needs if the server has keys; the key itself stays in the client's environment."""
+
+VSCODE_KEY = """If the server has keys, add `"headers": {"Authorization": "Bearer ${input:rag-context-key}"}`
+to the entry, and beside `servers`:
+`"inputs": [{"type": "promptString", "id": "rag-context-key", "description": "Key of rag-context", "password": true}]`.
+VS Code then asks for the key."""
 
 
-def client_page(known: Client) -> str:
-    """How one MCP client is given the memory, from the declaration by which `mcp install` does it."""
-    kind = "toml" if known.is_toml else "json"
+def client_page(client: Client) -> str:
+    """How one MCP client is connected, from the declaration by which `mcp install` does it."""
+    kind = "toml" if client.is_toml else "json"
+    remarks = "\n".join(filter(None, (client.remark, REMARKS.get(client.name))))
     return CLIENT_PAGE.format(
-        name=known.name,
-        title=known.title,
-        place=PLACES.get(known.name, f"`{str(known.path()).replace(str(Path.home()), '~')}`"),
-        remark=f" {known.remark}" if known.remark else "",
+        name=client.name,
+        title=client.title,
+        file=FILES_OF_CLIENTS.get(client.name, f"`{str(client.path()).replace(str(Path.home()), '~')}`"),
+        remark=f"{remarks}\n" if remarks else "",
         kind=kind,
-        entry=known.snippet(Launch("rag-context", ("mcp",))),
-        by_address=by_address(known, kind),
+        entry=client.snippet(Launch("rag-context", ("mcp",))),
+        by_address=by_address(client, kind),
     )
 
 
-def by_address(known: Client, kind: str) -> str:
-    """The entry for a running server, where the client's file takes one."""
+def by_address(client: Client, kind: str) -> str:
+    """The entry for a running server, if the client's file can have one."""
     try:
-        entry = known.snippet(Launch(url="http://localhost:3000/mcp"))
+        entry = client.snippet(Launch(url="http://localhost:3000/mcp"))
     except InvalidInputError:
-        return "Its file takes commands only: add the address of a running server as a connector in its settings."
-    key = KEYS_OF_CLIENTS.get(known.name)
-    wanted = (
-        f"add {key}\nand set that variable for the client"
-        if key
-        else "see [MCP](../mcp.md#a-server-that-requires-a-key)"
-    )
+        return "This file accepts commands only: add the address of a running server as a connector in the settings."
+    key = KEYS_OF_CLIENTS.get(client.name)
     return (
-        f"For a running server (`rag-context serve`) instead:\n\n```{kind}\n{entry}```\n\n"
-        f"Where it wants a key, {wanted}."
+        "To use a running server (`rag-context serve`) instead, run the command with `--url http://localhost:3000`. "
+        f"The entry is then:\n\n```{kind}\n{entry}```\n\n"
+        + (
+            f"If the server has keys, add {key}\nto the entry, and set that variable in the environment of the client."
+            if key
+            else VSCODE_KEY
+        )
     )
 
 
@@ -319,7 +336,7 @@ def main() -> int:
         "cli.md": cli_page(),
         "tools.md": tools_page(),
         "metrics.md": metrics_page(),
-        **{f"clients/{name}.md": client_page(known) for name, known in CLIENTS.items()},
+        **{f"clients/{name}.md": client_page(client) for name, client in CLIENTS.items()},
     }
     for name, page in pages.items():
         path, text = DOCS / name, NOTICE + page

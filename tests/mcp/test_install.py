@@ -232,6 +232,6 @@ def test_a_link_is_followed_and_stays_a_link(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", CLIENTS)
 def test_the_page_for_people_shows_what_would_be_printed(name: str) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "clients" / f"{name}.md").read_text(encoding="utf-8")
     assert client(name).snippet(Launch("rag-context", ("mcp",))) in page
     assert f"mcp install {name}" in page
