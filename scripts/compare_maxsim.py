@@ -27,7 +27,7 @@ from rag_context.evaluation.open_sets import write_open_sets
 from rag_context.evaluation.quality import open_measured
 from rag_context.search.query import Mode
 from rag_context.settings import Settings
-from rag_context.wiring import models
+from rag_context.wiring import model_adapters
 
 TOKENS = "layer5"
 """The graph's last hidden state, before it is pooled."""
@@ -85,7 +85,7 @@ async def measured(dataset: EvidenceSet, folder: Path, settings: Settings) -> Se
 
 def main() -> None:
     """Print a row for each open set."""
-    models._reranker = lambda _: MaxSim()  # type: ignore[assignment, return-value]  # noqa: SLF001
+    model_adapters._reranker = lambda _: MaxSim()  # type: ignore[assignment, return-value]  # noqa: SLF001
     sys.stdout.write("| set | recall@10 | with MaxSim | nDCG@10 | with MaxSim |\n|---|---|---|---|---|\n")
     with tempfile.TemporaryDirectory() as name:
         for path in write_open_sets(Path(name) / "sets"):

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from rag_context.collections.collections import Collections
-from rag_context.collections.connections import DEFAULT, Connection, Connections, TextEmbedder
+from rag_context.collections.provider_connections import DEFAULT, Connection, Connections, TextEmbedder
 from rag_context.collections.registry import ProviderRegistry
 from rag_context.ports.provider import Provider
 from rag_context.resilience.dependency import Dependency

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.collections.connections import CollectionRef, Connection, Connections, closing
+from rag_context.collections.provider_connections import CollectionRef, Connection, Connections, closing
 from rag_context.domain.documents import Status
 from rag_context.errors import (
     BackendTimeoutError,

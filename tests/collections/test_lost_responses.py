@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rag_context.collections.collections import Collections
-from rag_context.collections.connections import DEFAULT, CollectionRef
+from rag_context.collections.provider_connections import DEFAULT, CollectionRef
 from rag_context.errors import BackendUnavailableError, ConflictError, NotFoundError
 from rag_context.ports.provider import Collection, Entry
 from rag_context.testing.fakes import MemoryCollections

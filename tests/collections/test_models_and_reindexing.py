@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from rag_context.collections.collections import Collections, DocumentInput
-from rag_context.collections.connections import DEFAULT, CollectionRef
 from rag_context.collections.labels import OWN_EMBEDDER, RECORD, built_name
+from rag_context.collections.provider_connections import DEFAULT, CollectionRef
 from rag_context.collections.searching import CollectionQuery, keyword_scores, search
 from rag_context.domain.clauses import EVERYTHING
 from rag_context.domain.vectors import Matrix

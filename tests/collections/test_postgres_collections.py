@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rag_context.collections.connections import DEFAULT
+from rag_context.collections.provider_connections import DEFAULT
 from rag_context.domain.clauses import EVERYTHING, Clause, Comparison, Membership, Negation, Operator
 from rag_context.domain.documents import Status
 from rag_context.domain.vectors import Matrix

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rag_context.collections.connections import bulk
+from rag_context.collections.provider_connections import bulk
 from rag_context.collections.searching import keyword_scores
 from rag_context.domain.clauses import EVERYTHING, Clause, Comparison, Conjunction, Operator
 from rag_context.domain.documents import Json, Status

@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from rag_context.collections.connections import DEFAULT
+from rag_context.collections.provider_connections import DEFAULT
 from rag_context.ports.provider import Provider
 
 from .asgi_client import asgi_client

@@ -7,7 +7,7 @@ import pytest
 
 from rag_context.api.collection_operations import AddDocumentsRequest, NewCollectionRequest
 from rag_context.collections.collections import Collections
-from rag_context.collections.connections import CollectionRef
+from rag_context.collections.provider_connections import CollectionRef
 from rag_context.collections.searching import ConversationQuery, Conversations, Strategy, choose
 from rag_context.errors import BackendUnavailableError, InvalidInputError, NotFoundError
 from rag_context.service.collection_service import CollectionService

@@ -16,7 +16,7 @@ from rag_context.service.service import Service
 from rag_context.settings import EmbedderSettings, Settings
 from rag_context.testing import FakeEmbedder
 from rag_context.wiring import OnMismatch, open_service
-from rag_context.wiring.models import former_embedders
+from rag_context.wiring.model_adapters import former_embedders
 from tests.servers.embedding_stub import EmbeddingStub, embedding_stub
 
 TIMEOUT_S = 30.0

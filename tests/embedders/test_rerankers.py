@@ -26,7 +26,7 @@ from rag_context.errors import (
 )
 from rag_context.ports.models import Reranker
 from rag_context.settings import Settings
-from rag_context.wiring.models import open_reranking
+from rag_context.wiring.model_adapters import open_reranking
 from tests.servers.embedding_stub import Behaviour, EmbeddingStub, Wire, embedding_stub, reply
 
 TIMEOUT_S = 30.0

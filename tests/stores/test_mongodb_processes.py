@@ -11,8 +11,8 @@ from rag_context.domain.vectors import Calibration, EmbeddingModel
 from rag_context.errors import BackendRejectedError, IndexMismatchError
 from rag_context.stores.mongodb import MongoStore, open_mongodb
 from rag_context.stores.mongodb.document_store import MongoDocuments
+from rag_context.stores.mongodb.index_state import Change, IndexState
 from rag_context.stores.mongodb.mongo_store import Maintenance
-from rag_context.stores.mongodb.state import Change, IndexState
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, put, raw, server
 from tests.stores.builders import document
 

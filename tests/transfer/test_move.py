@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.collections.connections import DEFAULT
+from rag_context.collections.provider_connections import DEFAULT
 from rag_context.domain.clauses import EVERYTHING
 from rag_context.domain.documents import Document, Tenant
 from rag_context.domain.search import Filter

@@ -23,7 +23,6 @@ from rag_context.cli.command_line import ExitCode, exit_code, run_to_end
 from rag_context.cli.connecting import CollectionsClient, open_client
 from rag_context.cli.console import Options, Screen, safe
 from rag_context.collections.collections import entry_id
-from rag_context.collections.connections import DEFAULT, Connections
 from rag_context.collections.copying import (
     CopyProgress,
     CopyReport,
@@ -32,6 +31,7 @@ from rag_context.collections.copying import (
     Stage,
     copy_collection,
 )
+from rag_context.collections.provider_connections import DEFAULT, Connections
 from rag_context.errors import BackendUnavailableError, ConflictError, InvalidInputError
 from rag_context.logs import configure_logging
 from rag_context.settings import Settings

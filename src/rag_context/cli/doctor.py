@@ -34,7 +34,7 @@ from rag_context.settings import Loaded, Settings, check_available, shown
 from rag_context.stores.sqlite import FILE_NAME
 from rag_context.stores.sqlite.mark import IndexMark
 from rag_context.stores.sqlite.migration import file_problem, sqlite_version
-from rag_context.wiring.models import open_embedder
+from rag_context.wiring.model_adapters import open_embedder
 from rag_context.wiring.probes import answers_of_all
 
 HEALTH_TIMEOUT_S = 15.0

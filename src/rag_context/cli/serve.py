@@ -243,7 +243,7 @@ def embed_server(options: EmbedServerOptions) -> ExitCode:
 async def _serve_embeddings(settings: Settings, options: ServerOptions, listener: socket.socket) -> None:
     from rag_context.server.embedding_routes import EmbeddingApp  # noqa: PLC0415
     from rag_context.server.running import serve as serve_app  # noqa: PLC0415
-    from rag_context.wiring.models import open_embedder  # noqa: PLC0415
+    from rag_context.wiring.model_adapters import open_embedder  # noqa: PLC0415
 
     url = server_url(options.host, options.port)
     async with open_embedder(settings) as embedder:

@@ -24,7 +24,7 @@ from rag_context.files.watching import Follower
 from rag_context.server.app import create_app
 from rag_context.server.peers import Peers, inner_app, shared
 from rag_context.server.running import run, serve
-from rag_context.server.worker import Event, Report, WorkerEnd, WorkerServer
+from rag_context.server.worker_process import Event, Report, WorkerEnd, WorkerServer
 from rag_context.service.service import Service
 from rag_context.settings import Settings
 from rag_context.wiring import Duties, OnMismatch, open_service

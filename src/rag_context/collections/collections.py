@@ -11,7 +11,6 @@ from uuid import UUID, uuid5
 
 import numpy as np
 
-from rag_context.collections.connections import CollectionRef, Connection, Connections, ProviderCalls
 from rag_context.collections.labels import (
     BUILT,
     OWN_EMBEDDER,
@@ -29,6 +28,7 @@ from rag_context.collections.labels import (
     without_empty_labels,
     writable,
 )
+from rag_context.collections.provider_connections import CollectionRef, Connection, Connections, ProviderCalls
 from rag_context.domain.clauses import EVERYTHING, Clause
 from rag_context.domain.documents import Json
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector

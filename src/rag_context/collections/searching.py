@@ -17,8 +17,8 @@ from enum import StrEnum
 import numpy as np
 
 from rag_context.collections.collections import READ_S, Collections
-from rag_context.collections.connections import CollectionRef, bulk
 from rag_context.collections.labels import embeddable
+from rag_context.collections.provider_connections import CollectionRef, bulk
 from rag_context.domain.clauses import EVERYTHING, Clause
 from rag_context.domain.vectors import Vector
 from rag_context.errors import (

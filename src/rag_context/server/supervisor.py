@@ -21,7 +21,7 @@ from typing import Any
 
 from rag_context.errors import RagContextError
 from rag_context.resilience.deadline import set_within
-from rag_context.server.worker import Event, Report, SupervisorEnd, channel
+from rag_context.server.worker_process import Event, Report, SupervisorEnd, channel
 
 logger = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from rag_context.api.maintenance import ReindexedCollection, ReindexRequest, ReindexResponse
 from rag_context.collections.collections import WRITE_S, Collections
-from rag_context.collections.connections import CollectionRef, Connection, ProviderCalls
 from rag_context.collections.labels import OWN_EMBEDDER, RECORD, built_name, is_of, record_of, recorded
+from rag_context.collections.provider_connections import CollectionRef, Connection, ProviderCalls
 from rag_context.domain.clauses import EVERYTHING
 from rag_context.domain.documents import Status
 from rag_context.domain.vectors import EmbeddingModel

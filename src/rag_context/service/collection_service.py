@@ -48,8 +48,8 @@ from rag_context.api.collections import (
 )
 from rag_context.api.operations import collections as operations
 from rag_context.collections.collections import Collections, DocumentInput
-from rag_context.collections.connections import DEFAULT, CollectionRef
 from rag_context.collections.labels import MODEL_LABEL, OWN_EMBEDDER, PROVIDER_LABEL, recorded
+from rag_context.collections.provider_connections import DEFAULT, CollectionRef
 from rag_context.collections.registry import ProviderRegistry
 from rag_context.collections.searching import (
     CollectionQuery,

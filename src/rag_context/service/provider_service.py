@@ -19,7 +19,7 @@ from rag_context.api.providers import (
     ProvidersResponse,
     TestProviderRequest,
 )
-from rag_context.collections.connections import Connections
+from rag_context.collections.provider_connections import Connections
 from rag_context.collections.registry import ProviderRegistry, Registered, probe
 from rag_context.errors import FieldError, InvalidInputError, NotFoundError
 from rag_context.ports.provider import Capabilities, ProviderHealth

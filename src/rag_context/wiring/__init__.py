@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 
-from rag_context.collections.connections import TextEmbedder
+from rag_context.collections.provider_connections import TextEmbedder
 from rag_context.embedders.model_vectors import CachedEmbedder
 from rag_context.errors import ConfigurationError
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
@@ -44,7 +44,7 @@ from rag_context.tracing import exported
 from rag_context.transfer.exporter import Exporter
 from rag_context.transfer.importer import Conflict, Importer
 from rag_context.wiring.collection_providers import open_all_connections, open_collection_service
-from rag_context.wiring.models import OnMismatch, check_model, former_embedders, open_embedder, open_reranking
+from rag_context.wiring.model_adapters import OnMismatch, check_model, former_embedders, open_embedder, open_reranking
 from rag_context.wiring.stores import Stores, open_cache, open_index_auditor, open_stores
 
 __all__ = ["Duties", "OnMismatch", "open_all_connections", "open_audit", "open_export", "open_import", "open_service"]

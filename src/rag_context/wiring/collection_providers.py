@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, Field, StringConstraints, model_
 from pydantic_core import PydanticCustomError
 
 from rag_context.collections.collections import Collections
-from rag_context.collections.connections import DEFAULT, Connection, Connections, Opener, TextEmbedder, closing
+from rag_context.collections.provider_connections import DEFAULT, Connection, Connections, Opener, TextEmbedder, closing
 from rag_context.collections.registry import ProviderKind, ProviderRegistry, Registered
 from rag_context.embedders.model_vectors import CachedEmbedder
 from rag_context.errors import ConfigurationError, InvalidInputError
@@ -28,7 +28,7 @@ from rag_context.settings import ConnectionSettings, Settings
 from rag_context.settings.values import Expected, HttpUrl, PostgresUrl, Secret, Section, UserPath
 from rag_context.stores.sqlite import FILE_NAME
 from rag_context.stores.tokens import CAPABILITIES
-from rag_context.wiring.models import open_embedder
+from rag_context.wiring.model_adapters import open_embedder
 
 CHROMA_URL = "http://localhost:8000"
 QDRANT_PORT = 6333

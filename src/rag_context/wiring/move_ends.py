@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter, ValidationError
 
-from rag_context.collections.connections import DEFAULT
+from rag_context.collections.provider_connections import DEFAULT
 from rag_context.errors import InvalidInputError
 from rag_context.ports.provider import Provider
 from rag_context.service.index_model import same_vectors

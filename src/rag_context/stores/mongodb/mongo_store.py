@@ -27,12 +27,12 @@ from rag_context.stores.mongodb.document_records import (
     similarity_of,
 )
 from rag_context.stores.mongodb.document_store import MongoDocuments
+from rag_context.stores.mongodb.index_state import Change, IndexState, Snapshot, Totals
 from rag_context.stores.mongodb.keyword_search import MongoTexts
 from rag_context.stores.mongodb.mongo import Mongo, connect
 from rag_context.stores.mongodb.queries import Indexes
 from rag_context.stores.mongodb.revisions import Revisions
 from rag_context.stores.mongodb.search_records import MongoMetrics
-from rag_context.stores.mongodb.state import Change, IndexState, Snapshot, Totals
 from rag_context.stores.server_stores import INTERVAL_S, ended, start_rounds
 from rag_context.text import ANALYSER_VERSION
 
