@@ -6,7 +6,6 @@ one HTTP interface both with and without a server, so that they do the same.
 
 import asyncio
 import json
-import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -22,6 +21,7 @@ from rag_context.api.operations import Operation, Request, Response
 from rag_context.api.operations.memory import DELETE, HEALTH, LIST, REINDEX
 from rag_context.api.stored_documents import DeleteRequest
 from rag_context.cli.console import safe
+from rag_context.cli.server_transport import ServerTransport
 from rag_context.client import errors
 from rag_context.client.address import Address, announced_address
 from rag_context.client.async_http import AsyncHttp
@@ -180,10 +180,7 @@ async def open_connection(loaded: Loaded) -> AsyncIterator[Connection]:
 @asynccontextmanager
 async def open_http(address: Address, timeout_s: float) -> AsyncIterator[AsyncHttp]:
     """The HTTP client for the server that announces itself at an address."""
-    # A server announces plain HTTP. Without a context of its own the client would read all authorities it could trust.
-    trusts_none = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    transport = httpx2.AsyncHTTPTransport(verify=trusts_none, trust_env=False)
-    async with aclosing(AsyncHttp(address, timeout_s, transport)) as http:
+    async with aclosing(AsyncHttp(address, timeout_s, ServerTransport())) as http:
         yield http
 
 
