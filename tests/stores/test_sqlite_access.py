@@ -9,7 +9,7 @@ import pytest
 
 from rag_context.errors import BackendTimeoutError, BackendUnavailableError, ConfigurationError, LostIndexError
 from rag_context.stores.sqlite import begin_empty, open_auditor, open_database
-from rag_context.stores.sqlite.connections import DatabaseFile
+from rag_context.stores.sqlite.database_file import DatabaseFile
 from rag_context.stores.sqlite.faults import backend_error, is_fault
 from rag_context.stores.sqlite.mark import RETRY_S, IndexMark, IndexSize
 from rag_context.testing import FrozenClock
@@ -71,7 +71,7 @@ async def test_a_disk_that_is_nearly_full_is_reported_before_it_is_full(
 ) -> None:
     async with open_database(path) as store:
         await store.documents.try_write()
-        monkeypatch.setattr("rag_context.stores.sqlite.connections.LEAST_FREE_BYTES", 1 << 60)
+        monkeypatch.setattr("rag_context.stores.sqlite.database_file.LEAST_FREE_BYTES", 1 << 60)
         with pytest.raises(BackendUnavailableError, match=r"No more than \d+ KiB are left"):
             await store.documents.try_write()
 
@@ -155,6 +155,6 @@ def test_a_location_without_room_for_a_directory_is_no_configuration_mistake(
     file = DatabaseFile(path)
     with monkeypatch.context() as patched:
         patched.setattr(Path, "mkdir", full)
-        file.check_place()
+        file.check_path()
     file.writer().close()
     assert path.exists()

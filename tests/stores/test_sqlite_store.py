@@ -18,8 +18,8 @@ from rag_context.domain.search import Filter
 from rag_context.errors import BackendStartingError
 from rag_context.stores.sqlite import open_database
 from rag_context.stores.sqlite.changes import REMEMBERED_DELETIONS, delete_document, forget_old_deletions
-from rag_context.stores.sqlite.connections import checked
 from rag_context.stores.sqlite.database import READERS, Database
+from rag_context.stores.sqlite.database_file import checked_file
 from rag_context.stores.sqlite.memory import following
 from rag_context.stores.sqlite.memory.following import Memory
 from rag_context.stores.sqlite.memory.index import Change, MemoryIndex
@@ -168,7 +168,7 @@ async def test_what_is_written_together_is_one_commit(path: Path) -> None:
         with closing(sqlite3.connect(path)) as other:
             seen.append(names(other))
 
-    database = Database(checked(path), lock_timeout_s=5.0)
+    database = Database(checked_file(path), lock_timeout_s=5.0)
     try:
         await database.write_all([partial(write, number) for number in range(3)])
         assert seen == [0, 0, 0]

@@ -127,14 +127,14 @@ def unknown_collection(name: str) -> NotFoundError:
     return NotFoundError(f"Collection '{name}' not found")
 
 
-async def timed_health(look: Callable[[], Awaitable[tuple[int, int | None]]]) -> ProviderHealth:
-    """The health of an engine; `look` returns the number of collections, and their size if it can be known."""
+async def timed_health(count: Callable[[], Awaitable[tuple[int, int | None]]]) -> ProviderHealth:
+    """The health of an engine; `count` returns the number of collections, and their size if it can be known."""
     checked, started = datetime.now(UTC), time.perf_counter()
-    count, size, error = None, None, None
+    number, size, error = None, None, None
     try:
-        count, size = await look()
+        number, size = await count()
     except BackendError as failure:
         error = str(failure)
     latency_ms = (time.perf_counter() - started) * 1000
     status = Status.HEALTHY if error is None else Status.UNAVAILABLE
-    return ProviderHealth(status, checked, latency_ms, error, count, size)
+    return ProviderHealth(status, checked, latency_ms, error, number, size)

@@ -232,7 +232,7 @@ def _dependencies(
         health=HealthMonitor(monitored, writes=stores.writes),
         rebuilding=rebuilding,
         admissions=_admissions(settings),
-        look=stores.look if settings.server.workers > 1 else None,
+        look=stores.refresh_version if settings.server.workers > 1 else None,
     )
 
 

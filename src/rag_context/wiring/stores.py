@@ -74,7 +74,7 @@ class Stores:
     """Postpones indexes while much is loaded; None if there are none to build."""
     claims: PendingClaims | None = None
     """Shares pending documents out among servers; None if the servers of one index are one machine's processes."""
-    look: Callable[[], Awaitable[None]] | None = None
+    refresh_version: Callable[[], Awaitable[None]] | None = None
     """Brings `documents.version` up to what other processes have written by now; None: it follows within a moment."""
 
 
@@ -209,7 +209,7 @@ def _one_store(store: "SqliteStore | PostgresStore", settings: Settings) -> Stor
         keyword_candidates=store.keyword_candidates if isinstance(store, SqliteStore) else store.candidates,
         bulk=None if isinstance(store, SqliteStore) else store.bulk,
         claims=None if isinstance(store, SqliteStore) else store.claims,
-        look=store.documents.look if isinstance(store, SqliteStore) else None,
+        refresh_version=store.documents.refresh_version if isinstance(store, SqliteStore) else None,
     )
 
 

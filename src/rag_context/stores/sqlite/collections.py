@@ -32,8 +32,8 @@ from rag_context.stores.engines import check_dimension, timed_health
 from rag_context.stores.sqlite import collection_rows
 from rag_context.stores.sqlite.collection_rows import CollectionRow
 from rag_context.stores.sqlite.collection_view import CollectionView, paths_of
-from rag_context.stores.sqlite.connections import DatabaseFile, checked
 from rag_context.stores.sqlite.database import Database
+from rag_context.stores.sqlite.database_file import DatabaseFile, checked_file
 from rag_context.stores.sqlite.loaded_collections import LoadedCollections
 
 LOCK_TIMEOUT_S = 4.0
@@ -282,7 +282,7 @@ async def open_collections(
     Raises:
         ConfigurationError: the path can never be a database file.
     """
-    collections = SqliteCollections(checked(path), lock_timeout_s=lock_timeout_s)
+    collections = SqliteCollections(checked_file(path), lock_timeout_s=lock_timeout_s)
     try:
         yield collections
     finally:

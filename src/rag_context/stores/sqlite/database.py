@@ -1,9 +1,11 @@
-"""The database in use: its threads, of which those that read are here, and the state of the index.
+"""The database in use: the threads that read it and the one that watches it, and the state of the index.
 
-And the lock of what is kept of it in memory, which readers share with the thread that follows the file.
+Four threads read, each call in one snapshot. The watcher notices other processes' writes, and the file's recovery after
+failures. Readers and watcher share what is kept of the file in memory, under the lock that is here too.
 """
 
 import asyncio
+import logging
 import queue
 import sqlite3
 import threading
@@ -13,14 +15,20 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from rag_context.errors import BackendError, BackendUnavailableError
-from rag_context.stores.sqlite.connections import DatabaseFile, Stamp, stamp_of
+from rag_context.stores.sqlite.database_file import DatabaseFile, Reader
 from rag_context.stores.sqlite.faults import COMPONENT, breaks_connection, is_fault, translated
+from rag_context.stores.sqlite.group_commit import STATE, Writer
 from rag_context.stores.sqlite.mark import IndexSize
-from rag_context.stores.sqlite.threads import STATE, Watcher, Writer
 
 T = TypeVar("T")
 
+logger = logging.getLogger(__name__)
+
 READERS = 4
+
+INTERVAL_S = 0.25
+LONGEST_INTERVAL_S = 4.0
+"""How often the file is watched; after failures the pauses double up to the longest. A request ends a pause."""
 
 ATTEMPTS = 5
 """How often a call is repeated if its snapshot was changed."""
@@ -43,7 +51,14 @@ class Database:
         self._name: str | None = None
         self._stored = 0
         self._version_lock = threading.Lock()
-        self._readers = Readers(self.file, READERS)
+        self._is_closed = False
+        self._calls: queue.SimpleQueue[Call[object] | None] = queue.SimpleQueue()
+        self._readers = [
+            threading.Thread(target=self._serve, name=f"rag-context-reader-{number}", daemon=True)
+            for number in range(READERS)
+        ]
+        for thread in self._readers:
+            thread.start()
         self._writer = Writer(self.file, self._publish, lock_timeout_s)
         self._watcher: Watcher | None = None
 
@@ -60,15 +75,23 @@ class Database:
 
     def follow(self, follower: Callable[[sqlite3.Connection], None]) -> None:
         """Start watching the file; `follower` is called with a connection in every round."""
-        self._watcher = Watcher(self.file, Reader(self.file), partial(self._look, follower))
+        self._watcher = Watcher(self.file, Reader(self.file), partial(self._observe, follower))
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `work` in a reading thread, in one snapshot.
+        """Run `work` in a reading thread, in one snapshot; if the caller is cancelled, its statement is stopped.
 
         Raises:
             BackendError: the file could not be read.
         """
-        return await self._readers.run(work)
+        if self._is_closed:
+            raise BackendUnavailableError(COMPONENT, f"{self.file.path.name!r} was closed.")
+        call = Call(work)
+        self._calls.put(call)  # type: ignore[arg-type]
+        try:
+            return await call.future
+        except asyncio.CancelledError:
+            call.give_up()
+            raise
 
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` in the writing thread; what it changed is on disk when this returns. It may run twice.
@@ -87,7 +110,7 @@ class Database:
         await self._writer.try_write()
 
     async def round(self) -> None:
-        """Wait until the file was read.
+        """Wait until the watcher has read the file.
 
         Raises:
             BackendError: it cannot be used.
@@ -95,7 +118,7 @@ class Database:
         if self._watcher is not None:
             await self._watcher.round()
 
-    async def look(self) -> None:
+    async def refresh_version(self) -> None:
         """Bring `version` up to what any process has committed by now. Raises: BackendError."""
         version, *size = await self.read(lambda connection: connection.execute(STATE).fetchone())
         self._publish(version, IndexSize(*size))
@@ -107,10 +130,31 @@ class Database:
     def _close(self) -> None:
         if self._watcher is not None:
             self._watcher.close()
-        self._readers.close()
+        # The threads end after the calls that are queued before them.
+        self._is_closed = True
+        for _ in self._readers:
+            self._calls.put(None)
+        for thread in self._readers:
+            thread.join()
         self._writer.close()
 
-    def _look(self, follower: Callable[[sqlite3.Connection], None], connection: sqlite3.Connection) -> None:
+    def _serve(self) -> None:
+        reader = Reader(self.file)
+        while (call := self._calls.get()) is not None:
+            try:
+                _run(call, reader)
+            except BackendError as error:
+                call.fail(error)
+            except Exception as error:  # noqa: BLE001  (a thread's edge: the error belongs to the caller)
+                if breaks_connection(error):
+                    reader.close()
+                call.fail(translated(error, self.file.path) if is_fault(error) else error)
+            reader.release()
+            # Otherwise the finished call and its result would stay in memory until the next one comes.
+            del call
+        reader.close()
+
+    def _observe(self, follower: Callable[[sqlite3.Connection], None], connection: sqlite3.Connection) -> None:
         version, *size = connection.execute(STATE).fetchone()
         (name,) = connection.execute("SELECT max(value) FROM meta WHERE name = 'index'").fetchone()
         self._publish(version, IndexSize(*size))
@@ -133,44 +177,6 @@ class Database:
             # Reading and writing threads publish in any order; a version never goes back.
             self._stored = max(self._stored, stored)
             self._version = max(self._version, self._base + stored)
-
-
-class Reader:
-    """One thread's connection, which cannot write: opened by the first use, and again after the file was replaced."""
-
-    def __init__(self, file: DatabaseFile) -> None:
-        self._file = file
-        self._connection: sqlite3.Connection | None = None
-        self._epoch = -1
-        self._frozen: Stamp | None = None
-        self._is_kept = True
-
-    def connection(self) -> sqlite3.Connection:
-        """The connection. Raises: BackendError, sqlite3.Error, OSError."""
-        if self._connection is None or self._epoch != self._file.epoch:
-            self.close()
-            self._epoch = self._file.epoch
-            self._connection, self._frozen = self._file.open_reader()
-            self._is_kept = self._frozen is not None or self._file.can_be_kept()
-        return self._connection
-
-    def is_intact(self) -> bool:
-        """Whether the reads are consistent; False if a frozen file was changed meanwhile."""
-        if self._frozen is None or self._frozen == stamp_of(self._file.path):
-            return True
-        self._file.notice_replacement()
-        return False
-
-    def release(self) -> None:
-        """Nothing is read for now."""
-        if not self._is_kept:
-            self.close()
-
-    def close(self) -> None:
-        """Close the connection; the next use opens another one."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
 
 
 class Call(Generic[T]):
@@ -230,67 +236,116 @@ class Call(Generic[T]):
             self._loop.call_soon_threadsafe(lambda: None if self.future.done() else complete(outcome))
 
 
-class Readers:
-    """A fixed number of reading threads on one queue. Connections are opened at first use and after a fault."""
-
-    def __init__(self, file: DatabaseFile, size: int) -> None:
-        self._file = file
-        self._calls: queue.SimpleQueue[Call[object] | None] = queue.SimpleQueue()
-        self._closed = False
-        self._threads = [
-            threading.Thread(target=self._serve, name=f"rag-context-reader-{number}", daemon=True)
-            for number in range(size)
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `work` in one of the threads; a cancelled call stops the statement that it runs.
-
-        Raises:
-            BackendError: the file could not be read.
-        """
-        if self._closed:
-            raise BackendUnavailableError(COMPONENT, f"{self._file.path.name!r} was closed.")
-        call = Call(work)
-        self._calls.put(call)  # type: ignore[arg-type]
-        try:
-            return await call.future
-        except asyncio.CancelledError:
-            call.give_up()
-            raise
-
-    def close(self) -> None:
-        """Let the threads finish their calls, close their connections, and wait for them. Blocks."""
-        self._closed = True
-        for _ in self._threads:
-            self._calls.put(None)
-        for thread in self._threads:
-            thread.join()
-
-    def _serve(self) -> None:
-        reader = Reader(self._file)
-        while (call := self._calls.get()) is not None:
-            try:
-                _run(call, reader)
-            except BackendError as error:
-                call.fail(error)
-            except Exception as error:  # noqa: BLE001  (a thread's edge: the error belongs to the caller)
-                if breaks_connection(error):
-                    reader.close()
-                call.fail(translated(error, self._file.path) if is_fault(error) else error)
-            # Otherwise the finished call and its result would stay in memory until the next one comes.
-            reader.release()
-            del call
-        reader.close()
-
-
 def _run(call: Call[object], reader: Reader) -> None:
     """Run a call, and repeat it if a frozen file was changed meanwhile."""
     for _ in range(ATTEMPTS):
         if call.run(reader):
             return
     raise BackendUnavailableError(COMPONENT, "The file is being changed by a process that may write it; try again.")
+
+
+class Watcher:
+    """Reads the file every quarter of a second, and at once on request.
+
+    Args:
+        file: the file.
+        reader: a connection of the watcher's own.
+        follow: called with a connection inside a read snapshot; may take long, and is interrupted by `close`.
+    """
+
+    def __init__(self, file: DatabaseFile, reader: Reader, follow: Callable[[sqlite3.Connection], None]) -> None:
+        self._file = file
+        self._follow = follow
+        self._loop = asyncio.get_running_loop()
+        self._wake = threading.Event()
+        self._lock = threading.Lock()
+        self._waiting: list[asyncio.Future[None]] = []
+        self._reader = reader
+        self._connection: sqlite3.Connection | None = None
+        self._closing = False
+        self._failed = False
+        self._thread = threading.Thread(target=self._serve, name="rag-context-watcher", daemon=True)
+        self._thread.start()
+
+    async def round(self) -> None:
+        """Wait for the end of the round under way, or of a new one.
+
+        Raises:
+            BackendError: the file cannot be used; the next round tries again.
+        """
+        if self._closing:
+            raise BackendUnavailableError(COMPONENT, f"{self._file.path.name!r} was closed.")
+        future: asyncio.Future[None] = self._loop.create_future()
+        with self._lock:
+            self._waiting.append(future)
+        self._wake.set()
+        await future
+
+    def close(self) -> None:
+        """Stop, even in the middle of a round, and wait for the thread. Blocks."""
+        self._closing = True
+        self._wake.set()
+        with self._lock:
+            if self._connection is not None:
+                self._connection.interrupt()
+        self._thread.join()
+
+    def _serve(self) -> None:
+        pause_s = INTERVAL_S
+        while not self._closing:
+            # Before the round, so that a request during it starts another one without a pause.
+            self._wake.clear()
+            error = self._try_round()
+            if error is not None and not self._failed:
+                logger.warning("%s cannot be used: %s", self._file.path.name, error)
+            elif error is None and self._failed:
+                logger.warning("%s can be used again", self._file.path.name)
+            self._failed = error is not None
+            self._release(error)
+            pause_s = INTERVAL_S if error is None else min(2 * pause_s, LONGEST_INTERVAL_S)
+            self._wake.wait(pause_s)
+        self._release(BackendUnavailableError(COMPONENT, f"{self._file.path.name!r} was closed."))
+        self._reader.close()
+
+    def _try_round(self) -> Exception | None:
+        try:
+            self._file.notice_replacement()
+            connection = self._reader.connection()
+            with self._lock:
+                self._connection = connection
+            try:
+                connection.execute("BEGIN")
+                self._follow(connection)
+            finally:
+                with self._lock:
+                    self._connection = None
+                connection.rollback()
+            self._reader.is_intact()  # otherwise the next round opens the file again
+        except BackendError as error:
+            self._reader.close()
+            return error
+        except Exception as error:  # noqa: BLE001  (a thread's edge: the error belongs to those who wait)
+            self._reader.close()
+            return translated(error, self._file.path) if is_fault(error) else error
+        self._reader.release()
+        return None
+
+    def _release(self, error: Exception | None) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        if waiting:
+            with suppress(RuntimeError):  # the loop was closed while a caller waited
+                self._loop.call_soon_threadsafe(_end_round, waiting, error)
+
+
+def _end_round(waiting: Sequence[asyncio.Future[None]], error: Exception | None) -> None:
+    for future in waiting:
+        if future.done():  # its caller was cancelled
+            continue
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(None)
 
 
 class ReadWriteLock:

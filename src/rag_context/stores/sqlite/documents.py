@@ -53,9 +53,9 @@ class SqliteDocuments:
         """Identifies this state of this index in every process that uses it; None while unknown."""
         return self._database.stamp
 
-    async def look(self) -> None:
+    async def refresh_version(self) -> None:
         """Bring `version` up to what any process has committed by now."""
-        await self._database.look()
+        await self._database.refresh_version()
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
         """The passages that exist, by chunk id."""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rag_context.errors import ConfigurationError
 from rag_context.stores.sqlite.audit import SqliteAuditor
-from rag_context.stores.sqlite.connections import DatabaseFile, checked
 from rag_context.stores.sqlite.database import Database
+from rag_context.stores.sqlite.database_file import DatabaseFile, checked_file
 from rag_context.stores.sqlite.documents import SqliteDocuments
 from rag_context.stores.sqlite.faults import translated
 from rag_context.stores.sqlite.mark import IndexSize
@@ -67,7 +67,7 @@ async def open_database(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -
     Raises:
         ConfigurationError: the path can never be a database file.
     """
-    database = Database(checked(path), lock_timeout_s=lock_timeout_s)
+    database = Database(checked_file(path), lock_timeout_s=lock_timeout_s)
     memory = Memory(database)
     documents = SqliteDocuments(database, memory)
     vectors, texts = SqliteVectors(database, memory), SqliteTexts(memory)
@@ -92,7 +92,7 @@ async def open_database(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -
 @asynccontextmanager
 async def open_documents(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> AsyncIterator[SqliteDocumentBackend]:
     """As `open_database`, for documents whose vectors another store keeps."""
-    database = Database(checked(path), lock_timeout_s=lock_timeout_s)
+    database = Database(checked_file(path), lock_timeout_s=lock_timeout_s)
     memory = Memory(database, has_vectors=False)
     documents, texts = SqliteSplitDocuments(database, memory), SqliteTexts(memory)
     try:
@@ -115,7 +115,7 @@ async def open_vectors(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) ->
 
 def start_vectors(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> SqliteVectorBackend:
     """As `open_vectors`, for a caller that closes them itself."""
-    database = Database(checked(path, is_marked=False), lock_timeout_s=lock_timeout_s)
+    database = Database(checked_file(path, is_marked=False), lock_timeout_s=lock_timeout_s)
     memory = Memory(database)
     vectors = SqliteVectorBackend(database, memory)
     database.follow(memory.follow)
@@ -143,7 +143,7 @@ def begin_empty(path: Path) -> IndexSize:
         ConfigurationError: the file is not empty, or the path is invalid; nothing is changed.
         BackendError: the file cannot be created.
     """
-    file = checked(path)
+    file = checked_file(path)
     lost = file.mark.known() if file.mark is not None else IndexSize()
     if path.exists() and path.stat().st_size:
         raise ConfigurationError(
@@ -171,5 +171,5 @@ def require_index(path: Path) -> DatabaseFile:
     file = DatabaseFile(path)
     if not file.path.is_file() and not (file.mark is not None and file.mark.known()):
         raise ConfigurationError(f"There is no index in {str(file.path.parent)!r}; choose another data_dir.")
-    file.check_place()
+    file.check_path()
     return file

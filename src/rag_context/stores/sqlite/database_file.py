@@ -1,4 +1,4 @@
-"""Opens the database file: checks its path and identity, and configures every connection."""
+"""The database file: its path and identity, and the connections to it, opened again once it was replaced."""
 
 import errno
 import logging
@@ -67,7 +67,7 @@ class DatabaseFile:
         self._failure: Exception | None = None
         self._lock = threading.Lock()
 
-    def check_place(self) -> None:
+    def check_path(self) -> None:
         """Create the directory, and check that the file can be read or created.
 
         Raises:
@@ -147,10 +147,10 @@ class DatabaseFile:
 
     def obstacle(self) -> str | None:
         """One sentence with the reason why nothing can be written now; None if there is none."""
-        for place in (*_existing(self.path), self.path.parent):
-            if not os.access(place, os.W_OK):
-                kind = "directory" if place == self.path.parent else "file"
-                return f"The {kind} {str(place)!r} cannot be written; give this program the permission to write there."
+        for path in (*_existing(self.path), self.path.parent):
+            if not os.access(path, os.W_OK):
+                kind = "directory" if path == self.path.parent else "file"
+                return f"The {kind} {str(path)!r} cannot be written; give this program the permission to write there."
         return self.shortage()
 
     def shortage(self) -> str | None:
@@ -189,7 +189,7 @@ class DatabaseFile:
         A file that is not ours is left as it is.
         """
         self._make_new()
-        stamp = stamp_of(self.path)
+        stamp = _stamp_of(self.path)
         # A database that cannot be written must not get a log of the same rights, which would stay when they change.
         if stamp is None or os.access(self.path, os.W_OK):
             try:
@@ -197,7 +197,7 @@ class DatabaseFile:
                     bring_up_to_date(connection, self.path)
             except sqlite3.Error as error:
                 # Taken again: if another process has begun a log meanwhile, frozen reads would miss its changes.
-                stamp = stamp_of(self.path)
+                stamp = _stamp_of(self.path)
                 if stamp is None or not is_access_fault(error):
                     raise
             else:
@@ -241,7 +241,7 @@ class DatabaseFile:
         elif self._frozen is None:
             return False
         # A frozen file with another stamp counts as replaced: nothing tells which of its pages changed.
-        elif self._frozen == stamp_of(self.path):
+        elif self._frozen == _stamp_of(self.path):
             self._try_to_thaw()
             return False
         self.generation += 1
@@ -269,15 +269,53 @@ class DatabaseFile:
         self.epoch += 1
 
 
-def checked(path: Path, *, is_marked: bool = True) -> DatabaseFile:
-    """The resolved path of the file. Raises: ConfigurationError."""
+class Reader:
+    """One thread's connection, which cannot write: opened by the first use, and again after the file was replaced."""
+
+    def __init__(self, file: DatabaseFile) -> None:
+        self._file = file
+        self._connection: sqlite3.Connection | None = None
+        self._epoch = -1
+        self._frozen: Stamp | None = None
+        self._is_kept = True
+
+    def connection(self) -> sqlite3.Connection:
+        """The connection. Raises: BackendError, sqlite3.Error, OSError."""
+        if self._connection is None or self._epoch != self._file.epoch:
+            self.close()
+            self._epoch = self._file.epoch
+            self._connection, self._frozen = self._file.open_reader()
+            self._is_kept = self._frozen is not None or self._file.can_be_kept()
+        return self._connection
+
+    def is_intact(self) -> bool:
+        """Whether the reads are consistent; False if a frozen file was changed meanwhile."""
+        if self._frozen is None or self._frozen == _stamp_of(self._file.path):
+            return True
+        self._file.notice_replacement()
+        return False
+
+    def release(self) -> None:
+        """Nothing is read for now."""
+        if not self._is_kept:
+            self.close()
+
+    def close(self) -> None:
+        """Close the connection; the next use opens another one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def checked_file(path: Path, *, is_marked: bool = True) -> DatabaseFile:
+    """The file at `path`, which may be a database file or become one. Raises: ConfigurationError."""
     file = DatabaseFile(path, is_marked=is_marked)
-    file.check_place()
+    file.check_path()
     return file
 
 
-def _no_rights(place: Path, what: str) -> str:
-    return f"{str(place)!r} cannot be {what}; change its permissions or choose another."
+def _no_rights(path: Path, what: str) -> str:
+    return f"{str(path)!r} cannot be {what}; change its permissions or choose another."
 
 
 def _log(path: Path) -> Path:
@@ -299,7 +337,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return (status.st_dev, status.st_ino) if status.st_size else None
 
 
-def stamp_of(path: Path) -> Stamp | None:
+def _stamp_of(path: Path) -> Stamp | None:
     """A stamp of the file's content; None if it cannot be read frozen because its log has changes."""
     try:
         if _log(path).exists() and _log(path).stat().st_size:

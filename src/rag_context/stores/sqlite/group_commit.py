@@ -1,12 +1,10 @@
-"""The thread that writes, and the thread that watches the file.
+"""Group commit: the thread that writes commits all queued requests as one transaction.
 
-The writer commits all queued requests as one transaction: a commit costs a flush of the disk, however much is in it.
-Each request has its own savepoint, so that a failure does not affect the others; no result is returned before the
-commit. The watcher notices other processes' writes, and the file's recovery after failures.
+A commit costs a flush of the disk, however much is in it. Each request has its own savepoint, so that a failure does
+not affect the others; no result is returned before the commit.
 """
 
 import asyncio
-import logging
 import queue
 import sqlite3
 import threading
@@ -15,10 +13,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from rag_context.errors import BackendError, BackendTimeoutError, BackendUnavailableError
-from rag_context.stores.sqlite.connections import LEAST_FREE_BYTES, DatabaseFile
+from rag_context.stores.sqlite.database_file import LEAST_FREE_BYTES, DatabaseFile
 from rag_context.stores.sqlite.faults import (
     COMPONENT,
     breaks_connection,
@@ -28,9 +26,6 @@ from rag_context.stores.sqlite.faults import (
     translated,
 )
 from rag_context.stores.sqlite.mark import IndexSize
-
-if TYPE_CHECKING:
-    from rag_context.stores.sqlite.database import Reader
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], Any]
@@ -45,12 +40,6 @@ PROBE_BYTES = LEAST_FREE_BYTES // 2
 """Written to test whether a file that rejected a write accepts one again."""
 
 _PROBE = "INSERT INTO meta VALUES ('probe', {value}) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
-
-INTERVAL_S = 0.25
-LONGEST_INTERVAL_S = 4.0
-"""After failures the pauses double up to this; a caller's request is answered at once."""
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -147,9 +136,8 @@ class Writer:
             batch, last = self._take()
             if batch:
                 self._commit(batch)
-                outcomes = [(request.future, request.result, request.error) for request in batch]
                 with suppress(RuntimeError):  # the loop was closed with requests still under way
-                    self._loop.call_soon_threadsafe(_complete, outcomes)
+                    self._loop.call_soon_threadsafe(_complete, batch)
         self._disconnect()
 
     def _take(self) -> tuple[list[_Request], bool]:
@@ -270,106 +258,12 @@ def _fails_for_all(error: Exception) -> bool:
     return isinstance(error, BackendError) or (isinstance(error, sqlite3.Error) and is_busy(error))
 
 
-class Watcher:
-    """Reads the file every quarter of a second, and at once on request.
-
-    Args:
-        file: the file.
-        reader: a connection of the watcher's own.
-        look: called with a connection inside a read snapshot; may take long, and is interrupted by `close`.
-    """
-
-    def __init__(self, file: DatabaseFile, reader: "Reader", look: Callable[[sqlite3.Connection], None]) -> None:
-        self._file = file
-        self._look = look
-        self._loop = asyncio.get_running_loop()
-        self._wake = threading.Event()
-        self._lock = threading.Lock()
-        self._waiting: list[asyncio.Future[None]] = []
-        self._reader = reader
-        self._connection: sqlite3.Connection | None = None
-        self._closing = False
-        self._failed = False
-        self._thread = threading.Thread(target=self._serve, name="rag-context-watcher", daemon=True)
-        self._thread.start()
-
-    async def round(self) -> None:
-        """Wait for the end of the round under way, or of a new one.
-
-        Raises:
-            BackendError: the file cannot be used; the next round tries again.
-        """
-        if self._closing:
-            raise BackendUnavailableError(COMPONENT, f"{self._file.path.name!r} was closed.")
-        future: asyncio.Future[None] = self._loop.create_future()
-        with self._lock:
-            self._waiting.append(future)
-        self._wake.set()
-        await future
-
-    def close(self) -> None:
-        """Stop, even in the middle of a round, and wait for the thread. Blocks."""
-        self._closing = True
-        self._wake.set()
-        with self._lock:
-            if self._connection is not None:
-                self._connection.interrupt()
-        self._thread.join()
-
-    def _serve(self) -> None:
-        pause_s = INTERVAL_S
-        while not self._closing:
-            # Before the round, so that a request during it starts another one without a pause.
-            self._wake.clear()
-            error = self._try_round()
-            if error is not None and not self._failed:
-                logger.warning("%s cannot be used: %s", self._file.path.name, error)
-            elif error is None and self._failed:
-                logger.warning("%s can be used again", self._file.path.name)
-            self._failed = error is not None
-            self._release(error)
-            pause_s = INTERVAL_S if error is None else min(2 * pause_s, LONGEST_INTERVAL_S)
-            self._wake.wait(pause_s)
-        self._release(BackendUnavailableError(COMPONENT, f"{self._file.path.name!r} was closed."))
-        self._reader.close()
-
-    def _try_round(self) -> Exception | None:
-        try:
-            self._file.notice_replacement()
-            connection = self._reader.connection()
-            with self._lock:
-                self._connection = connection
-            try:
-                connection.execute("BEGIN")
-                self._look(connection)
-            finally:
-                with self._lock:
-                    self._connection = None
-                connection.rollback()
-            self._reader.is_intact()  # otherwise the next round opens the file again
-        except BackendError as error:
-            self._reader.close()
-            return error
-        except Exception as error:  # noqa: BLE001  (a thread's edge: the error belongs to those who wait)
-            self._reader.close()
-            return translated(error, self._file.path) if is_fault(error) else error
-        self._reader.release()
-        return None
-
-    def _release(self, error: Exception | None) -> None:
-        with self._lock:
-            waiting, self._waiting = self._waiting, []
-        if waiting:
-            with suppress(RuntimeError):  # the loop was closed while a caller waited
-                self._loop.call_soon_threadsafe(_complete, [(future, None, error) for future in waiting])
-
-
-def _complete(outcomes: Sequence[tuple[asyncio.Future[Any], object, Exception | None]]) -> None:
-    """Give each future its result or its error, unless its caller was cancelled; called in their loop."""
-    for future, result, error in outcomes:
-        if future.done():
+def _complete(batch: Sequence[_Request]) -> None:
+    """Give each caller the result or the error of its request, unless it was cancelled; called in their loop."""
+    for request in batch:
+        if request.future.done():
             continue
-        if error is not None:
-            future.set_exception(error)
+        if request.error is not None:
+            request.future.set_exception(request.error)
         else:
-            future.set_result(result)
+            request.future.set_result(request.result)
