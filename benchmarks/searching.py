@@ -16,8 +16,7 @@ from benchmarks.processes import UNCACHED, Cost, Server, ask, cost_of, median, s
 from rag_context.domain.ranking_rules import Rule
 from rag_context.embedders.onnx_model import BUNDLED
 from rag_context.evaluation.measures import percentile
-from rag_context.resilience.breaker import Breaker, constant_cooldown
-from rag_context.resilience.dependency import Dependency
+from rag_context.resilience.dependency import Breaker, Dependency, constant_cooldown
 from rag_context.search.chain import SearchChain
 from rag_context.search.retrievers import Backends
 from rag_context.stores.postgres import PostgresStore

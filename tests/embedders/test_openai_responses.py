@@ -20,9 +20,8 @@ from rag_context.errors import (
     BackendUnavailableError,
 )
 from rag_context.openai_server import retry_after
-from rag_context.resilience.breaker import BreakerState
 from rag_context.resilience.deadline import Deadline
-from rag_context.resilience.dependency import Dependency
+from rag_context.resilience.dependency import BreakerState, Dependency
 from tests.embedders.remote_embedder import embedder_over
 from tests.servers.embedding_stub import (
     Behaviour,

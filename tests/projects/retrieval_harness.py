@@ -14,8 +14,7 @@ from rag_context.projects.doc_types import doc_types_of
 from rag_context.projects.document_lists import DocumentLists
 from rag_context.projects.project_documents import DocsFolder, project_input
 from rag_context.projects.retrieval import RetrievalDependencies, RetrievalService
-from rag_context.resilience.breaker import Breaker, constant_cooldown
-from rag_context.resilience.dependency import Dependency
+from rag_context.resilience.dependency import Breaker, Dependency, constant_cooldown
 from rag_context.search.chain import SearchChain
 from rag_context.search.retrievers import Backends
 from rag_context.testing import FakeEmbedder, Faulty, MemoryStore

@@ -28,8 +28,7 @@ from rag_context.projects.assembly import Renderer
 from rag_context.projects.project_documents import DocsFolder, project_input
 from rag_context.projects.records import PromotionLevel, RetrievalOptions
 from rag_context.projects.retrieval import RetrievalDependencies, RetrievalService
-from rag_context.resilience.breaker import Breaker, constant_cooldown
-from rag_context.resilience.dependency import Dependency
+from rag_context.resilience.dependency import Breaker, Dependency, constant_cooldown
 from rag_context.search.chain import SearchChain
 from rag_context.search.retrievers import Backends
 from tests.projects.sync_harness import SyncHarness, built_in, open_sync_harness

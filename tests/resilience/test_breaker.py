@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from rag_context.resilience.breaker import (
+from rag_context.resilience.dependency import (
     Breaker,
     BreakerOpenError,
     BreakerState,
@@ -19,8 +19,8 @@ def make(clock: FrozenClock, threshold: int = 3) -> Breaker:
 
 
 def fail(breaker: Breaker) -> None:
-    with breaker.admission() as admission:
-        admission.fail()
+    with breaker.permit() as permit:
+        permit.fail()
 
 
 def open_it(breaker: Breaker, threshold: int = 3) -> None:
@@ -42,8 +42,8 @@ def test_a_success_restarts_the_count() -> None:
     for _ in range(3):
         fail(breaker)
         fail(breaker)
-        with breaker.admission() as admission:
-            admission.succeed()
+        with breaker.permit() as permit:
+            permit.succeed()
     assert breaker.closed
 
 
@@ -52,7 +52,7 @@ def test_an_open_breaker_rejects_calls_and_says_how_long() -> None:
     breaker = make(clock)
     open_it(breaker)
     clock.advance(20.0)
-    with pytest.raises(BreakerOpenError) as rejected, breaker.admission():
+    with pytest.raises(BreakerOpenError) as rejected, breaker.permit():
         pass
     assert rejected.value.retry_after_s == 40.0
     assert breaker.retry_after_s == 40.0
@@ -67,8 +67,8 @@ def test_no_probe_before_the_cooldown_is_over() -> None:
         pass
     clock.advance(0.1)
     assert breaker.state is BreakerState.HALF_OPEN
-    with breaker.probe() as admission:
-        admission.succeed()
+    with breaker.probe() as permit:
+        permit.succeed()
     assert breaker.closed
     assert breaker.retry_after_s == 0.0
 
@@ -81,7 +81,7 @@ def test_one_probe_at_a_time() -> None:
     with breaker.probe():
         with pytest.raises(BreakerOpenError), breaker.probe():
             pass
-        with pytest.raises(BreakerOpenError), breaker.admission():
+        with pytest.raises(BreakerOpenError), breaker.permit():
             pass
 
 
@@ -90,8 +90,8 @@ def test_a_failed_probe_opens_it_again() -> None:
     breaker = make(clock)
     open_it(breaker)
     clock.advance(60.0)
-    with breaker.probe() as admission:
-        admission.fail()
+    with breaker.probe() as permit:
+        permit.fail()
     assert breaker.state is BreakerState.OPEN
     assert breaker.retry_after_s == 60.0
 
@@ -103,15 +103,15 @@ def test_a_probe_that_crashes_frees_its_place() -> None:
     clock.advance(60.0)
     with pytest.raises(RuntimeError), breaker.probe():
         raise RuntimeError("cancelled")
-    with breaker.probe() as admission:
-        admission.succeed()
+    with breaker.probe() as permit:
+        permit.succeed()
     assert breaker.closed
 
 
 def test_a_result_counts_even_when_the_call_raised() -> None:
     breaker = make(FrozenClock(), threshold=1)
-    with pytest.raises(OSError, match="reset"), breaker.admission() as admission:
-        admission.fail()
+    with pytest.raises(OSError, match="reset"), breaker.permit() as permit:
+        permit.fail()
         raise OSError("reset")
     assert not breaker.closed
 
@@ -119,7 +119,7 @@ def test_a_result_counts_even_when_the_call_raised() -> None:
 def test_a_call_let_in_before_it_opened_changes_nothing_after() -> None:
     clock = FrozenClock()
     breaker = make(clock)
-    with breaker.admission() as slow:
+    with breaker.permit() as slow:
         open_it(breaker)
         slow.succeed()
     assert breaker.state is BreakerState.OPEN
@@ -129,8 +129,8 @@ def test_every_failure_counts_however_many_calls_were_under_way() -> None:
     """F-2, F-3."""
     breaker = make(FrozenClock(), threshold=3)
     with ExitStack() as together:
-        for admission in [together.enter_context(breaker.admission()) for _ in range(3)]:
-            admission.fail()
+        for permit in [together.enter_context(breaker.permit()) for _ in range(3)]:
+            permit.fail()
     assert breaker.state is BreakerState.OPEN
 
 
@@ -145,12 +145,12 @@ def test_closing_forgets_earlier_openings() -> None:
     fail(breaker)
     for _ in range(3):
         clock.advance(15.0)
-        with breaker.probe() as admission:
-            admission.fail()
+        with breaker.probe() as permit:
+            permit.fail()
     assert breaker.retry_after_s == 8.0
     clock.advance(8.0)
-    with breaker.probe() as admission:
-        admission.succeed()
+    with breaker.probe() as permit:
+        permit.succeed()
     fail(breaker)
     assert breaker.retry_after_s == 1.0
 
@@ -160,20 +160,20 @@ def test_a_trial_runs_whatever_the_state_and_its_success_closes() -> None:
     breaker = make(clock)
     open_it(breaker)
     until = breaker.retry_after_s
-    with breaker.trial() as admission:
-        admission.fail()
+    with breaker.trial() as permit:
+        permit.fail()
     with breaker.trial():
         pass
     assert (breaker.state, breaker.retry_after_s) == (BreakerState.OPEN, until)
-    with breaker.trial() as admission:
-        admission.succeed()
+    with breaker.trial() as permit:
+        permit.succeed()
     assert breaker.closed
 
 
 def test_a_failed_trial_counts_while_it_is_closed() -> None:
     breaker = make(FrozenClock(), threshold=1)
-    with breaker.trial() as admission:
-        admission.fail()
+    with breaker.trial() as permit:
+        permit.fail()
     assert not breaker.closed
 
 

@@ -13,9 +13,9 @@ from rag_context.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
 )
-from rag_context.resilience.breaker import BreakerOpenError
 from rag_context.resilience.deadline import Deadline
-from rag_context.resilience.dependency import Dependency, hedged, retrying
+from rag_context.resilience.dependency import BreakerOpenError, Dependency, retrying
+from rag_context.search.reads import hedged
 from rag_context.testing import FrozenClock
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from rag_context.errors import BackendTimeoutError
-from rag_context.resilience.breaker import Breaker, BreakerState, constant_cooldown
 from rag_context.resilience.deadline import BEAT_S, TOLERATED_S, Deadline, Stalls, stalls
+from rag_context.resilience.dependency import Breaker, BreakerState, constant_cooldown
 from rag_context.testing import FrozenClock
 
 
@@ -133,10 +133,10 @@ def _breaker(clock: FrozenClock) -> Breaker:
 
 def test_failures_of_calls_that_ran_beside_one_another_are_one_event() -> None:
     breaker = _breaker(FrozenClock())
-    entries = [breaker.admission() for _ in range(12)]
-    admissions = [entry.__enter__() for entry in entries]
-    for entry, admission in zip(entries, admissions, strict=True):
-        admission.fail()
+    entries = [breaker.permit() for _ in range(12)]
+    permits = [entry.__enter__() for entry in entries]
+    for entry, permit in zip(entries, permits, strict=True):
+        permit.fail()
         entry.__exit__(None, None, None)
     assert breaker.closed
 
@@ -146,7 +146,7 @@ def test_many_calls_that_fail_interval_after_interval_open_it() -> None:
     breaker = _breaker(clock)
     for round_ in range(5):
         assert breaker.closed, round_
-        with breaker.admission() as one, breaker.admission() as other:
+        with breaker.permit() as one, breaker.permit() as other:
             clock.advance(EVENT_S)
             one.fail()
             other.fail()
@@ -156,8 +156,8 @@ def test_many_calls_that_fail_interval_after_interval_open_it() -> None:
 def test_one_caller_that_retries_at_once_has_each_failure_counted() -> None:
     breaker = _breaker(FrozenClock())
     for _ in range(5):
-        with breaker.admission() as admission:
-            admission.fail()
+        with breaker.permit() as permit:
+            permit.fail()
     assert breaker.state is BreakerState.OPEN
 
 
@@ -165,7 +165,7 @@ def test_a_success_beside_failures_restarts_the_count() -> None:
     clock = FrozenClock()
     breaker = _breaker(clock)
     for _ in range(20):
-        with breaker.admission() as one, breaker.admission() as other:
+        with breaker.permit() as one, breaker.permit() as other:
             clock.advance(EVENT_S)
             one.fail()
             other.succeed()

@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from rag_context.domain.documents import CHAT, DOCUMENTATION, Chunk, Document, Metadata, Span, Tenant
 from rag_context.ports.models import Embedder
 from rag_context.ports.reading import DocumentStore, IndexVectors, KeywordIndex
-from rag_context.resilience.breaker import Breaker, constant_cooldown
-from rag_context.resilience.dependency import Dependency
+from rag_context.resilience.dependency import Breaker, Dependency, constant_cooldown
 from rag_context.search.chain import SearchChain
 from rag_context.search.retrievers import Backends
 from rag_context.testing import FakeEmbedder, Faulty, FrozenClock, MemoryStore

@@ -16,8 +16,7 @@ from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendUnavailableError
 from rag_context.ports.reading import CandidateRequest, CandidateSource, Shortlist, Snapshot
-from rag_context.resilience.breaker import Breaker, constant_cooldown
-from rag_context.resilience.dependency import Dependency
+from rag_context.resilience.dependency import Breaker, Dependency, constant_cooldown
 from rag_context.search.chain import TEXT_MISSING, WARNINGS, SearchChain
 from rag_context.search.query import Answer, Level, Mode, Query
 from rag_context.search.reads import completed

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from rag_context.errors import BackendRejectedError, BackendUnavailableError, OverloadedError
-from rag_context.resilience.breaker import BreakerOpenError
+from rag_context.resilience.dependency import BreakerOpenError
 from rag_context.server.openapi import build_openapi
 from rag_context.server.options import ServerOptions
 

@@ -14,8 +14,7 @@ from rag_context.ingest.redaction import RedactionMode
 from rag_context.ports.models import Embedder
 from rag_context.ports.reading import DocumentStore, MetricsStore
 from rag_context.ports.writing import IndexWriter
-from rag_context.resilience.breaker import Breaker, constant_cooldown
-from rag_context.resilience.dependency import Dependency
+from rag_context.resilience.dependency import Breaker, Dependency, constant_cooldown
 from rag_context.search.chain import SearchChain
 from rag_context.search.query import ResultCache
 from rag_context.search.retrievers import Backends

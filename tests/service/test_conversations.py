@@ -8,7 +8,7 @@ import pytest
 from rag_context.api.search import NewerVersion
 from rag_context.domain.documents import CHAT, DOCUMENTATION, DocumentInput, Origin
 from rag_context.domain.search import ChunkRef
-from rag_context.resilience.breaker import Breaker, constant_cooldown
+from rag_context.resilience.dependency import Breaker, constant_cooldown
 from rag_context.search.chain import SearchChain
 from rag_context.search.query import Query, decoded, encoded
 from rag_context.search.ranking import SESSION_WEIGHT, Candidate

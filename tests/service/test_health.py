@@ -101,8 +101,8 @@ async def test_an_open_breaker_is_not_healthy_and_a_report_closes_it_when_it_may
     await harness.index("Some text.")
     breaker = harness.service._dependencies.chain.breaker
     for _ in range(5):
-        with breaker.admission() as admission:
-            admission.fail()
+        with breaker.permit() as permit:
+            permit.fail()
     health = await harness.service.health()
     assert (health.healthy, health.circuit_breaker_open) == (False, True)
     assert not await harness.service.ready()

@@ -31,9 +31,8 @@ from rag_context.errors import (
 from rag_context.ingest.text_vectors import SLICE, SLICE_S
 from rag_context.ports.models import Embedder
 from rag_context.ports.provider import BulkCalls, Entry, Provider, ProviderHealth, Switching
-from rag_context.resilience.breaker import BreakerState
 from rag_context.resilience.deadline import Deadline
-from rag_context.resilience.dependency import Dependency
+from rag_context.resilience.dependency import BreakerState, Dependency
 from rag_context.where import matches
 
 logger = logging.getLogger(__name__)

@@ -1,12 +1,19 @@
-"""A dependency with its circuit breaker: while it is known to be down, calls fail at once instead of waiting.
+"""Calls to a dependency: while it is known to be down, they fail at once instead of waiting.
 
-`guard` puts breaker, timeout and retry around a port once, so that its users just call it. Second attempts that are
-not part of every call are `retrying`, with backoff, and `hedged`, which starts a second way to the same result.
+`Breaker` is a circuit breaker (Nygard, "Release It!", 2007): after enough failures in a row it rejects calls at once,
+until a probe succeeds. Closed lets everything in. Open lets nothing in. When the cooldown is over, one probe at a time
+may try (half-open): its success closes the breaker, its failure opens it again. A permit that ends without a verdict
+(cancelled, crashed) only frees its place. Calls that ran beside one another and failed together are one event, not as
+many failures in a row.
+
+`Dependency.guard` puts breaker, timeout and retry around a port once, so that its users just call it. `retrying` is for
+work that may take longer: attempts with backoff.
 """
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from enum import StrEnum
 from inspect import iscoroutinefunction
 from typing import Any, TypeVar, cast
 
@@ -26,7 +33,6 @@ from rag_context.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
 )
-from rag_context.resilience.breaker import Admission, Breaker, BreakerOpenError, doubling_cooldown
 from rag_context.resilience.deadline import Deadline, call_deadline
 from rag_context.tracing import child_span
 
@@ -49,6 +55,176 @@ RETRY_BUDGET_S = 4.0
 """An attempt that took longer is not retried: a backend that was slow once is probably slow again."""
 
 _backoff = wait_random_exponential(multiplier=BASE_S, max=CAP_S)
+
+
+class BreakerState(StrEnum):
+    """Where a breaker stands."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+class BreakerOpenError(BackendUnavailableError):
+    """The breaker rejected the call; `retry_after_s` is what is left of its cooldown."""
+
+
+def constant_cooldown(seconds: float) -> Callable[[int], float]:
+    """The same cooldown after every opening."""
+    return lambda _openings: seconds
+
+
+def doubling_cooldown(first_s: float, cap_s: float) -> Callable[[int], float]:
+    """A cooldown that doubles with every failed probe, up to a cap."""
+    return lambda openings: min(first_s * 2.0 ** min(openings - 1, 30), cap_s)
+
+
+class Permit:
+    """Permission for one call. Report its result by `succeed` or `fail`, at most once."""
+
+    def __init__(self, began: float) -> None:
+        self.verdict: bool | None = None
+        self.began = began
+        """When it was let in, by the breaker's clock."""
+        self.alone = True
+        """Whether no other was under way at any time of it."""
+
+    def succeed(self) -> None:
+        self.verdict = True
+
+    def fail(self) -> None:
+        self.verdict = False
+
+
+class Breaker:
+    """Counts failures in a row of one thing; for one event loop, not for threads.
+
+    Args:
+        name: what it guards, for messages.
+        threshold: failures in a row that open it.
+        cooldown: seconds to stay open, given how often it opened since it was last closed.
+        event_s: failures that began within so many seconds of each other, some of them beside others, count once;
+            0 counts each of them.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        threshold: int,
+        cooldown: Callable[[int], float],
+        event_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = name
+        self._threshold = threshold
+        self._cooldown = cooldown
+        self._event_s = event_s
+        self._clock = clock
+        self._under_way: list[Permit] = []
+        self._event_began = float("-inf")
+        self._failures = 0
+        self._openings = 0
+        self._open_until: float | None = None
+        self._probing = False
+
+    @property
+    def state(self) -> BreakerState:
+        if self._open_until is None:
+            return BreakerState.CLOSED
+        if self._clock() < self._open_until:
+            return BreakerState.OPEN
+        return BreakerState.HALF_OPEN
+
+    @property
+    def closed(self) -> bool:
+        return self._open_until is None
+
+    @property
+    def retry_after_s(self) -> float:
+        """Seconds until a probe may try; 0 when closed or due."""
+        return 0.0 if self._open_until is None else max(self._open_until - self._clock(), 0.0)
+
+    @property
+    def openings(self) -> int:
+        """How often it opened since it was last closed; changes whenever the state does."""
+        return self._openings
+
+    @contextmanager
+    def permit(self) -> Iterator[Permit]:
+        """Let one call in. Raises: BreakerOpenError unless closed."""
+        if not self.closed:
+            raise self._rejection()
+        # A result of a call that began before the breaker opened or closed says nothing about what came after.
+        era = self._openings
+        permit = Permit(self._clock())
+        self._under_way.append(permit)
+        if len(self._under_way) > 1:
+            for beside in (self._under_way[0], permit):  # those between were notified
+                beside.alone = False
+        try:
+            yield permit
+        finally:
+            self._under_way.remove(permit)
+            if permit.verdict is not None and era == self._openings and not self._is_counted(permit):
+                self._record(permit.verdict)
+
+    @contextmanager
+    def probe(self) -> Iterator[Permit]:
+        """Let one probe in. Raises: BreakerOpenError before its time, or while another probe is under way."""
+        # One at a time: a backend that has just come back must not meet all callers at once.
+        if self.state is not BreakerState.HALF_OPEN or self._probing:
+            raise self._rejection()
+        self._probing = True
+        permit = Permit(self._clock())
+        try:
+            yield permit
+        finally:
+            self._probing = False
+            if permit.verdict is not None:
+                self._record(permit.verdict)
+
+    def permit_or_probe(self) -> AbstractContextManager[Permit]:
+        """As `permit`; where it has been open for long enough, as `probe`. Raises: BreakerOpenError."""
+        return self.permit() if self.closed else self.probe()
+
+    @contextmanager
+    def trial(self) -> Iterator[Permit]:
+        """Let one call in whatever the state: its success closes; open, its failure changes nothing."""
+        permit = Permit(self._clock())
+        try:
+            yield permit
+        finally:
+            # A failed trial while open would extend the cooldown, and so delay the probe that ends it.
+            if permit.verdict is not None and (permit.verdict or self.closed):
+                self._record(permit.verdict)
+
+    def _is_counted(self, permit: Permit) -> bool:
+        """Whether a failure belongs to an event that was counted. Each failure of a caller that retries is counted:
+        only calls that ran beside others and began shortly after the event may have failed for the same reason."""
+        if permit.verdict:
+            return False
+        if not permit.alone and permit.began < self._event_began + self._event_s:
+            return True
+        self._event_began = permit.began
+        return False
+
+    def _record(self, succeeded: bool) -> None:
+        if succeeded:
+            self._failures = self._openings = 0
+            self._open_until = None
+            return
+        self._failures += 1
+        if self._failures >= self._threshold:
+            # Not reset before a success: with each failed probe in a row the cooldown may grow.
+            self._openings += 1
+            self._open_until = self._clock() + self._cooldown(self._openings)
+
+    def _rejection(self) -> BreakerOpenError:
+        return BreakerOpenError(
+            self.name, f"{self.name} is skipped after repeated failures", retry_after_s=self.retry_after_s
+        )
 
 
 class Dependency:
@@ -109,17 +285,17 @@ class Dependency:
             BreakerOpenError: the dependency is known to be down.
             BackendError: it failed.
         """
-        with self.breaker.admission() as admission:
+        with self.breaker.permit() as permit:
             try:
-                # Both attempts are one admission: a call that succeeds in the end was no failure.
-                return await self._recorded(work, deadline, admission)
+                # Both attempts are one permit: a call that succeeds in the end was no failure.
+                return await self._recorded(work, deadline, permit)
             except (BackendTimeoutError, BackendStartingError):
                 raise
             except BackendUnavailableError:
                 # A connection that the server had closed fails once; the second attempt opens another.
                 if deadline.remaining_s < RETRY_NEEDS_S:
                     raise
-            return await self._recorded(work, deadline, admission)
+            return await self._recorded(work, deadline, permit)
 
     async def bypass_open_breaker(self, work: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
         """As `call`, but also while the breaker is open, which searches with little time may have opened too soon.
@@ -129,18 +305,17 @@ class Dependency:
         """
         if self.breaker.closed:
             return await self.call(work, deadline)
-        with self.breaker.trial() as admission:
+        with self.breaker.trial() as permit:
             return await self._recorded(
-                work, deadline.sooner(max(deadline.remaining_s - BYPASS_TIMEOUT_S, 0.0)), admission
+                work, deadline.sooner(max(deadline.remaining_s - BYPASS_TIMEOUT_S, 0.0)), permit
             )
 
     async def probe(self, deadline: Deadline) -> str:
         """Ping the dependency now: as the breaker's probe while that is open. Raises: BackendError."""
-        entry = self.breaker.admission() if self.breaker.closed else self.breaker.probe()
-        with entry as admission:
-            return await self._recorded(self._ping, deadline, admission)
+        with self.breaker.permit_or_probe() as permit:
+            return await self._recorded(self._ping, deadline, permit)
 
-    async def _recorded(self, work: Callable[[], Awaitable[T]], deadline: Deadline, admission: Admission) -> T:
+    async def _recorded(self, work: Callable[[], Awaitable[T]], deadline: Deadline, permit: Permit) -> T:
         # Before the call: a timeout of a call that had hardly any time says nothing about the backend.
         had_time = deadline.remaining_s >= self._min_budget_s
         try:
@@ -151,16 +326,16 @@ class Dependency:
         except BackendTimeoutError as error:
             self._note(error)
             if had_time:
-                admission.fail()
+                permit.fail()
             raise
         except BackendRejectedError as error:  # it answered, so it is not down; but its last known state was a failure
             self._note(error)
             raise
         except BackendError as error:
             self._note(error)
-            admission.fail()
+            permit.fail()
             raise
-        admission.succeed()
+        permit.succeed()
         self.last_failure = None
         return result
 
@@ -221,34 +396,3 @@ def _wait(state: RetryCallState) -> float:
     if isinstance(error, BackendUnavailableError) and error.retry_after_s is not None:
         return min(error.retry_after_s, CAP_S)
     return _backoff(state)
-
-
-async def hedged(first: Callable[[], Awaitable[T]], second: Callable[[], Awaitable[T]], after_s: float) -> T:
-    """The result of `first`; after so many seconds without one, the result of the faster of both.
-
-    Raises:
-        BackendError: of the second, where both failed.
-    """
-    tasks = [asyncio.ensure_future(first())]
-    try:
-        await asyncio.wait(tasks, timeout=after_s)
-        if _good(tasks):
-            return tasks[0].result()
-        # Also at once, without waiting for `after_s`, where the first has failed.
-        tasks.append(asyncio.ensure_future(second()))
-        running = {task for task in tasks if not task.done()}
-        while running:
-            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            if good := _good(done):
-                return good[0].result()
-        return tasks[-1].result()
-    finally:
-        for task in tasks:
-            task.cancel()
-            if task.done() and not task.cancelled():
-                task.exception()  # read, so that asyncio does not log it as never retrieved
-
-
-def _good(tasks: "Iterable[asyncio.Future[T]]") -> "list[asyncio.Future[T]]":
-    """The tasks that ended without a `BackendError`; any other exception is a bug and counts as the result."""
-    return [task for task in tasks if task.done() and not isinstance(task.exception(), BackendError)]

@@ -13,8 +13,8 @@ from rag_context.domain.ranking_rules import Rule
 from rag_context.domain.search import Filter, KeywordHit
 from rag_context.errors import BackendError, BackendStartingError, BackendTimeoutError
 from rag_context.ports.reading import CandidateSource
-from rag_context.resilience.breaker import Breaker, BreakerOpenError
 from rag_context.resilience.deadline import Deadline
+from rag_context.resilience.dependency import Breaker, BreakerOpenError
 from rag_context.search.code_rank import KnownCode
 from rag_context.search.final_order import Reranking, asks_for_value, contenders, newer_first
 from rag_context.search.query import Answer, Level, Mode, Query, RetrieverReport, RetrieverStatus
@@ -92,14 +92,12 @@ class SearchChain:
         deadline = Deadline.after(self._deadline_s, self._clock)
         query = replace(query, without=self._without, windows=() if Rule.TIME in self._without else query.windows)
         try:
-            # Where it has been open for long enough, this search is the probe.
-            entry = self.breaker.admission() if self.breaker.closed else self.breaker.probe()
-            with entry as admission:
+            with self.breaker.permit_or_probe() as permit:
                 answer = await self._ordered(query, deadline)
                 if answer.level is not Level.EMPTY:
-                    admission.succeed()
+                    permit.succeed()
                 elif query.has_text:  # without text, keyword search was not tried
-                    admission.fail()
+                    permit.fail()
         except BreakerOpenError:
             return self._rejected()
         if self.breaker.closed:

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
@@ -22,7 +22,6 @@ from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendError
 from rag_context.ports.reading import DocumentStore, Snapshot
 from rag_context.resilience.deadline import Deadline
-from rag_context.resilience.dependency import hedged
 from rag_context.search.query import Query
 from rag_context.search.question_rules import standing_request
 from rag_context.search.ranking import Candidates
@@ -209,6 +208,37 @@ class StoreReads:
         except BackendError as error:
             self.failure = error
             return {}
+
+
+async def hedged(first: Callable[[], Awaitable[T]], second: Callable[[], Awaitable[T]], after_s: float) -> T:
+    """The result of `first`; after so many seconds without one, the result of the faster of both.
+
+    Raises:
+        BackendError: of the second, where both failed.
+    """
+    tasks = [asyncio.ensure_future(first())]
+    try:
+        await asyncio.wait(tasks, timeout=after_s)
+        if _good(tasks):
+            return tasks[0].result()
+        # Also at once, without waiting for `after_s`, where the first has failed.
+        tasks.append(asyncio.ensure_future(second()))
+        running = {task for task in tasks if not task.done()}
+        while running:
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            if good := _good(done):
+                return good[0].result()
+        return tasks[-1].result()
+    finally:
+        for task in tasks:
+            task.cancel()
+            if task.done() and not task.cancelled():
+                task.exception()  # read, so that asyncio does not log it as never retrieved
+
+
+def _good(tasks: "Iterable[asyncio.Future[T]]") -> "list[asyncio.Future[T]]":
+    """The tasks that ended without a `BackendError`; any other exception is a bug and counts as the result."""
+    return [task for task in tasks if task.done() and not isinstance(task.exception(), BackendError)]
 
 
 @dataclass(slots=True)

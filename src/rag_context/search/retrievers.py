@@ -16,9 +16,8 @@ from rag_context.domain.vectors import Calibration, Vector
 from rag_context.errors import BackendError, BackendRejectedError, BackendStartingError, BackendTimeoutError
 from rag_context.ports.models import Embedder
 from rag_context.ports.reading import CandidateSource, DocumentStore, IndexVectors, KeywordIndex
-from rag_context.resilience.breaker import BreakerOpenError
 from rag_context.resilience.deadline import Deadline
-from rag_context.resilience.dependency import Dependency
+from rag_context.resilience.dependency import BreakerOpenError, Dependency
 from rag_context.search import rules
 from rag_context.search.query import Answer, Query, RetrieverReport, RetrieverStatus
 from rag_context.search.question_rules import candidate_limit, hit_limit, pool_per_document, standing_request

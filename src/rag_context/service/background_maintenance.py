@@ -12,9 +12,8 @@ from rag_context.errors import BackendError, BackendStartingError, BackendUnavai
 from rag_context.ingest.indexer import Indexer
 from rag_context.ingest.reconciliation import Divergence, Reconciler
 from rag_context.ports.reading import DocumentStore
-from rag_context.resilience.breaker import BreakerState
 from rag_context.resilience.deadline import Deadline, set_within
-from rag_context.resilience.dependency import Dependency
+from rag_context.resilience.dependency import BreakerState, Dependency
 from rag_context.service.index_model import BoundEmbedder, Rebuilding
 
 logger = logging.getLogger(__name__)

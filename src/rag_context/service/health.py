@@ -11,9 +11,8 @@ from rag_context.domain.documents import Counts, Status
 from rag_context.domain.reports import counted
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendError, BackendStartingError
-from rag_context.resilience.breaker import BreakerOpenError, BreakerState
 from rag_context.resilience.deadline import Deadline
-from rag_context.resilience.dependency import Dependency, retrying
+from rag_context.resilience.dependency import BreakerOpenError, BreakerState, Dependency, retrying
 
 SUCCESS_TTL_S = 30.0
 """How long a successful check of a dependency is cached."""

@@ -15,7 +15,7 @@ from rag_context._version import __version__
 from rag_context.domain.documents import Counts
 from rag_context.errors import BackendError
 from rag_context.resilience.admission import Admissions
-from rag_context.resilience.breaker import BreakerState
+from rag_context.resilience.dependency import BreakerState
 from rag_context.search.query import Answer
 
 MAX_AGENTS = 100

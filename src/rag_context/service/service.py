@@ -39,8 +39,8 @@ from rag_context.ports.models import Tokenizer
 from rag_context.ports.reading import MetricsStore
 from rag_context.ports.writing import ModelRegistry
 from rag_context.resilience.admission import Admissions
-from rag_context.resilience.breaker import BreakerState
 from rag_context.resilience.deadline import Deadline, set_within
+from rag_context.resilience.dependency import BreakerState
 from rag_context.search.chain import WARNINGS, SearchChain
 from rag_context.search.query import Answer, Level, Query, ResultCache
 from rag_context.search.retrievers import Backends

@@ -21,8 +21,7 @@ from rag_context.projects.assembly import Renderer
 from rag_context.projects.housekeeping import Rules
 from rag_context.projects.retrieval import RetrievalDependencies
 from rag_context.resilience.admission import AdaptiveLimit, Admission, Admissions, Bounds, FixedLimit
-from rag_context.resilience.breaker import Breaker, constant_cooldown
-from rag_context.resilience.dependency import Dependency
+from rag_context.resilience.dependency import Breaker, Dependency, constant_cooldown
 from rag_context.resilience.shared_cache import SecondLevel
 from rag_context.search.chain import SearchChain
 from rag_context.search.final_order import Reranking
