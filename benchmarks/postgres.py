@@ -26,7 +26,7 @@ from rag_context.errors import BackendStartingError
 from rag_context.search.query import Level, Query
 from rag_context.stores.postgres import PostgresStore, open_postgres
 from rag_context.stores.postgres.connection import Connection
-from rag_context.stores.postgres.vectors import INDEXED_FROM
+from rag_context.stores.postgres.vector_search import INDEXED_FROM
 from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_database
 
 CHUNKS = 10_000

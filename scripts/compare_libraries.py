@@ -29,7 +29,7 @@ from rag_context.files.formats.converter import Converter
 from rag_context.files.formats.exchange import Extracted, Format, Limits
 from rag_context.files.formats.json_stream import elements
 from rag_context.files.formats.worker import confine, extract
-from rag_context.stores.sqlite.metrics import BINS, bins_of, latencies_of, packed_bins, unpacked
+from rag_context.stores.sqlite.search_rollups import BINS, bins_of, latencies_of, packed_bins, unpacked
 
 CONVERSATIONS = 3000
 RUNAWAY_S = 2.0

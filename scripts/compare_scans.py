@@ -17,8 +17,8 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 from rag_context.domain.vectors import Matrix, Vector
-from rag_context.stores.sqlite.memory import vectors as quantised
-from rag_context.stores.sqlite.memory.vectors import BLOCK_ROWS, Blocks, Vectors, best
+from rag_context.stores.sqlite.memory import vector_scan as quantised
+from rag_context.stores.sqlite.memory.vector_scan import BLOCK_ROWS, Blocks, Vectors, best
 
 DIMENSION = 384
 CLUSTERS = 1000

@@ -30,7 +30,7 @@ from rag_context.stores.sqlite.collection_rows import REMEMBERED_DELETIONS
 from rag_context.stores.sqlite.collection_view import FieldColumn
 from rag_context.stores.sqlite.collections import SqliteCollections, open_collections
 from rag_context.stores.sqlite.loaded_collections import AT_ONCE, IDLE_S, LoadedCollection, LoadedCollections
-from rag_context.stores.sqlite.memory.vectors import BLOCK_ROWS
+from rag_context.stores.sqlite.memory.vector_scan import BLOCK_ROWS
 from rag_context.testing.fakes import FrozenClock
 from rag_context.where import matches, parse
 from tests.collections.strategies import clauses, metadata

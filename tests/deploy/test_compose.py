@@ -18,7 +18,7 @@ from qdrant_client.common.version_check import is_compatible
 from rag_context import __version__
 from rag_context.settings import Settings
 from rag_context.settings.sources import load_settings
-from rag_context.stores.postgres.vectors import BUILD_MEMORY
+from rag_context.stores.postgres.vector_search import BUILD_MEMORY
 from tests.deploy.files import ROOT, SETTINGS, compose, container, image_environment, instructions
 
 GIVEN = {"RAG_CONTEXT_API_KEY": "a-key", "BACKEND_PASSWORD": "a1b2c3"}

@@ -12,7 +12,7 @@ from rag_context import __version__
 from rag_context.server.middleware import OPEN_PATHS
 from rag_context.server.options import ServerOptions
 from rag_context.settings.sources import load_settings
-from rag_context.stores.postgres.vectors import BUILD_MEMORY
+from rag_context.stores.postgres.vector_search import BUILD_MEMORY
 from tests.deploy.files import (
     MANIFESTS,
     POSTGRES_CONFIG,

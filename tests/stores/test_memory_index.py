@@ -17,14 +17,13 @@ from hypothesis import strategies as st
 from rag_context.domain.search import ChunkRef, Filter, Neighbours, VectorHit
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.stores.sqlite import SqliteStore, open_database
-from rag_context.stores.sqlite.memory import index as memory_index
+from rag_context.stores.sqlite.memory import chunk_index, vector_scan
 from rag_context.stores.sqlite.memory import terms as postings
-from rag_context.stores.sqlite.memory import vectors
+from rag_context.stores.sqlite.memory.chunk_index import Change, MemoryIndex
 from rag_context.stores.sqlite.memory.columns import StoredChunk, StoredDocument, StoredVector
 from rag_context.stores.sqlite.memory.following import FEW_ROWS, Memory, Reading, stored_vectors
-from rag_context.stores.sqlite.memory.index import Change, MemoryIndex
 from rag_context.stores.sqlite.memory.terms import QueryTerms, packed
-from rag_context.stores.sqlite.memory.vectors import BLOCK_ROWS
+from rag_context.stores.sqlite.memory.vector_scan import BLOCK_ROWS
 from tests.stores.builders import NOON, axis, document, ids, minutes, put, refs
 
 OWNER = StoredDocument(1, "d", "", "", "", "documentation", "s", "source", None, None, "[]", None)
@@ -78,7 +77,7 @@ def test_rows_of_many_blocks_come_and_go() -> None:
 
 
 def test_terms_of_deleted_rows_go_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_index, "LEAST_DEAD", 10)
+    monkeypatch.setattr(chunk_index, "LEAST_DEAD", 10)
     monkeypatch.setattr(postings, "TAIL", 16)
     index = MemoryIndex()
     index.apply(Change(documents=[OWNER]))
@@ -99,8 +98,8 @@ def test_terms_of_deleted_rows_go_with_them(monkeypatch: pytest.MonkeyPatch) -> 
 async def test_after_any_changes_it_is_what_a_new_process_reads(
     path: Path, monkeypatch: pytest.MonkeyPatch, in_memory_bytes: int
 ) -> None:
-    monkeypatch.setattr(vectors, "IN_MEMORY_BYTES", in_memory_bytes)
-    monkeypatch.setattr(memory_index, "LEAST_DEAD", 20)
+    monkeypatch.setattr(vector_scan, "IN_MEMORY_BYTES", in_memory_bytes)
+    monkeypatch.setattr(chunk_index, "LEAST_DEAD", 20)
     monkeypatch.setattr(postings, "TAIL", 64)
     monkeypatch.setattr(postings, "MOST_PIECES", 3)
     rng = np.random.default_rng(5)
@@ -188,7 +187,7 @@ def owners(hits: Sequence[VectorHit]) -> list[str]:
 async def test_vectors_that_are_newer_than_a_snapshot_are_read_in_another(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vectors, "IN_MEMORY_BYTES", 0)
+    monkeypatch.setattr(vector_scan, "IN_MEMORY_BYTES", 0)
     async with open_database(path) as store:
         one, two = sorted((document("1"), document("2")), key=lambda each: each.id)
         await put(store, one, "wolf", vector=axis(0))
@@ -204,7 +203,7 @@ async def test_vectors_that_are_newer_than_a_snapshot_are_read_in_another(
 
 
 async def test_vectors_that_the_file_has_lost_are_no_longer_found(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vectors, "IN_MEMORY_BYTES", 0)
+    monkeypatch.setattr(vector_scan, "IN_MEMORY_BYTES", 0)
     async with open_database(path) as store:
         one, two = sorted((document("1"), document("2")), key=lambda each: each.id)
         for each in (one, two):

@@ -25,7 +25,7 @@ from rag_context.provenance import is_standing
 from rag_context.stores.postgres import PostgresStore, open_postgres
 from rag_context.stores.postgres.connection import Database, migrations
 from rag_context.stores.postgres.driver import Plan, backend_error
-from rag_context.stores.postgres.vectors import PostgresVectors
+from rag_context.stores.postgres.vector_search import PostgresVectors
 from rag_context.text import signed, term_key, terms
 from tests.servers.postgres import FAST, execute, postgres_process, postgres_standby, query, url_of, with_database
 from tests.servers.postgres_fixtures import database, empty, postgres, server, template

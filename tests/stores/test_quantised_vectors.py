@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Matrix, Vector
-from rag_context.stores.sqlite.memory import index as memory_index
-from rag_context.stores.sqlite.memory import vectors as module
+from rag_context.stores.sqlite.memory import chunk_index
+from rag_context.stores.sqlite.memory import vector_scan as module
+from rag_context.stores.sqlite.memory.chunk_index import Change, MemoryIndex
 from rag_context.stores.sqlite.memory.columns import StoredChunk, StoredVector
-from rag_context.stores.sqlite.memory.index import Change, MemoryIndex
-from rag_context.stores.sqlite.memory.vectors import Rows, Vectors
+from rag_context.stores.sqlite.memory.vector_scan import Rows, Vectors
 from tests.stores.test_memory_index import OWNER
 
 DIMENSION = 24
@@ -33,7 +33,7 @@ def small_blocks(in_memory: int = 1000) -> Iterator[None]:
         patch.setattr(module, "NARROW", 3)
         patch.setattr(module, "AT_ONCE", 4)
         patch.setattr(module, "IN_MEMORY_BYTES", in_memory * DIMENSION * 4)
-        patch.setattr(memory_index, "LEAST_DEAD", 4)
+        patch.setattr(chunk_index, "LEAST_DEAD", 4)
         yield
 
 

@@ -21,8 +21,8 @@ from rag_context.stores.sqlite.changes import REMEMBERED_DELETIONS, delete_docum
 from rag_context.stores.sqlite.database import READERS, Database
 from rag_context.stores.sqlite.database_file import checked_file
 from rag_context.stores.sqlite.memory import following
+from rag_context.stores.sqlite.memory.chunk_index import Change, MemoryIndex
 from rag_context.stores.sqlite.memory.following import Memory
-from rag_context.stores.sqlite.memory.index import Change, MemoryIndex
 from rag_context.stores.sqlite.memory.terms import packed
 from tests.stores.builders import NOON, Stores, axis, document, ids, minutes, put, refs, unit_vectors
 from tests.stores.older_files import older_file

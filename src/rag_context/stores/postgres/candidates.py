@@ -29,7 +29,7 @@ from rag_context.stores.postgres.rows import (
     stored,
 )
 from rag_context.stores.postgres.state import Snapshot as IndexSnapshot
-from rag_context.stores.postgres.vectors import PostgresVectors
+from rag_context.stores.postgres.vector_search import PostgresVectors
 
 T = TypeVar("T")
 

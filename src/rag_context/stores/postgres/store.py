@@ -31,7 +31,7 @@ from rag_context.stores.postgres.keywords import PostgresTexts
 from rag_context.stores.postgres.metrics import PostgresMetrics
 from rag_context.stores.postgres.rows import INDEXED, PENDING, ChunkTerms, chunk_values, document_values, stored
 from rag_context.stores.postgres.state import FOLDED_FROM, WRITERS, Change, Claims, IndexState, Snapshot
-from rag_context.stores.postgres.vectors import EXACT_ROWS, PostgresVectors
+from rag_context.stores.postgres.vector_search import EXACT_ROWS, PostgresVectors
 from rag_context.stores.postgres.writer import CHUNK_FIELDS, DOCUMENT_FIELDS, SCHEMA
 from rag_context.stores.server_stores import ended, log_failure, start_rounds
 

@@ -5,7 +5,7 @@
 `open_vectors` (or `start_vectors`) open a file that is one of two stores.
 """
 
-from rag_context.stores.sqlite.store import (
+from rag_context.stores.sqlite.embedded import (
     FILE_NAME,
     VECTORS_FILE_NAME,
     SqliteDocumentBackend,

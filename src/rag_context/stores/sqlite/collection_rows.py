@@ -18,7 +18,7 @@ from rag_context.ports.provider import Collection, Entry, EntryPage
 from rag_context.stores.engines import check_dimension, check_distinct, unknown_collection
 from rag_context.stores.sqlite.changes import blobs_of
 from rag_context.stores.sqlite.faults import COMPONENT
-from rag_context.stores.sqlite.memory.vectors import matrix_of, vector_of
+from rag_context.stores.sqlite.memory.vector_scan import matrix_of, vector_of
 from rag_context.where import matches
 
 REMEMBERED_DELETIONS = 20_000

@@ -27,7 +27,7 @@ from rag_context.domain.clauses import (
 )
 from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Vector
-from rag_context.stores.sqlite.memory.vectors import Mask, ReadVectors, Rows, Vectors, in_order
+from rag_context.stores.sqlite.memory.vector_scan import Mask, ReadVectors, Rows, Vectors, in_order
 from rag_context.where import compares
 
 FEW = 0.125

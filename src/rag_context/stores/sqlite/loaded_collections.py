@@ -22,7 +22,7 @@ from rag_context.stores.sqlite.collection_view import CollectionView, FieldColum
 from rag_context.stores.sqlite.database import ReadWriteLock
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.memory.terms import Postings, QueryTerms, Statistics, packed, score
-from rag_context.stores.sqlite.memory.vectors import Mask, Vectors, best, in_order, matrix_of
+from rag_context.stores.sqlite.memory.vector_scan import Mask, Vectors, best, in_order, matrix_of
 from rag_context.text import terms
 from rag_context.where import value_at
 

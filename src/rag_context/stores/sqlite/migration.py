@@ -14,7 +14,7 @@ from rag_context.provenance import STARTED, is_standing, stated_message_times, s
 from rag_context.stores.sqlite.document_rows import lenient
 from rag_context.stores.sqlite.faults import COMPONENT, is_busy
 from rag_context.stores.sqlite.memory.terms import packed
-from rag_context.stores.sqlite.metrics import sum_up_again
+from rag_context.stores.sqlite.search_rollups import sum_up_again
 from rag_context.text import ANALYSER_VERSION, terms
 
 APPLICATION_ID = 0x52414743

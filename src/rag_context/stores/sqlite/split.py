@@ -11,7 +11,7 @@ from rag_context.domain.documents import Chunk, Counts, Document, StoredVectors
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
 from rag_context.stores.sqlite import changes, vector_models
 from rag_context.stores.sqlite.database import Database
-from rag_context.stores.sqlite.documents import SqliteDocuments, analysed_terms
+from rag_context.stores.sqlite.document_ports import SqliteDocuments, analysed_terms
 from rag_context.stores.sqlite.memory.following import Memory
 from rag_context.stores.sqlite.memory.search_ports import SqliteVectors
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rag_context.domain.documents import microseconds
 from rag_context.domain.search import Filter
 from rag_context.stores.sqlite.document_rows import tenant_values
-from rag_context.stores.sqlite.memory.vectors import Mask, Rows
+from rag_context.stores.sqlite.memory.vector_scan import Mask, Rows
 
 logger = logging.getLogger(__name__)
 

@@ -25,9 +25,9 @@ from rag_context.errors import BackendDataError, BackendError, BackendStartingEr
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.document_rows import lenient
 from rag_context.stores.sqlite.faults import COMPONENT, is_undecodable
+from rag_context.stores.sqlite.memory.chunk_index import Change, MemoryIndex
 from rag_context.stores.sqlite.memory.columns import StoredChunk, StoredDocument, StoredVector
-from rag_context.stores.sqlite.memory.index import Change, MemoryIndex
-from rag_context.stores.sqlite.memory.vectors import matrix_of
+from rag_context.stores.sqlite.memory.vector_scan import matrix_of
 
 # CROSS JOIN makes SQLite read the left table first. Its planner has no statistics here, and might choose otherwise.
 _DOCUMENTS = """

@@ -17,10 +17,10 @@ from rag_context.ports.reading import CandidateRequest, Snapshot
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.document_rows import read_passages
 from rag_context.stores.sqlite.faults import COMPONENT
+from rag_context.stores.sqlite.memory.chunk_index import MemoryIndex
 from rag_context.stores.sqlite.memory.following import CATCH_UP_S, Memory, Reading, stored_vectors
-from rag_context.stores.sqlite.memory.index import MemoryIndex
 from rag_context.stores.sqlite.memory.terms import KeywordScores, QueryTerms
-from rag_context.stores.sqlite.memory.vectors import vector_of
+from rag_context.stores.sqlite.memory.vector_scan import vector_of
 
 SCORED = 8
 """Queries whose scores are kept, 16 bytes a chunk each: one search reads them several times."""

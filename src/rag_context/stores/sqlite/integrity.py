@@ -19,7 +19,7 @@ from rag_context.ports.writing import DocumentCheck
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.document_rows import PENDING, lenient, read_chunks, read_document
 from rag_context.stores.sqlite.memory.terms import packed
-from rag_context.stores.sqlite.metrics import SLOT_US, sum_up_again
+from rag_context.stores.sqlite.search_rollups import SLOT_US, sum_up_again
 from rag_context.stores.sqlite.vector_models import forget_vectors, read_model
 from rag_context.text import terms
 

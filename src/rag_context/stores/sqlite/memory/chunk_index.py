@@ -30,7 +30,7 @@ from rag_context.stores.sqlite.memory.columns import (
     turns_around,
 )
 from rag_context.stores.sqlite.memory.terms import KeywordScores, Postings, QueryTerms, Statistics, score
-from rag_context.stores.sqlite.memory.vectors import Mask, ReadVectors, Rows, Vectors, best, in_order, matrix_of
+from rag_context.stores.sqlite.memory.vector_scan import Mask, ReadVectors, Rows, Vectors, best, in_order, matrix_of
 
 _STATES = itertools.count()
 

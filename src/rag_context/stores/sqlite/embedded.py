@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rag_context.errors import ConfigurationError
-from rag_context.stores.sqlite.audit import SqliteAuditor
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.database_file import DatabaseFile, checked_file
-from rag_context.stores.sqlite.documents import SqliteDocuments
+from rag_context.stores.sqlite.document_ports import SqliteDocuments
 from rag_context.stores.sqlite.faults import translated
+from rag_context.stores.sqlite.integrity import SqliteAuditor
 from rag_context.stores.sqlite.mark import IndexSize
 from rag_context.stores.sqlite.memory.following import Memory
 from rag_context.stores.sqlite.memory.search_ports import SqliteCandidates, SqliteTexts, SqliteVectors
-from rag_context.stores.sqlite.metrics import SqliteMetrics
+from rag_context.stores.sqlite.search_rollups import SqliteMetrics
 from rag_context.stores.sqlite.split import SqliteDocumentWriter, SqliteSplitDocuments, SqliteVectorBackend
 from rag_context.stores.sqlite.vector_models import SqliteRebuilder
 
