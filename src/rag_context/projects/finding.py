@@ -73,18 +73,18 @@ def boost_of(level: PromotionLevel, boosts: Boosts | None) -> float:
     return 0.0
 
 
-def best_first(matches: Sequence[Match]) -> list[Match]:
+def best_first(matches: Sequence[Match]) -> tuple[Match, ...]:
     """Sort by fused score plus boost; of equals the one whose best chunk came first in the search.
 
     A cosine alone does not see an error code or a name: it would rank a document that contains it below those with
     similar sentences.
     """
-    return sorted(matches, key=lambda match: (-match.rank, match.position, match.document.path))
+    return tuple(sorted(matches, key=lambda match: (-match.rank, match.position, match.document.path)))
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The documents that a search found, each once, in its order; and the answer that they come from."""
+class Findings:
+    """The documents that a search found, each once, the best first; and the answer that they come from."""
 
     matches: tuple[Match, ...]
     answer: Answer
@@ -123,7 +123,7 @@ async def find(
     first: Answer,
     lookup: DocumentList,
     aside: Collection[str] = (),
-) -> Found:
+) -> Findings:
     """Find enough documents for `max_results`, with a second, wider search if the first found too few.
 
     Args:
@@ -139,15 +139,15 @@ async def find(
     counted = sum(match.document.path not in aside for match in matches)
     # Fewer results than the limit: a wider search would find the same ones.
     if counted >= options.max_results or len(first.results) < query.limit:
-        return Found(tuple(matches), first)
+        return Findings(matches, first)
     try:
         async with asyncio.timeout(deadline.remaining_s):
             further = await search(replace(query, limit=WIDENED * query.limit))
     except TimeoutError:
-        return Found(tuple(matches), first)
+        return Findings(matches, first)
     if further.level > first.level:  # a component has failed since: its answer is worse, though longer
-        return Found(tuple(matches), first)
-    return Found(tuple(_matches(further.results, options, lookup)), further)
+        return Findings(matches, first)
+    return Findings(_matches(further.results, options, lookup), further)
 
 
 def first_limit(options: RetrievalOptions) -> int:
@@ -184,8 +184,8 @@ def _direction(vector: Vector) -> Vector:
     return (given / norm).astype(np.float32)
 
 
-def _matches(results: Sequence[Result], options: RetrievalOptions, lookup: DocumentList) -> list[Match]:
-    """One match per document that is not superseded: ranked by its best chunk, with all its chunks in the results."""
+def _matches(results: Sequence[Result], options: RetrievalOptions, lookup: DocumentList) -> tuple[Match, ...]:
+    """One match per document that is not superseded, the best first: by its best chunk, with all its chunks found."""
     best = max((result.ranked.fused for result in results), default=0.0)
     by_document: dict[str, list[tuple[int, Result]]] = {}
     for position, result in enumerate(results):
@@ -208,7 +208,7 @@ def _matches(results: Sequence[Result], options: RetrievalOptions, lookup: Docum
                 passages=tuple(result.passage for _, result in found),
             )
         )
-    return matches
+    return best_first(matches)
 
 
 def _described(passage: Passage) -> ProjectDocument:

@@ -19,10 +19,9 @@ from rag_context.projects.assembly import Assembled, Entry, Renderer, Section, m
 from rag_context.projects.document_lists import DocumentList, DocumentLists, Link, follow
 from rag_context.projects.excerpts import Excerpts, Text, opening_quote, quote_of, text_of
 from rag_context.projects.finding import (
-    Found,
+    Findings,
     Match,
     Search,
-    best_first,
     find,
     lets_through,
     query_for,
@@ -88,10 +87,10 @@ class Run:
         self._warnings = warnings
         self._texts: dict[str, Text] = {}
 
-    async def find(self, aside: Collection[str] = ()) -> Found:
+    async def find(self, aside: Collection[str] = ()) -> Findings:
         """Find the relevant documents; those `aside` are in the context anyway and do not count as results."""
         if self._query is None or self._answer is None:
-            return Found((), Answer((), Level.PRIMARY, {}, 0))
+            return Findings((), Answer((), Level.PRIMARY, {}, 0))
         return await find(
             self._dependencies.search,
             self._query,
@@ -102,7 +101,7 @@ class Run:
             aside=aside,
         )
 
-    def in_front(self) -> list[ProjectDocument]:
+    def critical(self) -> list[ProjectDocument]:
         """The critical documents that every context of these options begins with."""
         options = self._options
         if options.include_critical is CriticalInclusion.NEVER or not lets_through(options, PromotionLevel.CRITICAL):
@@ -136,7 +135,7 @@ class Run:
             quote=quote_of(match.passages[0]) if match.passages else None,
         )
 
-    async def whole(self, matches: Sequence[Match]) -> tuple[RetrievedDocument, ...]:
+    async def with_texts(self, matches: Sequence[Match]) -> tuple[RetrievedDocument, ...]:
         """Found documents with their texts; one that cannot be read has the text of its passages."""
         texts = await self._read([match.document for match in matches])
         documents = []
@@ -283,7 +282,7 @@ class RetrievalService:
         """
         run = await self._begin(query, options)
         found = await run.find()
-        best = best_first(found.matches)[: options.max_results]
+        best = found.matches[: options.max_results]
         return RetrievalResult(
             documents=tuple(run.matched(match) for match in best),
             total_matches=len(found.matches),
@@ -294,9 +293,9 @@ class RetrievalService:
         """The most relevant documents, with their texts. Raises: InvalidInputError."""
         run = await self._begin(query, options)
         found = await run.find()
-        best = best_first(found.matches)[: options.max_results]
+        best = found.matches[: options.max_results]
         return RetrievalResult(
-            documents=await run.whole(best), total_matches=len(found.matches), label=run.label(found.answer)
+            documents=await run.with_texts(best), total_matches=len(found.matches), label=run.label(found.answer)
         )
 
     async def retrieve_with_linked_docs(
@@ -305,8 +304,8 @@ class RetrievalService:
         """The most relevant documents and the documents that they link to, with texts. Raises: InvalidInputError."""
         run = await self._begin(query, options)
         found = await run.find()
-        best = best_first(found.matches)[: options.max_results]
-        links, documents = await asyncio.gather(run.links([match.document for match in best]), run.whole(best))
+        best = found.matches[: options.max_results]
+        links, documents = await asyncio.gather(run.links([match.document for match in best]), run.with_texts(best))
         return RetrievalResultWithLinks(
             documents=documents,
             total_matches=len(found.matches),
@@ -323,11 +322,10 @@ class RetrievalService:
             InvalidInputError: the question is blank, or the vector is not one of the index's model.
         """
         run = await self._begin(query, options)
-        front = {document.path: document for document in run.in_front()}
+        front = {document.path: document for document in run.critical()}
         found = await run.find(aside=front)
-        ordered = best_first(found.matches)
-        relevant = [match for match in ordered if match.document.path not in front][: options.max_results]
-        first = [match for match in ordered if match.document.path in front]
+        relevant = [match for match in found.matches if match.document.path not in front][: options.max_results]
+        first = [match for match in found.matches if match.document.path in front]
         others = [front[path] for path in front.keys() - {match.document.path for match in first}]
         if options.include_critical is CriticalInclusion.RELEVANT:
             others = []
