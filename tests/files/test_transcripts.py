@@ -5,7 +5,7 @@ from datetime import datetime
 
 import pytest
 
-from rag_context.files.formats.conversation import Marks, Preface, counted
+from rag_context.files.formats.client_records import Marks, Preface, counted
 from rag_context.files.formats.converter import SNIFFED_BYTES, format_of
 from rag_context.files.formats.exchange import ConversionError, Extracted, Limits
 from rag_context.files.formats.worker import extract

@@ -16,7 +16,7 @@ from rag_context.api.index import FileReceipt
 from rag_context.cli.console import Screen, safe
 from rag_context.cli.console import counted as counted_as
 from rag_context.errors import InvalidInputError
-from rag_context.files.formats.conversation import counted
+from rag_context.files.formats.client_records import counted
 
 SHOWN = 10
 """Files of a list that people see; programs get all."""

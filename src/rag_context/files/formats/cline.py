@@ -6,7 +6,7 @@ distinguish them. The model's tool calls are XML within its answers, or parts of
 
 from collections.abc import Iterator
 
-from rag_context.files.formats.conversation import (
+from rag_context.files.formats.client_records import (
     CONTEXT,
     INJECTED,
     REASONING,
@@ -37,17 +37,17 @@ def _records(message: Fields) -> Iterator[Record]:
     role = word(message, "role")
     if not role:
         return
-    said = record_by(role, message.get("content"), message.get("ts"), word(message, "id"))
-    if said.speaker == USER:
-        said = _words(said)
-    yield said
+    record = record_by(role, message.get("content"), message.get("ts"), word(message, "id"))
+    if record.speaker == USER:
+        record = _words(record)
+    yield record
 
 
-def _words(said: Record) -> Record:
+def _words(record: Record) -> Record:
     """Where a wrapper marks the person's text, the rest of a message is injected; tools' results begin like this."""
     texts: list[str] = []
-    is_output, is_wrapped = False, any(inside(text, _WRAPPERS) is not None for text in said.texts)
-    for text in said.texts:
+    is_output, is_wrapped = False, any(inside(text, _WRAPPERS) is not None for text in record.texts)
+    for text in record.texts:
         words = inside(text, _WRAPPERS)
         is_output |= words is None and _is_output(text)
         if words is not None:
@@ -55,10 +55,10 @@ def _words(said: Record) -> Record:
         elif not is_wrapped and (not is_output or text.lstrip().startswith("<environment_details>")):
             texts.append(text)
         elif text.lstrip().startswith("<environment_details>"):
-            said.left_out[CONTEXT] += 1
+            record.left_out[CONTEXT] += 1
         else:
-            said.left_out[TOOL_OUTPUT] += 1
-    return Record(said.speaker, tuple(texts), said.at, said.id, said.left_out)
+            record.left_out[TOOL_OUTPUT] += 1
+    return Record(record.speaker, tuple(texts), record.at, record.id, record.left_out)
 
 
 def _is_output(text: str) -> bool:

@@ -1,299 +1,217 @@
-"""Reads a conversation from a client's records: the messages of the person and the model, and nothing else.
+"""Messages of a conversation: read from any program's field names, and written as `[Name] message`.
 
-What differs between clients is declared in `transcripts`; this module reads any of them. Text that programs inject
-into a person's message is recognised by its marks.
+A message has a speaker, a time and a text; a time stamp is written after pauses.
 """
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from functools import cached_property
-from itertools import chain
+from datetime import UTC, datetime, timedelta
 
-from rag_context.files.formats.exchange import Format
-from rag_context.files.formats.json_stream import Fields, beginning, fields, lines, whole_elements, word
-from rag_context.files.formats.turns import Conversation, Message, joined, text_of, timestamp
+from rag_context.domain.documents import microseconds
+from rag_context.files.formats.exchange import CHAT, MAX_CHARS, Extracted, Label, front_matter
+from rag_context.files.formats.json_stream import Fields
+from rag_context.provenance import is_role, role_name
 
-TOOL_CALL = "tool-call"
-TOOL_OUTPUT = "tool-output"
-REASONING = "reasoning-block"
-SYSTEM = "system-message"
-SUMMARY = "compaction-summary"
-COMMAND = "command-echo"
-CONTEXT = "injected-context"
-SUBAGENT = "subagent-message"
-NOTICE = "client-notice"
-PRIVATE = "private-span"
-REPETITION = "repetition"
-RECORD = "other-record"
-"""Kinds of text that are left out; receipts count them by these names."""
+_TEXTS = ("text", "content", "message", "body", "value", "utterance")
+_SPEAKERS = ("speaker", "sender", "author", "from", "role", "user", "username", "user_name", "name")
+_TIMES = (
+    "timestamp time ts date datetime created_at createdAt create_time sent_at sentAt date_unixtime created".split()  # noqa: SIM905
+)
+_NAMES = ("display_name", "nickname", "real_name", "name", "username", "global_name", "id")
+_CONVERSATION_FIELDS = ("messages", "conversations", "conversation", "turns", "transcript")
+_DOCUMENT_FIELDS = frozenset({"contentType", "sessionId", "source"})
+"""Fields of our own lines of documents, which are not conversations."""
 
-_ROLES = {
-    "system": SYSTEM,
-    "developer": SYSTEM,
-    "tool": TOOL_OUTPUT,
-    "tool_result": TOOL_OUTPUT,
-    "function": TOOL_OUTPUT,
-    "thinking": REASONING,
-}
-_MEMORIES = (
-    "rag-context", "claude-mem-context", "supermemory-context", "hindsight_memories", "deja-recall",
-    "relevant-memories", "relevant_memories", "memory-context",
-)  # fmt: skip
-INJECTED = {
-    **dict.fromkeys((*_MEMORIES, "system-reminder", "system_reminder"), CONTEXT),
-    "private": PRIVATE,
-}
-"""Tags of blocks that are left out whichever client wrote them. An index must not store its own answers."""
+_MILLISECONDS_FROM = 100_000_000_000
+"""Seconds up to the year 5138; numbers above are milliseconds."""
 
-USER, ASSISTANT = "User", "Assistant"
+NEW_STRETCH = timedelta(hours=1)
+"""A pause of this length, or another day, is stamped; a time before every message would be a tenth of each chunk."""
 
-MESSAGE_FIELDS = ("messages", "history", "requests")
-"""Fields of an object that hold the messages of a conversation."""
+MAX_NAME_CHARS = 63
+MAX_SPEAKERS = 32
 
-_HEAD_BYTES = 1 << 16
-"""The other fields of an object are read from so many bytes before its messages."""
+_LIKE_A_MESSAGE = re.compile(r"(?<=\n)(?=[ ]{0,3}(?:\[|\d{1,4}[-:./T][^\n]{1,28}\[))")
+"""A line inside a message that looks like the next one: it is indented."""
 
-_PARTS = {
-    "thinking": REASONING,
-    "redacted_thinking": REASONING,
-    "reasoning": REASONING,
-    "tool_use": TOOL_CALL,
-    "server_tool_use": TOOL_CALL,
-    "toolRequest": TOOL_CALL,
-    "functionCall": TOOL_CALL,
-    "tool_result": TOOL_OUTPUT,
-    "web_search_tool_result": TOOL_OUTPUT,
-    "toolResponse": TOOL_OUTPUT,
-    "functionResponse": TOOL_OUTPUT,
-    "image": "attachment",
-    "document": "attachment",
-    "input_image": "attachment",
-    "inlineData": "attachment",
-}
-"""Parts of a message that are no text: of this `type`, or with a field of this name."""
-
-_SPEAKERS = {"user": USER, "human": USER, "assistant": ASSISTANT, "model": ASSISTANT, "gemini": ASSISTANT}
+_NO_NAME = re.compile(r"[\[\]\r\n\t]+")
 
 
-@dataclass(frozen=True)
-class Preface:
-    """Injected text between two marks that are no tags. Without an `end` it goes on to the end of the message."""
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message: its speaker, its text, and its time if known."""
 
-    start: str
-    end: str
-    kind: str
+    speaker: str
+    text: str
+    at: datetime | None = None
 
 
-@dataclass(frozen=True)
-class Marks:
-    """How a client marks what it injects into messages.
+def message_of(item: Fields) -> Message | None:
+    """The message in an object; None if it is none. A speaker needs a known role, or a time beside it.
 
-    Args:
-        blocks: names of tags, each with the kind of what stands between them.
-        prefaces: injected text between other marks.
-        unwrapped: names of tags that are removed without their content.
+    A model's message that only calls a tool has a `content` of null: it is a message without text.
     """
-
-    blocks: Mapping[str, str] = field(default_factory=dict)
-    prefaces: Sequence[Preface] = ()
-    unwrapped: Sequence[str] = ()
-
-    @cached_property
-    def _tag(self) -> re.Pattern[str]:
-        names = "|".join(map(re.escape, (*self.blocks, *self.unwrapped)))
-        return re.compile(rf"<(?P<slash>/?)(?P<name>{names})(?=[\s/>])[^<>]{{0,1000}}(?<!/)>" if names else r"(?!)")
-
-    def words(self, text: str) -> tuple[str, set[str]]:
-        """The text without its injected parts, and their kinds."""
-        kinds: set[str] = set()
-        for preface in self.prefaces:
-            text = _without(text, preface, kinds)
-        kept: list[str] = []
-        last = {match["name"]: match.end() for match in self._tag.finditer(text) if match["slash"]}
-        at, name, depth = 0, "", 0
-        for match in self._tag.finditer(text):
-            if name:
-                if match["name"] != name:
-                    continue
-                depth += -1 if match["slash"] else 1
-                if depth == 0 or match.end() == last[name]:  # the latter: an inner mention that is never closed
-                    at, name, depth = match.end(), "", 0
-            elif match["name"] in self.unwrapped:
-                kept.append(text[at : match.start()])
-                at = match.end()
-            elif not match["slash"] and self._is_block(text, match, at, last):
-                kept.append(text[at : match.start()])
-                name, depth = match["name"], 1
-                kinds.add(self.blocks[name])
-        return "".join([*kept, text[at:]]).strip(), kinds
-
-    def _is_block(self, text: str, match: re.Match[str], at: int, last: Mapping[str, int]) -> bool:
-        """Whether a block begins here. A tag inside a sentence is only mentioned."""
-        end = last.get(match["name"], -1)
-        if end < match.start():
-            return False
-        before = text[max(at, text.rfind("\n", at, match.start()) + 1) : match.start()]
-        return not before.strip() or self.blocks[match["name"]] == PRIVATE or not text[end : end + 1000].strip()
-
-
-def inside(text: str, tags: Sequence[str]) -> str | None:
-    """The content of the tag that a client wraps the person's text in; None without one."""
-    for tag in tags:
-        opening = re.search(rf"^[ \t]*<{tag}(?:\s[^<>]*)?>", text, re.MULTILINE)
-        end = text.rfind(f"</{tag}>")
-        if opening is not None and end >= opening.end():
-            return text[opening.end() : end].strip()
+    if not _DOCUMENT_FIELDS.isdisjoint(item):
+        return None
+    inner = item.get("message")
+    merged = {**item, **inner} if isinstance(inner, dict) else item
+    key = next((key for key in _TEXTS if isinstance(merged.get(key), str | list)), None)
+    if key is None and "role" in merged and merged.get("content", "") is None:
+        key = "content"
+    at = time_of(merged)
+    for name in _SPEAKERS:
+        speaker = _name_of(merged.get(name))
+        if key is not None and speaker and (at is not None or is_role(role_name(speaker))):
+            return Message(role_name(speaker), text_of(merged[key]), at)
     return None
 
 
-def left_out_role(role: str) -> str:
-    """The kind of a message whose role is neither a person's nor a model's; empty for those."""
-    return _ROLES.get(role.lower(), "")
+def messages_of(item: Fields) -> list[Fields] | None:
+    """The messages in an object that contains a whole conversation; None if it does not."""
+    for key in _CONVERSATION_FIELDS:
+        inner = item.get(key)
+        if isinstance(inner, list) and inner:
+            found = [message for message in inner if isinstance(message, dict)]
+            return found if found and all(message_of(message) is not None for message in found) else None
+    return None
 
 
-def counted(left_out: Mapping[str, int]) -> str:
-    """Counts of what was left out as people read them: `3 tool outputs, 1 compaction summary`."""
-    return ", ".join(f"{count} {_plural(kind, count)}" for kind, count in sorted(left_out.items()) if count)
-
-
-def _plural(kind: str, count: int) -> str:
-    name = kind.replace("-", " ")
-    if count == 1:
-        return name
-    return f"{name[:-1]}ies" if name.endswith("y") else f"{name}es" if name.endswith("o") else f"{name}s"
-
-
-def _without(text: str, preface: Preface, kinds: set[str]) -> str:
-    """The text without an injected stretch that it begins with, or that stands on lines of its own."""
-    start = 0 if text.lstrip().startswith(preface.start) else text.find("\n" + preface.start)
-    if start < 0:
-        return text
-    end = text.find(preface.end, start + len(preface.start)) if preface.end else len(text)
-    if end < 0:
-        return text
-    kinds.add(preface.kind)
-    return (text[:start] + "\n\n" + text[end + len(preface.end) :]).strip()
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """The content of a record: the speaker, the texts, and counts of everything else."""
-
-    speaker: str = ""
-    texts: tuple[str, ...] = ()
-    at: datetime | None = None
-    id: str = ""
-    """The message's id: a client that resumes a conversation may store the same message again."""
-    left_out: Counter[str] = field(default_factory=Counter)
-
-
-def other(kind: str, count: int = 1) -> Record:
-    """A record without text of the person or the model."""
-    return Record(left_out=Counter({kind: count}))
-
-
-def parts(content: object) -> tuple[tuple[str, ...], Counter[str]]:
-    """The texts in a message's content, and what else is in it."""
-    left_out: Counter[str] = Counter()
+def text_of(content: object) -> str:
+    """The text in a message's content: a string, or parts that hold some; pictures and tool calls have none."""
     if isinstance(content, str):
-        return (content,), left_out
-    texts: list[str] = []
-    for part in content if isinstance(content, list) else []:
-        kind = _kind(part) if isinstance(part, dict) else ""
-        if kind:
-            left_out[kind] += 1
-        else:
-            texts.append(text_of(part))
-    return tuple(filter(None, texts)), left_out
+        return content
+    if isinstance(content, Mapping):
+        return content["text"] if isinstance(content.get("text"), str) else ""
+    if isinstance(content, Sequence):
+        parts = [text_of(part) for part in content]
+        glue = "" if any(isinstance(part, str) for part in content) else "\n\n"
+        return glue.join(part for part in parts if part)
+    return ""
 
 
-def _kind(part: Fields) -> str:
-    if part.get("thought") is True:
-        return REASONING
-    found = _PARTS.get(word(part, "type")) or next((kind for name, kind in _PARTS.items() if name in part), "")
-    return "" if isinstance(part.get("text"), str) and found != REASONING else found
+def time_of(item: Fields) -> datetime | None:
+    """The time stamp of an object, in UTC."""
+    times = (timestamp(item[key]) for key in _TIMES if key in item)
+    return next((found for found in times if found is not None), None)
 
 
-def record_by(role: str, content: object, at: object, id_: str = "") -> Record:
-    """A message of a role that most clients know."""
-    if role not in _SPEAKERS:
-        return other(left_out_role(role) or RECORD)
-    texts, left_out = parts(content)
-    return Record(_SPEAKERS[role], texts, timestamp(at), id_, left_out)
+def timestamp(value: object) -> datetime | None:
+    """A time stamp in seconds, milliseconds or ISO 8601, in UTC; None if it is invalid."""
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return datetime.fromtimestamp(value / 1000 if value > _MILLISECONDS_FROM else value, UTC)
+        if isinstance(value, str):
+            if value.replace(".", "", 1).isdigit():
+                return timestamp(float(value))
+            found = datetime.fromisoformat(value.strip())
+            return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+    return None
 
 
-_UNMARKED = Marks()
+def _name_of(value: object) -> str:
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, Mapping):
+        names = (value[key] for key in _NAMES if isinstance(value.get(key), str))
+        return next((name.strip() for name in names if name.strip()), "")
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
-    """How one client writes conversations down.
+class Conversation:
+    """A conversation: its own id, its title where it has one, and its messages."""
 
-    Args:
-        format: its name.
-        is_own: whether a record, or the beginning of a file that is one object, is of this client.
-        record: reads the content of a record.
-        session: fields that name the conversation, read from each record.
-        title: fields with its title.
-        user: how text is marked that is injected into the person's messages.
-        model: how text is marked that is not the model's answer.
-        replay: puts records in their final state, where later ones change earlier ones.
-        header: where session and title stand in a record.
-        files: names of files that only this client writes.
-    """
-
-    format: Format
-    is_own: Callable[[Fields], bool]
-    record: Callable[[Fields], Iterable[Record]]
-    session: tuple[str, ...] = ("sessionId",)
-    title: tuple[str, ...] = ()
-    user: Marks = _UNMARKED
-    model: Marks = _UNMARKED
-    replay: Callable[[Iterable[Fields]], Iterable[Fields]] = iter
-    header: Callable[[Fields], Fields] = lambda record: record
-    files: tuple[str, ...] = ()
+    id: str
+    title: str
+    messages: Iterable[Message]
+    part: str = ""
+    """Its name among the other conversations of its file; empty if it is the only one."""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """How many other parts of the file were left out, by kind."""
 
 
-def read(client: Client, data: bytes, name: str) -> Conversation:
-    """The conversation in a file; `name` is its id if the file has none.
-
-    Raises:
-        BrokenOffError: the file is one object that ends before its messages do.
-    """
-    session, title, seen = "", "", set[str]()
-    turns: list[Message] = []
-    left_out: Counter[str] = Counter()
-    for written in client.replay(_records(data)):
-        session = word(client.header(written), *client.session) or session
-        title = word(client.header(written), *client.title) or title
-        for record in client.record(written):
-            if record.id and record.id in seen:
-                left_out[REPETITION] += 1
-                continue
-            seen.add(record.id)
-            left_out.update(record.left_out)
-            text, kinds = _words(client, record)
-            left_out.update(kinds)
-            if text:
-                turns.append(Message(record.speaker, text, record.at))
-    return Conversation(session or name, title, joined(turns), left_out=+left_out)
+def joined(messages: Iterable[Message]) -> list[Message]:
+    """Messages with a text; consecutive ones of a speaker are joined."""
+    pieces: list[tuple[Message, list[str]]] = []
+    for message in messages:
+        if pieces and pieces[-1][0].speaker == message.speaker:
+            pieces[-1][1].append(message.text)
+        elif message.text:
+            pieces.append((message, [message.text]))
+    return [Message(message.speaker, "\n\n".join(filter(None, texts)), message.at) for message, texts in pieces]
 
 
-def _words(client: Client, record: Record) -> tuple[str, set[str]]:
-    marks = client.user if record.speaker == USER else client.model
-    found = [marks.words(text) for text in record.texts]
-    return "\n\n".join(text for text, _ in found if text), set().union(*(kinds for _, kinds in found))
+def documents(conversation: Conversation, max_chars: int = MAX_CHARS) -> Iterator[Extracted]:
+    """The conversation as documents: one, several if it is longer than `max_chars`, or none if it has no text."""
+    head = front_matter(conversation.title)
+    stretch: list[str] = []
+    messages: list[Message] = []
+    times: list[tuple[int, int]] = []
+    size, number, stamped = len(head), 0, None
+    for message in conversation.messages:
+        if not message.text.strip():
+            continue
+        is_new = message.at is not None and (
+            stamped is None or message.at.date() != stamped.date() or abs(message.at - stamped) >= NEW_STRETCH
+        )
+        for line in _lines(message, max_chars // 2, is_stamped=is_new):
+            if stretch and size + len(line) > max_chars:
+                number += 1
+                yield _document(conversation, head, stretch, messages, times, number)
+                stretch, messages, times, size = [], [], [], len(head)
+            if message.at is not None and (not times or times[-1][1] != microseconds(message.at)):
+                times.append((size, microseconds(message.at)))
+            stretch.append(line)
+            size += len(line)
+        messages.append(Message(message.speaker, "", message.at))
+        stamped = message.at or stamped
+    if stretch:
+        yield _document(conversation, head, stretch, messages, times, number + 1)
 
 
-def _records(data: bytes) -> Iterator[Fields]:
-    """The lines of a file; of one that is an object, its other fields and then its messages."""
-    start = data[:_HEAD_BYTES].lstrip(b"\xef\xbb\xbf \t\r\n")
-    if start.startswith(b"["):
-        return whole_elements(data)
-    head = fields(beginning(start.decode("utf-8", "replace")))
-    if not any(isinstance(head.get(key), list) for key in MESSAGE_FIELDS):
-        return lines(data)
-    return chain([{key: value for key, value in head.items() if key not in MESSAGE_FIELDS}], whole_elements(data))
+def _lines(message: Message, max_chars: int, *, is_stamped: bool) -> Iterator[str]:
+    """The message as it is written; one longer than `max_chars` as several of the same speaker."""
+    stamp = f"[{message.at:%Y-%m-%d %H:%M}] " if is_stamped and message.at is not None else ""
+    text = _LIKE_A_MESSAGE.sub("    ", message.text.strip().replace("\r\n", "\n"))
+    for start in range(0, len(text), max_chars):
+        yield f"{stamp}[{_name(message.speaker)}] {text[start : start + max_chars]}\n"
+
+
+def _name(speaker: str) -> str:
+    """The speaker as a message can begin with it: on one line, from a letter."""
+    name = " ".join(_NO_NAME.sub(" ", speaker).split()).lstrip("@")[:MAX_NAME_CHARS].rstrip()
+    return name if name and name[0].isalpha() else f"User {name}".rstrip()
+
+
+def _document(
+    conversation: Conversation,
+    head: str,
+    stretch: list[str],
+    messages: list[Message],
+    times: list[tuple[int, int]],
+    number: int,
+) -> Extracted:
+    part = conversation.part if number == 1 else f"{conversation.part}-{number}" if conversation.part else str(number)
+    return Extracted(
+        content=head + "".join(stretch),
+        content_type=CHAT,
+        part=part,
+        session_id=conversation.id or None,
+        extra=_details(messages),
+        left_out=conversation.left_out if number == 1 else {},
+        message_times=times,
+    )
+
+
+def _details(messages: list[Message]) -> dict[str, Label]:
+    details: dict[str, Label] = {}
+    times: list[datetime] = [message.at for message in messages if message.at is not None]
+    if times:
+        details["startedAt"] = f"{min(times):%Y-%m-%dT%H:%M:%SZ}"
+        details["endedAt"] = f"{max(times):%Y-%m-%dT%H:%M:%SZ}"
+    details["speakers"] = list(dict.fromkeys(_name(message.speaker) for message in messages))[:MAX_SPEAKERS]
+    details["turns"] = len(messages)
+    return details

@@ -12,12 +12,20 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path, PurePath
 from threading import BoundedSemaphore, Lock, Timer
-from typing import Any
 
-from rag_context.files.formats.exchange import ConversionError, CutOffError, Extracted, Format, Limits, receive, send
+from rag_context.files.formats.conversation import message_of, messages_of
+from rag_context.files.formats.exchange import (
+    ConversionError,
+    CutOffError,
+    Extracted,
+    Format,
+    Limits,
+    decoded,
+    receive,
+    send,
+)
 from rag_context.files.formats.json_stream import Fields, beginning, elements, fields, lines
 from rag_context.files.formats.transcripts import CLIENTS
-from rag_context.files.formats.turns import messages_of, turn_of
 
 SNIFFED_BYTES = 1 << 16
 """How much of a file's beginning is read to recognise it."""
@@ -104,10 +112,10 @@ def _client(found: Sequence[Fields]) -> Format | None:
 
 
 def _transcript(found: list[Fields]) -> Format | None:
-    """Every item is a turn, or every item a conversation."""
+    """Every item is a message, or every item a conversation."""
     if not found:
         return None
-    if all(turn_of(item) is not None for item in found) or all(messages_of(item) is not None for item in found):
+    if all(message_of(item) is not None for item in found) or all(messages_of(item) is not None for item in found):
         return Format.TRANSCRIPT
     return None
 
@@ -207,10 +215,10 @@ class _Worker:
     def __init__(self, limits: Limits) -> None:
         self.is_ready = True
         self._limits = limits
-        said = json.dumps({"path": [place for place in sys.path if place], "limits": asdict(limits)})
+        arguments = json.dumps({"path": [place for place in sys.path if place], "limits": asdict(limits)})
         is_windows = sys.platform == "win32"
         self._process = subprocess.Popen(  # noqa: S603  # this interpreter, our own module
-            [sys.executable, "-I", "-c", _BOOT, said],
+            [sys.executable, "-I", "-c", _BOOT, arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -226,7 +234,7 @@ class _Worker:
         request = json.dumps({"format": format_.value, "name": str(path)}).encode()
         outcome = self._request(request, data, beside)
         while "content" in outcome:
-            yield _extracted(outcome)
+            yield decoded(outcome)
             outcome = self._next()
         self.is_ready = "ended" in outcome or "expected" in outcome
         if "reason" in outcome:
@@ -285,11 +293,6 @@ class _Worker:
         if status == -_signal("SIGKILL"):
             return f"takes more than {self._limits.wall_s:g} s, or more memory than there is"
         return "the converter of such files crashes on it"
-
-
-def _extracted(said: dict[str, Any]) -> Extracted:
-    times = [(start, at) for start, at in said["message_times"]]
-    return Extracted(**{**said, "message_times": times})
 
 
 class _Timeout:

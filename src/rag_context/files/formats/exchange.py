@@ -3,11 +3,12 @@
 A message is a frame: its length, then its bytes.
 """
 
+import json
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 Label: TypeAlias = str | int | list[str]
 
@@ -64,6 +65,17 @@ class Extracted:
     left_out: Mapping[str, int] = field(default_factory=dict)
     message_times: Sequence[tuple[int, int]] = ()
     """Where the messages of a conversation begin, and when each was said, in microseconds since 1970."""
+
+
+def encoded(document: Extracted) -> bytes:
+    """A document as a frame of JSON, which can do no more to its reader than hold values."""
+    values = {each.name: getattr(document, each.name) for each in fields(document)}
+    return json.dumps(values).encode("utf-8", "surrogatepass")
+
+
+def decoded(values: dict[str, Any]) -> Extracted:
+    """The document in a parsed frame; see `encoded`."""
+    return Extracted(**{**values, "message_times": [(start, at) for start, at in values["message_times"]]})
 
 
 class ConversionError(Exception):

@@ -5,17 +5,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
-from rag_context.files.formats.conversation import CONTEXT, REASONING, RECORD, TOOL_CALL, left_out_role
-from rag_context.files.formats.json_stream import BrokenOffError, Fields, fields, lines, objects, whole_elements, word
-from rag_context.files.formats.turns import (
+from rag_context.files.formats.client_records import CONTEXT, REASONING, RECORD, TOOL_CALL, left_out_role
+from rag_context.files.formats.conversation import (
     Conversation,
     Message,
+    message_of,
     messages_of,
     text_of,
     time_of,
     timestamp,
-    turn_of,
 )
+from rag_context.files.formats.json_stream import BrokenOffError, Fields, fields, lines, objects, whole_elements, word
 from rag_context.provenance import role_name
 
 _SHOWN_CONTENT = ("text", "multimodal_text", "code")
@@ -33,14 +33,14 @@ def chatgpt(data: bytes) -> Iterator[Conversation]:
         mapping = conversation.get("mapping")
         nodes = mapping if isinstance(mapping, dict) else {}
         left_out: Counter[str] = Counter()
-        turns: list[Message] = []
+        messages: list[Message] = []
         for node in _branch(nodes, conversation.get("current_node")):
-            found = _chatgpt_turn(fields(node.get("message")))
+            found = _chatgpt_message(fields(node.get("message")))
             if isinstance(found, Message):
-                turns.append(found)
+                messages.append(found)
             elif found:
                 left_out[found] += 1
-        yield Conversation(id_, word(conversation, "title"), turns, part=id_, left_out=left_out)
+        yield Conversation(id_, word(conversation, "title"), messages, part=id_, left_out=left_out)
 
 
 def _branch(nodes: Mapping[str, object], last: object) -> list[Fields]:
@@ -57,7 +57,7 @@ def _branch(nodes: Mapping[str, object], last: object) -> list[Fields]:
     return path[::-1]
 
 
-def _chatgpt_turn(message: Fields) -> Message | str:
+def _chatgpt_message(message: Fields) -> Message | str:
     """The message of a node, or its kind if it has none; empty for the root of a conversation."""
     author, content = fields(message.get("author")), fields(message.get("content"))
     role = word(author, "role")
@@ -80,15 +80,15 @@ def claude(data: bytes) -> Iterator[Conversation]:
     """
     for number, conversation in enumerate(whole_elements(data), 1):
         id_ = word(conversation, "uuid") or f"conversation-{number}"
-        turns = [_claude_turn(message) for message in objects(conversation.get("chat_messages"))]
-        yield Conversation(id_, word(conversation, "name"), turns, part=id_)
+        messages = [_claude_message(message) for message in objects(conversation.get("chat_messages"))]
+        yield Conversation(id_, word(conversation, "name"), messages, part=id_)
 
 
-def _claude_turn(message: Fields) -> Message:
+def _claude_message(message: Fields) -> Message:
     attached = [word(file, "extracted_content") for file in objects(message.get("attachments"))]
     text = text_of(message.get("content")) or word(message, "text")
-    said = "\n\n".join(filter(None, [text, *attached]))
-    return Message(role_name(word(message, "sender") or "assistant"), said, timestamp(message.get("created_at")))
+    text = "\n\n".join(filter(None, [text, *attached]))
+    return Message(role_name(word(message, "sender") or "assistant"), text, timestamp(message.get("created_at")))
 
 
 def slack(data: bytes, channel: str, names: Mapping[str, str]) -> Conversation:
@@ -99,10 +99,10 @@ def slack(data: bytes, channel: str, names: Mapping[str, str]) -> Conversation:
     """
     found = [item for item in whole_elements(data) if item.get("type") == "message"]
     found.sort(key=lambda item: (_number(item, "thread_ts") or _number(item, "ts"), _number(item, "ts")))
-    return Conversation(channel, "", [_slack_turn(item, names) for item in found])
+    return Conversation(channel, "", [_slack_message(item, names) for item in found])
 
 
-def _slack_turn(item: Fields, names: Mapping[str, str]) -> Message:
+def _slack_message(item: Fields, names: Mapping[str, str]) -> Message:
     profile, user = fields(item.get("user_profile")), word(item, "user")
     speaker = word(profile, "display_name", "real_name", "name") or names.get(user) or word(item, "username")
     text = word(item, "text")
@@ -125,38 +125,38 @@ def slack_names(data: bytes) -> dict[str, str]:
 
 
 def transcript(data: bytes, name: str) -> Iterator[Conversation]:
-    """The conversations of a transcript: one of all its turns, or one of each item that has turns itself.
+    """The conversations of a transcript: one of all its messages, or one of each item that has messages itself.
 
     Raises:
         BrokenOffError: the file ends before its array does; the conversations before are complete.
     """
-    turns: list[Message] = []
+    messages: list[Message] = []
     left_out: Counter[str] = Counter()
     items = lines_or_elements(data)
     item, number = next(items, None), 1
     while item is not None:
         following = next(items, None)
-        if (turn := turn_of(item)) is not None:
-            turns += _documents_of([turn], left_out)
+        if (message := message_of(item)) is not None:
+            messages += _spoken([message], left_out)
         elif (inner := messages_of(item)) is not None:
             is_alone = number == 1 and following is None
             id_ = word(item, "id", "conversation_id", "session_id") or (name if is_alone else f"{name}-{number}")
             others: Counter[str] = Counter()
-            found = _documents_of(filter(None, map(turn_of, inner)), others)
+            found = _spoken(filter(None, map(message_of, inner)), others)
             yield Conversation(id_, word(item, "title", "name"), found, part="" if is_alone else id_, left_out=others)
         item, number = following, number + 1
-    if turns or left_out:
-        yield Conversation(name, "", turns, left_out=left_out)
+    if messages or left_out:
+        yield Conversation(name, "", messages, left_out=left_out)
 
 
-def _documents_of(turns: Iterable[Message], left_out: Counter[str]) -> list[Message]:
-    """The turns of people and models; those of programs are counted."""
+def _spoken(messages: Iterable[Message], left_out: Counter[str]) -> list[Message]:
+    """The messages of people and models; those of programs are counted."""
     found = []
-    for turn in turns:
-        if kind := left_out_role(turn.speaker):
+    for message in messages:
+        if kind := left_out_role(message.speaker):
             left_out[kind] += 1
         else:
-            found.append(turn)
+            found.append(message)
     return found
 
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 
 from rag_context.files.formats.exchange import ConversionError, Extracted, Limits
-from rag_context.files.formats.json_stream import Fields
+from rag_context.files.formats.json_stream import Fields, objects
 
 MAX_OUTPUT_CHARS = 2000
 """Of the output of one cell; long logs and tables are of little use."""
@@ -30,9 +30,9 @@ def extract(data: bytes, _limits: Limits) -> Extracted:
 
 
 def _cells(notebook: Fields) -> Iterator[Fields]:
-    sheets = _objects(notebook.get("worksheets")) if "worksheets" in notebook else [notebook]
+    sheets = objects(notebook.get("worksheets")) if "worksheets" in notebook else [notebook]
     for sheet in sheets:
-        yield from _objects(sheet.get("cells"))
+        yield from objects(sheet.get("cells"))
 
 
 def _parts(cell: Fields, language: str) -> Iterator[str]:
@@ -40,7 +40,7 @@ def _parts(cell: Fields, language: str) -> Iterator[str]:
     match cell.get("cell_type"):
         case "code" if source.strip():
             yield _fenced(source, language)
-            yield from (_fenced(text, "") for text in map(_printed, _objects(cell.get("outputs"))) if text)
+            yield from (_fenced(text, "") for text in map(_printed, objects(cell.get("outputs"))) if text)
         case "heading":
             yield f"{'#' * int(str(cell.get('level', 1)))} {source}"
         case _:
@@ -77,7 +77,3 @@ def _joined(source: object) -> str:
     if isinstance(source, list):
         return "".join(line for line in source if isinstance(line, str))
     return source if isinstance(source, str) else ""
-
-
-def _objects(said: object) -> list[Fields]:
-    return [item for item in said if isinstance(item, dict)] if isinstance(said, list) else []

@@ -6,8 +6,7 @@ counted by kind.
 
 from collections.abc import Iterable, Iterator
 
-from rag_context.files.formats.cline import CLINE
-from rag_context.files.formats.conversation import (
+from rag_context.files.formats.client_records import (
     COMMAND,
     CONTEXT,
     INJECTED,
@@ -28,6 +27,7 @@ from rag_context.files.formats.conversation import (
     other,
     record_by,
 )
+from rag_context.files.formats.cline import CLINE
 from rag_context.files.formats.exchange import Format
 from rag_context.files.formats.json_stream import Fields, fields, objects, word
 
@@ -194,11 +194,11 @@ def _gemini(message: Fields) -> Iterator[Record]:
         yield other(SUBAGENT)
     else:
         content = message.get("displayContent") if type_ == "user" else None
-        said = record_by(type_, content or message.get("content"), message.get("timestamp"), word(message, "id"))
+        record = record_by(type_, content or message.get("content"), message.get("timestamp"), word(message, "id"))
         tools = objects(message.get("toolCalls"))
-        said.left_out.update({REASONING: len(objects(message.get("thoughts"))), TOOL_CALL: len(tools)})
-        said.left_out[TOOL_OUTPUT] += sum("result" in tool for tool in tools)
-        yield said
+        record.left_out.update({REASONING: len(objects(message.get("thoughts"))), TOOL_CALL: len(tools)})
+        record.left_out[TOOL_OUTPUT] += sum("result" in tool for tool in tools)
+        yield record
 
 
 _GEMINI_MARKS = Marks(
@@ -317,11 +317,11 @@ def _cursor(line: Fields) -> Iterator[Record]:
     if not message:
         yield other(RECORD)
         return
-    said = record_by(word(line, "role"), message.get("content"), line.get("timestamp"))
-    words = [inside(text, ("user_query",)) for text in said.texts]
-    is_wrapped = said.speaker == USER and any(words)
-    texts = tuple(filter(None, words)) if is_wrapped else said.texts
-    yield Record(said.speaker, texts, said.at, said.id, said.left_out)
+    record = record_by(word(line, "role"), message.get("content"), line.get("timestamp"))
+    words = [inside(text, ("user_query",)) for text in record.texts]
+    is_wrapped = record.speaker == USER and any(words)
+    texts = tuple(filter(None, words)) if is_wrapped else record.texts
+    yield Record(record.speaker, texts, record.at, record.id, record.left_out)
 
 
 _CURSOR = Client(

@@ -14,7 +14,8 @@ from importlib import import_module
 from pathlib import PurePath
 
 from rag_context.files.formats import exports
-from rag_context.files.formats.conversation import counted, read
+from rag_context.files.formats.client_records import counted, read
+from rag_context.files.formats.conversation import Conversation, documents
 from rag_context.files.formats.exchange import (
     MAX_CHARS,
     ConversionError,
@@ -22,12 +23,12 @@ from rag_context.files.formats.exchange import (
     Extracted,
     Format,
     Limits,
+    encoded,
     receive,
     send,
 )
 from rag_context.files.formats.json_stream import BrokenOffError
 from rag_context.files.formats.transcripts import CLIENTS
-from rag_context.files.formats.turns import Conversation, documents
 
 if sys.platform != "win32":
     import resource
@@ -62,7 +63,7 @@ def run(limits: Limits) -> None:
         _renew(limits)
         try:
             for found in extract(Format(request["format"]), request["name"], data, beside, limits):
-                send(answers, json.dumps(_fields(found)).encode("utf-8", "surrogatepass"))
+                send(answers, encoded(found))
             outcome: dict[str, object] = {"ended": True}
         except ConversionError as error:
             outcome = {"reason": str(error), "expected": error.expected}
@@ -163,15 +164,3 @@ def _renew(limits: Limits) -> None:
 def _deny(event: str, _args: object) -> None:
     if event.startswith(_FORBIDDEN):
         raise PermissionError(event)
-
-
-def _fields(found: Extracted) -> dict[str, object]:
-    return {
-        "content": found.content,
-        "content_type": found.content_type,
-        "part": found.part,
-        "session_id": found.session_id,
-        "extra": dict(found.extra),
-        "left_out": dict(found.left_out),
-        "message_times": list(found.message_times),
-    }
