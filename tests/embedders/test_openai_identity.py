@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from rag_context.domain.vectors import Vector
-from rag_context.embedders.model_vectors import PROBE, fingerprint, same_model
+from rag_context.embedders.model_vectors import PROBE, BoundEmbedder, fingerprint, same_model
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendUnavailableError
-from rag_context.service.index_model import BoundEmbedder
 from rag_context.stores.sqlite import SqliteStore, open_database
 from tests.embedders.remote_embedder import embedder_over
 from tests.servers.embedding_stub import Behaviour, EmbeddingStub, Wire, embedding_stub, reply, vector

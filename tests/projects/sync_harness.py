@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rag_context.domain.documents import Tenant
 from rag_context.domain.search import Filter
+from rag_context.embedders.model_vectors import BoundEmbedder
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ingest.text_vectors import StoredVectors
 from rag_context.ports.writing import IndexWriter
@@ -19,7 +20,6 @@ from rag_context.projects.document_lists import DocumentLists
 from rag_context.projects.project_documents import DocsFolder
 from rag_context.projects.sync import Synchroniser
 from rag_context.resilience.dependency import Dependency
-from rag_context.service.index_model import BoundEmbedder
 from rag_context.stores.sqlite import SqliteStore, open_database
 from rag_context.testing import FakeEmbedder, Faulty
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from rag_context.api.index import IndexRequest, IndexResponse
 from rag_context.api.search import SearchRequest, SearchResponse
+from rag_context.embedders.model_vectors import BoundEmbedder
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ingest.redaction import RedactionMode
 from rag_context.ports.models import Embedder
@@ -21,7 +22,6 @@ from rag_context.search.retrievers import Backends
 from rag_context.service.background_maintenance import BackgroundMaintenance
 from rag_context.service.handlers import CallContext
 from rag_context.service.health import HealthMonitor
-from rag_context.service.index_model import BoundEmbedder
 from rag_context.service.service import Dependencies, Service
 from rag_context.service.telemetry import Telemetry
 from rag_context.testing import FakeEmbedder, Faulty, FrozenClock, MemoryStore

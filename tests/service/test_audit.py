@@ -11,12 +11,12 @@ import pytest
 from rag_context.domain.documents import DocumentInput, Metadata
 from rag_context.domain.reports import IntegrityReport, IssueKind, SearchRecord, Thoroughness
 from rag_context.domain.search import Filter
+from rag_context.embedders.model_vectors import BoundEmbedder
 from rag_context.errors import BackendTimeoutError, ConfigurationError, ForeignIndexError
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ports.writing import IndexAuditor
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.index_maintenance import ISSUE_TYPES, Audit, report
-from rag_context.service.index_model import BoundEmbedder
 from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_auditor, open_database
 from rag_context.testing import FakeEmbedder
 

@@ -10,12 +10,13 @@ import pytest
 
 from rag_context.domain.documents import Chunk, DocumentInput, Span
 from rag_context.domain.vectors import EmbeddingModel, Matrix
+from rag_context.embedders.model_vectors import BoundEmbedder
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendUnavailableError
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ingest.submissions import Outcome
 from rag_context.ports.models import Embedder
 from rag_context.resilience.dependency import Dependency
-from rag_context.service.index_model import ABANDONED_S, LEASE_S, BoundEmbedder, Rebuilding
+from rag_context.service.rebuilding import ABANDONED_S, LEASE_S, Rebuilding
 from rag_context.stores.sqlite import SqliteStore, open_database
 from rag_context.stores.sqlite.vector_models import SqliteRebuilder
 from rag_context.testing import FakeEmbedder, Fault, Faulty, FrozenClock

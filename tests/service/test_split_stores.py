@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from rag_context.domain.documents import DocumentInput
+from rag_context.embedders.model_vectors import BoundEmbedder
 from rag_context.errors import BackendUnavailableError
 from rag_context.ingest.reconciliation import Reconciler
 from rag_context.ingest.submissions import Outcome
 from rag_context.ports.writing import VectorWriter
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.background_maintenance import SWEEP_TOGETHER, BackgroundMaintenance
-from rag_context.service.index_model import BoundEmbedder
 from rag_context.testing import Fault, Faulty
 from tests.ingest.split_stores import SplitStores, chunks_of, document, opened
 

@@ -32,10 +32,10 @@ from rag_context.domain.documents import (
     document_id,
 )
 from rag_context.domain.vectors import EmbeddingModel, Matrix
+from rag_context.embedders.model_vectors import same_vectors
 from rag_context.errors import BackendRejectedError, BackendUnavailableError, InvalidInputError
 from rag_context.ports.reading import DocumentStore, VectorStore
 from rag_context.ports.writing import IndexWriter, ModelRegistry
-from rag_context.service.index_model import same_vectors
 from rag_context.stores.postgres import PostgresStore
 from rag_context.stores.sqlite import open_database
 from rag_context.testing import FakeEmbedder, Fault, Faulty, MemoryStore

@@ -8,13 +8,14 @@ from enum import Enum
 from typing import TypeVar
 
 from rag_context.domain.reports import counted
+from rag_context.embedders.model_vectors import BoundEmbedder
 from rag_context.errors import BackendError, BackendStartingError, BackendUnavailableError
 from rag_context.ingest.indexer import Indexer
 from rag_context.ingest.reconciliation import Divergence, Reconciler
 from rag_context.ports.reading import DocumentStore
 from rag_context.resilience.deadline import Deadline, set_within
 from rag_context.resilience.dependency import BreakerState, Dependency
-from rag_context.service.index_model import BoundEmbedder, Rebuilding
+from rag_context.service.rebuilding import Rebuilding
 
 logger = logging.getLogger(__name__)
 

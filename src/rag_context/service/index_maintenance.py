@@ -24,13 +24,14 @@ from rag_context.domain.documents import (
     is_uuid,
 )
 from rag_context.domain.reports import IntegrityReport, Issue, IssueKind, Thoroughness
+from rag_context.embedders.model_vectors import BoundEmbedder
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError, ForeignIndexError, LostIndexError
 from rag_context.ingest.chunking.prose import body_start
 from rag_context.ingest.indexer import STORE_S, Indexer
 from rag_context.ports.writing import IndexAuditor, ModelRegistry
 from rag_context.search.retrievers import Backends
 from rag_context.service.background_maintenance import SWEEP_TOGETHER, BackgroundMaintenance
-from rag_context.service.index_model import BoundEmbedder, Rebuilding
+from rag_context.service.rebuilding import Rebuilding
 
 WAIT_S = 300.0
 """Longest wait for a reindexing in one request."""

@@ -31,6 +31,7 @@ from rag_context.api.stored_documents import (
 )
 from rag_context.domain.documents import Counts, Status, utc_now
 from rag_context.domain.vectors import EmbeddingModel, Matrix
+from rag_context.embedders.model_vectors import BoundEmbedder
 from rag_context.errors import BackendError, RagContextError
 from rag_context.ingest.indexer import STORE_S, Indexer
 from rag_context.ingest.submissions import Receipt, Submission
@@ -50,7 +51,6 @@ from rag_context.service.document_queries import DocumentQueries, SimilarDocumen
 from rag_context.service.handlers import CallContext, Handler, handlers_of, performs
 from rag_context.service.health import ROLES, HealthMonitor, IndexingProgress, health_response
 from rag_context.service.index_maintenance import Reindexing
-from rag_context.service.index_model import BoundEmbedder, Rebuilding
 from rag_context.service.mappers import (
     bulk_result,
     index_response,
@@ -64,6 +64,7 @@ from rag_context.service.mappers import (
 from rag_context.service.meters import Meters, Readings
 from rag_context.service.project_requests import TenantResolver
 from rag_context.service.project_service import ProjectDependencies, ProjectService
+from rag_context.service.rebuilding import Rebuilding
 from rag_context.service.telemetry import TIME_RANGES, SearchRecorder, Telemetry, describe, describe_indexing
 from rag_context.tracing import span
 

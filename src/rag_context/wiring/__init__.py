@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from rag_context.collections.provider_connections import TextEmbedder
-from rag_context.embedders.model_vectors import CachedEmbedder
+from rag_context.embedders.model_vectors import BoundEmbedder, CachedEmbedder, OpenFormer, same_vectors
 from rag_context.errors import ConfigurationError
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ingest.redaction import RedactionMode
@@ -30,8 +30,8 @@ from rag_context.search.retrievers import Backends
 from rag_context.service.background_maintenance import BackgroundMaintenance, Duties
 from rag_context.service.health import HealthMonitor
 from rag_context.service.index_maintenance import Audit
-from rag_context.service.index_model import BoundEmbedder, OpenFormer, Rebuilding, same_vectors
 from rag_context.service.project_service import ProjectDependencies
+from rag_context.service.rebuilding import Rebuilding
 from rag_context.service.service import Dependencies, Service
 from rag_context.service.telemetry import Telemetry
 from rag_context.settings import Settings, StoreSettings, check_available

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pydantic import TypeAdapter, ValidationError
 
 from rag_context.collections.provider_connections import DEFAULT
+from rag_context.embedders.model_vectors import same_vectors
 from rag_context.errors import InvalidInputError
 from rag_context.ports.provider import Provider
-from rag_context.service.index_model import same_vectors
 from rag_context.settings import Settings, StoreSettings, check_available
 from rag_context.settings.keys import location_of
 from rag_context.settings.values import PostgresUrl
