@@ -217,7 +217,7 @@ class TestChanged:
             looks.append(folder)
             return list(os.scandir(folder))
 
-        found = find_changed(root, [root / f"sub/{number}.md" for number in range(20)], look=counted)
+        found = find_changed(root, [root / f"sub/{number}.md" for number in range(20)], list_folder=counted)
         assert len(list(found)) == 20
         assert looks == [root / "sub"]
 

@@ -10,7 +10,7 @@ from rag_context.api.maintenance import ReindexRequest
 from rag_context.api.operations import Operation, Request, Response, memory
 from rag_context.api.stored_documents import DeleteRequest
 from rag_context.errors import BackendError
-from rag_context.files.sending import Turns, sliced
+from rag_context.files.sending import VersionOrder, sliced
 from rag_context.files.target import OnReceipt, listed_below
 from rag_context.logs import configure_logging
 from rag_context.service.handlers import CallContext
@@ -38,7 +38,7 @@ class InProcess:
         self._handlers = service.handlers()
         self._has_waited = False
         self._turn = asyncio.Semaphore(settings.indexing.concurrency)
-        self._turns = Turns()
+        self._order = VersionOrder()
         self.place = f"the index in {location_of(settings)}"
 
     async def run(
@@ -71,11 +71,11 @@ class InProcess:
         async with asyncio.TaskGroup() as group:
             for start, part in sliced(lines):
                 await self._turn.acquire()
-                task = group.create_task(self._keep(start, part, on_receipt, self._turns.earlier(part)))
-                self._turns.begun(task, part)
+                task = group.create_task(self._keep(start, part, on_receipt, self._order.earlier(part)))
+                self._order.begin(task, part)
 
     async def _keep(
-        self, start: int, lines: Sequence[BulkLine], on_receipt: OnReceipt, earlier: set[asyncio.Task[None]]
+        self, start: int, lines: Sequence[BulkLine], on_receipt: OnReceipt, earlier: set[asyncio.Future[None]]
     ) -> None:
         try:
             if earlier:

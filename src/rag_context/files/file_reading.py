@@ -139,9 +139,8 @@ FileTime: TypeAlias = Callable[[Loaded], datetime | None]
 
 @dataclass(frozen=True, slots=True)
 class FileInput:
-    """A file that was read."""
+    """A document that was read from a file."""
 
-    path: Path
     document: DocumentInput
     left_out: Mapping[str, int] = field(default_factory=dict)
     """How many other parts of a conversation were left out, by kind."""
@@ -247,7 +246,7 @@ def text_input(
         origin=Origin.FILE,
         occurred_at=stated_time(content, content_type) or times(loaded),
     )
-    return FileInput(path, document)
+    return FileInput(document)
 
 
 def converted_inputs(
@@ -265,8 +264,8 @@ def converted_inputs(
             for name, value in extracted.extra.items():
                 extra[name] = [*value] if isinstance(value, list) else value
             content_type = labels.content_type or extracted.content_type
-            said = tuple(MessageTime(start, moment(at)) for start, at in extracted.message_times)
-            began = min((each.at for each in said), default=None)
+            message_times = tuple(MessageTime(start, moment(at)) for start, at in extracted.message_times)
+            began = min((each.at for each in message_times), default=None)
             document = DocumentInput(
                 content=extracted.content,
                 content_type=content_type,
@@ -275,9 +274,9 @@ def converted_inputs(
                 metadata=replace(labels.metadata, extra=extra),
                 origin=Origin.FILE,
                 occurred_at=began or stated_time(extracted.content, content_type, extra) or times(loaded),
-                message_times=said,
+                message_times=message_times,
             )
-            yield FileInput(path, document, extracted.left_out)
+            yield FileInput(document, extracted.left_out)
     except ConversionError as error:
         yield _rejected(
             Found(path, loaded.named), _UnusableError(str(error), expected=error.expected, unknown=not error.expected)
@@ -330,5 +329,5 @@ def _decode(data: bytes) -> str:
     try:
         return data[len(mark) :].decode(encoding or "utf-8")
     except UnicodeDecodeError as error:
-        place = len(mark) + error.start
-        raise _UnusableError(f"not valid {encoding.upper() or 'UTF-8'} at byte {place}") from error
+        offset = len(mark) + error.start
+        raise _UnusableError(f"not valid {encoding.upper() or 'UTF-8'} at byte {offset}") from error

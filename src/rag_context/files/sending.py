@@ -73,34 +73,37 @@ def is_slice(lines: int, chars: int) -> bool:
 
 
 def sliced(lines: Sequence[BulkLine]) -> Iterator[tuple[int, Sequence[BulkLine]]]:
-    """Lines in slices, each with the place of its first line."""
+    """Lines in slices, each with the position of its first line."""
     start = chars = 0
-    for place, line in enumerate(lines):
+    for end, line in enumerate(lines, start=1):
         chars += len(line.content)
-        if place + 1 == len(lines) or is_slice(place + 1 - start, chars):
-            yield start, lines[start : place + 1]
-            start, chars = place + 1, 0
+        if end == len(lines) or is_slice(end - start, chars):
+            yield start, lines[start:end]
+            start, chars = end, 0
 
 
-class Turns:
-    """The order of slices that run at the same time: each waits for earlier ones that have a source in common."""
+class VersionOrder:
+    """The order of parts that are indexed at the same time: each waits for earlier ones with a source in common.
+
+    So several versions of a document are stored in the order in which they were read.
+    """
 
     def __init__(self) -> None:
-        self._last: dict[str, asyncio.Task[Any]] = {}
+        self._last: dict[str, asyncio.Future[Any]] = {}
 
-    def earlier(self, lines: Iterable[BulkLine]) -> set[asyncio.Task[Any]]:
-        """What a slice of these lines has to wait for."""
+    def earlier(self, lines: Iterable[BulkLine]) -> set[asyncio.Future[Any]]:
+        """What a part of these lines has to wait for."""
         return {self._last[line.source] for line in lines if line.source in self._last and may_replace(line)}
 
-    def begun(self, task: asyncio.Task[Any], lines: Iterable[BulkLine]) -> None:
-        """Note the task that indexes these lines."""
+    def begin(self, done: asyncio.Future[Any], lines: Iterable[BulkLine]) -> None:
+        """Register a part; `done` is its task, or a future that ends with it."""
         sources = {line.source for line in lines if may_replace(line)}
-        self._last.update(dict.fromkeys(sources, task))
-        task.add_done_callback(lambda done: self._ended(done, sources))
+        self._last.update(dict.fromkeys(sources, done))
+        done.add_done_callback(lambda _: self._end(done, sources))
 
-    def _ended(self, task: asyncio.Task[Any], sources: Iterable[str]) -> None:
+    def _end(self, done: asyncio.Future[Any], sources: Iterable[str]) -> None:
         for source in sources:
-            if self._last.get(source) is task:  # else a later slice stands there by now
+            if self._last.get(source) is done:  # else a later part has taken its place
                 del self._last[source]
 
 
@@ -110,28 +113,28 @@ async def send(batches: AsyncIterator[list[Job]], target: Target, concurrency: i
     Raises:
         RagContextError: the target failed; documents without a receipt must be sent again.
     """
-    turn = asyncio.Lock()
-    running: dict[asyncio.Event, frozenset[str]] = {}
+    reading = asyncio.Lock()
+    order = VersionOrder()
 
     async def work() -> None:
         while True:
-            done = asyncio.Event()
-            # One worker at a time reads a batch and waits for earlier versions of its documents. A batch that waits
-            # holds back those behind it, so versions stay in the order in which they were read.
-            async with turn:
+            # One worker at a time reads a batch and waits for earlier versions of its documents. The batch is
+            # registered before the next worker reads one, which would not know of it otherwise.
+            async with reading:
                 batch = await anext(batches, None)
                 if batch is None:
                     return
-                sources = frozenset(job.line.source for job in batch if may_replace(job.line))
-                for earlier in [event for event, theirs in running.items() if not sources.isdisjoint(theirs)]:
-                    await earlier.wait()
-                # Before the next worker reads a batch, or it would not see that this one is under way.
-                running[done] = sources
+                lines = [job.line for job in batch]
+                if earlier := order.earlier(lines):
+                    await asyncio.wait(earlier)
+                # A future and no task: when all batches fail at once, the error of a task that no worker awaits any
+                # more would be logged as never retrieved.
+                done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                order.begin(done, lines)
             try:
-                await target.bulk([job.line for job in batch], partial(_report, batch))
+                await target.bulk(lines, partial(_report, batch))
             finally:
-                del running[done]
-                done.set()
+                done.set_result(None)
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -147,8 +150,8 @@ async def in_thread(batches: Iterator[list[Job]]) -> AsyncIterator[list[Job]]:
         yield batch
 
 
-def _report(batch: Sequence[Job], place: int, receipt: BulkReceipt) -> None:
-    batch[place].done(receipt)
+def _report(batch: Sequence[Job], position: int, receipt: BulkReceipt) -> None:
+    batch[position].done(receipt)
 
 
 def _first(errors: ExceptionGroup) -> Exception:
@@ -176,7 +179,7 @@ def read_documents(
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes | None]:
-    """The lines; None in place of one that is too long."""
+    """The lines; None instead of one that is too long."""
     while line := file.readline(LINE_BYTES + 1):
         if len(line) <= LINE_BYTES:
             yield line.strip().removeprefix(b"\xef\xbb\xbf")
@@ -201,22 +204,23 @@ def _document(line: bytes | None, labels: Labels, model: type[BulkLine]) -> Bulk
 
 
 def _labelled(fields: dict[str, object], labels: Labels) -> dict[str, object]:
-    said = {name: value for name, value in fields.items() if value is not None}
-    own = said.get("metadata", {})
-    whole: dict[str, object] = {"sessionId": labels.session_id or FILES_SESSION}
+    """The fields of a line over the defaults of all lines; null counts as missing."""
+    given = {name: value for name, value in fields.items() if value is not None}
+    labelled: dict[str, object] = {"sessionId": labels.session_id or FILES_SESSION}
     if labels.content_type is not None:
-        whole["contentType"] = labels.content_type
-    whole |= said
-    if isinstance(own, dict):
-        whole["metadata"] = _metadata(own, labels)
-    return whole
+        labelled["contentType"] = labels.content_type
+    labelled |= given
+    metadata = given.get("metadata", {})
+    if isinstance(metadata, dict):
+        labelled["metadata"] = _metadata(metadata, labels)
+    return labelled
 
 
-def _metadata(own: dict[str, object], labels: Labels) -> dict[str, object]:
-    ours = labels.metadata
-    known = {"agent": ours.agent, "category": ours.category, "game": ours.game}
-    whole: dict[str, object] = {name: value for name, value in known.items() if value is not None} | own
-    tags = own.get("tags") or []
-    if ours.tags and isinstance(tags, list):
-        whole["tags"] = [*tags, *ours.tags]
-    return whole
+def _metadata(given: dict[str, object], labels: Labels) -> dict[str, object]:
+    defaults = labels.metadata
+    fields = {"agent": defaults.agent, "category": defaults.category, "game": defaults.game}
+    merged: dict[str, object] = {name: value for name, value in fields.items() if value is not None} | given
+    tags = given.get("tags") or []
+    if defaults.tags and isinstance(tags, list):
+        merged["tags"] = [*tags, *defaults.tags]
+    return merged

@@ -44,7 +44,7 @@ _ANY_FOLDERS_FIRST = "^(?:.+/)?"
 _ANY_FOLDERS = "(?:/.+)?"
 """How pathspec writes `*` and `**`."""
 
-Look: TypeAlias = Callable[[Path], Sequence[os.DirEntry[str] | Rejected]]
+ListFolder: TypeAlias = Callable[[Path], Sequence[os.DirEntry[str] | Rejected]]
 """Lists a folder by name, or returns the reason why it cannot."""
 
 _MAGIC = re.compile(r"[*?\[]")
@@ -122,7 +122,7 @@ class Root:
 
 
 def roots(paths: Iterable[Path]) -> list[Root]:
-    """Where to begin, each place once. A path with `*`, `?` or `[` that does not exist is a pattern (`**` for any
+    """Where to begin, each root once. A path with `*`, `?` or `[` that does not exist is a pattern (`**` for any
     depth): the folder before it is walked, and its ignore files count."""
     return list(dict.fromkeys(map(_root, paths)))
 
@@ -142,7 +142,7 @@ def find_files(paths: Iterable[Path], generated: Generated | None = None) -> Ite
 
 
 def walk(root: Root, generated: Generated | None = None) -> Iterator[Found | Rejected]:
-    """The files of one place; a file that is named itself is returned even if an ignore file names it.
+    """The files of one root; a file that is named itself is returned even if an ignore file names it.
 
     Args:
         root: where to begin.
@@ -177,7 +177,7 @@ def _entries(folder: Path) -> Sequence[os.DirEntry[str] | Rejected]:
 
 
 def find_changed(
-    root: Path, changed: Collection[Path], generated: Generated | None = None, *, look: Look = _entries
+    root: Path, changed: Collection[Path], generated: Generated | None = None, *, list_folder: ListFolder = _entries
 ) -> Iterator[Found | Rejected]:
     """Of the files that a walk of a folder returns, those at or below some paths in it.
 
@@ -185,16 +185,16 @@ def find_changed(
         root: the folder, absolute and without links.
         changed: paths at or below it; they need not exist any more.
         generated: as for `walk`.
-        look: lists a folder that contains a changed path.
+        list_folder: lists a folder that contains a changed path.
     """
     names: dict[Path, set[str]] = {}
-    for place in outermost(changed):
-        if place == root:
+    for path in outermost(changed):
+        if path == root:
             yield from walk(Root(root), generated)
             return
-        names.setdefault(place.parent, set()).add(place.name)
+        names.setdefault(path.parent, set()).add(path.name)
     for folder in sorted(names):
-        yield from _of(names[folder], folder, root, generated, look)
+        yield from _below_folder(names[folder], folder, root, generated, list_folder)
 
 
 def outermost(paths: Collection[Path]) -> list[Path]:
@@ -203,8 +203,8 @@ def outermost(paths: Collection[Path]) -> list[Path]:
     return sorted(path for path in touched if touched.isdisjoint(path.parents))
 
 
-def _of(
-    names: Collection[str], folder: Path, root: Path, generated: Generated | None, look: Look
+def _below_folder(
+    names: Collection[str], folder: Path, root: Path, generated: Generated | None, list_folder: ListFolder
 ) -> Iterator[Found | Rejected]:
     """What a walk of the root finds under some names in one folder below it, listing the folder once."""
     rules = _rules(root, _rules_above(root))
@@ -216,7 +216,7 @@ def _of(
         if generated is not None and generated.folder(above):
             return
         rules = _rules(above, rules)
-    entries = [entry for entry in look(folder) if isinstance(entry, Rejected) or entry.name in names]
+    entries = [entry for entry in list_folder(folder) if isinstance(entry, Rejected) or entry.name in names]
     yield from _walk_entries(entries, root, rules, generated)
 
 
@@ -305,7 +305,7 @@ def _rules(folder: Path, above: _Rules | None) -> _Rules | None:
 def _rules_above(root: Path) -> _Rules | None:
     """The ignore files from the top of the repository that holds the root, down to the root's parent."""
     parents = list(root.parents)
-    top = next((place for place in (root, *parents) if (place / ".git").exists()), root)
+    top = next((folder for folder in (root, *parents) if (folder / ".git").exists()), root)
     rules: _Rules | None = None
     for folder in reversed([parent for parent in parents if parent.is_relative_to(top)]):
         rules = _rules(folder, rules)

@@ -34,7 +34,7 @@ LONGEST_WAIT_S = 15.0
 RETRY_S = 30.0
 """After how long a file is read again that was rejected for a temporary reason."""
 
-LOOK_S = 600.0
+CHECK_EVERY_S = 600.0
 """How often all files are checked, for changes that the system did not report."""
 
 OpenSync = Callable[[], AbstractAsyncContextManager[FolderSync]]
@@ -231,7 +231,7 @@ class Follower:
             if all(listener.done() for listener in listeners):
                 return False
             changed.clear()
-            if not await set_within(changed, LOOK_S):
+            if not await set_within(changed, CHECK_EVERY_S):
                 # Not every change is reported, such as those of other machines on a network drive.
                 self._waiting = {root: {root} for root in self.roots}
             await asyncio.sleep(0)  # the last listener sets the event before it is done

@@ -31,7 +31,7 @@ SLICE_S = 30.0
 UNFINISHED_BYTES = 32_000_000
 """Memory for vectors of documents whose embedding took too long: some 20 000 vectors of 384 dimensions."""
 
-LOOK_S = 2.0
+READ_S = 2.0
 """Longest wait for one read of a store; embedding again is better than waiting longer."""
 
 
@@ -122,9 +122,9 @@ class StoredVectors:
         vector_store: Dependency,
         registry: ModelRegistry,
     ) -> None:
-        self._documents = document_store.guard(documents, LOOK_S)
-        self._vectors = vector_store.guard(vectors, LOOK_S)
-        self._registry = document_store.guard(registry, LOOK_S)
+        self._documents = document_store.guard(documents, READ_S)
+        self._vectors = vector_store.guard(vectors, READ_S)
+        self._registry = document_store.guard(registry, READ_S)
 
     async def of(self, texts: Collection[str], reuse_from: Sequence[str], made_by: str) -> dict[str, Vector]:
         """The stored vectors of those `texts` that are chunks of the documents `reuse_from`, where available.

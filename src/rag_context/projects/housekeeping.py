@@ -17,7 +17,9 @@ from rag_context.projects.tenants import has_branch, path_hash
 MAX_RESUMED = 32
 """The most projects that are followed again; of more, those that were used last."""
 
-LOOK_EVERY_S = 3600.0
+CHECK_EVERY_S = 3600.0
+"""How often the files of all projects are checked; more often if the grace period is short."""
+
 SEEN_S = 3600.0
 """How long this process must have found the files missing: a disk that is not mounted yet looks the same."""
 
@@ -25,6 +27,8 @@ RESUME_EVERY_S = 30.0
 """The interval at which projects are tried that could not be followed again."""
 
 SHORTEST_S = 0.2
+"""The shortest interval of these checks, whatever the grace period."""
+
 CATCHING_UP = "its files have not been compared with the index yet since the server started"
 
 logger = logging.getLogger(__name__)
@@ -62,7 +66,7 @@ class Housekeeping:
         """Run all tasks until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._resume())
-            group.create_task(self._look())
+            group.create_task(self._check_regularly())
 
     async def _resume(self) -> None:
         if not self._rules.follow:
@@ -90,16 +94,16 @@ class Housekeeping:
                     del waiting[tenant]
             await asyncio.sleep(RESUME_EVERY_S if waiting else 0)
 
-    async def _look(self) -> None:
-        every_s = max(SHORTEST_S, min(LOOK_EVERY_S, self._rules.grace.total_seconds() / 4))
+    async def _check_regularly(self) -> None:
+        every_s = max(SHORTEST_S, min(CHECK_EVERY_S, self._rules.grace.total_seconds() / 4))
         while True:
             try:
-                await self.look()
+                await self.check()
             except BackendError as error:
                 logger.info("projects without files cannot be checked now: %s", error)
             await asyncio.sleep(every_s)
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Check the files of all tenants once, and remove tenants whose grace period is over. Raises: BackendError."""
         project_records = self._projects.project_records
         if self._rules.adopts:

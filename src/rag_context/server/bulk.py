@@ -15,7 +15,7 @@ from starlette.types import Receive, Send
 from rag_context.api.index import BulkLine, BulkReceipt
 from rag_context.api.parsing import Detail, read_json
 from rag_context.errors import BackendError, InvalidInputError, RagContextError
-from rag_context.files.sending import Turns, is_slice
+from rag_context.files.sending import VersionOrder, is_slice
 from rag_context.server.failures import component_sentence, log_failure
 from rag_context.server.requests import ClientGoneError, RequestRejectedError
 from rag_context.service.service import Service
@@ -92,7 +92,7 @@ class BulkRun:
     line_bytes: int
     concurrency: int
     request_id: str
-    _turns: Turns = field(default_factory=Turns)
+    _order: VersionOrder = field(default_factory=VersionOrder)
 
     async def run(self, receive: Receive, send: Send) -> None:
         """Read every line, keep what can be kept, and send a receipt for each."""
@@ -143,11 +143,11 @@ class BulkRun:
 
     def _start(self, part: _Slice, group: asyncio.TaskGroup) -> asyncio.Task[bytes]:
         # Several versions of a document are stored in the order of their lines.
-        task = group.create_task(self._keep(part, self._turns.earlier(part.documents)))
-        self._turns.begun(task, part.documents)
+        task = group.create_task(self._keep(part, self._order.earlier(part.documents)))
+        self._order.begin(task, part.documents)
         return task
 
-    async def _keep(self, part: _Slice, earlier: set[asyncio.Task[bytes]]) -> bytes:
+    async def _keep(self, part: _Slice, earlier: set[asyncio.Future[bytes]]) -> bytes:
         if earlier:
             await asyncio.wait(earlier)
         documents = part.documents
