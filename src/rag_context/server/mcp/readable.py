@@ -21,7 +21,7 @@ from rag_context.api.stored_documents import (
     SimilarResponse,
 )
 from rag_context.api.wire import Schema, WireResponse
-from rag_context.server.mcp.readable_features import counted, readable_conversation, readable_project
+from rag_context.server.mcp.readable_features import FEATURES, counted
 
 _SHOWN_IDS = 20
 _LAST_SEARCHED = 2
@@ -34,10 +34,9 @@ _LEVELS = {
 
 def readable(body: WireResponse) -> str:
     """The answer as text; empty for a kind that has none."""
-    for kind, tell in _TELLERS.items():
-        if isinstance(body, kind):
-            return "\n".join(tell(body))
-    return readable_project(body) or readable_conversation(body) or ""
+    # An answer that extends another one reads like it, so the nearest kind decides.
+    lines = next((_LINES[kind] for kind in type(body).__mro__ if kind in _LINES), None)
+    return "" if lines is None else "\n".join(lines(body))
 
 
 def passages(results: list[SearchResult]) -> Iterator[str]:
@@ -242,7 +241,8 @@ def _days(body: GetResponse | ListedDocument | SimilarDocument) -> str:
     return said if said == indexed else f"{said} (indexed {indexed})"
 
 
-_TELLERS: Mapping[type[WireResponse], Callable[[Any], Iterator[str]]] = {
+_LINES: Mapping[type, Callable[[Any], Iterator[str]]] = {
+    **FEATURES,
     SearchFailure: _failed,
     SearchResponse: _search,
     SimilarResponse: _similar,

@@ -1,7 +1,8 @@
 """Answers about project documents and collections as a model reads them."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from rag_context.api.collection_operations import ConverseResponse
 from rag_context.api.collections import (
@@ -36,32 +37,6 @@ _LEVELS = {
 }
 _SHOWN = 20
 _LAST_SEARCHED = 2
-
-
-def readable_project(body: WireResponse) -> str | None:
-    """An answer about a project in words; None for one about something else."""
-    match body:
-        case ActivateProjectResponse():
-            lines = _activated(body)
-        case RagQueryResponse():
-            lines = _queried(body)
-        case SemanticSearchResponse():
-            lines = _searched(body)
-        case ReadDocumentResponse():
-            lines = _read(body)
-        case IndexDocumentResponse():
-            lines = _indexed(body)
-        case ListDocTypesResponse():
-            lines = _doc_types(body)
-        case UpdatePromotionLevelResponse():
-            lines = _promoted(body)
-        case DeleteDocumentsResponse():
-            lines = _deleted(body)
-        case ListProjectsResponse():
-            lines = _listed(body)
-        case _:
-            return None
-    return "\n".join(lines)
 
 
 def _activated(body: ActivateProjectResponse) -> Iterator[str]:
@@ -178,37 +153,40 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {plural or noun + 's'}"
 
 
-def readable_conversation(body: WireResponse) -> str | None:
-    """The answer as text; None for another kind of answer."""
-    match body:
-        case ConverseResponse():
-            return "\n".join(_lines(body))
-        case QueryResponse():
-            return "\n".join(_found(body))
-        case DocumentsResponse():
-            return "\n".join(_documents(body))
-        case CollectionsResponse():
-            names = [
-                f"{one.name} ({one.count} documents{', read only' if one.read_only else ''})"
-                for one in body.collections
-            ]
-            return "\n".join(names) or "No collections."
-        case CollectionResponse():
-            return f"{body.name}: {body.count} documents. {_compact(body.metadata)}"
-        case AddedDocumentsResponse():
-            return f"{body.count} documents stored: {', '.join(body.ids)}"
-        case DeletedMatchingResponse():
-            done = "would be deleted" if body.status == "preview" else "deleted"
-            return f"{body.count_deleted} documents {done}: {', '.join(body.ids)}"
-        case DroppedCollectionResponse():
-            return f"Collection {body.collection} deleted."
-        case MetadataResponse():
-            return f"Metadata of {body.collection}: {_compact(body.metadata)}"
-        case UpdatedDocumentResponse():
-            return f"Metadata of document {body.id}: {_compact(body.metadata)}"
-        case ValuesResponse():
-            return f"{body.count} values of {body.field}: {_compact(body.values)}"
-    return None
+def _collections(body: CollectionsResponse) -> Iterator[str]:
+    for one in body.collections:
+        yield f"{one.name} ({one.count} documents{', read only' if one.read_only else ''})"
+    if not body.collections:
+        yield "No collections."
+
+
+def _collection(body: CollectionResponse) -> Iterator[str]:
+    yield f"{body.name}: {body.count} documents. {_compact(body.metadata)}"
+
+
+def _added(body: AddedDocumentsResponse) -> Iterator[str]:
+    yield f"{body.count} documents stored: {', '.join(body.ids)}"
+
+
+def _deleted_matching(body: DeletedMatchingResponse) -> Iterator[str]:
+    done = "would be deleted" if body.status == "preview" else "deleted"
+    yield f"{body.count_deleted} documents {done}: {', '.join(body.ids)}"
+
+
+def _dropped(body: DroppedCollectionResponse) -> Iterator[str]:
+    yield f"Collection {body.collection} deleted."
+
+
+def _metadata(body: MetadataResponse) -> Iterator[str]:
+    yield f"Metadata of {body.collection}: {_compact(body.metadata)}"
+
+
+def _updated(body: UpdatedDocumentResponse) -> Iterator[str]:
+    yield f"Metadata of document {body.id}: {_compact(body.metadata)}"
+
+
+def _values(body: ValuesResponse) -> Iterator[str]:
+    yield f"{body.count} values of {body.field}: {_compact(body.values)}"
 
 
 def _compact(value: object) -> str:
@@ -231,7 +209,7 @@ def _documents(body: DocumentsResponse) -> Iterator[str]:
         yield document.text.strip("\n")
 
 
-def _lines(body: ConverseResponse) -> Iterator[str]:
+def _conversed(body: ConverseResponse) -> Iterator[str]:
     count = len(body.results)
     yield f"{count} document{'' if count == 1 else 's'} for {body.query!r} ({body.strategy}), nearest first."
     for omitted in body.omitted:
@@ -240,3 +218,28 @@ def _lines(body: ConverseResponse) -> Iterator[str]:
         yield ""
         yield f"[{number}] {result.collection} · id {result.id} · score {result.score:.2f}"
         yield result.text.strip("\n")
+
+
+FEATURES: Mapping[type[WireResponse], Callable[[Any], Iterator[str]]] = {
+    ActivateProjectResponse: _activated,
+    RagQueryResponse: _queried,
+    SemanticSearchResponse: _searched,
+    ReadDocumentResponse: _read,
+    IndexDocumentResponse: _indexed,
+    ListDocTypesResponse: _doc_types,
+    UpdatePromotionLevelResponse: _promoted,
+    DeleteDocumentsResponse: _deleted,
+    ListProjectsResponse: _listed,
+    ConverseResponse: _conversed,
+    QueryResponse: _found,
+    DocumentsResponse: _documents,
+    CollectionsResponse: _collections,
+    CollectionResponse: _collection,
+    AddedDocumentsResponse: _added,
+    DeletedMatchingResponse: _deleted_matching,
+    DroppedCollectionResponse: _dropped,
+    MetadataResponse: _metadata,
+    UpdatedDocumentResponse: _updated,
+    ValuesResponse: _values,
+}
+"""The lines of each answer."""
