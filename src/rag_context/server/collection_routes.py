@@ -114,6 +114,7 @@ class _BodyBudget:
             raise RequestRejectedError(
                 503, ErrorCode.SERVICE_UNAVAILABLE, "Too many large requests at once", retry_after="1"
             )
+        # Counted as announced, before a byte is read: bodies that grow at the same time would exceed it together.
         self._left -= size
         try:
             yield
@@ -128,14 +129,15 @@ def _steps(scope: Scope) -> tuple[str, ...]:
         try:
             steps.append(unquote_to_bytes(part).decode())
         except UnicodeDecodeError:
-            said = "The address is not percent-encoded UTF-8"
-            raise InvalidInputError(said, [FieldError("", said)]) from None
+            message = "The address is not percent-encoded UTF-8"
+            raise InvalidInputError(message, [FieldError("", message)]) from None
     return tuple(steps)
 
 
 def _matched(scope: Scope) -> tuple[Route[Any], Mapping[str, str]]:
     """The route of a request, and the names in its address. Raises: RequestRejectedError where there is none."""
     steps = _steps(scope)
+    # All methods of an address: 405 names those that it has, 404 means that there is no such address.
     fitting = {route.method: (route, names) for route in ROUTES if (names := route.names_in(steps)) is not None}
     if not fitting:
         raise RequestRejectedError(404, ErrorCode.NOT_FOUND, "Not found")

@@ -153,7 +153,7 @@ _SINGLE = (b"host", b"content-length", b"content-type", b"authorization", b"x-ap
 _CLIENT_GONE = 499
 _NO_SPAN = Span()
 _PROBES = frozenset({"/live", "/ready", "/health", "/metrics"})
-"""Called every few seconds by orchestrators; they make no traces."""
+"""Called every few seconds by orchestrators."""
 LINGER_BYTES = 1024 * 1024
 LINGER_S = 1.0
 
@@ -181,12 +181,13 @@ class RequestIdMiddleware:
             await self._app(scope, receive, send)
             return
         started = self._clock()
-        opened = _open(scope)
-        REQUEST_ID.set(opened.request_id)
+        request = _request_of(scope)
+        REQUEST_ID.set(request.request_id)
         status = 0
-        id_header = (b"x-request-id", opened.request_id.encode())
+        id_header = (b"x-request-id", request.request_id.encode())
 
         async def tagged(message: Message) -> None:
+            # The status is read off what is sent: the log line and the span cover every reply, errors too.
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -194,7 +195,8 @@ class RequestIdMiddleware:
             await send(message)
 
         self._running += 1
-        traced = _NO_SPAN if scope["path"] in _PROBES else server_span(scope["method"], opened.headers)
+        # A probe every few seconds would be most of the traces.
+        traced = _NO_SPAN if scope["path"] in _PROBES else server_span(scope["method"], request.headers)
         try:
             with traced:
                 try:
@@ -204,9 +206,9 @@ class RequestIdMiddleware:
                     status = status or _CLIENT_GONE
                 except Exception as error:
                     if status:
-                        raise
-                    reply = failure_reply(error, opened.request_id, scope["path"])
-                    await _reject(reply, opened, receive, tagged)
+                        raise  # a reply has begun: another head cannot follow, and the server ends the connection
+                    reply = failure_reply(error, request.request_id, scope["path"])
+                    await _reject(reply, request, receive, tagged)
                 finally:
                     _describe(traced, scope, status)
         finally:
@@ -219,6 +221,7 @@ class RequestIdMiddleware:
         if self._running > self._max_requests and scope["path"] != "/live":
             raise RequestRejectedError(503, ErrorCode.OVERLOADED, "Too many requests at once", retry_after="1")
         headers = scope["headers"]
+        # Of a header given twice this process and a proxy before it might each read another one.
         if len({name for name, _ in headers}) != len(headers):
             for single in _SINGLE:
                 if sum(name == single for name, _ in headers) > 1:
@@ -236,18 +239,18 @@ def _describe(traced: Span, scope: Scope, status: int) -> None:
         traced.fail(str(status))
 
 
-def _open(scope: Scope) -> HttpRequest:
+def _request_of(scope: Scope) -> HttpRequest:
     headers = dict(scope["headers"])
     given = headers.get(b"x-request-id", b"").strip()
     request_id = given.decode() if _REQUEST_ID_PATTERN.fullmatch(given) else os.urandom(12).hex()
-    opened = HttpRequest(request_id, headers)
-    attach_request(scope, opened)
-    return opened
+    request = HttpRequest(request_id, headers)
+    attach_request(scope, request)
+    return request
 
 
-async def _reject(reply: Reply, opened: HttpRequest, receive: Receive, send: Send) -> None:
-    unread = opened.has_body() and not opened.body_read
-    announced = opened.headers.get(b"content-length", b"").strip()
+async def _reject(reply: Reply, request: HttpRequest, receive: Receive, send: Send) -> None:
+    unread = request.has_body() and not request.body_read
+    announced = request.headers.get(b"content-length", b"").strip()
     if unread and announced.isdigit() and int(announced[:20]) <= LINGER_BYTES:
         unread = not await _drain(receive)
     if not unread:

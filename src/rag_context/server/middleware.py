@@ -51,6 +51,8 @@ class TokenBuckets:
         tokens = self._tokens(name, now)
         self._buckets[name] = (tokens if wait else tokens - 1, now)
         self._buckets.move_to_end(name)
+        # Names come from outside, without limit. What is forgotten had the longest time to fill up, and a new bucket
+        # is full.
         if len(self._buckets) > _MAX_BUCKETS:
             self._buckets.popitem(last=False)
         return wait
@@ -79,13 +81,13 @@ class HostOriginMiddleware:
             self._check(http_request(scope))
         await self._app(scope, receive, send)
 
-    def _check(self, opened: HttpRequest) -> None:
-        host = (opened.header(b"host") or "").lower()
+    def _check(self, request: HttpRequest) -> None:
+        host = (request.header(b"host") or "").lower()
         if not self._knows(_hostname(host)):
             raise RequestRejectedError(
                 403, ErrorCode.FORBIDDEN, "Host not allowed: add it to server.allowed_hosts if it is this server's name"
             )
-        origin = opened.header(b"origin")
+        origin = request.header(b"origin")
         if origin is not None and not _same_site(origin.lower(), host):
             raise RequestRejectedError(
                 403, ErrorCode.FORBIDDEN, "Origin not allowed: this server answers its own pages only"
@@ -116,17 +118,17 @@ class AuthMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Set the caller of the request, or reject it."""
         if scope["type"] == "http":
-            opened = http_request(scope)
+            request = http_request(scope)
             if not self._keys:
-                opened.caller = ANYONE
+                request.caller = ANYONE
             else:
-                self._identify(opened, scope["path"], _network(scope))
+                self._identify(request, scope["path"], _network(scope))
         await self._app(scope, receive, send)
 
-    def _identify(self, opened: HttpRequest, path: str, network: str) -> None:
-        presented = _presented_key(opened)
+    def _identify(self, request: HttpRequest, path: str, network: str) -> None:
+        presented = _presented_key(request)
         if presented is not None:
-            opened.caller = self._caller(presented, network)
+            request.caller = self._caller(presented, network)
         elif path not in OPEN_PATHS and not path.startswith((DISCOVERY, PAGE_PREFIX)):
             raise RequestRejectedError(
                 401,
@@ -169,9 +171,9 @@ class RateLimit:
         """Take a token or reject the request; probes of orchestrators are free."""
         if scope["type"] == "http" and scope["path"] not in {"/live", "/ready"}:
             caller = http_request(scope).caller
-            known = caller is not None and caller is not ANYONE
+            has_key = caller is not None and caller is not ANYONE
             wait = self._buckets.take(
-                f"key {caller.name}" if caller and known else str((scope.get("client") or ("",))[0])
+                f"key {caller.name}" if caller and has_key else str((scope.get("client") or ("",))[0])
             )
             if wait > 0:
                 raise RequestRejectedError(
@@ -203,27 +205,28 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        opened = http_request(scope)
+        request = http_request(scope)
         limit = self._limit(scope["path"])
-        announced = opened.headers.get(b"content-length", b"").strip()
+        announced = request.headers.get(b"content-length", b"").strip()
         if limit is not None and announced.isdigit() and int(announced[:20]) > limit:
             raise _too_large(limit)
-        await self._app(scope, self._counting(receive, opened, limit), send)
+        await self._app(scope, self._counting(receive, request, limit), send)
 
     def _limit(self, path: str) -> int | None:
         if path in self._paths:
             return self._paths[path]
         return next((limit for pattern, limit in self._patterns if pattern.fullmatch(path)), self._default)
 
-    def _counting(self, receive: Receive, opened: HttpRequest, limit: int | None) -> Receive:
-        taken = 0
+    def _counting(self, receive: Receive, request: HttpRequest, limit: int | None) -> Receive:
+        received = 0
         deadline: float | None = None
 
         async def counted() -> Message:
-            nonlocal taken, deadline
-            if opened.body_read:
+            nonlocal received, deadline
+            if request.body_read:
                 return await receive()
-            if taken == 0:
+            if received == 0:
+                # Nearly every body comes in one piece. Where none comes, the timer of `GuardedProtocol` ends the wait.
                 message = await receive()
             else:
                 now = asyncio.get_running_loop().time()
@@ -232,9 +235,9 @@ class BodyLimit:
                 message = await _before(deadline, receive)
             if message["type"] != "http.request":
                 raise ClientGoneError
-            taken += len(message.get("body", b"")) or 1  # an empty part too: after the first one the time runs
-            opened.body_read = not message.get("more_body", False)
-            if limit is not None and taken > max(limit, 1):
+            received += len(message.get("body", b"")) or 1  # an empty part too: after the first one the time runs
+            request.body_read = not message.get("more_body", False)
+            if limit is not None and received > max(limit, 1):
                 raise _too_large(limit)
             return message
 
@@ -253,26 +256,26 @@ def _too_large(limit: int) -> RequestRejectedError:
     return RequestRejectedError(413, ErrorCode.PAYLOAD_TOO_LARGE, f"Request body too large (max {limit} bytes)")
 
 
-def _presented_key(opened: HttpRequest) -> bytes | None:
-    key = opened.header(b"x-api-key")
+def _presented_key(request: HttpRequest) -> bytes | None:
+    key = request.header(b"x-api-key")
     if key is None:
-        scheme, _, rest = (opened.header(b"authorization") or "").partition(" ")
+        scheme, _, rest = (request.header(b"authorization") or "").partition(" ")
         key = rest.strip() if scheme.lower() == "bearer" else None
     return key.encode("latin-1") if key else None
 
 
 def _network(scope: Scope) -> str:
     """Whom an address belongs to: an IPv4 address, the network of an IPv6 one, or what stands in its place."""
-    said = str((scope.get("client") or ("",))[0])
+    host = str((scope.get("client") or ("",))[0])
     try:
-        address = ipaddress.ip_address(said.partition("%")[0])
+        address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
-        return said
+        return host
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
             return str(address.ipv4_mapped)
         return str(ipaddress.ip_network((address, _NETWORK_BITS), strict=False))
-    return said
+    return host
 
 
 def _hostname(host: str) -> str:

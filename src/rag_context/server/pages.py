@@ -62,8 +62,8 @@ def page_part(name: str, request: HttpRequest) -> Reply:
     reply = _parts().get(name)
     if reply is None:
         raise RequestRejectedError(404, ErrorCode.NOT_FOUND, "Not found")
-    known = request.header(b"if-none-match")
-    if known is not None and known.encode() == dict(reply.headers)[b"etag"]:
+    etag = request.header(b"if-none-match")
+    if etag is not None and etag.encode() == dict(reply.headers)[b"etag"]:
         return Reply(b"", 304, reply.media_type, reply.headers)
     return reply
 
@@ -150,10 +150,11 @@ class Events:
 
     async def _look(self, time_range: TimeRange) -> bytes:
         """The event as it is now; one look at the service is shared by all streams within the interval."""
-        known = self._looks.get(time_range)
-        if known is None or (known[1].done() and self._clock() - known[0] >= _EVERY_S / 2):
-            known = self._looks[time_range] = (self._clock(), asyncio.create_task(self._event(time_range)))
-        return await asyncio.shield(known[1])
+        look = self._looks.get(time_range)
+        if look is None or (look[1].done() and self._clock() - look[0] >= _EVERY_S / 2):
+            look = self._looks[time_range] = (self._clock(), asyncio.create_task(self._event(time_range)))
+        # One stream that ends must not cancel the look that the others wait for.
+        return await asyncio.shield(look[1])
 
     async def _event(self, time_range: TimeRange) -> bytes:
         service = self._service

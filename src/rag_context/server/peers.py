@@ -140,6 +140,9 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 async def exchange(file: Path, scope: Scope, receive: Receive, send: Send) -> None:
     """Send a request to the worker behind a socket file, and its answer to the client, both as they come.
 
+    HTTP clients send a whole body before they read an answer; the receipts of a stream of documents come while it is
+    still sent.
+
     Raises:
         RequestRejectedError: the worker is not there, or ended before it answered; or the body was rejected.
         ClientGoneError: the client has gone.
@@ -168,14 +171,15 @@ def _unavailable(what: str) -> RequestRejectedError:
 
 
 async def _send_request(scope: Scope, receive: Receive, writer: asyncio.StreamWriter) -> None:
-    opened = http_request(scope)
+    request = http_request(scope)
     query = b"?" + scope["query_string"] if scope["query_string"] else b""
     headers = [(name, value) for name, value in scope["headers"] if name not in _HOP]
-    headers += [(b"connection", b"close"), (b"x-request-id", opened.request_id.encode())]
-    if opened.caller is not None:
-        named = None if opened.caller is ANYONE else [opened.caller.name, opened.caller.access]
+    headers += [(b"connection", b"close"), (b"x-request-id", request.request_id.encode())]
+    if request.caller is not None:
+        # Keys were compared where the request came in; the first worker takes the result.
+        named = None if request.caller is ANYONE else [request.caller.name, request.caller.access]
         headers.append((CALLER, json.dumps(named).encode()))
-    is_chunked = b"transfer-encoding" in opened.headers
+    is_chunked = b"transfer-encoding" in request.headers
     try:
         writer.write(b"%s %s%s HTTP/1.1\r\n" % (scope["method"].encode(), scope["raw_path"], query))
         writer.write(b"".join(b"%s: %s\r\n" % header for header in headers) + b"\r\n")
@@ -248,13 +252,13 @@ class Peers:
     """The workers of one server, as one of them sees them.
 
     Args:
-        place: its own.
+        slot: which of them this one is.
     """
 
-    def __init__(self, place: WorkerSlot) -> None:
-        self.number = place.number
-        self.count = place.count
-        self._folder = place.folder
+    def __init__(self, slot: WorkerSlot) -> None:
+        self.number = slot.number
+        self.count = slot.count
+        self._folder = slot.folder
 
     def file(self, number: int) -> Path:
         """The socket file of a worker."""
@@ -338,9 +342,9 @@ class _Shared:
         )
 
 
-def shared(own: Service, peers: Peers) -> Service:
+def shared(service: Service, peers: Peers) -> Service:
     """A service that reports health and metrics for all workers."""
-    return cast("Service", _Shared(own, peers))
+    return cast("Service", _Shared(service, peers))
 
 
 @dataclass(frozen=True, eq=False)
@@ -371,19 +375,20 @@ _quiet.setLevel(logging.WARNING)
 """A request of another worker is in the log once, where it came in."""
 
 
-def inner_app(own: Service, routes: ASGIApp, options: ServerOptions) -> ASGIApp:
+def inner_app(service: Service, routes: ASGIApp, options: ServerOptions) -> ASGIApp:
     """What answers the other workers: this worker's own state, and what they send on."""
 
     async def trusted(scope: Scope, receive: Receive, send: Send) -> None:
-        opened = http_request(scope)
-        if (header := opened.header(CALLER)) is not None:
+        request = http_request(scope)
+        if (header := request.header(CALLER)) is not None:
             caller = json.loads(header)
-            opened.caller = ANYONE if caller is None else Caller(caller[0], Access(caller[1]))
+            request.caller = ANYONE if caller is None else Caller(caller[0], Access(caller[1]))
         scope["app"] = trusted  # which lets the router raise what it does not know
+        # Its own state only: a report that requested those of the other workers here would never end.
         if scope["path"] == "/health":
-            await Reply((await own.health()).to_json()).send(send)
+            await Reply((await service.health()).to_json()).send(send)
         elif scope["path"] == "/metrics":
-            await Reply(await own.prometheus()).send(send)
+            await Reply(await service.prometheus()).send(send)
         else:
             await routes(scope, receive, send)
 

@@ -149,13 +149,13 @@ def _get(body: GetResponse) -> Iterator[str]:
 
 
 def _index(body: IndexResponse) -> Iterator[str]:
-    said = {
+    outcomes = {
         "indexed": "Stored.",
         "unchanged": "Already stored; nothing changed.",
         "replaced": "Stored in place of its earlier version.",
         "pending": "Stored. Keyword search finds it now, vector search a little later.",
     }
-    yield f"{said[body.status]} documentId {body.document_id}, {counted(body.chunks_indexed, 'chunk')}."
+    yield f"{outcomes[body.status]} documentId {body.document_id}, {counted(body.chunks_indexed, 'chunk')}."
     if body.warning:
         yield f"Warning: {body.warning}"
     if body.redactions:
@@ -184,14 +184,14 @@ def _delete(body: DeleteResponse) -> Iterator[str]:
 
 
 def _reindex(body: ReindexResponse) -> Iterator[str]:
-    said = {
+    states = {
         "current": "All documents have their vectors; nothing to do.",
         "running": "Documents are being embedded; keyword search finds those that have no vectors yet.",
         "waiting": "Documents will be embedded once the embedder is available.",
         "needed": "The vectors are another model's; call without statusOnly to re-embed the documents.",
     }
     detail = f" {body.detail}." if body.detail else ""
-    yield f"{said[body.status]} {body.done} of {counted(body.documents, 'document')} done.{detail}"
+    yield f"{states[body.status]} {body.done} of {counted(body.documents, 'document')} done.{detail}"
 
 
 def _health(body: HealthResponse) -> Iterator[str]:
@@ -237,8 +237,8 @@ def _day(moment: datetime) -> str:
 
 def _days(body: GetResponse | ListedDocument | SimilarDocument) -> str:
     """The day on which it was said or written, and, where that was another one, on which it was indexed."""
-    said, indexed = _day(body.occurred_at), _day(body.timestamp)
-    return said if said == indexed else f"{said} (indexed {indexed})"
+    occurred, indexed = _day(body.occurred_at), _day(body.timestamp)
+    return occurred if occurred == indexed else f"{occurred} (indexed {indexed})"
 
 
 _LINES: Mapping[type, Callable[[Any], Iterator[str]]] = {

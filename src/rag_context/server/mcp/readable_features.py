@@ -115,10 +115,10 @@ def _deleted(body: DeleteDocumentsResponse) -> Iterator[str]:
 def _listed(body: ListProjectsResponse) -> Iterator[str]:
     yield f"{len(body.projects)} projects are stored."
     for each in body.projects:
-        place = f" · {each.path}" if each.path is not None else ""
+        path = f" · {each.path}" if each.path is not None else ""
         used = f" · last used {each.last_used.date().isoformat()}" if each.last_used is not None else ""
-        said = "".join(f" · {warning}" for warning in each.warnings)
-        yield f"- {_whose(each)}: {counted(each.documents, 'document')}{place}{used}{said}"
+        warnings = "".join(f" · {warning}" for warning in each.warnings)
+        yield f"- {_whose(each)}: {counted(each.documents, 'document')}{path}{used}{warnings}"
 
 
 def _label(body: LabelledResponse) -> Iterator[str]:

@@ -134,27 +134,27 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; the work ends when its client goes away."""
-        opened = http_request(scope)
+        request = http_request(scope)
         if scope["method"] == "DELETE":
-            await self._end_session(opened, send)
+            await self._end_session(request, send)
             return
         if scope["method"] != "POST":
             # There is nothing to say unasked.
             raise RequestRejectedError(405, ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed", allow="POST, DELETE")
-        kind = (opened.header(b"content-type") or "").partition(";")[0].strip().lower()
+        kind = (request.header(b"content-type") or "").partition(";")[0].strip().lower()
         if kind != _JSON:
             raise RequestRejectedError(415, ErrorCode.UNSUPPORTED_MEDIA_TYPE, f"Send Content-Type: {_JSON}")
-        session = _session_named(opened)
+        session = _session_named(request)
         body = negotiable(await read_body(receive))
         try:
             message = read_message(body)
         except InvalidMessageError as error:
             await Reply(line_of(error.response), 400).send(send)
             return
-        if session is not None and not self._sessions.enter(session, caller_id(opened).key):
+        if session is not None and not self._sessions.enter(session, caller_id(request).key):
             await _no_session().send(send)
             return
-        open_session = partial(self._sessions.open, caller_id(opened).key) if opens_session(message) else None
+        open_session = partial(self._sessions.open, caller_id(request).key) if opens_session(message) else None
         answer = _Answer(send, open_session)
         await self._answer(scope, receive, body, answer, session)
         if not answer.begun:
@@ -163,9 +163,9 @@ class Endpoint:
     async def _answer(
         self, scope: Scope, receive: Receive, body: bytes, answer: "_Answer", session: str | None
     ) -> None:
-        opened = http_request(scope)
+        request = http_request(scope)
         # Searching the bytes is enough: where the word stands in a text only, the answer is a stream all the same.
-        asks_for_progress = _PROGRESS in body and _STREAM in (opened.header(b"accept") or "")
+        asks_for_progress = _PROGRESS in body and _STREAM in (request.header(b"accept") or "")
         manager = self._streaming if asks_for_progress else self._plain
         # httptools keeps white space around header values, and the library compares them as they are.
         headers = [(name, value.strip()) for name, value in scope["headers"]]
@@ -176,11 +176,11 @@ class Endpoint:
             await manager.handle_request(scope, _Replay(body), answer)
             group.cancel_scope.cancel()
 
-    async def _end_session(self, opened: HttpRequest, send: Send) -> None:
-        session = _session_named(opened)
+    async def _end_session(self, request: HttpRequest, send: Send) -> None:
+        session = _session_named(request)
         if session is None:
             raise RequestRejectedError(400, ErrorCode.INVALID_INPUT, "Send the Mcp-Session-Id of the session to end")
-        ended = self._sessions.end(session, caller_id(opened).key)
+        ended = self._sessions.end(session, caller_id(request).key)
         await (Reply(b"", 200) if ended else _no_session()).send(send)
 
 
@@ -229,11 +229,11 @@ async def _watch(receive: Receive, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-def _session_named(opened: HttpRequest) -> str | None:
+def _session_named(request: HttpRequest) -> str | None:
     """The session that a request names; revisions without sessions, which say so in a header, name none."""
-    if opened.header(b"mcp-protocol-version") in MODERN_PROTOCOL_VERSIONS:
+    if request.header(b"mcp-protocol-version") in MODERN_PROTOCOL_VERSIONS:
         return None
-    return opened.header(HEADER) or None
+    return request.header(HEADER) or None
 
 
 def _no_session() -> Reply:
@@ -269,10 +269,10 @@ def _manager(server: Server[Any], options: ServerOptions, *, json_response: bool
 
 
 def _request_context(context: Context) -> RequestContext:
-    request = context.request
-    assert request is not None  # noqa: S101  (this transport sets it on every message)
-    opened = http_request(request.scope)
-    access = opened.caller.access if opened.caller is not None else Access.READ
-    structured = query_fields(request.scope).get("structured") == "true"
-    session = request.scope["state"].get(_SESSION)
-    return RequestContext(opened.request_id, access, caller_id(opened, session), structured)
+    starlette_request = context.request
+    assert starlette_request is not None  # noqa: S101  (this transport sets it on every message)
+    request = http_request(starlette_request.scope)
+    access = request.caller.access if request.caller is not None else Access.READ
+    structured = query_fields(starlette_request.scope).get("structured") == "true"
+    session = starlette_request.scope["state"].get(_SESSION)
+    return RequestContext(request.request_id, access, caller_id(request, session), structured)
