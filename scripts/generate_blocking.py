@@ -39,8 +39,8 @@ MODULES = {path.stem: path.stem.replace("async_", "blocking_") for path in SOURC
 SENTENCES = {
     "The client for coroutines.": "The client for threads, and for programs without an event loop.",
     "Collections of a server, for coroutines.": "Collections of a server, for threads.",
-    "A server's memory; fits `Context`. For one event loop.": (
-        "A server's memory, as `AsyncClient` without coroutines.\n\n"
+    "The memory of a server, or of this process. For one event loop.": (
+        "The memory of a server, as `AsyncClient` without coroutines.\n\n"
         "    Threads may share one, and a forked process goes on with connections of its own."
     ),
     "`AsyncClient`, the command line and validation send": "`Client` sends",

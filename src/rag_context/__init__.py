@@ -6,9 +6,9 @@ from rag_context._version import __version__
 
 TYPE_CHECKING = False  # as in `typing`, whose import would take longer than all else here
 if TYPE_CHECKING:
-    from rag_context.client import AsyncClient, BackgroundIndexer, Client, Context, Metadata, open_context
+    from rag_context.client import AsyncClient, BackgroundIndexer, Client, Metadata, open_context
 
-__all__ = ["AsyncClient", "BackgroundIndexer", "Client", "Context", "Metadata", "__version__", "open_context"]
+__all__ = ["AsyncClient", "BackgroundIndexer", "Client", "Metadata", "__version__", "open_context"]
 
 
 def __getattr__(name: str) -> object:

@@ -1,32 +1,13 @@
 """Each address of collections and providers runs an operation, with the operation's own fields."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from rag_context.api.operations import Toolset
 from rag_context.api.operations.routes import OPERATIONS, ROUTES, Route
-from rag_context.client import collection_calls as calls
-from rag_context.client.call import Call
-
-CALLS: tuple[Call[Any], ...] = (
-    calls.collections("default"),
-    calls.create("handbook", {}, None, None, "default"),
-    calls.collection("handbook", "default"),
-    calls.drop("handbook", "default"),
-    calls.put_metadata("handbook", {}, True, "default"),
-    calls.documents("handbook", None, 10, 0, None, False, "default"),
-    calls.add("handbook", [], "default"),
-    calls.delete_where("handbook", {}, False, False, "default"),
-    calls.delete("handbook", "retention-1", "default"),
-    calls.empty("handbook", "default"),
-    calls.update("handbook", "retention-1", {}, True, "default"),
-    calls.values("handbook", "section_id", "default"),
-    calls.query("handbook", "logs", None, None, 3, "text", None, "default"),
-    calls.providers(),
-    calls.provider("embedded"),
-    calls.test("embedded", None, None),
-)
+from rag_context.client.async_collections import AsyncCollections
+from rag_context.client.call import Answer, Call
 
 
 def _fields(route: Route[Any]) -> list[str]:
@@ -48,10 +29,33 @@ def test_each_operation_on_collections_has_one_address_or_says_why_not() -> None
     assert len(addressed) == len(set(addressed))
 
 
-def test_the_client_has_one_call_for_each_route() -> None:
-    called = [(call.method, call.path.partition("?")[0]) for call in CALLS]
-    declared = [
-        (route.method, route.path.format(name="embedded" if route.tag == "providers" else "handbook", id="retention-1"))
+async def test_the_client_has_a_method_for_each_route() -> None:
+    called: list[tuple[str, str]] = []
+
+    async def send(call: Call[Answer], request_id: str | None) -> Answer:
+        assert request_id is None
+        called.append((call.method, call.path.partition("?")[0]))
+        return cast("Answer", None)
+
+    name, document_id = "handbook", "retention-1"
+    collections = AsyncCollections(send)
+    await collections.list()
+    await collections.create(name)
+    await collections.get(name)
+    await collections.drop(name)
+    await collections.merge_metadata(name, {})
+    await collections.documents(name)
+    await collections.add(name, [])
+    await collections.delete_where(name, {})
+    await collections.delete(name, document_id)
+    await collections.empty(name)
+    await collections.merge_document_metadata(name, document_id, {})
+    await collections.values(name, "section_id")
+    await collections.query(name, text="logs")
+    await collections.providers()
+    await collections.provider("embedded")
+    await collections.test("embedded")
+    assert called == [
+        (route.method, route.path.format(name="embedded" if route.tag == "providers" else name, id=document_id))
         for route in ROUTES
     ]
-    assert called == declared

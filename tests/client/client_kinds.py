@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from rag_context.client import AsyncClient, Client, Context, open_context
+from rag_context.client import AsyncClient, Client, open_context
 from rag_context.client.blocking_collections import Collections
 from rag_context.settings import Settings
 
@@ -42,12 +42,12 @@ class Threaded:
 
 
 @asynccontextmanager
-async def opened(client_kind: str, url: str, data_dir: Path) -> AsyncIterator[Context]:
+async def opened(client_kind: str, url: str, data_dir: Path) -> AsyncIterator[AsyncClient]:
     """The memory of a server, or one in this process."""
     match client_kind:
         case "client":
             with Client(url, api_key="") as client:
-                yield cast("Context", Threaded(client))
+                yield cast("AsyncClient", Threaded(client))
         case "async client":
             async with AsyncClient(url, api_key="") as async_client:
                 yield async_client

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from rag_context.api.operations.memory import HEALTH
 from rag_context.client import AsyncClient, Client, Retries, ServerUnreachableError
 from rag_context.client.address import FILE_NAME, address_of, announced_address
 from rag_context.client.async_http import AsyncHttp
-from rag_context.client.calls import health
+from rag_context.client.call import call_of
 from rag_context.server.options import ServerOptions
 from rag_context.settings import load_settings
 from tests.end_to_end.process import Served
@@ -79,14 +80,14 @@ async def test_a_command_shows_its_key_to_no_other_than_the_server_that_announce
         for instance in ("one", "two"):  # the second after a restart, on another port
             with running(StubService(), ServerOptions(port=0, instance_id=instance)) as http_server:
                 announce(tmp_path, http_server.url, instance)
-                assert (await http.send(health(), "r-1")).healthy
+                assert (await http.send(call_of(HEALTH, {}), "r-1")).healthy
                 assert await http.find() == http_server.url
             with pytest.raises(ServerUnreachableError):
-                await http.send(health(), "r-2")
+                await http.send(call_of(HEALTH, {}), "r-2")
         with scripted([reply(200, {"instance": "another"})] * 2) as other_program:
             announce(tmp_path, other_program.url, "two")
             with pytest.raises(ServerUnreachableError, match="No server announces itself any more"):
-                await http.send(health(), "r-3")
+                await http.send(call_of(HEALTH, {}), "r-3")
             assert await http.find() is None
     assert {request.line for request in other_program.requests} == {"GET /live HTTP/1.1"}
     assert "k-1" not in str([request.headers for request in other_program.requests])

@@ -11,7 +11,6 @@ from rag_context.client import (
     AsyncClient,
     BackgroundIndexer,
     Client,
-    Context,
     Failure,
     QueueFullError,
     Retries,
@@ -53,7 +52,7 @@ class GatedContext:
 
 
 def indexer(gated_context: GatedContext, **options: Any) -> BackgroundIndexer:
-    return BackgroundIndexer(cast("Context", gated_context), **{"retries": QUICK, **options})
+    return BackgroundIndexer(cast("AsyncClient", gated_context), **{"retries": QUICK, **options})
 
 
 @pytest.mark.parametrize("client_kind", ["server", "in process"])
@@ -192,7 +191,7 @@ async def test_the_end_says_what_is_left_when_time_is_up() -> None:
 
 def test_a_client_without_coroutines_is_rejected_at_once() -> None:
     with Client("http://localhost:3000", api_key="") as client, pytest.raises(TypeError, match="AsyncClient"):
-        BackgroundIndexer(cast("Context", client))
+        BackgroundIndexer(cast("AsyncClient", client))
 
 
 @pytest.mark.parametrize("options", [{"concurrency": 0}, {"capacity": 0}])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rag_context import errors
-from rag_context.client import BadRequestError, ConflictError, Context, NotFoundError
+from rag_context.client import AsyncClient, BadRequestError, ConflictError, NotFoundError
 from rag_context.errors import InvalidInputError
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -18,7 +18,7 @@ def name() -> str:
     return f"ä/b c%2F?#&{uuid4().hex}"
 
 
-async def test_a_collection_lives_from_its_making_to_its_end(context: Context, name: str) -> None:
+async def test_a_collection_lives_from_its_making_to_its_end(context: AsyncClient, name: str) -> None:
     collections = context.collections
     made = await collections.create(name, metadata={"owner": "zoo"}, embedding_provider="mine", embedding_model="m")
     assert (made.name, made.count, made.embedding_provider) == (name, 0, "mine")
@@ -57,14 +57,14 @@ async def test_a_collection_lives_from_its_making_to_its_end(context: Context, n
     assert str(gone.value) == f"Collection '{name}' not found"
 
 
-async def test_the_server_embeds_where_it_is_requested(context: Context, name: str) -> None:
+async def test_the_server_embeds_where_it_is_requested(context: AsyncClient, name: str) -> None:
     await context.collections.create(name, embedding_provider="rag-context")
     await context.collections.add(name, [{"text": "Barn owls hunt voles."}, {"text": "Deer eat leaves."}])
     found = await context.collections.query(name, text="birds of the night", top_k=1)
     assert [hit.text for hit in found.results] == ["Barn owls hunt voles."]
 
 
-async def test_what_is_wrong_is_reported(context: Context, name: str) -> None:
+async def test_what_is_wrong_is_reported(context: AsyncClient, name: str) -> None:
     await context.collections.create(name)
     with pytest.raises(BadRequestError) as reported:
         await context.collections.add(name, [{"text": "one", "embedding": [float("nan")]}])
@@ -77,7 +77,7 @@ async def test_what_is_wrong_is_reported(context: Context, name: str) -> None:
         await context.collections.on("nowhere").list()
 
 
-async def test_providers_are_listed_and_checked(context: Context) -> None:
+async def test_providers_are_listed_and_checked(context: AsyncClient) -> None:
     names = {provider.name for provider in (await context.collections.providers()).providers}
     assert {"embedded", "qdrant", "chroma"} <= names
     assert (await context.collections.provider("embedded")).available

@@ -12,7 +12,6 @@ from rag_context.client import (
     AsyncClient,
     BadRequestError,
     ClientError,
-    Context,
     Metadata,
     NotFoundError,
     TenantOptions,
@@ -22,7 +21,6 @@ from tests.end_to_end.process import Served
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-FITS: type[Context] = AsyncClient
 OWL = "The barn owl hunts voles at night."
 FOX = "Red foxes dig their dens in sandy slopes."
 
@@ -33,12 +31,12 @@ def session() -> str:
     return f"s-{uuid4().hex}"
 
 
-async def keep(context: Context, content: str, session: str, source: str = "notes") -> str:
+async def keep(context: AsyncClient, content: str, session: str, source: str = "notes") -> str:
     receipt = await context.index(content, content_type="documentation", session_id=session, source=source)
     return receipt.document_id
 
 
-async def test_what_is_indexed_is_found_with_all_its_metadata(context: Context, session: str) -> None:
+async def test_what_is_indexed_is_found_with_all_its_metadata(context: AsyncClient, session: str) -> None:
     metadata = Metadata(agent="scout", tags=("birds", "night"), category="nature", game="Owls", extra={"page": 7})
     receipt = await context.index(
         OWL, content_type="chat", session_id=session, source="talk", metadata=metadata, agent="scout"
@@ -58,13 +56,13 @@ async def test_what_is_indexed_is_found_with_all_its_metadata(context: Context, 
     assert result.explain is not None
 
 
-async def test_the_same_text_again_changes_nothing(context: Context, session: str) -> None:
+async def test_the_same_text_again_changes_nothing(context: AsyncClient, session: str) -> None:
     first = await keep(context, OWL, session)
     again = await context.index(OWL, content_type="documentation", session_id=session, source="notes")
     assert (again.status, again.document_id) == ("unchanged", first)
 
 
-async def test_a_secret_is_masked_and_the_writer_is_warned(context: Context, session: str) -> None:
+async def test_a_secret_is_masked_and_the_writer_is_warned(context: AsyncClient, session: str) -> None:
     text = "deploy with AKIAIOSFODNN7EXAMQLE as the key"
     receipt = await context.index(text, content_type="chat", session_id=session, source="talk")
     assert receipt.redactions is not None
@@ -73,7 +71,7 @@ async def test_a_secret_is_masked_and_the_writer_is_warned(context: Context, ses
     assert "AKIAIOSFODNN7EXAMQLE" not in document.content
 
 
-async def test_documents_are_read_listed_and_deleted(context: Context, session: str) -> None:
+async def test_documents_are_read_listed_and_deleted(context: AsyncClient, session: str) -> None:
     own: TenantOptions = {"project": session}
     ids = []
     for text, source in ((OWL, "a"), (FOX, "b"), (OWL + FOX, "c")):
@@ -101,7 +99,7 @@ async def test_documents_are_read_listed_and_deleted(context: Context, session: 
     assert (gone.value.status, gone.value.code) == (404, "NOT_FOUND")
 
 
-async def test_times_narrow_a_search(context: Context, session: str) -> None:
+async def test_times_narrow_a_search(context: AsyncClient, session: str) -> None:
     await keep(context, OWL, session)
     now = datetime.now(UTC)
     recent = await context.search("owl", session_id=session, since=now - timedelta(minutes=5))
@@ -109,7 +107,7 @@ async def test_times_narrow_a_search(context: Context, session: str) -> None:
     assert [len(recent.results), len(earlier.results)] == [1, 0]
 
 
-async def test_a_bulk_run_gives_each_document_its_receipt_in_order(context: Context, session: str) -> None:
+async def test_a_bulk_run_gives_each_document_its_receipt_in_order(context: AsyncClient, session: str) -> None:
     good = [
         {"content": f"Fact {n}: {OWL}", "contentType": "documentation", "sessionId": session, "source": f"f{n}"}
         for n in range(70)
@@ -136,7 +134,7 @@ async def test_documents_of_a_bulk_run_may_be_awaited(server: Served, session: s
     assert [(receipt.line, receipt.status) for receipt in receipts] == [(n, "indexed") for n in (1, 2, 3)]
 
 
-async def test_health_and_statistics_are_reported(context: Context, session: str) -> None:
+async def test_health_and_statistics_are_reported(context: AsyncClient, session: str) -> None:
     await keep(context, OWL, session)
     await context.search("owl", agent=session)
     report = await context.health()
@@ -148,7 +146,7 @@ async def test_health_and_statistics_are_reported(context: Context, session: str
     assert (await context.reindex(status_only=True)).status == "current"
 
 
-async def test_a_fast_search_is_cached_until_something_is_written(context: Context, session: str) -> None:
+async def test_a_fast_search_is_cached_until_something_is_written(context: AsyncClient, session: str) -> None:
     for n in range(5):
         await context.index(
             f"{OWL} {n}", content_type="chat", session_id=session, source="talk", metadata={"game": session}
@@ -162,7 +160,7 @@ async def test_a_fast_search_is_cached_until_something_is_written(context: Conte
     assert (await context.search_fast("owls", session)).results == []
 
 
-async def test_any_tool_is_called_by_its_name(context: Context, session: str) -> None:
+async def test_any_tool_is_called_by_its_name(context: AsyncClient, session: str) -> None:
     await keep(context, OWL, session)
     answer = await context.call("rag_context_list", sessionId=session, limit=1)
     documents = answer["documents"]
@@ -174,7 +172,7 @@ async def test_any_tool_is_called_by_its_name(context: Context, session: str) ->
         await context.call("rag_context_list", limit=float("nan"))
 
 
-async def test_a_wrong_request_names_every_field_before_it_is_sent(context: Context) -> None:
+async def test_a_wrong_request_names_every_field_before_it_is_sent(context: AsyncClient) -> None:
     with pytest.raises(InvalidInputError) as reported:
         await context.search("", limit=50)
     assert not isinstance(reported.value, ClientError)
@@ -193,7 +191,7 @@ for _ in range(5000):
 
 
 @pytest.mark.parametrize("nonsense", [LOOP, DEEP, {"x": object()}, {"x": float("nan")}, {"x": "\ud800"}, ["a"], "a"])
-async def test_what_is_no_json_is_no_metadata_and_no_argument(context: Context, nonsense: Any) -> None:
+async def test_what_is_no_json_is_no_metadata_and_no_argument(context: AsyncClient, nonsense: Any) -> None:
     with pytest.raises(InvalidInputError, match="metadata"):
         await context.index(OWL, content_type="chat", session_id="s", source="talk", metadata=nonsense)
     if not isinstance(nonsense, list | str):
@@ -202,14 +200,14 @@ async def test_what_is_no_json_is_no_metadata_and_no_argument(context: Context, 
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "\ud800"])
-async def test_a_name_that_no_address_can_contain_is_rejected(context: Context, name: str) -> None:
+async def test_a_name_that_no_address_can_contain_is_rejected(context: AsyncClient, name: str) -> None:
     with pytest.raises(InvalidInputError, match="cannot be the name"):
         await context.call(name)
     with pytest.raises(InvalidInputError, match="cannot be the name"):
         await context.collections.get(name)
 
 
-async def test_a_bulk_run_accepts_whatever_a_file_may_contain(context: Context, session: str) -> None:
+async def test_a_bulk_run_accepts_whatever_a_file_may_contain(context: AsyncClient, session: str) -> None:
     good = {"content": OWL, "content_type": "chat", "session_id": session, "source": "talk"}
     lines: list[Any] = [None, 3, "text", [1], {}, {**good, "content": "\ud800"}, good]
     receipts = [receipt async for receipt in context.bulk(lines)]
@@ -218,7 +216,7 @@ async def test_a_bulk_run_accepts_whatever_a_file_may_contain(context: Context, 
     assert [receipt async for receipt in context.bulk([])] == []
 
 
-async def test_what_only_the_server_can_reject_carries_status_code_and_request_id(context: Context) -> None:
+async def test_what_only_the_server_can_reject_carries_status_code_and_request_id(context: AsyncClient) -> None:
     with pytest.raises(BadRequestError) as reported:
         await context.search("owl", category="unheard-of", request_id="mine-1")
     error = reported.value
@@ -228,5 +226,5 @@ async def test_what_only_the_server_can_reject_carries_status_code_and_request_i
     assert "mine-1" in error.__notes__[0]
 
 
-async def test_the_request_id_is_the_callers(context: Context) -> None:
+async def test_the_request_id_is_the_callers(context: AsyncClient) -> None:
     assert (await context.search("owl", request_id="mine-2")).request_id == "mine-2"

@@ -1,35 +1,12 @@
 """What is particular to the memory inside a process."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
-from starlette.types import Receive, Scope, Send
 
-from rag_context.client import AsyncClient, BadRequestError, open_context
+from rag_context.client import BadRequestError, open_context
 from rag_context.errors import ConfigurationError
-from rag_context.in_process import CALLS_AT_ONCE, Inside
 from rag_context.settings import Settings, VocabularySettings
-
-
-async def test_only_so_many_calls_are_worked_on_at_once_and_the_others_wait() -> None:
-    running: list[int] = []
-    most = 0
-
-    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
-        nonlocal most
-        running.append(1)
-        most = max(most, len(running))
-        for _ in range(3):
-            await asyncio.sleep(0)
-        running.pop()
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"{}"})
-
-    async with AsyncClient("http://localhost", api_key="", transport=Inside(app)) as client:
-        answers = await asyncio.gather(*(client.call("any") for _ in range(3 * CALLS_AT_ONCE)))
-    assert answers == [{}] * (3 * CALLS_AT_ONCE)
-    assert most == CALLS_AT_ONCE
 
 
 async def test_the_configured_vocabulary_is_accepted(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from rag_context.client import (
     Client,
     ClientError,
     ConflictError,
-    Context,
     InvalidResponseError,
     Retries,
     ServerBusyError,
@@ -64,12 +63,12 @@ def client_kind(request: pytest.FixtureRequest) -> str:
 
 
 @asynccontextmanager
-async def connected(client_kind: str, url: str, **options: Any) -> AsyncIterator[Context]:
+async def connected(client_kind: str, url: str, **options: Any) -> AsyncIterator[AsyncClient]:
     """A client of either kind that does not wait between its tries."""
     options = {"api_key": "", "retries": QUICK, **options}
     if client_kind == "client":
         with Client(url, **options) as client:
-            yield cast("Context", Threaded(client))
+            yield cast("AsyncClient", Threaded(client))
         return
     async with AsyncClient(url, **options) as async_client:
         yield async_client

@@ -13,8 +13,6 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
 
-import httpx2
-
 from rag_context.api.index import BulkLine
 from rag_context.api.maintenance import HealthRequest, ReindexRequest
 from rag_context.api.operations import Operation, Request, Response
@@ -24,8 +22,8 @@ from rag_context.cli.console import safe
 from rag_context.cli.server_transport import ServerTransport
 from rag_context.client import errors
 from rag_context.client.address import Address, announced_address
-from rag_context.client.async_http import AsyncHttp
-from rag_context.client.call import Batch, Call, json_object, missing, request_id_of, run, step_of
+from rag_context.client.async_http import AsyncHttp, AsyncTransport
+from rag_context.client.call import Batch, Call, call_of, json_object, missing, request_id_of, step_of
 from rag_context.client.errors import (
     COMPONENT,
     AccessDeniedError,
@@ -58,7 +56,6 @@ _Wait: TypeAlias = Callable[[], Awaitable[bool]]
 _TIMEOUT_S = 60.0
 _BULK_TIMEOUT_S = 300.0
 _COLLECTIONS_TIMEOUT_S = 150.0
-_HERE = "http://localhost"
 _STATUS = ReindexRequest(status_only=True)
 
 POLL_EVERY_S = 1.0
@@ -107,7 +104,7 @@ class Remote:
 
     async def run(self, operation: Operation[Request, Response], request: Request) -> Response:
         """Have the server run any operation."""
-        return await self._send(run(operation, request))
+        return await self._send(call_of(operation, request))
 
     async def embed_pending(self, on_progress: Callable[[int, int], None]) -> int:
         """Follow the server's background work; give up once nothing has moved for a while, and the server is not well.
@@ -225,7 +222,7 @@ class CollectionsClient:
     """
 
     def __init__(
-        self, http: AsyncHttp, place: str, connection: str | None, wait_for_model: _Wait | None = None
+        self, http: AsyncTransport, place: str, connection: str | None, wait_for_model: _Wait | None = None
     ) -> None:
         self.place = place
         self._wait_for_model = wait_for_model
@@ -279,18 +276,14 @@ async def open_client(loaded: Loaded, connection: str | None) -> AsyncIterator[C
 
 
 @asynccontextmanager
-async def _in_process(loaded: Loaded) -> AsyncIterator[tuple[AsyncHttp, _Wait]]:
+async def _in_process(loaded: Loaded) -> AsyncIterator[tuple[AsyncTransport, _Wait]]:
     # A command that leaves the work to a server starts faster without these.
-    from rag_context.cli.local_connection import MODEL_WAIT_S  # noqa: PLC0415
+    from rag_context.in_process import MODEL_WAIT_S  # noqa: PLC0415
     from rag_context.logs import configure_logging  # noqa: PLC0415
-    from rag_context.server.app import create_app  # noqa: PLC0415
-    from rag_context.server.options import ServerOptions  # noqa: PLC0415
+    from rag_context.server.direct_calls import DirectCalls  # noqa: PLC0415
     from rag_context.wiring import open_service  # noqa: PLC0415
 
     settings = loaded.settings
     configure_logging(settings.log.level if loaded.sources["log.level"] != "default" else "critical")
     async with open_service(settings) as service:
-        options = ServerOptions(collection_body_bytes=settings.server.max_collection_body_bytes)
-        transport = httpx2.ASGITransport(create_app(service, options))
-        async with aclosing(AsyncHttp(Address(_HERE, None, None, None), _COLLECTIONS_TIMEOUT_S, transport)) as http:
-            yield http, partial(service.wait_ready, MODEL_WAIT_S)
+        yield DirectCalls(service, settings), partial(service.wait_ready, MODEL_WAIT_S)

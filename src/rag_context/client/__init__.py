@@ -1,5 +1,5 @@
-"""The memory for programs: over HTTP (`Client`, `AsyncClient`), in this process (`open_context`), and behind their
-backs (`BackgroundIndexer`). The names below load what they need when they are first used."""
+"""The memory for programs: over HTTP (`Client`, `AsyncClient`), in this process (`open_context`), and through a queue
+(`BackgroundIndexer`). The names below load what they need when they are first used."""
 
 from importlib import import_module
 
@@ -9,9 +9,6 @@ if TYPE_CHECKING:
     from rag_context.client.async_client import AsyncClient
     from rag_context.client.background import BackgroundIndexer, Failure, QueueFullError
     from rag_context.client.blocking_client import Client
-    from rag_context.client.calls import Filters, IndexOptions, SearchOptions, TenantOptions
-    from rag_context.client.collection_calls import CollectionDocument
-    from rag_context.client.context_protocol import Context
     from rag_context.client.errors import (
         AccessDeniedError,
         BadRequestError,
@@ -24,6 +21,7 @@ if TYPE_CHECKING:
         ServerTimeoutError,
         ServerUnreachableError,
     )
+    from rag_context.client.options import CollectionDocument, Filters, IndexOptions, SearchOptions, TenantOptions
     from rag_context.client.repeats import Retries
     from rag_context.domain.documents import Metadata
     from rag_context.in_process import open_context
@@ -39,7 +37,6 @@ __all__ = [
     "ClientError",
     "CollectionDocument",
     "ConflictError",
-    "Context",
     "Failure",
     "Filters",
     "IndexOptions",
@@ -62,9 +59,6 @@ _MODULES = {
     "rag_context.client.async_client": ("AsyncClient",),
     "rag_context.client.blocking_client": ("Client",),
     "rag_context.client.background": ("BackgroundIndexer", "Failure", "QueueFullError"),
-    "rag_context.client.calls": ("Filters", "IndexOptions", "SearchOptions", "TenantOptions"),
-    "rag_context.client.collection_calls": ("CollectionDocument",),
-    "rag_context.client.context_protocol": ("Context",),
     "rag_context.client.errors": (
         "AccessDeniedError",
         "BadRequestError",
@@ -76,6 +70,13 @@ _MODULES = {
         "ServerError",
         "ServerTimeoutError",
         "ServerUnreachableError",
+    ),
+    "rag_context.client.options": (
+        "CollectionDocument",
+        "Filters",
+        "IndexOptions",
+        "SearchOptions",
+        "TenantOptions",
     ),
     "rag_context.in_process": ("open_context",),
     "rag_context.client.repeats": ("Retries",),

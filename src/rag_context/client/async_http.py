@@ -5,24 +5,14 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import httpx2
 
 from rag_context.client.address import FIND_TIMEOUT_S, Address
-from rag_context.client.call import (
-    BULK,
-    NDJSON,
-    Batch,
-    Body,
-    Call,
-    answer_of,
-    error_of,
-    headers_of,
-    no_answer,
-    unreachable,
-)
+from rag_context.client.call import BULK, NDJSON, Batch, Call, headers_of
 from rag_context.client.errors import ServerUnreachableError
+from rag_context.client.replies import Body, answer_of, error_of, no_answer, unreachable, unreadable
 from rag_context.errors import ConfigurationError
 
 Answer = TypeVar("Answer")
@@ -40,6 +30,22 @@ def timeout_of(timeout_s: object) -> httpx2.Timeout:
     if not isinstance(timeout_s, int | float) or not 0 < timeout_s < math.inf:
         raise ConfigurationError(f"timeout_s must be a number of seconds above 0, not {timeout_s!r}.")
     return httpx2.Timeout(timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S), pool=None)
+
+
+class AsyncTransport(Protocol):
+    """How calls reach the memory, one try each. All raise `ClientError`."""
+
+    async def send(self, call: Call[Answer], request_id: str) -> Answer:
+        """Make a call."""
+        ...
+
+    async def send_batch(self, batch: Batch, request_id: str) -> None:
+        """Send the documents that have no receipt yet; what has a receipt is safe."""
+        ...
+
+    async def aclose(self) -> None:
+        """Release what is open."""
+        ...
 
 
 class AsyncHttp:
@@ -101,7 +107,10 @@ class AsyncHttp:
             if not reply.is_success:
                 raise error_of(reply, await reply.aread(), request_id)
             async for chunk in reply.aiter_bytes():
-                batch.take(chunk, reply, request_id)
+                try:
+                    batch.take(chunk)
+                except ValueError as error:
+                    raise unreadable(reply, request_id) from error
         if batch.unanswered:
             raise unreachable("The server broke off before all was answered", request_id, sent=True)
 

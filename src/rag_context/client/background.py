@@ -10,10 +10,11 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 from uuid import NAMESPACE_URL, uuid5
 
-from rag_context.client import calls
+from rag_context.api.index import IndexRequest
+from rag_context.client.async_client import AsyncClient
 from rag_context.client.blocking_client import Client
-from rag_context.client.calls import IndexOptions
-from rag_context.client.context_protocol import Context
+from rag_context.client.call import request_of
+from rag_context.client.options import IndexOptions, index_fields
 from rag_context.client.repeats import Retries
 from rag_context.domain.documents import CHAT, CODE, DECISION
 from rag_context.errors import RagContextError
@@ -161,7 +162,7 @@ class Failure:
 
 
 class BackgroundIndexer:
-    """A bounded queue in front of a `Context`, for the time of an `async with` block.
+    """A bounded queue in front of an `AsyncClient`, for the time of an `async with` block.
 
     Five documents are indexed at once, those of one source and session in their order. A server that is away is tried
     again for about a minute. At the end of the block the queue is worked off for `drain_s` seconds; what is left then
@@ -178,7 +179,7 @@ class BackgroundIndexer:
 
     def __init__(
         self,
-        context: Context,
+        context: AsyncClient,
         *,
         concurrency: int = CONCURRENCY,
         capacity: int = CAPACITY,
@@ -257,7 +258,7 @@ class BackgroundIndexer:
             RuntimeError: Outside the `async with` block.
         """
         document = QueuedDocument(content, content_type, session_id, source, options or {})
-        calls.index_request(content, content_type, session_id, source, document.options)
+        request_of(IndexRequest, index_fields(content, content_type, session_id, source, document.options))
         queue = self._queue
         if queue is None:
             raise RuntimeError(_OUTSIDE)

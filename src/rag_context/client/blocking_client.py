@@ -2,16 +2,15 @@
 """The client for threads, and for programs without an event loop."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
-
-import httpx2
+from typing import Any, Self, TypeVar, Unpack
 
 from rag_context.api.index import BulkReceipt, IndexResponse
 from rag_context.api.maintenance import HealthResponse, ReindexResponse, StatsResponse, TimeRange
+from rag_context.api.operations import Operation, Response, memory
 from rag_context.api.search import SearchResponse
 from rag_context.api.stored_documents import (
     MAX_LISTED,
@@ -21,12 +20,20 @@ from rag_context.api.stored_documents import (
     ListResponse,
     SimilarResponse,
 )
-from rag_context.client import calls
 from rag_context.client.address import address_of
 from rag_context.client.blocking_collections import Collections
-from rag_context.client.blocking_http import Http
-from rag_context.client.call import BULK, Batch, Call, Documents, each, request_id_of
-from rag_context.client.calls import Filters, IndexOptions, SearchOptions, TenantOptions
+from rag_context.client.blocking_http import Http, Transport
+from rag_context.client.call import BULK, Batch, Call, Documents, call_of, each, request_id_of, tool_call
+from rag_context.client.options import (
+    Filters,
+    IndexOptions,
+    SearchOptions,
+    TenantOptions,
+    activation_of,
+    in_project,
+    index_fields,
+    time_range_of,
+)
 from rag_context.client.repeats import FAST_LIMIT, FastAnswers, Retries
 from rag_context.domain.documents import Json
 
@@ -36,7 +43,7 @@ TIMEOUT_S = 30.0
 
 
 class Client:
-    """A server's memory, as `AsyncClient` without coroutines.
+    """The memory of a server, as `AsyncClient` without coroutines.
 
     Threads may share one, and a forked process goes on with connections of its own.
 
@@ -47,7 +54,7 @@ class Client:
         data_dir: the data directory of the server; takes the place of the setting `client.url`.
         timeout_s: how long to wait for an answer, and for the rest of it.
         retries: when a failed call is tried again.
-        transport: how requests travel, where not over the network as they are.
+        transport: how calls reach the memory, where not over HTTP; the arguments above are not used then.
         clock: monotonic seconds, for what `search_fast` remembers.
 
     Raises:
@@ -62,10 +69,10 @@ class Client:
         data_dir: Path | None = None,
         timeout_s: float = TIMEOUT_S,
         retries: Retries = Retries(),  # noqa: B008  (frozen)
-        transport: httpx2.BaseTransport | None = None,
+        transport: Transport | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._http = Http(address_of(base_url, api_key, data_dir), timeout_s, transport)
+        self._transport = transport or Http(address_of(base_url, api_key, data_dir), timeout_s)
         self._retries = retries
         self._fast = FastAnswers(clock)
         self._activation: str | None = None
@@ -82,11 +89,11 @@ class Client:
 
     def close(self) -> None:
         """Give the connections back."""
-        self._http.close()
+        self._transport.close()
 
     def search(self, query: str, *, request_id: str | None = None, **options: Unpack[SearchOptions]) -> SearchResponse:
         """Ask for the passages that answer a question; a degraded server answers too, and says so."""
-        return self._send(calls.search(query, options), request_id)
+        return self._run(memory.SEARCH, {"query": query, **options}, request_id)
 
     def search_fast(
         self, query: str, game: str | None = None, agent: str | None = None, *, request_id: str | None = None
@@ -110,7 +117,8 @@ class Client:
         **options: Unpack[IndexOptions],
     ) -> IndexResponse:
         """Keep a document. The same text again changes nothing."""
-        return self._write(calls.index(content, content_type, session_id, source, options), request_id)
+        fields = index_fields(content, content_type, session_id, source, options)
+        return self._run(memory.INDEX, fields, request_id)
 
     def bulk(self, documents: Documents, *, request_id: str | None = None) -> Iterator[BulkReceipt]:
         """Keep many documents; a receipt for each, in their order, as soon as its batch is done.
@@ -119,21 +127,18 @@ class Client:
         """
         used = request_id_of(request_id)
         for batch in _batches(documents):
-            try:
-                self._send_batch(batch, used)
-            finally:
-                self._fast.clear()
+            self._send_batch(batch, used)
             yield from batch.receipts()
 
     def get(self, document_id: str, *, request_id: str | None = None, **tenant: Unpack[TenantOptions]) -> GetResponse:
         """All of one document. Raises: NotFoundError."""
-        return self._send(calls.get(document_id, tenant), request_id)
+        return self._run(memory.GET, {"document_id": document_id, **tenant}, request_id)
 
     def list(
         self, *, limit: int = 20, cursor: str | None = None, request_id: str | None = None, **filters: Unpack[Filters]
     ) -> ListResponse:
         """One page of documents, newest first; `cursor` is the `next_cursor` of the page before."""
-        return self._send(calls.listing(limit, cursor, filters), request_id)
+        return self._run(memory.LIST, {"limit": limit, "cursor": cursor, **filters}, request_id)
 
     def list_all(self, *, request_id: str | None = None, **filters: Unpack[Filters]) -> Iterator[ListedDocument]:
         """All documents, newest first, page by page."""
@@ -149,7 +154,7 @@ class Client:
         self, document_id: str, *, limit: int = 5, request_id: str | None = None, **tenant: Unpack[TenantOptions]
     ) -> SimilarResponse:
         """The documents most like one. Raises: NotFoundError."""
-        return self._send(calls.similar(document_id, limit, tenant), request_id)
+        return self._run(memory.SIMILAR, {"document_id": document_id, "limit": limit, **tenant}, request_id)
 
     def delete(
         self,
@@ -163,7 +168,9 @@ class Client:
         **tenant: Unpack[TenantOptions],
     ) -> DeleteResponse:
         """Remove the documents that exactly one of the first three names, or say which would; many need `confirm`."""
-        return self._write(calls.delete(document_id, source, session_id, dry_run, confirm, tenant), request_id)
+        named = {"document_id": document_id, "source": source, "session_id": session_id}
+        fields = {**named, "dry_run": dry_run, "confirm": confirm, **tenant}
+        return self._run(memory.DELETE, fields, request_id)
 
     def reindex(
         self, *, force: bool = False, status_only: bool = False, wait: bool = False, request_id: str | None = None
@@ -172,43 +179,51 @@ class Client:
 
         With `wait` the answer may take five minutes: give the client a `timeout_s` that is as long.
         """
-        return self._write(calls.reindex(force, status_only, wait), request_id)
+        fields = {"force": force, "status_only": status_only, "wait": wait}
+        return self._run(memory.REINDEX, fields, request_id)
 
     def health(self, *, request_id: str | None = None) -> HealthResponse:
         """How the system is."""
-        return self._send(calls.health(), request_id)
+        return self._run(memory.HEALTH, {}, request_id)
 
     def stats(self, time_range: timedelta | TimeRange = "24h", *, request_id: str | None = None) -> StatsResponse:
         """What the searches of a span add up to; a timedelta is rounded up to 1h, 24h or 7d, and else is 30d."""
-        return self._send(calls.stats(time_range), request_id)
+        named = time_range_of(time_range) if isinstance(time_range, timedelta) else time_range
+        return self._run(memory.STATS, {"time_range": named}, request_id)
 
     def call(self, tool: str, /, *, request_id: str | None = None, **arguments: object) -> dict[str, Json]:
         """Run any tool by its name, with arguments and answer as they are on the wire.
 
         The project that `activate_project` activated last is this client's, also where others share its key.
         """
-        arguments = dict(calls.in_project(tool, arguments, self._activation))
-        answer = self._write(calls.tool(tool, arguments), request_id)
-        self._activation = calls.activation_of(tool, answer) or self._activation
+        arguments = dict(in_project(tool, arguments, self._activation))
+        answer = self._send(tool_call(tool, arguments), request_id)
+        self._activation = activation_of(tool, answer) or self._activation
         return answer
 
-    def _write(self, call: Call[Answer], request_id: str | None) -> Answer:
-        try:
-            return self._send(call, request_id)
-        finally:  # also after a failure: the server may have done it all the same
-            self._fast.clear()
+    def _run(
+        self, operation: Operation[Any, Response], fields: Mapping[str, object], request_id: str | None
+    ) -> Response:
+        return self._send(call_of(operation, fields), request_id)
 
     def _send(self, call: Call[Answer], request_id: str | None) -> Answer:
         used = request_id_of(request_id)
-        for attempt in self._retries.blocking(call.repeatable):
-            with attempt:
-                return self._http.send(call, used)
+        try:
+            for attempt in self._retries.blocking(call.repeatable):
+                with attempt:
+                    return self._transport.send(call, used)
+        finally:  # also after a failure: the server may have done it all the same
+            if call.writes:
+                self._fast.clear()
         raise AssertionError("tenacity either returns or raises")
 
     def _send_batch(self, batch: Batch, request_id: str) -> None:
-        for attempt in self._retries.blocking(BULK.repeatable):
-            with attempt:
-                self._http.send_batch(batch, request_id)
+        try:
+            for attempt in self._retries.blocking(BULK.repeatable):
+                with attempt:
+                    self._transport.send_batch(batch, request_id)
+        finally:
+            self._fast.clear()
 
 
 def _batches(documents: Documents) -> Iterator[Batch]:

@@ -4,6 +4,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
+from rag_context.api.collection_documents import RESERVED_ID
 from rag_context.api.collections import (
     AddedDocumentsResponse,
     CollectionResponse,
@@ -19,10 +20,12 @@ from rag_context.api.collections import (
     UpdatedDocumentResponse,
     ValuesResponse,
 )
+from rag_context.api.operations import Response, routes
+from rag_context.api.operations.routes import Route
 from rag_context.api.providers import ProviderHealthResponse, ProviderResponse, ProvidersResponse
-from rag_context.client import collection_calls as calls
-from rag_context.client.call import Call
-from rag_context.client.collection_calls import CollectionDocument, Embedding, QueryMode
+from rag_context.client.call import DEFAULT_CONNECTION, Call, route_call
+from rag_context.client.options import CollectionDocument, Embedding, QueryMode
+from rag_context.errors import InvalidInputError
 
 Answer = TypeVar("Answer")
 
@@ -41,7 +44,7 @@ class Collections:
         connection: the connection that the collections live on.
     """
 
-    def __init__(self, send: Send, connection: str = calls.DEFAULT_CONNECTION) -> None:
+    def __init__(self, send: Send, connection: str = DEFAULT_CONNECTION) -> None:
         self._send = send
         self._connection = connection
 
@@ -51,11 +54,11 @@ class Collections:
 
     def list(self, *, request_id: str | None = None) -> CollectionsResponse:
         """All of them, by name."""
-        return self._send(calls.collections(self._connection), request_id)
+        return self._call(routes.LIST_COLLECTIONS, request_id=request_id)
 
     def get(self, name: str, *, request_id: str | None = None) -> CollectionResponse:
         """One of them. Raises: NotFoundError."""
-        return self._send(calls.collection(name, self._connection), request_id)
+        return self._call(routes.GET_COLLECTION, name, request_id=request_id)
 
     def create(
         self,
@@ -67,30 +70,32 @@ class Collections:
         request_id: str | None = None,
     ) -> CreatedCollectionResponse:
         """Make an empty one; with the embedding provider `rag-context` the server embeds. Raises: ConflictError."""
-        call = calls.create(name, metadata, embedding_provider, embedding_model, self._connection)
-        return self._send(call, request_id)
+        fields = {"metadata": metadata, "embedding_provider": embedding_provider, "embedding_model": embedding_model}
+        return self._call(routes.CREATE_COLLECTION, body={"name": name, **fields}, request_id=request_id)
 
     def drop(self, name: str, *, request_id: str | None = None) -> DroppedCollectionResponse:
         """Remove one with all that is in it. Raises: NotFoundError."""
-        return self._send(calls.drop(name, self._connection), request_id)
+        return self._call(routes.DELETE_COLLECTION, name, request_id=request_id)
 
     def replace_metadata(
         self, name: str, metadata: Mapping[str, object], *, request_id: str | None = None
     ) -> MetadataResponse:
         """Give a collection other metadata."""
-        return self._send(calls.put_metadata(name, metadata, False, self._connection), request_id)
+        return self._call(routes.PUT_METADATA, name, body={"metadata": metadata}, request_id=request_id)
 
     def merge_metadata(
         self, name: str, metadata: Mapping[str, object], *, request_id: str | None = None
     ) -> MetadataResponse:
         """Set these keys of a collection's metadata and keep the others."""
-        return self._send(calls.put_metadata(name, metadata, True, self._connection), request_id)
+        body = {"metadata": metadata}
+        return self._call(routes.PUT_METADATA, name, query={"merge": True}, body=body, request_id=request_id)
 
     def add(
         self, name: str, documents: Iterable[CollectionDocument], *, request_id: str | None = None
     ) -> AddedDocumentsResponse:
         """Store documents, all of them or none; a known id is replaced."""
-        return self._send(calls.add(name, documents, self._connection), request_id)
+        body = {"documents": list(documents)}
+        return self._call(routes.ADD_DOCUMENTS, name, body=body, request_id=request_id)
 
     def documents(
         self,
@@ -104,11 +109,20 @@ class Collections:
         request_id: str | None = None,
     ) -> DocumentsResponse:
         """A page of the documents that pass a filter, by id, or those of `ids`; at most 1000."""
-        return self._send(calls.documents(name, where, limit, offset, ids, embeddings, self._connection), request_id)
+        query = {
+            "limit": limit,
+            "offset": offset,
+            "ids": None if ids is None else list(ids),
+            "include": "embeddings" if embeddings else None,
+            "where": where,
+        }
+        return self._call(routes.LIST_DOCUMENTS, name, query=query, request_id=request_id)
 
     def delete(self, name: str, document_id: str, *, request_id: str | None = None) -> DeletedDocumentResponse:
         """Remove a document. Raises: NotFoundError."""
-        return self._send(calls.delete(name, document_id, self._connection), request_id)
+        if document_id == RESERVED_ID:
+            raise InvalidInputError("No document is called 'all'; `empty` removes every document of a collection.")
+        return self._call(routes.DELETE_DOCUMENT, name, document_id, request_id=request_id)
 
     def delete_where(
         self,
@@ -120,27 +134,32 @@ class Collections:
         request_id: str | None = None,
     ) -> DeletedMatchingResponse:
         """Remove the documents that pass a filter; more than 100, or more than half, only with `confirm`."""
-        return self._send(calls.delete_where(name, where, dry_run, confirm, self._connection), request_id)
+        query = {"where": where, "dry_run": dry_run, "confirm": confirm}
+        return self._call(routes.DELETE_MATCHING, name, query=query, request_id=request_id)
 
     def replace_document_metadata(
         self, name: str, document_id: str, metadata: Mapping[str, object], *, request_id: str | None = None
     ) -> UpdatedDocumentResponse:
         """Give a document other metadata; its text and vector stay. Raises: NotFoundError."""
-        return self._send(calls.update(name, document_id, metadata, False, self._connection), request_id)
+        body = {"metadata": metadata}
+        return self._call(routes.PUT_DOCUMENT_METADATA, name, document_id, body=body, request_id=request_id)
 
     def merge_document_metadata(
         self, name: str, document_id: str, metadata: Mapping[str, object], *, request_id: str | None = None
     ) -> UpdatedDocumentResponse:
         """Set these keys of a document's metadata and keep the others. Raises: NotFoundError."""
-        return self._send(calls.update(name, document_id, metadata, True, self._connection), request_id)
+        query, body = {"merge": True}, {"metadata": metadata}
+        return self._call(
+            routes.PUT_DOCUMENT_METADATA, name, document_id, query=query, body=body, request_id=request_id
+        )
 
     def empty(self, name: str, *, request_id: str | None = None) -> EmptiedCollectionResponse:
         """Remove all documents of a collection, or none; the collection stays."""
-        return self._send(calls.empty(name, self._connection), request_id)
+        return self._call(routes.EMPTY_COLLECTION, name, request_id=request_id)
 
     def values(self, name: str, field: str, *, request_id: str | None = None) -> ValuesResponse:
         """The distinct values of a metadata field, sorted."""
-        return self._send(calls.values(name, field, self._connection), request_id)
+        return self._call(routes.LIST_VALUES, name, query={"field": field}, request_id=request_id)
 
     def query(
         self,
@@ -155,16 +174,23 @@ class Collections:
         request_id: str | None = None,
     ) -> QueryResponse:
         """The documents nearest to a vector, or to a text where the server embeds; or by keywords, or by both."""
-        call = calls.query(name, text, embedding, where, top_k, mode, min_score, self._connection)
-        return self._send(call, request_id)
+        body = {
+            "text": text,
+            "embedding": embedding,
+            "where": where,
+            "top_k": top_k,
+            "mode": mode,
+            "min_score": min_score,
+        }
+        return self._call(routes.QUERY_COLLECTION, name, body=body, request_id=request_id)
 
     def providers(self, *, request_id: str | None = None) -> ProvidersResponse:
         """What collections can be kept by, also what is not installed here."""
-        return self._send(calls.providers(), request_id)
+        return self._send(route_call(routes.LIST_PROVIDERS), request_id)
 
     def provider(self, name: str, *, request_id: str | None = None) -> ProviderResponse:
         """One of them. Raises: NotFoundError."""
-        return self._send(calls.provider(name), request_id)
+        return self._send(route_call(routes.GET_PROVIDER, name), request_id)
 
     def test(
         self,
@@ -175,4 +201,17 @@ class Collections:
         request_id: str | None = None,
     ) -> ProviderHealthResponse:
         """Try a provider with a configuration, or as a connection has it."""
-        return self._send(calls.test(provider, configuration, connection), request_id)
+        body = {"configuration": configuration, "connection": connection}
+        return self._send(route_call(routes.TEST_PROVIDER, provider, body=body), request_id)
+
+    def _call(
+        self,
+        route: Route[Response],
+        *names: str,
+        query: Mapping[str, object] | None = None,
+        body: Mapping[str, object] | None = None,
+        request_id: str | None,
+    ) -> Response:
+        """Make a call on this connection."""
+        call = route_call(route, *names, connection=self._connection, query=query, body=body)
+        return self._send(call, request_id)

@@ -1,51 +1,42 @@
-"""A call of our own API as data: what is sent, what its reply says, or what error it or its absence is.
+"""A call of our own API as data: which operation with which fields, and how they travel.
 
-`calls` and `collection_calls` have one for each operation. A batch of `bulk` is one request, so that memory stays flat.
-One that is interrupted is not sent again as a whole: the receipts that arrived are kept, and the rest is sent.
+Every call is made of a declaration: `call_of` of an operation, `route_call` of an address of collections and providers.
+A batch of `bulk` is one request, so that memory stays flat. One that is interrupted is not sent again as a whole: the
+receipts that arrived are kept, and the rest is sent.
 """
 
 import json
 import os
 import re
-import ssl
-import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeAlias, TypeVar
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from urllib.parse import quote, urlencode
 
-import httpx2
 from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError, to_json
 
 from rag_context.api.index import BulkLine, BulkReceipt, VersionsRequest, VersionsResponse
-from rag_context.api.operations import Operation, Request, Response
+from rag_context.api.operations import Access, Operation, Request, Response
 from rag_context.api.parsing import Detail, invalid_input
 from rag_context.api.wire import WireRequest
-from rag_context.client.errors import (
-    AccessDeniedError,
-    BadRequestError,
-    ClientError,
-    ConflictError,
-    InvalidResponseError,
-    NotFoundError,
-    ServerBusyError,
-    ServerError,
-    ServerTimeoutError,
-    ServerUnreachableError,
-)
 from rag_context.domain.documents import Json
-from rag_context.errors import FieldError, InvalidInputError
-from rag_context.settings import mask_url
+from rag_context.errors import InvalidInputError
+
+if TYPE_CHECKING:  # the declarations of collections load numpy, which a command that only searches does without
+    from rag_context.api.operations.routes import Route
 
 Answer = TypeVar("Answer")
 
 BulkLike: TypeAlias = BulkLine | Mapping[str, object]
 """A document for `bulk`; a mapping has the fields of `BulkLine`, in camelCase or snake_case."""
 
+DEFAULT_CONNECTION = "default"
+
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[Answer]):
-    """One question: where it goes, what is sent, how the answer is read (ValueError: it is none)."""
+    """One request: where it goes, what is sent, how the answer is read (ValueError: it is none)."""
 
     path: str
     read: Callable[[bytes], Answer]
@@ -54,17 +45,60 @@ class Call(Generic[Answer]):
     repeatable: bool = True
     """Whether doing it twice leaves what doing it once does. Ids are computed, so that all but making a
     collection is: a document that is there already is `unchanged`, one that is gone already is no error."""
+    writes: bool = False
+    """Whether it may change what searches of the memory find."""
 
 
-BULK = Call("/bulk", bytes)
+BULK = Call("/bulk", bytes, writes=True)
 """Where batches go."""
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 
 
-def run(operation: Operation[Request, Response], request: Request) -> Call[Response]:
-    """Run an operation with a request that is checked already."""
-    return Call(operation.path, operation.response.model_validate_json, _body(request))
+def call_of(operation: Operation[Request, Response], fields: Mapping[str, object] | Request) -> Call[Response]:
+    """Run an operation, with a request or with the fields of one. Raises: InvalidInputError."""
+    request = fields if isinstance(fields, WireRequest) else request_of(operation.request, fields)
+    writes = operation.access is Access.WRITE
+    return Call(operation.path, operation.response.model_validate_json, _body(request), writes=writes)
+
+
+def tool_call(name: str, arguments: Mapping[str, object]) -> Call[dict[str, Json]]:
+    """Run any tool of the server, with arguments and answer as they are on the wire. Raises: InvalidInputError."""
+    try:
+        body = json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInputError(f"The arguments of {name!r} are not JSON: {error}") from None
+    return Call(f"/tools/{step_of(name)}", json_object, body, writes=True)
+
+
+def route_call(
+    route: "Route[Response]",
+    *names: str,
+    connection: str = DEFAULT_CONNECTION,
+    query: Mapping[str, object] | None = None,
+    body: Mapping[str, object] | None = None,
+) -> Call[Response]:
+    """A call of a declared address; fields without a value are left out. Raises: InvalidInputError.
+
+    Args:
+        route: the address.
+        names: what stands in it, in its order.
+        connection: whose collections.
+        query: fields of the query string; what is not a string stands there as JSON.
+        body: fields of the body.
+    """
+    path = route.address(*map(step_of, names))
+    fields = {} if connection == DEFAULT_CONNECTION else {"connection": connection}
+    for name, value in (query or {}).items():
+        if value is not None:
+            fields[name] = value if isinstance(value, str) else _json(value).decode()
+    try:
+        encoded = f"?{urlencode(fields, quote_via=quote)}" if fields else ""
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(f"This cannot be part of a URL: {error}") from None
+    sent = None if body is None else _json({key: value for key, value in body.items() if value is not None})
+    read = route.operation.response.model_validate_json
+    return Call(path + encoded, read, sent, route.method, route.repeatable)
 
 
 def missing(versions: Mapping[str, str]) -> Call[VersionsResponse]:
@@ -115,17 +149,22 @@ def _body(request: WireRequest) -> bytes:
     return request.__pydantic_serializer__.to_json(request, by_alias=True, exclude_none=True)
 
 
+def _json(value: object) -> bytes:
+    try:
+        return to_json(value, fallback=_plain)
+    except (PydanticSerializationError, UnicodeEncodeError) as error:
+        raise InvalidInputError(f"This is not JSON: {error}") from None
+
+
+def _plain(value: object) -> object:
+    """Arrays of numbers are lists."""
+    listed = getattr(value, "tolist", None)
+    if listed is None:
+        raise TypeError(f"a {type(value).__name__} is no JSON")
+    return listed()
+
+
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
-_BY_STATUS: dict[int, type[ClientError]] = {
-    401: AccessDeniedError,
-    403: AccessDeniedError,
-    404: NotFoundError,
-    409: ConflictError,
-    429: ServerBusyError,
-    503: ServerBusyError,
-}
-_GATEWAY = (502, 504)
-_NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
 
 
 def request_id_of(requested: str | None) -> str:
@@ -149,132 +188,6 @@ def headers_of(call: Call[Answer], request_id: str, key: str | None) -> dict[str
     if key is not None:
         headers["Authorization"] = f"Bearer {key}"
     return headers
-
-
-class Body:
-    """What arrives of a reply, all of it within a time that begins with its head: a trickle is no better than silence.
-
-    Args:
-        reply: the reply, of which no more than the head has arrived.
-        within_s: seconds for the rest.
-        clock: monotonic seconds.
-    """
-
-    def __init__(self, reply: httpx2.Response, within_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self.reply = reply
-        self.content = bytearray()
-        self._clock = clock
-        self._ends = clock() + within_s
-
-    def take(self, part: bytes) -> None:
-        """Add what has arrived. Raises: httpx2.ReadTimeout."""
-        self.content += part
-        if self._clock() > self._ends:
-            raise httpx2.ReadTimeout("the answer trickles in", request=self.reply.request)
-
-
-def answer_of(call: Call[Answer], body: Body, request_id: str) -> Answer:
-    """What a reply says. Raises: ClientError."""
-    content = bytes(body.content)
-    if not body.reply.is_success:
-        raise error_of(body.reply, content, request_id)
-    try:
-        return call.read(content)
-    except ValueError as error:
-        raise unreadable(body.reply, request_id) from error
-
-
-def unreadable(reply: httpx2.Response, request_id: str) -> InvalidResponseError:
-    """An answer of another form than ours."""
-    return InvalidResponseError(
-        f"{site(reply.url)} returned an invalid response: is it another server, or another version?",
-        request_id=request_id,
-        status=reply.status_code,
-    )
-
-
-def error_of(reply: httpx2.Response, content: bytes, request_id: str) -> ClientError:
-    """What a reply other than 2xx means."""
-    status = reply.status_code
-    fields = _fields(content)
-    message, code = fields.get("error"), fields.get("code")
-    server_message = message if isinstance(message, str) else None
-    sentence = server_message or f"{site(reply.url)} answered HTTP {status}{_onward(reply)}"
-    if status in _GATEWAY:
-        return unreachable(f"{site(reply.url)} did not reach the server", request_id, sent=True, status=status)
-    kind = _BY_STATUS.get(status)
-    if kind is None:
-        kind = ServerError if status >= 500 else BadRequestError if status >= 400 else InvalidResponseError
-    return kind(
-        sentence,
-        request_id=str(fields.get("requestId") or request_id),
-        status=status,
-        code=code if isinstance(code, str) else None,
-        details=_details(fields.get("details")),
-        retry_after_s=_seconds(reply.headers.get("retry-after")),
-        server_message=server_message,
-    )
-
-
-def no_answer(error: Exception, url: str, request_id: str) -> ClientError:
-    """What a failure on the way means."""
-    server = site(url)
-    sent = not isinstance(error, _NEVER_SENT)
-    if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
-        return ServerUnreachableError(f"{server} is not an http:// or https:// address", request_id=request_id)
-    if isinstance(error, httpx2.TimeoutException) and sent:
-        return ServerTimeoutError(f"{server} did not answer in time", request_id=request_id)
-    if not sent and (reason := _tls_failure(error)) is not None:
-        return unreachable(f"There is no TLS connection to {server}: {reason}", request_id, sent=False)
-    if sent:
-        return unreachable(f"The connection to {server} broke before the answer was complete", request_id, sent=True)
-    return unreachable(
-        f"No server answers at {server}: start one with `rag-context serve`, or say where it is", request_id, sent=False
-    )
-
-
-def unreachable(message: str, request_id: str, *, sent: bool, status: int | None = None) -> ServerUnreachableError:
-    """Nothing that answers for a call."""
-    error = ServerUnreachableError(message, request_id=request_id, status=status)
-    error.sent = sent
-    return error
-
-
-def site(url: httpx2.URL | str) -> str:
-    """The scheme, host and port of an address, without its path and any password."""
-    return re.sub(r"(?<=[^:/])/.*", "", mask_url(str(url)))
-
-
-def _tls_failure(error: BaseException | None) -> str | None:
-    while error is not None:
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return error.verify_message
-        if isinstance(error, ssl.SSLError):
-            return error.reason or "the handshake failed"
-        error = error.__cause__ or error.__context__
-    return None
-
-
-def _onward(reply: httpx2.Response) -> str:
-    request = reply.next_request
-    return "" if request is None else f" and sends callers on to {site(request.url)}: give that address"
-
-
-def _fields(content: bytes) -> dict[str, object]:
-    try:
-        body = json.loads(content)
-    except ValueError:
-        return {}
-    return body if isinstance(body, dict) else {}
-
-
-def _details(details: object) -> tuple[FieldError, ...]:
-    found = details if isinstance(details, list) else []
-    return tuple(FieldError(str(d.get("field", "")), str(d.get("message", ""))) for d in found if isinstance(d, dict))
-
-
-def _seconds(value: str | None) -> float | None:
-    return float(value) if value is not None and re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?", value.strip()) else None
 
 
 BATCH = 64
@@ -330,20 +243,17 @@ class Batch:
         self._rest.clear()  # of a receipt that was cut off: its line is among the unanswered
         return b"".join(self.unanswered)
 
-    def take(self, chunk: bytes, reply: httpx2.Response, request_id: str) -> None:
-        """Read what arrived. Raises: InvalidResponseError."""
+    def take(self, chunk: bytes) -> None:
+        """Read what arrived. Raises: ValueError (it is no receipt)."""
         # A chunk may end within a receipt; its beginning waits for the rest.
         *ended, rest = bytes(self._rest + chunk).split(b"\n")
         self._rest[:] = rest
         for line in ended:
             if line:
-                self._receive(line, reply, request_id)
+                self._receive(line)
 
-    def _receive(self, line: bytes, reply: httpx2.Response, request_id: str) -> None:
-        try:
-            receipt = BulkReceipt.model_validate_json(line)
-        except ValueError as error:
-            raise unreadable(reply, request_id) from error
+    def _receive(self, line: bytes) -> None:
+        receipt = BulkReceipt.model_validate_json(line)
         self.received.append(receipt)
         if self.on_receipt is not None:
             self.on_receipt(len(self.received) - 1, receipt)

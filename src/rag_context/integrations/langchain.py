@@ -9,10 +9,10 @@ import numpy as np
 from pydantic import ConfigDict, Field, SkipValidation, model_validator
 
 from rag_context.api.collections import QueryResult, StoredDocument
-from rag_context.api.search import SearchResponse
+from rag_context.api.search import SearchRequest, SearchResponse
 from rag_context.client import AsyncClient, Client, CollectionDocument, ConflictError, NotFoundError, SearchOptions
-from rag_context.client.calls import search
-from rag_context.client.collection_calls import DEFAULT_CONNECTION, QueryMode
+from rag_context.client.call import DEFAULT_CONNECTION, request_of
+from rag_context.client.options import QueryMode
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.integrations import metadata_of
 
@@ -60,7 +60,7 @@ class RagContextRetriever(BaseRetriever):
 
     @model_validator(mode="after")
     def _check_options(self) -> "RagContextRetriever":
-        search("any", self._options(None))
+        request_of(SearchRequest, {"query": "any", **self._options(None)})
         return self
 
     def _get_relevant_documents(

@@ -3,9 +3,9 @@
 import asyncio
 from typing import Unpack
 
-from rag_context.api.search import SearchResponse, SearchResult
+from rag_context.api.search import SearchRequest, SearchResponse, SearchResult
 from rag_context.client import AsyncClient, Client, SearchOptions
-from rag_context.client.calls import search
+from rag_context.client.call import request_of
 from rag_context.integrations import metadata_of
 
 try:
@@ -33,7 +33,7 @@ class RagContextRetriever(BaseRetriever):
 
     def __init__(self, client: Client | AsyncClient, **options: Unpack[SearchOptions]) -> None:
         super().__init__()
-        search("any", options)
+        request_of(SearchRequest, {"query": "any", **options})
         self._client = client
         self._options = options
 

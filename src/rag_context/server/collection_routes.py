@@ -68,34 +68,31 @@ class CollectionHandlers:
     async def handle(self, scope: Scope, receive: Receive) -> Reply:
         """Answer a request. Raises: RequestRejectedError, InvalidInputError, and what its operation raises."""
         request = http_request(scope)
-        route, names = _matched(scope)
+        route, names = matched(scope["method"], scope["raw_path"])
         if route.operation.access is Access.WRITE:
             may_write(request)
-        if route.tag == "collections":
-            _check_names(names)
-        query = read_fields(route.query, query_fields(scope))
-        run = self._store if route.is_large else self._run
-        answer = await run(route, names, query, request, receive)
+        context = CallContext(request.request_id)
+        query = read_query(route, names, query_fields(scope))
+        if route.is_large:
+            with self._budget.reserved(request):
+                answer = await self.perform(route, names, query, await _body(request, receive), context)
+        else:
+            has_body = route.body is not None and (route.body_required or request.has_body())
+            work = self.perform(route, names, query, await _body(request, receive) if has_body else None, context)
+            is_abandoned_with_its_caller = route.operation.read_only and route.body is not None
+            answer = await (while_connected(receive, work) if is_abandoned_with_its_caller else work)
         return Reply(answer.to_json(), route.status)
 
-    async def _run(
-        self, route: Route[Any], names: Mapping[str, str], query: WireRequest, request: HttpRequest, receive: Receive
+    async def perform(
+        self, route: Route[Any], names: Mapping[str, str], query: WireRequest, body: bytes | None, context: CallContext
     ) -> WireResponse:
+        """Run the operation of an address. Raises: InvalidInputError, and what the operation raises."""
+        if route.is_large:  # documents of any number, read from their bytes one by one: no model is made of the whole
+            return await self._service.add_json(**names, body=body or b"", **dict(query))
         parts = [query]
-        if route.body is not None and (route.body_required or request.has_body()):
-            parts.append(read_json(route.body, await _body(request, receive)))
-        operation = route.operation
-        work = self._handlers[operation.name](route.request(names, *parts), CallContext(request.request_id))
-        is_abandoned_with_its_caller = operation.read_only and route.body is not None
-        return await (while_connected(receive, work) if is_abandoned_with_its_caller else work)
-
-    async def _store(
-        self, route: Route[Any], names: Mapping[str, str], query: WireRequest, request: HttpRequest, receive: Receive
-    ) -> WireResponse:
-        """Documents of any number, read from their bytes one by one: no model is made of the whole."""
-        with self._budget.reserved(request):
-            body = await _body(request, receive)
-            return await self._service.add_json(**names, body=body, **dict(query))
+        if route.body is not None and body is not None:
+            parts.append(read_json(route.body, body))
+        return await self._handlers[route.operation.name](route.request(names, *parts), context)
 
 
 class _BodyBudget:
@@ -122,30 +119,37 @@ class _BodyBudget:
             self._left += size
 
 
-def _steps(scope: Scope) -> tuple[str, ...]:
-    """The parts of the address, decoded one by one."""
+def matched(method: str, raw_path: bytes) -> tuple[Route[Any], Mapping[str, str]]:
+    """The route of a request, and the names in its address. Raises: RequestRejectedError where there is none."""
+    steps = _steps(raw_path)
+    # All methods of an address: 405 names those that it has, 404 means that there is no such address.
+    fitting = {route.method: (route, names) for route in ROUTES if (names := route.names_in(steps)) is not None}
+    if not fitting:
+        raise RequestRejectedError(404, ErrorCode.NOT_FOUND, "Not found")
+    method = "GET" if method == "HEAD" else method
+    if method not in fitting:
+        allowed = sorted({*fitting, *({"HEAD"} if "GET" in fitting else ())})
+        raise RequestRejectedError(405, ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed", allow=", ".join(allowed))
+    return fitting[method]
+
+
+def read_query(route: Route[Any], names: Mapping[str, str], fields: Mapping[str, str]) -> WireRequest:
+    """The query string, once the names in the address are checked. Raises: InvalidInputError."""
+    if route.tag == "collections":
+        _check_names(names)
+    return read_fields(route.query, fields)
+
+
+def _steps(raw_path: bytes) -> tuple[str, ...]:
+    """The parts of an address, decoded one by one."""
     steps = []
-    for part in scope["raw_path"].split(b"/")[1:]:
+    for part in raw_path.split(b"/")[1:]:
         try:
             steps.append(unquote_to_bytes(part).decode())
         except UnicodeDecodeError:
             message = "The address is not percent-encoded UTF-8"
             raise InvalidInputError(message, [FieldError("", message)]) from None
     return tuple(steps)
-
-
-def _matched(scope: Scope) -> tuple[Route[Any], Mapping[str, str]]:
-    """The route of a request, and the names in its address. Raises: RequestRejectedError where there is none."""
-    steps = _steps(scope)
-    # All methods of an address: 405 names those that it has, 404 means that there is no such address.
-    fitting = {route.method: (route, names) for route in ROUTES if (names := route.names_in(steps)) is not None}
-    if not fitting:
-        raise RequestRejectedError(404, ErrorCode.NOT_FOUND, "Not found")
-    method = "GET" if scope["method"] == "HEAD" else scope["method"]
-    if method not in fitting:
-        allowed = sorted({*fitting, *({"HEAD"} if "GET" in fitting else ())})
-        raise RequestRejectedError(405, ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed", allow=", ".join(allowed))
-    return fitting[method]
 
 
 def _check_names(names: Mapping[str, str]) -> None:

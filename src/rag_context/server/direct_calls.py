@@ -1,0 +1,102 @@
+"""The calls of a client, performed in this process: with the handlers and checks of a server, and without HTTP."""
+
+from typing import TypeVar
+from urllib.parse import parse_qsl, unquote
+
+from starlette.types import Message
+
+from rag_context.api.index import BulkLine, VersionsRequest
+from rag_context.api.parsing import ErrorCode, read_json
+from rag_context.api.wire import Vocabulary, WireResponse
+from rag_context.client.call import Batch, Call
+from rag_context.client.errors import ClientError
+from rag_context.client.replies import error_from
+from rag_context.server.bulk import BulkRun
+from rag_context.server.collection_routes import CollectionHandlers, matched, read_query
+from rag_context.server.failures import failure_reply
+from rag_context.server.requests import RequestRejectedError
+from rag_context.server.tools import build_tools
+from rag_context.service.handlers import CallContext
+from rag_context.service.service import Service
+from rag_context.settings import Settings
+
+Answer = TypeVar("Answer")
+
+_TOOLS, _VERSIONS = "/tools/", "/bulk/versions"
+
+
+class DirectCalls:
+    """A client's transport that calls the service itself.
+
+    Args:
+        service: the open memory.
+        settings: its vocabulary, and how many documents of a stream are indexed at once.
+    """
+
+    def __init__(self, service: Service, settings: Settings) -> None:
+        vocabulary = Vocabulary.extended(settings.vocabulary.content_types, settings.vocabulary.categories)
+        self._service = service
+        self._tools = build_tools(service, vocabulary)
+        self._line = BulkLine.with_vocabulary(vocabulary)
+        self._concurrency = settings.indexing.concurrency
+        self._collections = (
+            None
+            if service.collections is None
+            else CollectionHandlers(service.collections, service.handlers(), settings.server.max_collection_body_bytes)
+        )
+
+    async def send(self, call: Call[Answer], request_id: str) -> Answer:
+        """Perform a call. Raises: ClientError."""
+        try:
+            response = await self._perform(call, request_id)
+        except Exception as error:
+            raise _client_error(error, request_id) from error
+        return call.read(response.to_json())
+
+    async def send_batch(self, batch: Batch, request_id: str) -> None:
+        """Index the documents that have no receipt yet. Raises: ClientError."""
+
+        content = batch.begin()
+        run = BulkRun(
+            service=self._service,
+            model=self._line,
+            line_bytes=len(content) + 1,
+            concurrency=self._concurrency,
+            request_id=request_id,
+        )
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": content, "more_body": False}
+
+        async def send(message: Message) -> None:
+            batch.take(message.get("body", b""))
+
+        await run.run(receive, send)
+
+    async def aclose(self) -> None:
+        """Nothing is open: who opened the service closes it."""
+
+    async def _perform(self, call: Call[Answer], request_id: str) -> WireResponse:
+
+        context = CallContext(request_id)
+        path, _, query = call.path.partition("?")
+        if path.startswith(_TOOLS):
+            name = unquote(path.removeprefix(_TOOLS))
+            tool = self._tools.get(name)
+            if tool is None:
+                raise RequestRejectedError(404, ErrorCode.NOT_FOUND, f"Tool {name} not found")
+            return await tool.run(read_json(tool.request, call.body or b"{}"), context)
+        if path == _VERSIONS:
+            return await self._service.missing(read_json(VersionsRequest, call.body or b"{}"))
+        if self._collections is None:
+            raise RequestRejectedError(404, ErrorCode.NOT_FOUND, "Not found")
+        route, names = matched(call.method, path.encode())
+        fields = read_query(route, names, dict(parse_qsl(query, keep_blank_values=True)))
+        return await self._collections.perform(route, names, fields, call.body, context)
+
+
+def _client_error(error: Exception, request_id: str) -> ClientError:
+
+    reply = failure_reply(error, request_id)
+    wait = dict(reply.headers).get(b"retry-after")
+    return error_from(reply.status, reply.body, None if wait is None else wait.decode(), request_id, str(error))
