@@ -1,6 +1,7 @@
 """A command loads what it needs, and no more; one that answers others pauses briefly."""
 
 import gc
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,6 +10,9 @@ import pytest
 import typer
 
 from rag_context.cli.command_line import FreezeSurvivors, app, loaded
+
+from .run_command import Commands
+from .stub_server import Script, stub_server
 
 LISTED = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 LOADED = loaded().commands
@@ -64,6 +68,17 @@ def test_a_command_loads_no_other_commands() -> None:
     )
 
     assert modules_of(["search", "--help"], *commands, "numpy") == ["rag_context.cli.memory_commands"]
+
+
+def test_a_search_through_a_server_loads_no_terminal_no_http2_and_no_index(commands: Commands) -> None:
+    answer = {"results": [], "latency": 1.0, "fallbackLevel": 1, "cached": False, "totalIndexed": 0}
+    with stub_server(commands.data_dir, Script(body=json.dumps(answer).encode())):
+        loaded = modules_of(
+            ["search", "question", "--data-dir", str(commands.data_dir)],
+            *("rich", "httpcore2", "anyio", "h2", "numpy", "rag_context.wiring", "rag_context.client.async_http"),
+        )
+
+    assert loaded == ["rag_context.client.async_http"]
 
 
 def test_garbage_is_collected_once_a_command_is_loaded_and_what_was_loaded_is_set_aside() -> None:

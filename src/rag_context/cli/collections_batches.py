@@ -21,7 +21,8 @@ from rag_context.api.collection_documents import NOT_EMBEDDED
 from rag_context.api.wire import CONNECTION_PATTERN, name_problem
 from rag_context.cli.command_line import ExitCode, exit_code, run_to_end
 from rag_context.cli.connecting import CollectionsClient, open_client
-from rag_context.cli.console import Options, Screen, safe
+from rag_context.cli.console import Console, safe
+from rag_context.cli.options import Options
 from rag_context.collections.collections import entry_id
 from rag_context.collections.copying import (
     CopyProgress,
@@ -69,7 +70,7 @@ class _Line:
 class _Summary:
     """What became of the lines."""
 
-    screen: Screen
+    console: Console
     stored: int = 0
     rejected: int = 0
     without_vector: int = 0
@@ -78,36 +79,36 @@ class _Summary:
         self.rejected += 1
         self.without_vector += reason == NOT_EMBEDDED
         if self.rejected <= SHOWN_REJECTED:
-            self.screen.warning(f"line {number}: {reason}")
+            self.console.warning(f"line {number}: {reason}")
         elif self.rejected == SHOWN_REJECTED + 1:
-            self.screen.warning("and more lines like these")
+            self.console.warning("and more lines like these")
 
 
 def run_add(options: Options, what: Addition) -> ExitCode:
     """Store the lines of a file; exits 1 when not all of them could be."""
-    screen = Screen()
-    summary = _Summary(screen)
+    console = Console()
+    summary = _Summary(console)
     try:
         run_to_end(_add(options, what, summary))
     except BackendUnavailableError as error:
-        screen.error(f"{error} What came in is safe: run the same command again, it goes on.")
+        console.error(f"{error} What came in is safe: run the same command again, it goes on.")
         return exit_code(error)
     except KeyboardInterrupt:
-        screen.note("interrupted. What came in is safe: run the same command again, it goes on.")
+        console.note("interrupted. What came in is safe: run the same command again, it goes on.")
         return ExitCode.INTERRUPTED
     if options.as_json:
-        screen.line(json.dumps({"stored": summary.stored, "refused": summary.rejected}))
+        console.line(json.dumps({"stored": summary.stored, "refused": summary.rejected}))
     else:
         documents = f"{summary.stored} document{'' if summary.stored == 1 else 's'} stored"
-        screen.note(f"{documents}{f', {summary.rejected} rejected' if summary.rejected else ''}.")
+        console.note(f"{documents}{f', {summary.rejected} rejected' if summary.rejected else ''}.")
     if summary.without_vector:
-        screen.note("Texts are embedded here in collections made with --embedding-provider rag-context.")
+        console.note("Texts are embedded here in collections made with --embedding-provider rag-context.")
     return ExitCode.FAILED if summary.rejected else ExitCode.OK
 
 
 async def _add(options: Options, what: Addition, summary: _Summary) -> None:
     loaded = options.load_available()
-    with _opened(what.file) as file, _adding(what.file, summary.screen) as show:
+    with _opened(what.file) as file, _adding(what.file, summary.console) as show:
         async with open_client(loaded, what.connection) as client:
             collection = await client.send("GET", "collections", what.name)
             if collection.get("embedding_provider") == "rag-context":
@@ -218,10 +219,10 @@ class _Show:
 
 
 @contextmanager
-def _adding(path: Path, screen: Screen) -> Iterator[_Show]:
+def _adding(path: Path, console: Console) -> Iterator[_Show]:
     """A bar on a terminal, with rate and time left; elsewhere nothing."""
     total = path.stat().st_size if path != STREAM and path.is_file() else None
-    with screen.progress(DownloadColumn()) as progress:
+    with console.progress(DownloadColumn()) as progress:
         yield _Show(progress, total)
 
 
@@ -230,25 +231,25 @@ _DOING = {Stage.COMPARE: "Comparing", Stage.COPY: "Copying", Stage.VERIFY: "Veri
 
 def run_copy(options: "CopyOptions") -> ExitCode:
     """Copy, and say what it came to."""
-    screen = Screen()
+    console = Console()
     settings = options.load_available().settings
     configure_logging("error")
     try:
-        with _copying(screen) as show:
+        with _copying(console) as show:
             report = run_to_end(_copy(settings, options, show))
     except ConflictError as error:
-        screen.error(f"{str(error).rstrip('.')}: --overwrite makes it what the source is.")
+        console.error(f"{str(error).rstrip('.')}: --overwrite makes it what the source is.")
         return exit_code(error)
     except BackendUnavailableError as error:
-        screen.error(f"{str(error).rstrip('.')}. What was copied is safe: run the same command again, it goes on.")
+        console.error(f"{str(error).rstrip('.')}. What was copied is safe: run the same command again, it goes on.")
         return exit_code(error)
     except KeyboardInterrupt:
-        screen.note("interrupted. What was copied is safe: run the same command again, it goes on.")
+        console.note("interrupted. What was copied is safe: run the same command again, it goes on.")
         return ExitCode.INTERRUPTED
     if options.as_json:
-        screen.line(json.dumps(asdict(report)))
+        console.line(json.dumps(asdict(report)))
     else:
-        _summarise(report, options, screen)
+        _summarise(report, options, console)
     return ExitCode.OK
 
 
@@ -284,20 +285,20 @@ async def _check_connection(connections: Connections, text: str, target: Located
         )
 
 
-def _summarise(report: CopyReport, options: "CopyOptions", screen: Screen) -> None:
+def _summarise(report: CopyReport, options: "CopyOptions", console: Console) -> None:
     parts = [f"{report.copied} copied"]
     if report.skipped:
         parts.append(f"{report.skipped} there already")
     if report.removed:
         parts.append(f"{report.removed} removed")
     documents = f"{report.documents} document{'' if report.documents == 1 else 's'}"
-    screen.note(f"{', '.join(parts)}. {safe(options.target)} holds the same {documents} as {safe(options.source)}.")
+    console.note(f"{', '.join(parts)}. {safe(options.target)} holds the same {documents} as {safe(options.source)}.")
 
 
 @contextmanager
-def _copying(screen: Screen) -> Iterator[Callable[[CopyProgress], None]]:
+def _copying(console: Console) -> Iterator[Callable[[CopyProgress], None]]:
     """A bar on a terminal, with time left; elsewhere nothing."""
-    with screen.progress(MofNCompleteColumn()) as progress:
+    with console.progress(MofNCompleteColumn()) as progress:
         tasks = {stage: progress.add_task(doing, total=None, visible=False) for stage, doing in _DOING.items()}
 
         def show(at: CopyProgress) -> None:

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from rag_context.api.operations import Operation
 from rag_context.api.operations import collections as operations
 from rag_context.cli.command_line import EPILOG, ExitCode, run_to_end
 from rag_context.cli.connecting import CollectionsClient, JsonObject, open_client
-from rag_context.cli.console import Options, Screen, Yes, ask_first, counted, safe, with_options
+from rag_context.cli.console import Console, ask_first, counted, safe
 from rag_context.cli.operation_options import Fields, Name, with_fields
+from rag_context.cli.options import Options, Yes, with_options
 from rag_context.errors import InvalidInputError
 
 _TEXT_CHARS = 300
@@ -50,7 +49,7 @@ _NAMES: Mapping[str, Name] = {
 _JSON_ARGUMENT = Name(None, "JSON", "A JSON object.", is_argument=True, is_json=True)
 
 _Work: TypeAlias = Callable[[CollectionsClient], Awaitable[JsonObject]]
-_Print: TypeAlias = Callable[[JsonObject, Screen], None]
+_Print: TypeAlias = Callable[[JsonObject, Console], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ def _command(
 
 def _run(call: _Call, work: _Work, show: _Print) -> None:
     """Do the work of a command, and print the answer."""
-    screen = Screen()
+    console = Console()
     loaded = call.options.load_available()
 
     async def done() -> JsonObject:
@@ -84,9 +83,9 @@ def _run(call: _Call, work: _Work, show: _Print) -> None:
 
     answer = run_to_end(done())
     if call.options.as_json:
-        screen.line(json.dumps(answer, ensure_ascii=False))
+        console.line(json.dumps(answer, ensure_ascii=False))
     else:
-        show(answer, screen)
+        show(answer, console)
 
 
 @_command(operations.COLLECTION_LIST, name="list")
@@ -110,7 +109,7 @@ def create(fields: Fields, options: Options) -> None:
     _run(
         _Call(fields, options),
         lambda client: client.send("POST", "collections", body=body),
-        lambda answer, screen: screen.note(f"Created {safe(answer['name'])} on connection {answer['connection']}."),
+        lambda answer, console: console.note(f"Created {answer['name']} on connection {answer['connection']}."),
     )
 
 
@@ -123,7 +122,7 @@ def delete(fields: Fields, *, yes: Yes = False, options: Options) -> None:
     _run(
         call,
         lambda client: client.send("DELETE", *call.steps),
-        lambda answer, screen: screen.note(f"Deleted {safe(answer['collection'])}."),
+        lambda answer, console: console.note(f"Deleted {answer['collection']}."),
     )
 
 
@@ -157,10 +156,10 @@ def query(fields: Fields, options: Options) -> None:
             await client.model_loaded()
         return await client.send("POST", *call.steps, "query", body=body)
 
-    def show(answer: JsonObject, screen: Screen) -> None:
-        _show_documents(answer["results"], screen)
+    def show(answer: JsonObject, console: Console) -> None:
+        _show_documents(answer["results"], console)
         if not answer["results"]:
-            screen.note("Nothing found.")
+            console.note("Nothing found.")
 
     _run(call, work, show)
 
@@ -183,10 +182,10 @@ def documents(
         "include": "embeddings" if embeddings else None,
     }
 
-    def show(answer: JsonObject, screen: Screen) -> None:
-        _show_documents(answer["documents"], screen)
+    def show(answer: JsonObject, console: Console) -> None:
+        _show_documents(answer["documents"], console)
         first = offset + 1 if answer["count"] else 0
-        screen.note(f"{first} to {offset + answer['count']} of {counted(answer['total'], 'document')}.")
+        console.note(f"{first} to {offset + answer['count']} of {counted(answer['total'], 'document')}.")
 
     _run(call, lambda client: client.send("GET", *call.steps, "documents", fields=query), show)
 
@@ -197,9 +196,9 @@ def values(fields: Fields, options: Options) -> None:
     call = _Call(fields, options)
     query = {"field": fields["field"]}
 
-    def show(answer: JsonObject, screen: Screen) -> None:
+    def show(answer: JsonObject, console: Console) -> None:
         for value in answer["values"]:
-            screen.show(safe(value) if isinstance(value, str) else json.dumps(value))
+            console.show(value if isinstance(value, str) else json.dumps(value))
 
     _run(call, lambda client: client.send("GET", *call.steps, "metadata-values", fields=query), show)
 
@@ -245,7 +244,7 @@ def remove(
             await client.send("DELETE", *call.steps, "documents", id_)
         return {"status": "deleted", "collection": fields["name"], "ids": list(ids)}
 
-    _run(call, work, lambda answer, screen: screen.note(f"{counted(len(answer['ids']), 'document')} deleted."))
+    _run(call, work, lambda answer, console: console.note(f"{counted(len(answer['ids']), 'document')} deleted."))
 
 
 @_command(operations.COLLECTION_EMPTY)
@@ -257,7 +256,7 @@ def empty(fields: Fields, *, yes: Yes = False, options: Options) -> None:
     _run(
         call,
         lambda client: client.send("DELETE", *call.steps, "documents", "all"),
-        lambda answer, screen: screen.note(f"{counted(answer['count_deleted'], 'document')} deleted."),
+        lambda answer, console: console.note(f"{counted(answer['count_deleted'], 'document')} deleted."),
     )
 
 
@@ -299,7 +298,7 @@ def _put_metadata(call: _Call, *steps: str) -> None:
     _run(
         call,
         lambda client: client.send("PUT", *call.steps, *steps, body=body, fields=merge),
-        lambda answer, screen: screen.show(safe(_compact(answer["metadata"]))),
+        lambda answer, console: console.show(_compact(answer["metadata"])),
     )
 
 
@@ -310,32 +309,31 @@ def _remove_matching(call: _Call, *, yes: bool) -> None:
         "confirm": "true" if yes else "false",
     }
 
-    def show(answer: JsonObject, screen: Screen) -> None:
+    def show(answer: JsonObject, console: Console) -> None:
         for id_ in answer["ids"]:
-            screen.show(safe(id_))
+            console.show(id_)
         more = answer["count_deleted"] - len(answer["ids"])
         rest = f" (the first {len(answer['ids'])} are listed)" if more > 0 else ""
         done = "would be deleted" if answer["status"] == "preview" else "deleted"
-        screen.note(f"{counted(answer['count_deleted'], 'document')} {done}{rest}.")
+        console.note(f"{counted(answer['count_deleted'], 'document')} {done}{rest}.")
 
     _run(call, lambda client: client.send("DELETE", *call.steps, "documents", fields=query), show)
 
 
-def _show_list(answer: JsonObject, screen: Screen) -> None:
+def _show_list(answer: JsonObject, console: Console) -> None:
     if not answer["collections"]:
-        screen.note("There are no collections yet; `rag-context collections create NAME` makes one.")
+        console.note("There are no collections yet; `rag-context collections create NAME` makes one.")
         return
-    table = _table("Name", "Documents", "Dimension", "Embeddings")
-    for one in answer["collections"]:
-        table.add_row(safe(one["name"]), str(one["count"]), str(one.get("dimension", "")), safe(_labels(one)))
-    screen.show(table)
+    rows = [
+        (each["name"], str(each["count"]), str(each.get("dimension", "")), _labels(each))
+        for each in answer["collections"]
+    ]
+    titles = ("Name", "Documents", "Dimension", "Embeddings")
+    console.show_table(titles, rows, right={"Documents", "Dimension"})
 
 
-def _show_one(answer: JsonObject, screen: Screen) -> None:
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="dim")
-    table.add_column()
-    for title, value in (
+def _show_one(answer: JsonObject, console: Console) -> None:
+    fields = (
         ("Name", answer["name"]),
         ("Connection", answer["connection"]),
         ("Documents", str(answer["count"])),
@@ -345,37 +343,27 @@ def _show_one(answer: JsonObject, screen: Screen) -> None:
         ("Made by", "another program; it can only be read" if answer.get("read_only") else ""),
         ("Created", answer.get("created", "")),
         ("Metadata", _compact(answer["metadata"])),
-    ):
-        if value:
-            table.add_row(title, safe(value))
-    screen.show(table)
+    )
+    console.show_fields(fields)
 
 
-def _show_documents(documents: Sequence[JsonObject], screen: Screen) -> None:
+def _show_documents(documents: Sequence[JsonObject], console: Console) -> None:
     for document in documents:
         score = f"{document['score']:.3f}  " if "score" in document else ""
-        screen.show(Text.assemble((score, "cyan"), (safe(document["id"]), "bold")))
+        console.show((score, "cyan"), (document["id"], "bold"))
         text = " ".join(document["text"].split())
-        screen.show_below(safe(text[:_TEXT_CHARS] + ("…" if len(text) > _TEXT_CHARS else "")), "")
+        console.show_below(text[:_TEXT_CHARS] + ("…" if len(text) > _TEXT_CHARS else ""), "")
         if document["metadata"]:
-            screen.show_below(safe(_compact(document["metadata"])), "dim")
+            console.show_below(_compact(document["metadata"]), "dim")
 
 
-def _show_providers(answer: JsonObject, screen: Screen) -> None:
-    table = _table("Name", "Provider", "Can", "Connections", "Note")
-    for one in answer["providers"]:
-        able = [name for name, value in one.get("capabilities", {}).items() if value is True]
-        note = one.get("reason", "")
-        name = Text(safe(one["name"]), style="" if one["available"] else "dim")
-        table.add_row(name, safe(one["title"]), ", ".join(able), safe(", ".join(one["connections"])), safe(note))
-    screen.show(table)
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column, justify="right" if column in {"Documents", "Dimension"} else "left")
-    return table
+def _show_providers(answer: JsonObject, console: Console) -> None:
+    rows = []
+    for each in answer["providers"]:
+        able = [name for name, value in each.get("capabilities", {}).items() if value is True]
+        name = (each["name"], "" if each["available"] else "dim")
+        rows.append((name, each["title"], ", ".join(able), ", ".join(each["connections"]), each.get("reason", "")))
+    console.show_table(("Name", "Provider", "Can", "Connections", "Note"), rows)
 
 
 def _labels(collection: JsonObject) -> str:

@@ -26,7 +26,7 @@ from rag_context.errors import (
 )
 
 if TYPE_CHECKING:
-    from rag_context.cli.console import Screen
+    from rag_context.cli.console import Console
 
 T = TypeVar("T")
 
@@ -241,10 +241,10 @@ def exit_code(error: RagContextError) -> ExitCode:
             return ExitCode.FAILED
 
 
-def report(error: RagContextError, screen: "Screen") -> ExitCode:
+def report(error: RagContextError, console: "Console") -> ExitCode:
     """Say what went wrong, a line per problem."""
     for line in str(error).splitlines():
-        screen.error(_for_people(line))
+        console.error(_for_people(line))
     return exit_code(error)
 
 
@@ -267,13 +267,13 @@ class Commands(Group):
         try:
             return super().invoke(ctx)
         except RagContextError as error:
-            from rag_context.cli.console import Screen  # noqa: PLC0415  (what prints takes long to load)
+            from rag_context.cli.console import Console  # noqa: PLC0415  (what prints takes long to load)
 
-            raise typer.Exit(report(error, Screen())) from error
+            raise typer.Exit(report(error, Console())) from error
         except KeyboardInterrupt:
-            from rag_context.cli.console import Screen  # noqa: PLC0415
+            from rag_context.cli.console import Console  # noqa: PLC0415
 
-            Screen().note("interrupted.")
+            Console().note("interrupted.")
             raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from rag_context.cli.command_line import ExitCode
-from rag_context.cli.console import ConfigOptions, Options, Screen, safe, with_options
+from rag_context.cli.console import Console
+from rag_context.cli.options import ConfigOptions, Options, with_options
 from rag_context.errors import InvalidInputError
 from rag_context.settings import Loaded, shown
 
@@ -26,16 +25,16 @@ NAME_CHARS = 200
 @with_options
 def show_config(options: Options) -> ExitCode:
     """Print every setting and its source, secrets masked."""
-    screen = Screen()
+    console = Console()
     loaded = options.load()
     if options.as_json:
         values = shown(loaded.settings)
-        screen.line(json.dumps({key: {"value": values[key], "source": loaded.sources[key]} for key in values}))
+        console.line(json.dumps({key: {"value": values[key], "source": loaded.sources[key]} for key in values}))
     else:
-        _print(loaded, screen)
+        _print(loaded, console)
     folder = loaded.settings.data_dir
     if is_open_to_others(folder):
-        screen.warning(f"Other users of this machine may open {folder}; `chmod 700` on it keeps them out.")
+        console.warning(f"Other users of this machine may open {folder}; `chmod 700` on it keeps them out.")
     return ExitCode.OK
 
 
@@ -47,17 +46,17 @@ def key(
     options: ConfigOptions,
 ) -> ExitCode:
     """Make an API key: stdout gets the key, stderr the lines for rag-context.toml."""
-    screen = Screen()
+    console = Console()
     name = name.strip()
     if not name.isprintable() or not 0 < len(name) <= NAME_CHARS:
         raise InvalidInputError(f"A key's name is 1 to {NAME_CHARS} printable characters.")
     if name in {key.name for key in options.load().settings.server.api_keys}:
         raise InvalidInputError(f"There is a key named {name!r} in server.api_keys already: choose another name.")
     key = KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
-    screen.line(key)
-    screen.note(Text("This is the only time the key is shown. Put its hash into rag-context.toml:", style="dim"))
-    screen.note()
-    screen.note(snippet(name, key, "read" if read_only else "write"))
+    console.line(key)
+    console.note(("This is the only time the key is shown. Put its hash into rag-context.toml:", "dim"))
+    console.note()
+    console.note(snippet(name, key, "read" if read_only else "write"))
     return ExitCode.OK
 
 
@@ -68,20 +67,14 @@ def is_open_to_others(data_dir: Path) -> bool:
     return False
 
 
-def _print(loaded: Loaded, screen: Screen) -> None:
-    table = Table(box=None, pad_edge=False)
-    for column in ("Setting", "Value", "From"):
-        table.add_column(column, overflow="fold")
+def _print(loaded: Loaded, console: Console) -> None:
+    rows = []
     for key, value in shown(loaded.settings).items():
         source = loaded.sources[key]
         is_default = source == "default"
         text = "" if value is None else value if isinstance(value, str) else json.dumps(value)
-        table.add_row(
-            Text(key, style="dim" if is_default else "bold"),
-            safe(text),
-            Text(safe(source), style="dim" if is_default else "green"),
-        )
-    screen.show(table)
+        rows.append(((key, "dim" if is_default else "bold"), text, (source, "dim" if is_default else "green")))
+    console.show_table(("Setting", "Value", "From"), rows)
 
 
 def snippet(name: str, key: str, access: str) -> str:

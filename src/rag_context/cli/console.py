@@ -1,164 +1,38 @@
-"""What commands share: their options, the settings these lead to, and what is printed.
+"""What commands print: results on stdout, everything said about the work on stderr.
 
-People see colours and tables on a terminal, plain text in a pipe, and nothing that a document could smuggle in.
+People see colours and tables on a terminal, plain text in a pipe, and nothing that a document could smuggle in. Rich,
+which takes a tenth of a short command's time to import, draws what a terminal shows, tables and bars.
 """
 
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, is_dataclass
-from functools import wraps
-from inspect import Parameter, Signature, get_annotations, signature
-from pathlib import Path
+from functools import cached_property
 from textwrap import indent
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 
 import typer
-from rich.console import Console, RenderableType
-from rich.padding import Padding
-from rich.text import Text
 
-from rag_context.cli.command_line import ExitCode
 from rag_context.errors import InvalidInputError, RagContextError
-from rag_context.settings import Loaded, check_available, load_settings
 
 if TYPE_CHECKING:
+    from rich.console import Console as RichConsole
+    from rich.console import RenderableType
     from rich.progress import Progress, ProgressColumn
+    from rich.table import Table
+    from rich.text import Text
 
+Part: TypeAlias = str | tuple[str, str]
+"""A part of a line: a text, or a text and its style, as Rich names styles."""
 
-def named_path(text: str) -> Path:
-    """The path that was typed. Raises: BadParameter if it is empty, for `Path("")` is the current folder."""
-    if not text:
-        raise typer.BadParameter("the path is empty. The current folder is '.'")
-    return Path(text)
-
-
-DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--data-dir",
-        metavar="DIR",
-        parser=named_path,
-        help="Folder of the index (data_dir).",
-        rich_help_panel="Configuration",
-    ),
-]
-Config = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        metavar="FILE",
-        readable=False,  # reported like any other configuration that cannot work
-        help="Configuration file instead of ./rag-context.toml or the user's own.",
-        rich_help_panel="Configuration",
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigOptions:
-    """The options that every command has: where its settings and the index are."""
-
-    data_dir: DataDir = None
-    config: Config = None
-
-    def load(self, flags: Mapping[str, object] = {}) -> Loaded:
-        """The settings as this command line, the environment and the files make them.
-
-        Args:
-            flags: values of further options by dotted key; None where an option was not used.
-
-        Raises:
-            ConfigurationError: Something cannot be used.
-        """
-        return load_settings(flags={**flags, "data_dir": self.data_dir}, config_file=self.config, cwd=Path.cwd())
-
-    def load_available(self, flags: Mapping[str, object] = {}) -> Loaded:
-        """The same for a command that opens the index.
-
-        Raises:
-            ConfigurationError: Something cannot be used, or its client is not installed.
-        """
-        loaded = self.load(flags)
-        check_available(loaded.settings, loaded.sources)
-        return loaded
-
-
-class HasJson(Protocol):
-    """An answer on the wire."""
-
-    def to_json(self) -> bytes: ...
-
-
-Answer = TypeVar("Answer", bound=HasJson)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options(ConfigOptions):
-    """Those, for a command that can print JSON."""
-
-    as_json: AsJson = False
-
-    def show(self, answer: Answer, print_for_people: Callable[[Answer, "Screen"], None]) -> None:
-        """Print an answer, as JSON if that is requested."""
-        screen = Screen()
-        if self.as_json:
-            screen.line(answer.to_json().decode())
-        else:
-            print_for_people(answer, screen)
-
-
-Source: TypeAlias = tuple[Sequence[Parameter], Callable[[Mapping[str, Any]], Any]]
-"""Options as parameters, and what makes one value of what was typed."""
-
-
-def with_options(run: Callable[..., ExitCode | None], sources: Mapping[str, Source] = {}) -> Callable[..., None]:
-    """Make a command of a function: a parameter whose type is a dataclass becomes the options that it declares.
-
-    The command ends with the status that the function returns.
-
-    Args:
-        run: the function; its docstring is the help.
-        sources: where further parameters come from, by their names.
-    """
-    own = signature(run, eval_str=True).parameters
-    declared = {name: _declared(each.annotation) for name, each in own.items() if is_dataclass(each.annotation)}
-    all_sources = {**declared, **sources}
-
-    @wraps(run)
-    def command(**typed: Any) -> None:
-        for name, (options, read) in all_sources.items():
-            typed[name] = read({each.name: typed.pop(each.name) for each in options})
-        status = run(**typed)
-        if status is not None:
-            raise typer.Exit(status)
-
-    # Typer reads the options from the signature and the annotations, and `__wrapped__` would lead it past both.
-    found = [
-        option for name, each in own.items() for option in (all_sources[name][0] if name in all_sources else [each])
-    ]
-    parameters = sorted(found, key=lambda each: each.default is not Parameter.empty)
-    parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters]
-    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {each.name: each.annotation for each in parameters}
-    del command.__wrapped__
-    return command
-
-
-def _declared(kind: Any) -> Source:
-    """The options that a dataclass declares, those of its bases behind its own."""
-    depth = {name: level for level, base in reversed([*enumerate(kind.__mro__)]) for name in get_annotations(base)}
-    options = sorted(signature(kind, eval_str=True).parameters.values(), key=lambda each: depth[each.name])
-    return options, lambda typed: kind(**typed)
-
+Cell: TypeAlias = str | tuple[str, str] | Sequence[Part]
+"""What a table has in a row and a column: one part, or several."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _WIDE = 1000
-_INDENT = (0, 0, 0, 4)
+_INDENT = 4
 
 
 def safe(text: str) -> str:
@@ -166,9 +40,19 @@ def safe(text: str) -> str:
     return _CONTROL.sub("", text).encode("utf-8", "replace").decode("utf-8")
 
 
+def one_line(text: str) -> str:
+    """Text that cannot steer a terminal, nor pass for a line of its own."""
+    return safe(text).replace("\n", "\\n")
+
+
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """`1 document`, `2 documents`."""
     return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"
+
+
+def separated(parts: Iterable[Part]) -> list[Part]:
+    """Parts of a line with commas between them."""
+    return [each for part in parts for each in (", ", part)][1:]
 
 
 def ask_first(question: str) -> None:
@@ -183,45 +67,92 @@ def ask_first(question: str) -> None:
     typer.confirm(question, abort=True, err=True)
 
 
-def _console(*, stderr: bool) -> Console:
-    console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console.width = _WIDE
-    return console
+class Console:
+    """Both streams. Control characters are left out of all but `line` and `draw`."""
 
-
-@dataclass(frozen=True, slots=True)
-class Screen:
-    """Both streams: results go to `out`, everything said about the work to `err`."""
-
-    out: Console = field(default_factory=lambda: _console(stderr=False))
-    err: Console = field(default_factory=lambda: _console(stderr=True))
-
-    def show(self, *parts: RenderableType) -> None:
-        """Print a result for people."""
-        with _written():
-            self.out.print(*parts, soft_wrap=not self.out.is_terminal)
+    def show(self, *parts: Part) -> None:
+        """Print a line of a result for people."""
+        if _is_plain(stderr=False):
+            with _written():
+                _write(parts, stderr=False)
+        else:
+            self.draw(_drawn(parts))
 
     def show_below(self, text: str, style: str) -> None:
-        """Print what belongs to the line before."""
-        if self.out.is_terminal:
-            self.show(Padding(Text(text, style=style), _INDENT))
-        else:
-            self.show(indent(text, " " * _INDENT[3]))
+        """Print what belongs to the line before, indented."""
+        if _is_plain(stderr=False) or not self._out.is_terminal:
+            self.show((indent(text, " " * _INDENT), style))
+            return
+        from rich.padding import Padding  # noqa: PLC0415
+
+        self.draw(Padding(_drawn([(text, style)]), (0, 0, 0, _INDENT)))
+
+    def show_table(
+        self,
+        titles: Sequence[str],
+        rows: Iterable[Sequence[Cell]],
+        *,
+        right: Collection[str] = (),
+        unwrapped: Collection[str] = (),
+    ) -> None:
+        """Print a table.
+
+        Args:
+            titles: of the columns.
+            rows: the cells of each.
+            right: titles of the columns whose cells stand on the right.
+            unwrapped: titles of the columns of one line, which lose their end on a narrow terminal.
+        """
+        table = _table(show_header=True)
+        for title in titles:
+            table.add_column(
+                title,
+                justify="right" if title in right else "left",
+                no_wrap=title in unwrapped,
+                overflow="ellipsis" if title in unwrapped else "fold",
+            )
+        for row in rows:
+            table.add_row(*(_drawn([cell] if isinstance(cell, str | tuple) else cell) for cell in row))
+        self.draw(table)
+
+    def show_fields(self, fields: Iterable[tuple[str, str]]) -> None:
+        """Print names with their values, one below the other; a field without a value is left out."""
+        table = _table(show_header=False)
+        table.add_column(style="dim")
+        table.add_column(overflow="fold")
+        for name, value in fields:
+            if value:
+                table.add_row(name, _drawn([value]))
+        self.draw(table)
 
     def line(self, text: str) -> None:
         """Print a result for programs, as it is."""
         with _written():
-            self.out.file.write(text + "\n")
-            self.out.file.flush()
+            sys.stdout.write(text + "\n")
+            sys.stdout.flush()
 
-    def note(self, *parts: RenderableType) -> None:
-        """Say something about the work."""
-        self.err.print(*parts, soft_wrap=True)
+    def note(self, *parts: Part) -> None:
+        """Say something about the work, in a line."""
+        if _is_plain(stderr=True):
+            _write(parts, stderr=True)
+        else:
+            self._err.print(_drawn(parts), soft_wrap=True)
+
+    def error(self, message: str) -> None:
+        """Say what went wrong."""
+        self.note(("error: ", "bold red"), message)
+
+    def warning(self, message: str) -> None:
+        """Say what is less than it could be."""
+        self.note(("warning: ", "bold yellow"), message)
+
+    @property
+    def has_bars(self) -> bool:
+        """Whether `progress` shows anything."""
+        return not _is_plain(stderr=True) and self._err.is_terminal
 
     def progress(self, *columns: "ProgressColumn") -> "Progress":
         """A bar with these columns, the time spent and the time left; elsewhere than on a terminal nothing is shown."""
-        # Commands without a bar start faster without its module.
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn  # noqa: PLC0415
 
         return Progress(
@@ -231,18 +162,57 @@ class Screen:
             TimeElapsedColumn(),
             TextColumn("left", style="dim"),
             TimeRemainingColumn(),
-            console=self.err,
+            console=self._err,
             transient=True,
-            disable=not self.err.is_terminal,
+            disable=not self._err.is_terminal,
         )
 
-    def error(self, message: str) -> None:
-        """Say what went wrong."""
-        self.err.print(Text.assemble(("error: ", "bold red"), safe(message)), soft_wrap=True)
+    def draw(self, drawing: "RenderableType") -> None:
+        """Print a result that Rich draws, as it is."""
+        with _written():
+            self._out.print(drawing, soft_wrap=not self._out.is_terminal)
 
-    def warning(self, message: str) -> None:
-        """Say what is less than it could be."""
-        self.err.print(Text.assemble(("warning: ", "bold yellow"), safe(message)), soft_wrap=True)
+    @cached_property
+    def _out(self) -> "RichConsole":
+        return _rich_console(stderr=False)
+
+    @cached_property
+    def _err(self) -> "RichConsole":
+        return _rich_console(stderr=True)
+
+
+def _is_plain(*, stderr: bool) -> bool:
+    """Whether a stream certainly shows no styles; otherwise Rich decides."""
+    return not (
+        (sys.stderr if stderr else sys.stdout).isatty() or os.environ.keys() & {"FORCE_COLOR", "TTY_COMPATIBLE"}
+    )
+
+
+def _write(parts: Iterable[Part], *, stderr: bool) -> None:
+    stream = sys.stderr if stderr else sys.stdout
+    stream.write("".join(safe(part if isinstance(part, str) else part[0]) for part in parts).expandtabs() + "\n")
+    stream.flush()
+
+
+def _drawn(parts: Iterable[Part]) -> "Text":
+    from rich.text import Text  # noqa: PLC0415
+
+    return Text.assemble(*(safe(part) if isinstance(part, str) else (safe(part[0]), part[1]) for part in parts))
+
+
+def _table(*, show_header: bool) -> "Table":
+    from rich.table import Table  # noqa: PLC0415
+
+    return Table(box=None, pad_edge=False, show_header=show_header)
+
+
+def _rich_console(*, stderr: bool) -> "RichConsole":
+    from rich.console import Console as RichConsole  # noqa: PLC0415
+
+    console = RichConsole(stderr=stderr, highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = _WIDE
+    return console
 
 
 @contextmanager

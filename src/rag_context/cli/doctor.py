@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import httpx2
-from rich.text import Text
 
 from rag_context._version import __version__
 from rag_context.api.maintenance import HealthRequest
@@ -22,8 +21,9 @@ from rag_context.api.operations import memory
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.configure import is_open_to_others
 from rag_context.cli.connecting import Remote, open_http
-from rag_context.cli.console import Options, Screen, counted, safe, with_options
+from rag_context.cli.console import Console, counted
 from rag_context.cli.mcp_clients import CLIENTS, NAME, Client
+from rag_context.cli.options import Options, with_options
 from rag_context.cli.serve import server_options
 from rag_context.client.address import announced_address, read_announcement, server_url
 from rag_context.domain.documents import Status
@@ -74,7 +74,7 @@ def doctor(options: Options) -> ExitCode:
     It looks at the settings and their sources, the data directory, the disk, the port or the running server, the
     embedding model, the backends with their versions, and the entries of MCP clients. Nothing is changed.
     """
-    screen = Screen()
+    console = Console()
     configure_logging("critical")  # a finding says what a log line would
     findings = list(_examined(options))
     is_sound = all(finding.status != "wrong" for finding in findings)
@@ -83,9 +83,9 @@ def doctor(options: Options) -> ExitCode:
             {"area": each.area, "status": each.status, "message": each.message, "nextStep": each.next_step}
             for each in findings
         ]
-        screen.line(json.dumps({"ok": is_sound, "version": __version__, "findings": rows}))
+        console.line(json.dumps({"ok": is_sound, "version": __version__, "findings": rows}))
     else:
-        _print(findings, screen)
+        _print(findings, console)
     return ExitCode.OK if is_sound else ExitCode.FAILED
 
 
@@ -345,17 +345,17 @@ def problems(area: str, error: RagContextError, default_step: str, status: Sever
         yield Finding(area, status, message if colon else line.rstrip("."), step if colon else default_step)
 
 
-def _print(findings: Sequence[Finding], screen: Screen) -> None:
+def _print(findings: Sequence[Finding], console: Console) -> None:
     width = max(len(finding.area) for finding in findings)
     for finding in findings:
         sign, style = _SIGNS[finding.status]
-        screen.show(Text.assemble((sign, style), f"  {finding.area:<{width}}  ", safe(finding.message)))
+        console.show((sign, style), f"  {finding.area:<{width}}  ", finding.message)
         if finding.next_step is not None:
-            screen.show(Text.assemble(" " * (len(sign) + width + 4), ("next: ", "bold"), safe(finding.next_step)))
+            console.show(" " * (len(sign) + width + 4), ("next: ", "bold"), finding.next_step)
     wrong = sum(finding.status == "wrong" for finding in findings)
     warnings = sum(finding.status == "warning" for finding in findings)
     also = f", {counted(warnings, 'warning')}" if warnings else ""
     if wrong:
-        screen.show(Text(f"{counted(wrong, 'problem')} found{also}.", style="bold red"))
+        console.show((f"{counted(wrong, 'problem')} found{also}.", "bold red"))
     else:
-        screen.show(Text(f"Nothing is wrong{also}.", style="bold yellow" if warnings else "bold green"))
+        console.show((f"Nothing is wrong{also}.", "bold yellow" if warnings else "bold green"))

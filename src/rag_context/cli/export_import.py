@@ -19,12 +19,12 @@ import typer
 from rich.progress import (
     MofNCompleteColumn,
 )
-from rich.text import Text
 
 from rag_context.api.export_lines import ExportHeader
 from rag_context.cli.command_line import ExitCode, exit_code, run_to_end
-from rag_context.cli.console import Options, Screen, counted, safe, with_options
+from rag_context.cli.console import Console, counted, separated
 from rag_context.cli.local_connection import MODEL_WAIT_S
+from rag_context.cli.options import Options, with_options
 from rag_context.cli.summary import Rate, Stages, stages
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendError, BackendUnavailableError, InvalidInputError, RagContextError
@@ -83,18 +83,18 @@ def export_index(options: ExportOptions) -> ExitCode:
 
     The file gets its name once it is complete. `import` reads it into any other backend.
     """
-    screen = Screen()
+    console = Console()
     settings = options.load_available().settings
     configure_logging("error")
-    with _written(options.file) as file, _progress("Exporting", screen) as show:
+    with _written(options.file) as file, _progress("Exporting", console) as show:
         out = run_to_end(_export(settings, options, _writer(file, options.file), show))
     if options.as_json:
-        (screen.err.file if options.file == STREAM else screen.out.file).write(json.dumps(asdict(out)) + "\n")
+        print(json.dumps(asdict(out)), file=sys.stderr if options.file == STREAM else sys.stdout)
     else:
         waiting = f", {out.pending} of them without vectors" if out.pending else ""
-        screen.note(f"{counted(out.documents, 'document')} exported{waiting}.")
+        console.note(f"{counted(out.documents, 'document')} exported{waiting}.")
     if options.project and not out.documents:
-        screen.warning(f"no document belongs to a project {options.project!r}")
+        console.warning(f"no document belongs to a project {options.project!r}")
     return ExitCode.OK
 
 
@@ -105,26 +105,26 @@ def import_index(options: ImportOptions) -> ExitCode:
     Vectors of another model are not used: their documents are embedded again. Exits 1 when lines could not be read,
     or are missing; the others came in.
     """
-    screen = Screen()
+    console = Console()
     settings = options.load_available().settings
     configure_logging("error")
     try:
         with _opened(options.file) as source:
-            imported = run_to_end(_import(settings, options, source, screen))
+            imported = run_to_end(_import(settings, options, source, console))
     except BackendUnavailableError as error:
-        screen.error(f"{error} What came in is safe: run the same command again, it goes on.")
+        console.error(f"{error} What came in is safe: run the same command again, it goes on.")
         return exit_code(error)
     except KeyboardInterrupt:
-        screen.note("interrupted. What came in is safe: run the same command again, it goes on.")
+        console.note("interrupted. What came in is safe: run the same command again, it goes on.")
         return ExitCode.INTERRUPTED
     if options.as_json:
         outcomes = {outcome.value: imported.outcomes[outcome] for outcome in ImportOutcome}
         rest = {"pending": imported.pending, "broken": imported.broken, "complete": imported.complete}
-        screen.line(json.dumps({**outcomes, **rest}))
+        console.line(json.dumps({**outcomes, **rest}))
     else:
-        _summarise(imported, screen)
+        _summarise(imported, console)
     if not imported.complete:
-        screen.error("The file does not end as an export does: lines are missing, or were added.")
+        console.error("The file does not end as an export does: lines are missing, or were added.")
     return ExitCode.OK if imported.complete and not imported.broken else ExitCode.FAILED
 
 
@@ -135,17 +135,17 @@ async def _export(
         return await exporter.export(put, show, project=options.project)
 
 
-async def _import(settings: Settings, options: ImportOptions, source: "_Source", screen: Screen) -> Imported:
-    with stages(screen, Rate()) as show:
+async def _import(settings: Settings, options: ImportOptions, source: "_Source", console: Console) -> Imported:
+    with stages(console, Rate()) as show:
         async with open_import(settings, options.conflict, show.built) as (importer, service):
             await service.wait_ready(MODEL_WAIT_S)
-            said = _Said(screen, show)
+            said = _Said(console, show)
             try:
                 imported = await importer.import_lines(Lines(source.file), said.header, said.progress, said.broken)
             finally:
                 source.give_up()
             if imported.pending:
-                imported.pending = await _complete(service, screen, show)
+                imported.pending = await _complete(service, console, show)
     return imported
 
 
@@ -153,7 +153,7 @@ async def _import(settings: Settings, options: ImportOptions, source: "_Source",
 class _Said:
     """What an import says of itself on its way."""
 
-    screen: Screen
+    console: Console
     show: Stages
     total: int | None = None
     complaints: int = 0
@@ -162,10 +162,10 @@ class _Said:
         self.total = header.documents
         if header.model is not None and model is None:
             text = (
-                f"The vectors of this export are of {safe(header.model.name)}, and the model of this index is another "
+                f"The vectors of this export are of {header.model.name}, and the model of this index is another "
                 "or not known yet: texts are imported now, and embedded again."
             )
-            self.screen.note(Text(text, style="yellow"))
+            self.console.note((text, "yellow"))
 
     def progress(self, imported: Imported) -> None:
         self.show("Importing", "documents", imported.lines, self.total)
@@ -173,42 +173,42 @@ class _Said:
     def broken(self, number: int, reason: str) -> None:
         self.complaints += 1
         if self.complaints <= SHOWN_BROKEN:
-            self.screen.warning(f"line {number}: {reason}")
+            self.console.warning(f"line {number}: {reason}")
         elif self.complaints == SHOWN_BROKEN + 1:
-            self.screen.warning("and more lines like these")
+            self.console.warning("and more lines like these")
 
 
-async def _complete(service: Service, screen: Screen, show: Stages) -> int:
+async def _complete(service: Service, console: Console, show: Stages) -> int:
     """Embed what came without vectors that can be used; returns how many documents still wait for theirs."""
     try:
         await service.reindexing.restore((), partial(show, "Embedding", "documents"))
     except BackendError as error:
-        screen.warning(f"not all vectors could be made now: {error}")
+        console.warning(f"not all vectors could be made now: {error}")
     return (await service.health()).pending_documents
 
 
-def _summarise(imported: Imported, screen: Screen) -> None:
+def _summarise(imported: Imported, console: Console) -> None:
     parts = [
-        Text(f"{imported.outcomes[outcome]} {_WORDS.get(outcome, outcome.value)}", style=_STYLES[outcome])
+        (f"{imported.outcomes[outcome]} {_WORDS.get(outcome, outcome.value)}", _STYLES[outcome])
         for outcome in ImportOutcome
         if imported.outcomes[outcome]
     ]
     if imported.broken:
-        parts.append(Text(f"{imported.broken} broken", style="red"))
-    screen.note(Text(", ").join(parts) if parts else Text("Nothing came in.", style="yellow"))
+        parts.append((f"{imported.broken} broken", "red"))
+    console.note(*separated(parts or [("Nothing came in.", "yellow")]))
     if imported.outcomes[ImportOutcome.KEPT]:
-        screen.note("--overwrite puts the versions of the export in place of newer ones.")
+        console.note("--overwrite puts the versions of the export in place of newer ones.")
     if imported.pending:
-        screen.note(
+        console.note(
             f"{counted(imported.pending, 'document')} wait for their vectors: keyword search finds them, and they are "
             "completed while a server runs."
         )
 
 
 @contextmanager
-def _progress(doing: str, screen: Screen) -> Iterator[_Show]:
+def _progress(doing: str, console: Console) -> Iterator[_Show]:
     """A bar on a terminal, with rate and time left; elsewhere nothing."""
-    with screen.progress(MofNCompleteColumn(), Rate()) as progress:
+    with console.progress(MofNCompleteColumn(), Rate()) as progress:
         task = progress.add_task(doing, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 

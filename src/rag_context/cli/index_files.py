@@ -21,15 +21,15 @@ from rich.progress import (
     Progress,
     TaskID,
 )
-from rich.text import Text
 
 from rag_context._version import __version__
 from rag_context.api.index import BulkLine, BulkReceipt, FileReceipt
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.command_line import ExitCode, exit_code, run_to_end
 from rag_context.cli.connecting import Connection, open_connection
-from rag_context.cli.console import Options, Screen, named_path, with_options
-from rag_context.cli.summary import Embedding, Rate, Sink, Summary, one_line, receipts_file
+from rag_context.cli.console import Console, one_line
+from rag_context.cli.options import Options, named_path, with_options
+from rag_context.cli.summary import Embedding, Rate, Sink, Summary, receipts_file
 from rag_context.domain.documents import Metadata
 from rag_context.errors import BackendUnavailableError, InvalidInputError, RagContextError
 from rag_context.files.file_jobs import ReadingSettings
@@ -119,43 +119,43 @@ def index(label_options: LabelOptions, options: IndexOptions) -> ExitCode:
     of data are skipped, and listed; --include '*.lock' takes them. An interrupted run is resumed by the same command.
     Documents of files that are gone are reported; --prune removes them. With --json, stdout has one receipt per line.
     """
-    screen = Screen()
+    console = Console()
     loaded = options.load_available()
     labels = label_options.labels(loaded.settings)
     summary = Summary()
     try:
-        run_to_end(_index(loaded, options, labels, summary, screen))
+        run_to_end(_index(loaded, options, labels, summary, console))
     except BackendUnavailableError as error:
-        screen.error(f"{error} {_resume(summary)}")
+        console.error(f"{error} {_resume(summary)}")
         return exit_code(error)
     except KeyboardInterrupt:
-        screen.note(f"interrupted. {_resume(summary)}")
+        console.note(f"interrupted. {_resume(summary)}")
         return ExitCode.INTERRUPTED
-    summary.summarise(screen)
+    summary.summarise(console)
     return ExitCode.FAILED if summary.counts["rejected"] else ExitCode.OK
 
 
-async def _index(loaded: Loaded, options: IndexOptions, labels: Labels, summary: Summary, screen: Screen) -> None:
+async def _index(loaded: Loaded, options: IndexOptions, labels: Labels, summary: Summary, console: Console) -> None:
     with receipts_file(options.receipts) as outputs:
         async with open_connection(loaded) as connection:
-            screen.note(Text(f"Adding to {connection.place}", style="dim"))
-            with _progress(options, screen) as progress:
-                outputs += [screen.out.file] if options.as_json else []
-                async with _sink(summary, screen, progress, outputs) as sink:
+            console.note((f"Adding to {connection.place}", "dim"))
+            with _progress(options, console) as progress:
+                outputs += [sys.stdout] if options.as_json else []
+                async with _sink(summary, console, progress, outputs) as sink:
                     await _take_in(connection, loaded.settings, options, labels, sink.receive)
                 if summary.counts["deferred"] or connection.is_local:
-                    left = await connection.embed_pending(Embedding(screen, progress).receive)
+                    left = await connection.embed_pending(Embedding(console, progress).receive)
                     if not left:
                         summary.embedded()
 
 
 @asynccontextmanager
-async def _sink(summary: Summary, screen: Screen, progress: Progress, outputs: list[IO[str]]) -> AsyncIterator[Sink]:
+async def _sink(summary: Summary, console: Console, progress: Progress, outputs: list[IO[str]]) -> AsyncIterator[Sink]:
     """Receives what happens in the block, and ends it where receipts cannot be written."""
     task = asyncio.current_task()
     if task is None:
         raise AssertionError("receipts are taken in a task")
-    sink = Sink(summary, screen, progress, outputs, task)
+    sink = Sink(summary, console, progress, outputs, task)
     try:
         yield sink
     except asyncio.CancelledError:
@@ -241,9 +241,9 @@ def _documents(path: Path, labels: Labels, model: type[BulkLine]) -> Iterator[Bu
 
 
 @contextmanager
-def _progress(options: IndexOptions, screen: Screen) -> Iterator[Progress]:
+def _progress(options: IndexOptions, console: Console) -> Iterator[Progress]:
     """A bar on a terminal, with the number of files as soon as it is known; elsewhere a line now and then."""
-    progress = screen.progress(MofNCompleteColumn(), Rate())
+    progress = console.progress(MofNCompleteColumn(), Rate())
     ended = Event()
 
     def count(task: TaskID) -> None:
@@ -297,7 +297,7 @@ class WatchOptions(Options):
 class Changes:
     """Says what became of each change, a line each."""
 
-    screen: Screen
+    console: Console
     as_json: bool
     _renamed: set[str] = field(default_factory=set)
 
@@ -306,7 +306,7 @@ class Changes:
         if receipt.status == "unchanged":
             return
         if self.as_json:
-            self.screen.line(receipt.to_json().decode())
+            self.console.line(receipt.to_json().decode())
         elif not receipt.is_skipped:
             self._show(receipt)
 
@@ -320,9 +320,7 @@ class Changes:
             self._renamed.add(receipt.renamed_from)
             word, source = "renamed", f"{_shown_path(receipt.renamed_from)} -> {_shown_path(source)}"
         reason = f": {one_line(receipt.reason)}" if receipt.reason else ""
-        self.screen.show(
-            Text.assemble((f"{word:<9}", _STYLES.get(word, "green")), one_line(_shown_path(source)), (reason, "dim"))
-        )
+        self.console.show((f"{word:<9}", _STYLES.get(word, "green")), one_line(_shown_path(source)), (reason, "dim"))
 
 
 @with_options
@@ -332,10 +330,10 @@ def watch(label_options: LabelOptions, options: WatchOptions) -> ExitCode:
     Changes since the last run are indexed first. Documents of files that are deleted, or ignored from now on,
     are removed; a renamed file is not embedded again. stdout has a line per change, with --json a receipt.
     """
-    screen = Screen()
+    console = Console()
     loaded = options.load_available()
     labels = label_options.labels(loaded.settings)
-    asyncio.run(_watch(loaded, watched(options.paths), labels, Changes(screen, options.as_json), screen))
+    asyncio.run(_watch(loaded, watched(options.paths), labels, Changes(console, options.as_json), console))
     return ExitCode.OK
 
 
@@ -350,20 +348,20 @@ def watched(paths: Sequence[Path]) -> list[Path]:
     return list(dict.fromkeys(path.resolve() for path in paths))
 
 
-async def _watch(loaded: Loaded, roots: Sequence[Path], labels: Labels, changes: Changes, screen: Screen) -> None:
+async def _watch(loaded: Loaded, roots: Sequence[Path], labels: Labels, changes: Changes, console: Console) -> None:
     @asynccontextmanager
     async def reached() -> AsyncIterator[FolderSync]:
         async with open_connection(loaded) as connection:
-            screen.note(Text(f"Adding to {connection.place}", style="dim"))
+            console.note((f"Adding to {connection.place}", "dim"))
             with open_sync(connection, loaded.settings, labels, Gone.REMOVE, changes.receive) as sync:
                 yield sync
 
     def ready() -> None:
         places = ", ".join(_shown_path(str(root)) for root in roots)
-        screen.note(Text(f"Watching {one_line(places)}; the index is in step. Ctrl-C stops it.", style="dim"))
+        console.note((f"Watching {one_line(places)}; the index is in step. Ctrl-C stops it.", "dim"))
 
     def trouble(error: RagContextError, wait_s: float) -> None:
-        screen.warning(f"{error} Trying again in {wait_s:.0f} s; no change is lost.")
+        console.warning(f"{error} Trying again in {wait_s:.0f} s; no change is lost.")
 
     stop = asyncio.Event()
     _on_signals(stop.set)

@@ -9,13 +9,12 @@ from typing import Annotated
 
 import typer
 from rich.progress import MofNCompleteColumn
-from rich.table import Table
-from rich.text import Text
 
 from rag_context.api.maintenance import CheckResponse, IssueReport
 from rag_context.cli.command_line import ExitCode, exit_code, run_to_end
-from rag_context.cli.console import ConfigOptions, Options, Screen, counted, safe, with_options
+from rag_context.cli.console import Console, counted, safe
 from rag_context.cli.local_connection import MODEL_WAIT_S
+from rag_context.cli.options import ConfigOptions, Options, with_options
 from rag_context.cli.summary import Stages, stages
 from rag_context.collections.copying import CopyProgress, Stage, copy_all, own_collections
 from rag_context.domain.reports import IntegrityReport, Thoroughness
@@ -56,19 +55,19 @@ def check(options: CheckOptions) -> ExitCode:
     compared in a sample of its chunks. --start-empty changes nothing where there is an index; what is left of one
     that is gone is set aside.
     """
-    screen = Screen()
+    console = Console()
     settings = options.load_available().settings
     if options.start_empty:
         lost = begin_empty_index(settings)
-        screen.show(f"An empty index was begun in {settings.data_dir}{f' in place of {lost}' if lost else ''}.")
+        console.show(f"An empty index was begun in {settings.data_dir}{f' in place of {lost}' if lost else ''}.")
         return ExitCode.OK
     configure_logging("error")
-    checked = run_to_end(_check(settings, options, screen))
+    checked = run_to_end(_check(settings, options, console))
     options.show(checked, _print)
     return ExitCode.OK if checked.sound else ExitCode.FAILED
 
 
-async def _check(settings: Settings, options: CheckOptions, screen: Screen) -> CheckResponse:
+async def _check(settings: Settings, options: CheckOptions, console: Console) -> CheckResponse:
     async with open_audit(settings) as audit:
         found = await audit.examine(options.thoroughness)
         if not options.repair:
@@ -76,67 +75,62 @@ async def _check(settings: Settings, options: CheckOptions, screen: Screen) -> C
         if found.issues:
             await audit.repair(found)
     if any(issue.mendable for issue in report(found, options.thoroughness).flaws):
-        await _restore(settings, found, screen)
+        await _restore(settings, found, console)
     async with open_audit(settings) as audit:
         return report(await audit.examine(options.thoroughness), options.thoroughness, before=found)
 
 
-async def _restore(settings: Settings, found: IntegrityReport, screen: Screen) -> None:
+async def _restore(settings: Settings, found: IntegrityReport, console: Console) -> None:
     """What takes the tokenizer or the model. Without the model documents wait, as they do after any failure of it."""
     try:
         async with open_service(settings) as service:
             await service.wait_ready(MODEL_WAIT_S)
             await service.reindexing.restore(found.broken, lambda _done, _total: None)
     except (BackendError, IndexMismatchError) as error:
-        screen.warning(f"not all vectors could be made now: {error}")
+        console.warning(f"not all vectors could be made now: {error}")
 
 
-def _print(checked: CheckResponse, screen: Screen) -> None:
+def _print(checked: CheckResponse, console: Console) -> None:
     state = ("sound", "bold green") if checked.sound else ("not sound", "bold red")
     counts = f" · {checked.documents} documents in {checked.chunks} chunks, {checked.pending} pending"
-    screen.show(Text.assemble(state, counts))
+    console.show(state, counts)
     if checked.compared_terms < checked.chunks:
-        screen.show(f"Terms were compared in a sample of {checked.compared_terms} chunks; --full compares all.")
+        console.show(f"Terms were compared in a sample of {checked.compared_terms} chunks; --full compares all.")
     if checked.mended:
-        screen.show("Repaired:")
-        screen.show(_table(checked.mended))
+        console.show("Repaired:")
+        _show_issues(checked.mended, console)
     if checked.flaws:
-        screen.show("Left:" if checked.mended is not None else "Found:")
-        screen.show(_table(checked.flaws))
+        console.show("Left:" if checked.mended is not None else "Found:")
+        _show_issues(checked.flaws, console)
 
 
-def _table(issues: list[IssueReport]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for column in ("Kind", "Count", "What", "For example", "--repair"):
-        table.add_column(column, justify="right" if column == "Count" else "left")
-    for issue in issues:
-        examples = safe(", ".join(issue.examples[:3]))
-        table.add_row(issue.kind, str(issue.count), issue.says, examples, issue.repair)
-    return table
+def _show_issues(issues: list[IssueReport], console: Console) -> None:
+    rows = [(each.kind, str(each.count), each.says, ", ".join(each.examples[:3]), each.repair) for each in issues]
+    console.show_table(("Kind", "Count", "What", "For example", "--repair"), rows, right={"Count"})
 
 
 @with_options
 def reindex(options: ConfigOptions) -> ExitCode:
     """Re-embed the whole index with the configured model; the old vectors answer until the new ones are complete."""
-    screen = Screen()
+    console = Console()
     loaded = options.load_available()
     configure_logging("error")
     try:
-        count, collections = run_to_end(_reindex(loaded.settings, screen))
+        count, collections = run_to_end(_reindex(loaded.settings, console))
     except KeyboardInterrupt:
-        screen.note("interrupted. What is done stays; the next start, or this command again, goes on with the rest.")
+        console.note("interrupted. What is done stays; the next start, or this command again, goes on with the rest.")
         return ExitCode.INTERRUPTED
-    screen.show(f"{counted(count, 'document')} reindexed.")
+    console.show(f"{counted(count, 'document')} reindexed.")
     for one in collections:
-        name = f"{safe(one.ref.name)} on connection {one.ref.connection}"
+        name = f"{one.ref.name} on connection {one.ref.connection}"
         said = f"{counted(one.documents, 'document')} reindexed" if one.error is None else f"not reindexed: {one.error}"
-        screen.show(f"Collection {name}: {said}.")
+        console.show(f"Collection {name}: {said}.")
     return ExitCode.FAILED if any(one.error for one in collections) else ExitCode.OK
 
 
-async def _reindex(settings: Settings, screen: Screen) -> tuple[int, list[Reindexed]]:
-    screen.note(Text(f"Reindexing {settings.data_dir}", style="dim"))
-    with screen.progress(MofNCompleteColumn()) as progress:
+async def _reindex(settings: Settings, console: Console) -> tuple[int, list[Reindexed]]:
+    console.note((f"Reindexing {settings.data_dir}", "dim"))
+    with console.progress(MofNCompleteColumn()) as progress:
         task = progress.add_task("Reindexing", total=None)
         async with open_service(settings, OnMismatch.REINDEX) as service:
             await service.wait_ready(MODEL_WAIT_S)
@@ -198,27 +192,27 @@ def move(options: MoveOptions) -> ExitCode:
     again, so an interrupted move continues when it is run again. At the end both are compared. Exits 1 when the target
     does not have everything.
     """
-    screen = Screen()
+    console = Console()
     settings = options.load_available().settings
     configure_logging("error")
     try:
-        report = run_to_end(_move(settings, options, screen))
+        report = run_to_end(_move(settings, options, console))
     except BackendUnavailableError as error:
-        screen.error(f"{error} {_SAFE}")
+        console.error(f"{error} {_SAFE}")
         return exit_code(error)
     except KeyboardInterrupt:
-        screen.note(f"interrupted. {_SAFE}")
+        console.note(f"interrupted. {_SAFE}")
         return ExitCode.INTERRUPTED
     if options.as_json:
-        screen.line(json.dumps({**asdict(report), "complete": report.complete}))
+        console.line(json.dumps({**asdict(report), "complete": report.complete}))
     else:
-        _summarise(report, settings, options.to, screen)
+        _summarise(report, settings, options.to, console)
     return ExitCode.OK if report.complete else ExitCode.FAILED
 
 
-async def _move(settings: Settings, options: MoveOptions, screen: Screen) -> Report:
+async def _move(settings: Settings, options: MoveOptions, console: Console) -> Report:
     async with open_move(settings, options.to) as move:
-        with stages(screen) as show:
+        with stages(console) as show:
             found = await move.mover.compare(partial(show, "Comparing", "documents"))
             if not options.merge:
                 await _check_target(found, move)
@@ -285,41 +279,39 @@ async def _report(move: Move, copied: Copied, left: Difference, collections: dic
     )
 
 
-def _summarise(report: Report, settings: Settings, to: str, screen: Screen) -> None:
+def _summarise(report: Report, settings: Settings, to: str, console: Console) -> None:
     documents = counted(report.documents, "document")
     verb = "is" if report.documents == 1 else "are"
-    screen.show(f"{documents} of {safe(report.source)} {verb} in {safe(report.target)}, {report.copied} of them new.")
+    console.show(f"{documents} of {report.source} {verb} in {report.target}, {report.copied} of them new.")
     if report.kept:
         verb = "stays" if report.kept == 1 else "stay"
-        screen.show(f"{counted(report.kept, 'document')} {verb} in the newer version that was there.")
+        console.show(f"{counted(report.kept, 'document')} {verb} in the newer version that was there.")
     if report.pending:
         waiting = "waits for its" if report.pending == 1 else "wait for their"
-        screen.show(f"{counted(report.pending, 'document')} {waiting} vectors; a server completes them.")
+        console.show(f"{counted(report.pending, 'document')} {waiting} vectors; a server completes them.")
     if report.collections is None:
-        screen.show("Collections stay where they are: the connection `default` is configured.")
+        console.show("Collections stay where they are: the connection `default` is configured.")
     elif report.collections:
         in_them = sum(report.collections.values())
-        screen.show(
+        console.show(
             f"{counted(len(report.collections), 'collection')} with {counted(in_them, 'document')} are there too."
         )
     for id_, reason in list(report.rejected.items())[:_SHOWN]:
-        screen.warning(f"document {id_} was not moved: {reason}")
+        console.warning(f"document {id_} was not moved: {reason}")
     if len(report.rejected) > _SHOWN:
-        screen.warning(f"and {len(report.rejected) - _SHOWN} more")
+        console.warning(f"and {len(report.rejected) - _SHOWN} more")
     if report.missing:
-        screen.error(
+        console.error(
             f"{counted(report.missing, 'document')} changed in the source meanwhile: run the same command again to move"
             " that too."
         )
-    screen.note(
-        Text(
-            "Not moved, and still where they were: statistics of searches, how often documents were returned, and in "
-            f"{safe(str(settings.data_dir))} which folders the projects are in. Nothing was deleted.",
-            style="dim",
-        )
+    rest = (
+        "Not moved, and still where they were: statistics of searches, how often documents were returned, and in "
+        f"{settings.data_dir} which folders the projects are in. Nothing was deleted."
     )
+    console.note((rest, "dim"))
     if report.complete:
-        screen.note(
+        console.note(
             "To use it, start rag-context without DATABASE_URL, or whatever else named the source."
             if to == EMBEDDED
             else "To use it, set DATABASE_URL to that address."

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from rag_context.cli.command_line import ExitCode, exit_code, report
-from rag_context.cli.console import ConfigOptions, Screen, with_options
+from rag_context.cli.console import Console
+from rag_context.cli.options import ConfigOptions, with_options
 from rag_context.errors import InvalidInputError, RagContextError
 from rag_context.logs import configure_logging
 from rag_context.server.mcp.handshake import OversizedLineError, Wire, answer_ahead, claim_wire
@@ -119,7 +120,7 @@ def _run(options: ConfigOptions, *, tools: str, structured: bool = False) -> Exi
     # Until the loop runs there is nothing to finish.
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(ExitCode.OK))
     if sys.stdin.isatty():
-        Screen().note("Waiting for an MCP client on stdin. Clients start this by themselves: rag-context mcp install")
+        Console().note("Waiting for an MCP client on stdin. Clients start this by themselves: rag-context mcp install")
     wire = claim_wire()
     first, ahead = _open_conversation(wire, tools)
     if first is None:
@@ -201,7 +202,7 @@ class _Opening:
             await opener(self._settings, self._tools, self._memory)
         except RagContextError as error:
             self.failure = error
-            report(error, Screen())
+            report(error, Console())
             self._fail(error)
         except Exception:
             self._fail(RagContextError("The memory could not be opened; the log says why"))

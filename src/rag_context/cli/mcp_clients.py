@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from rich.text import Text
-
 from rag_context.cli.command_line import ExitCode
-from rag_context.cli.console import ConfigOptions, Screen
+from rag_context.cli.console import Console
 from rag_context.cli.mcp import MEMORY, check_toolset
+from rag_context.cli.options import ConfigOptions
 from rag_context.errors import ConfigurationError, InvalidInputError
 from rag_context.settings import Loaded
 
@@ -338,38 +337,38 @@ class Target:
 
 def run_print(name: str, target: Target) -> ExitCode:
     """Print the lines for people to copy; where they belong goes to stderr."""
-    screen = Screen()
+    console = Console()
     known = client(name)
-    snippet = known.snippet(_launch_of(target, screen))
-    screen.line(snippet.rstrip("\n"))
-    screen.note(Text(f"{known.title} reads this from {known.path()}. {known.remark}".strip(), style="dim"))
+    snippet = known.snippet(_launch_of(target, console))
+    console.line(snippet.rstrip("\n"))
+    console.note((f"{known.title} reads this from {known.path()}. {known.remark}".strip(), "dim"))
     return ExitCode.OK
 
 
 def run_install(name: str, target: Target, *, path: Path | None, dry_run: bool) -> ExitCode:
     """Write the entry where it belongs, or say what would be written."""
-    screen = Screen()
+    console = Console()
     known = client(name)
-    change = planned(known, _launch_of(target, screen), path or known.path())
+    change = planned(known, _launch_of(target, console), path or known.path())
     if dry_run:
-        screen.line(change.after.rstrip("\n"))
+        console.line(change.after.rstrip("\n"))
         would = "would be written to" if change.is_needed else "is already in"
-        screen.note(Text(f"This {would} {change.path}.", style="dim"))
+        console.note((f"This {would} {change.path}.", "dim"))
         return ExitCode.OK
     if not change.is_needed:
-        screen.show(f"{known.title}: already there, in {change.path}.")
+        console.show(f"{known.title}: already there, in {change.path}.")
         return ExitCode.OK
     try:
         backup = change.apply()
     except OSError as error:
         raise ConfigurationError(f"Cannot write {change.path}: {error.strerror}") from error
-    screen.show(f"{known.title}: added to {change.path}." + (f" The file as it was: {backup}." if backup else ""))
+    console.show(f"{known.title}: added to {change.path}." + (f" The file as it was: {backup}." if backup else ""))
     if known.remark:
-        screen.note(Text(known.remark, style="dim"))
+        console.note((known.remark, "dim"))
     return ExitCode.OK
 
 
-def _launch_of(target: Target, screen: Screen) -> Launch:
+def _launch_of(target: Target, console: Console) -> Launch:
     """What the client is to run. It has neither this folder nor this environment, so what they say goes with it."""
     check_toolset(target.tools)
     if target.url is not None:
@@ -378,11 +377,11 @@ def _launch_of(target: Target, screen: Screen) -> Launch:
         return address(target.url)
     loaded = target.options.load()
     is_named = loaded.sources["data_dir"].startswith(("flag", "environment"))
-    _warn_of_environment(loaded, screen)
+    _warn_of_environment(loaded, console)
     return command(target.tools, loaded.settings.data_dir if is_named else None, loaded.file)
 
 
-def _warn_of_environment(loaded: Loaded, screen: Screen) -> None:
+def _warn_of_environment(loaded: Loaded, console: Console) -> None:
     """Other settings of this environment may be secret, and are for people to hand over."""
     left = {
         source.removeprefix("environment ")
@@ -390,7 +389,7 @@ def _warn_of_environment(loaded: Loaded, screen: Screen) -> None:
         if source.startswith("environment ") and key != "data_dir" and not key.startswith(_OF_THIS_PROGRAM)
     }
     if left:
-        screen.warning(
+        console.warning(
             f"the client does not have this environment's {', '.join(sorted(left))}: put that into the entry's env, or "
             "into the file that --config names"
         )

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 from rich.progress import MofNCompleteColumn, Progress, TaskID
-from rich.text import Text
 
 from rag_context.cli.command_line import ExitCode, run_to_end
-from rag_context.cli.console import Options, Screen, with_options
+from rag_context.cli.console import Console
+from rag_context.cli.options import Options, with_options
 from rag_context.errors import InvalidInputError
 from rag_context.evaluation.datasets import Dataset, EvidenceSet, load_set
 from rag_context.evaluation.evidence_quality import evaluate_evidence, project_dataset
@@ -56,7 +56,7 @@ def measure(options: EvalOptions) -> ExitCode:
 
     Each set gets an index of its own, in a temporary folder; the data directory is not touched.
     """
-    screen = Screen()
+    console = Console()
     settings = options.load_available().settings
     configure_logging("error")
     datasets = _load(options)
@@ -64,15 +64,15 @@ def measure(options: EvalOptions) -> ExitCode:
         raise InvalidInputError("Nothing to measure: name a folder with a labelled set, or use --open.")
     if len({dataset.name for dataset in datasets}) < len(datasets):
         raise InvalidInputError("Two of the datasets have the same name; each is named after its folder.")
-    found = run_to_end(_measure(settings, datasets, options, screen))
+    found = run_to_end(_measure(settings, datasets, options, console))
     if options.markdown is not None:
         _write(options.markdown, page(found, options.markdown))
         if found.judged:
             _write(options.markdown.with_suffix(".svg"), picture(found.judged))
     if options.as_json:
-        screen.line(as_json(found))
+        console.line(as_json(found))
     else:
-        screen.show(as_tables(found))
+        console.draw(as_tables(found))
     return ExitCode.OK
 
 
@@ -86,14 +86,14 @@ def _load(options: EvalOptions) -> list[Dataset | EvidenceSet]:
 
 
 async def _measure(
-    settings: Settings, datasets: list[Dataset | EvidenceSet], options: EvalOptions, screen: Screen
+    settings: Settings, datasets: list[Dataset | EvidenceSet], options: EvalOptions, console: Console
 ) -> Outcomes:
     found = Outcomes()
     with ExitStack() as stack:
-        progress = stack.enter_context(screen.progress(MofNCompleteColumn()))
+        progress = stack.enter_context(console.progress(MofNCompleteColumn()))
         for dataset in datasets:
             size = len(dataset.items) if isinstance(dataset, EvidenceSet) else len(dataset.documents)
-            screen.note(Text(f"Measuring {dataset.name}: {size} documents", style="dim"))
+            console.note((f"Measuring {dataset.name}: {size} documents", "dim"))
             directory = (
                 options.keep_index / dataset.name
                 if options.keep_index is not None

@@ -5,15 +5,14 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from rich.text import Text
-
 from rag_context.api.operations import Operation, Response, memory
 from rag_context.api.search import Explain, SearchRequest, SearchResponse, SearchResult
 from rag_context.api.wire import WireResponse
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.connecting import open_connection
-from rag_context.cli.console import Options, Screen, Yes, ask_first, counted, safe
+from rag_context.cli.console import Console, Part, ask_first, counted, safe
 from rag_context.cli.operation_options import Fields, Name, read_typed, with_fields
+from rag_context.cli.options import Options, Yes
 from rag_context.settings import Loaded, Settings
 
 SNIPPET_CHARS = 400
@@ -76,59 +75,59 @@ async def _search(loaded: Loaded, request: SearchRequest) -> SearchResponse:
         return await connection.run(memory.SEARCH, request)
 
 
-def _print_results(response: SearchResponse, screen: Screen) -> None:
+def _print_results(response: SearchResponse, console: Console) -> None:
     cwd = Path.cwd()
     if response.warning:
-        screen.warning(response.warning)
-    screen.show(_headline(response))
+        console.warning(response.warning)
+    console.show(*_headline(response))
     if response.interpreted is not None:
-        screen.show(Text(safe(response.interpreted.sentence()), style="dim"))
+        console.show((response.interpreted.sentence(), "dim"))
     for number, result in enumerate(response.results, 1):
-        screen.show("")
-        screen.show(_result_line(number, result, cwd))
+        console.show("")
+        console.show(*_result_line(number, result, cwd))
         if result.heading:
-            screen.show_below(safe(result.heading), "italic")
+            console.show_below(result.heading, "italic")
         around = result.context
         if around is not None and around.before:
-            screen.show_below(f"> {snippet(around.before, AROUND_CHARS)}", "dim italic")
-        screen.show_below(snippet(result.content), "dim")
+            console.show_below(f"> {snippet(around.before, AROUND_CHARS)}", "dim italic")
+        console.show_below(snippet(result.content), "dim")
         if around is not None and around.after:
-            screen.show_below(f"> {snippet(around.after, AROUND_CHARS)}", "dim italic")
+            console.show_below(f"> {snippet(around.after, AROUND_CHARS)}", "dim italic")
         if result.explain:
-            screen.show_below(_explanation(result.explain), "cyan")
+            console.show_below(_explanation(result.explain), "cyan")
     if not response.results:
-        screen.show(_advice(response))
+        console.show((_advice(response), "yellow"))
     if response.standing:
-        screen.show("")
-        screen.show(Text("Standing instructions that may apply", style="bold"))
+        console.show("")
+        console.show(("Standing instructions that may apply", "bold"))
     for each in response.standing or ():
-        screen.show_below(f"{each.occurred_at.date()} {snippet(each.content)}", "dim")
+        console.show_below(f"{each.occurred_at.date()} {snippet(each.content)}", "dim")
 
 
-def _headline(response: SearchResponse) -> Text:
+def _headline(response: SearchResponse) -> list[Part]:
     label = _LEVELS.get(response.fallback_level, "")
     level = f"level {response.fallback_level}" + (f" ({label})" if label else "")
-    line = Text.assemble(
+    line: list[Part] = [
         (level, "green" if response.fallback_level == 1 else "bold yellow"),
         f" · {response.latency:.1f} ms{' (cached)' if response.cached else ''} · ",
         f"{counted(len(response.results), 'result')} from {counted(response.total_indexed, 'document')}",
-    )
+    ]
     if response.no_answer and response.results:
-        line.append(" · probably none of them is the answer", "yellow")
+        line.append((" · probably none of them is the answer", "yellow"))
     return line
 
 
-def _result_line(number: int, result: SearchResult, cwd: Path) -> Text:
-    line = Text.assemble((f"{number:>2}. ", "bold"), (f"{result.score:.2f}", "bold green"), "  ")
-    line.append(safe(shown_source(result.source, cwd)), "bold")
+def _result_line(number: int, result: SearchResult, cwd: Path) -> list[Part]:
+    line: list[Part] = [(f"{number:>2}. ", "bold"), (f"{result.score:.2f}", "bold green"), "  "]
+    line.append((shown_source(result.source, cwd), "bold"))
     if result.start_line is not None:
         end = result.end_line if result.end_line is not None else result.start_line
         line.append(f":{result.start_line}" + (f"-{end}" if end != result.start_line else ""))
     if result.content_type:
-        line.append(f"  {result.content_type}", "dim")
-    line.append(f"  {result.occurred_at.astimezone():%Y-%m-%d}", "dim")
+        line.append((f"  {result.content_type}", "dim"))
+    line.append((f"  {result.occurred_at.astimezone():%Y-%m-%d}", "dim"))
     if result.newer_version is not None:
-        line.append(f"  another value since {result.newer_version.occurred_at.astimezone():%Y-%m-%d}", "yellow")
+        line.append((f"  another value since {result.newer_version.occurred_at.astimezone():%Y-%m-%d}", "yellow"))
     return line
 
 
@@ -154,15 +153,12 @@ def _explanation(explain: Explain) -> str:
     return " · ".join([*legs, f"fused {explain.fused:.3f}", *signals, *boosts])
 
 
-def _advice(response: SearchResponse) -> Text:
+def _advice(response: SearchResponse) -> str:
     if response.fallback_level > 2:
-        return Text("`rag-context health` says what is wrong.", style="yellow")
+        return "`rag-context health` says what is wrong."
     if not response.total_indexed:
-        return Text("The index is empty: `rag-context index PATH...` fills it.", style="yellow")
-    return Text(
-        "Nothing relevant found. Try other words, fewer filters, or --min-score 0 to see the nearest passages.",
-        style="yellow",
-    )
+        return "The index is empty: `rag-context index PATH...` fills it."
+    return "Nothing relevant found. Try other words, fewer filters, or --min-score 0 to see the nearest passages."
 
 
 @with_fields(memory.GET)
@@ -216,7 +212,7 @@ async def _answer(loaded: Loaded, operation: Operation[Any, Response], fields: F
         return await connection.run(operation, request)
 
 
-def _print(body: WireResponse, screen: Screen) -> None:
+def _print(body: WireResponse, console: Console) -> None:
     from rag_context.server.mcp.readable import readable  # noqa: PLC0415  (searches start faster without it)
 
-    screen.show(safe(readable(body)))
+    console.show(readable(body))

@@ -20,7 +20,8 @@ from rag_context.api.operations import Operation
 from rag_context.api.parsing import read_fields
 from rag_context.api.wire import Vocabulary, WireRequest
 from rag_context.cli.command_line import ExitCode
-from rag_context.cli.console import safe, with_options
+from rag_context.cli.console import safe
+from rag_context.cli.options import with_options
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.settings import Settings
 

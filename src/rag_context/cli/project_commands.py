@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from rag_context.api.operations import projects as operations
 from rag_context.api.project_queries import LabelledResponse, RagQueryResponse, SemanticSearchResponse
@@ -23,8 +21,9 @@ from rag_context.api.projects import (
 )
 from rag_context.cli.command_line import EPILOG, ExitCode, run_to_end
 from rag_context.cli.connecting import Remote
-from rag_context.cli.console import Options, Screen, Yes, ask_first, counted, safe, with_options
+from rag_context.cli.console import Console, ask_first, counted, safe
 from rag_context.cli.operation_options import Fields, Name, read_typed, with_fields
+from rag_context.cli.options import Options, Yes, with_options
 from rag_context.cli.project_tools import NAMES, answer_in_project, open_tools, path_in_docs, project_here
 from rag_context.projects.project_opening import Activation
 from rag_context.projects.records import Boosts, PromotionLevel
@@ -32,6 +31,7 @@ from rag_context.projects.records import Boosts, PromotionLevel
 _LEVELS = {2: "text search only", 3: "nothing could be searched", 4: "circuit breaker open"}
 _LAST_SEARCHED = 2
 _SHOWN_WARNINGS = 20
+_NOTHING_RELEVANT = ("Nothing relevant found. Try other words, or --min-score 0 to see the nearest.", "yellow")
 _ABSENT = {"min_relevance_score": "the model's own"}
 """How the default of an option is shown."""
 
@@ -111,9 +111,9 @@ def status(fields: Fields, options: Options) -> ExitCode:
     response = run_to_end(answer_in_project(options, operations.LIST_DOC_TYPES, fields))
     traced = _options_of(here) if here is not None else []
     if options.as_json:
-        Screen().line(json.dumps({**json.loads(response.to_json()), "options": traced}, ensure_ascii=False))
+        Console().line(json.dumps({**json.loads(response.to_json()), "options": traced}, ensure_ascii=False))
     else:
-        _print_status(response, traced, Screen())
+        _print_status(response, traced, Console())
     return ExitCode.OK
 
 
@@ -152,48 +152,42 @@ def forget(fields: Fields, *, yes: Yes = False, options: Options) -> ExitCode:
     return ExitCode.OK
 
 
-def _print_lines(response: ReadDocumentResponse, screen: Screen) -> None:
-    screen.line(safe(response.content))
+def _print_lines(response: ReadDocumentResponse, console: Console) -> None:
+    console.line(safe(response.content))
     if response.truncated:
-        screen.note(Text(f"Read on with --from {response.end_line + 1}, of {response.total_lines} lines.", style="dim"))
+        console.note((f"Read on with --from {response.end_line + 1}, of {response.total_lines} lines.", "dim"))
 
 
-def _print_levels(response: UpdatePromotionLevelResponse, screen: Screen) -> None:
-    screen.show(Text(f"{safe(response.document_path)}: {response.previous_level} -> {response.new_level}"))
+def _print_levels(response: UpdatePromotionLevelResponse, console: Console) -> None:
+    console.show(f"{response.document_path}: {response.previous_level} -> {response.new_level}")
 
 
-def _print_status(response: ListDocTypesResponse, traced: list[dict[str, str]], screen: Screen) -> None:
-    screen.show(Text.assemble((_whose(response), "bold"), f" · {counted(response.total_docs, 'document')}"))
-    table = Table("type", "documents", "folder", "what it is for", box=None, pad_edge=False)
-    for each in response.doc_types:
-        table.add_row(safe(each.name), str(each.doc_count), safe(each.folder), safe(each.description))
-    screen.show(table)
+def _print_status(response: ListDocTypesResponse, traced: list[dict[str, str]], console: Console) -> None:
+    console.show((_whose(response), "bold"), f" · {counted(response.total_docs, 'document')}")
+    types = [(each.name, str(each.doc_count), each.folder, each.description) for each in response.doc_types]
+    console.show_table(("type", "documents", "folder", "what it is for"), types)
     if traced:
-        screen.show("")
-        settings = Table("tool", "option", "value", "from", box=None, pad_edge=False)
-        for option in traced:
-            settings.add_row(*(safe(str(value)) for value in option.values()))
-        screen.show(settings)
+        console.show("")
+        console.show_table(("tool", "option", "value", "from"), [list(option.values()) for option in traced])
 
 
-def _print_projects(response: ListProjectsResponse, screen: Screen) -> None:
-    table = Table("project", "branch", "path hash", "documents", "last used", "path", box=None, pad_edge=False)
+def _print_projects(response: ListProjectsResponse, console: Console) -> None:
+    if not response.projects:
+        console.note(("No project is stored: rag-context project activate PATH", "yellow"))
+        return
+    rows = []
     for each in response.projects:
         used = each.last_used.strftime("%Y-%m-%d %H:%M") if each.last_used is not None else ""
-        cells = (each.project_name, each.branch_name, each.path_hash, str(each.documents), used, _place(each))
-        table.add_row(*map(safe, cells))
-    if response.projects:
-        screen.show(table)
-    else:
-        screen.note(Text("No project is stored: rag-context project activate PATH", style="yellow"))
+        rows.append((each.project_name, each.branch_name, each.path_hash, str(each.documents), used, _location(each)))
+    console.show_table(("project", "branch", "path hash", "documents", "last used", "path"), rows)
 
 
-def _print_deleted(response: DeleteDocumentsResponse, screen: Screen) -> None:
+def _print_deleted(response: DeleteDocumentsResponse, console: Console) -> None:
     done = "would be forgotten (none was)" if response.dry_run else "forgotten; the files stay as they are"
-    screen.show(Text(f"{safe(response.project_name)}: {counted(response.deleted_count, 'document')} {done}"))
+    console.show(f"{response.project_name}: {counted(response.deleted_count, 'document')} {done}")
 
 
-def _place(project: ListedProject) -> str:
+def _location(project: ListedProject) -> str:
     path = project.path or ""
     if project.exists is False:
         end = project.removed_after
@@ -232,24 +226,22 @@ def _shown(value: object, absent: str = "none") -> str:
 
 
 async def _activate(options: Options, request: ActivateProjectRequest) -> ExitCode:
-    screen = Screen()
+    console = Console()
     async with open_tools(options) as tools:
         response = await tools.run(operations.ACTIVATE_PROJECT, request)
         while not response.complete and not isinstance(tools, Remote):  # no server continues it
             response = await tools.run(operations.ACTIVATE_PROJECT, request)
     if options.as_json:
-        screen.line(response.to_json().decode())
+        console.line(response.to_json().decode())
         return ExitCode.OK
     for warning in response.warnings[:_SHOWN_WARNINGS]:
-        screen.warning(warning)
+        console.warning(warning)
     if len(response.warnings) > _SHOWN_WARNINGS:
-        screen.warning("and others; --json lists the first hundred")
+        console.warning("and others; --json lists the first hundred")
     by_type = ", ".join(f"{each.name} {each.doc_count}" for each in response.doc_types if each.doc_count)
-    screen.show(
-        Text(f"{_whose(response)} · {counted(response.total_docs, 'document')}" + (f" ({by_type})" if by_type else ""))
-    )
+    console.show(f"{_whose(response)} · {counted(response.total_docs, 'document')}", f" ({by_type})" if by_type else "")
     follows = "which follows its files" if isinstance(tools, Remote) else "as it is now; a running server follows files"
-    screen.note(Text(f"Indexed by {tools.place}, {follows}.", style="dim"))
+    console.note((f"Indexed by {tools.place}, {follows}.", "dim"))
     return ExitCode.OK
 
 
@@ -257,60 +249,56 @@ def _searched(response: LabelledResponse) -> ExitCode:
     return ExitCode.OK if response.fallback_level <= _LAST_SEARCHED else ExitCode.FAILED
 
 
-def _print_context(response: RagQueryResponse, screen: Screen) -> None:
-    _print_label(response, screen)
+def _print_context(response: RagQueryResponse, console: Console) -> None:
+    _print_label(response, console)
     if response.answer is not None:
-        screen.show(Text(safe(response.answer)))
-        screen.show("")
+        console.show(response.answer)
+        console.show("")
         if response.answer_note is not None:
-            screen.warning(response.answer_note)
+            console.warning(response.answer_note)
     if response.omitted:
-        screen.warning(f"left out to keep within --max-tokens: {', '.join(response.omitted_docs)}")
+        console.warning(f"left out to keep within --max-tokens: {', '.join(response.omitted_docs)}")
     elif not response.context:
-        screen.note(
-            Text("Nothing relevant found. Try other words, or --min-score 0 to see the nearest.", style="yellow")
-        )
+        console.note(_NOTHING_RELEVANT)
     if not response.context:
         return
-    screen.line(safe(response.context).rstrip("\n"))
+    console.line(safe(response.context).rstrip("\n"))
     found = len(response.sources) + len(response.critical_docs) + len(response.linked_docs)
-    screen.note(
-        Text(f"{_whose(response)} · {counted(found, 'document')}, {response.token_count} tokens", style="dim"),
-    )
+    console.note((f"{_whose(response)} · {counted(found, 'document')}, {response.token_count} tokens", "dim"))
 
 
-def _print_results(response: SemanticSearchResponse, screen: Screen) -> None:
-    _print_label(response, screen)
-    screen.show(Text(f"{_whose(response)} · {counted(len(response.results), 'document')}"))
+def _print_results(response: SemanticSearchResponse, console: Console) -> None:
+    _print_label(response, console)
+    console.show(f"{_whose(response)} · {counted(len(response.results), 'document')}")
     for number, result in enumerate(response.results, 1):
-        line = Text.assemble((f"{number:>2}. ", "bold"), (f"{result.relevance_score:.2f}", "bold green"), "  ")
-        line.append(safe(result.path), "bold")
-        line.append(f"  {safe(result.title)}")
         level = f" · {result.promotion_level}" if result.promotion_level != "standard" else ""
-        line.append(f"  {safe(result.doc_type)}{level}", "dim")
-        if result.superseded_by:
-            line.append(f"  superseded by {safe(', '.join(result.superseded_by))}", "yellow")
-        screen.show(line)
+        newer = f"  superseded by {', '.join(result.superseded_by)}" if result.superseded_by else ""
+        console.show(
+            (f"{number:>2}. ", "bold"),
+            (f"{result.relevance_score:.2f}", "bold green"),
+            (f"  {result.path}", "bold"),
+            f"  {result.title}",
+            (f"  {result.doc_type}{level}", "dim"),
+            (newer, "yellow"),
+        )
         if result.summary:
-            screen.show_below(safe(result.summary), "dim")
+            console.show_below(result.summary, "dim")
         if result.snippet:
             under = f"{result.heading} · " if result.heading else ""
-            place = f"{under}lines {result.start_line}-{result.end_line}"
-            screen.show_below(safe(f"{place}: {' '.join(result.snippet.split())}"), "dim")
+            lines = f"{under}lines {result.start_line}-{result.end_line}"
+            console.show_below(f"{lines}: {' '.join(result.snippet.split())}", "dim")
     if not response.results:
-        screen.note(
-            Text("Nothing relevant found. Try other words, or --min-score 0 to see the nearest.", style="yellow")
-        )
+        console.note(_NOTHING_RELEVANT)
 
 
-def _print_label(response: LabelledResponse, screen: Screen) -> None:
+def _print_label(response: LabelledResponse, console: Console) -> None:
     if response.fallback:
-        screen.warning(f"level {response.fallback_level} ({_LEVELS[response.fallback_level]})")
+        console.warning(f"level {response.fallback_level} ({_LEVELS[response.fallback_level]})")
     for warning in response.warnings:
-        screen.warning(warning)
+        console.warning(warning)
     if response.interpreted is not None:
-        screen.note(Text(safe(response.interpreted.sentence()), style="dim"))
+        console.note((response.interpreted.sentence(), "dim"))
 
 
 def _whose(response: ProjectResponse) -> str:
-    return safe(f"{response.project_name} (branch {response.branch_name}, {response.path_hash})")
+    return f"{response.project_name} (branch {response.branch_name}, {response.path_hash})"

@@ -10,14 +10,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.progress import Progress
-
 from rag_context.api.operations import Operation, Request, Response
 from rag_context.api.operations import projects as operations
 from rag_context.api.projects import ActivateProjectRequest
 from rag_context.cli.connecting import Remote, open_connection
-from rag_context.cli.console import Options, Screen
+from rag_context.cli.console import Console
 from rag_context.cli.operation_options import Fields, Name, read_typed
+from rag_context.cli.options import Options
 from rag_context.errors import InvalidInputError
 from rag_context.projects.callers import CallerId
 from rag_context.projects.project_opening import Activation, find_config, open_project
@@ -100,10 +99,8 @@ class _Here:
         """Run an operation of project documents here."""
         from rag_context.service.handlers import CallContext  # noqa: PLC0415  (already loaded, in this case)
 
-        console = Screen().err
-        is_long = operation is operations.ACTIVATE_PROJECT and console.is_terminal
-        with Progress(console=console, transient=True, disable=not is_long) as bar:
-            task = bar.add_task("indexing", total=None)
+        with Console().progress() as bar:
+            task = bar.add_task("indexing", total=None, visible=operation is operations.ACTIVATE_PROJECT)
 
             async def show_progress(done: int, total: int) -> None:
                 bar.update(task, completed=done, total=total)

@@ -12,13 +12,13 @@ from typing import Annotated
 from uuid import uuid4
 
 import typer
-from rich.text import Text
 
 from rag_context._version import __version__
 from rag_context.api.operations import Access
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.command_line import ExitCode
-from rag_context.cli.console import ConfigOptions, Screen, named_path, with_options
+from rag_context.cli.console import Console
+from rag_context.cli.options import ConfigOptions, named_path, with_options
 from rag_context.client.address import Announcement, is_every_address, server_url
 from rag_context.errors import ConfigurationError
 from rag_context.logs import configure_logging
@@ -63,7 +63,7 @@ class ServeOptions(ConfigOptions):
 @with_options
 def serve(options: ServeOptions) -> ExitCode:
     """Serve HTTP until SIGTERM or Ctrl-C."""
-    screen = Screen()
+    console = Console()
     flags = {
         "server.host": options.host,
         "server.port": options.port,
@@ -78,10 +78,10 @@ def serve(options: ServeOptions) -> ExitCode:
         http = replace(http, port=listener.getsockname()[1])
         start = Start(settings, http, tuple(roots), is_reindexing=options.reindex)
         if settings.server.workers > 1:
-            return run_loop(_supervise(start, listener, screen))
+            return run_loop(_supervise(start, listener, console))
         from rag_context.cli.serving import serve_here  # noqa: PLC0415
 
-        run_loop(serve_here(start, listener, _announced(start, listener, screen)))
+        run_loop(serve_here(start, listener, _announced(start, listener, console)))
     return ExitCode.OK
 
 
@@ -113,7 +113,7 @@ class Start:
         return self.place is None or self.place.number == 1
 
 
-async def _supervise(start: Start, listener: socket.socket, screen: Screen) -> ExitCode:
+async def _supervise(start: Start, listener: socket.socket, console: Console) -> ExitCode:
     """Serve in processes of their own, which this one supervises."""
     check_workers(start.settings)
     count = start.settings.server.workers
@@ -125,12 +125,12 @@ async def _supervise(start: Start, listener: socket.socket, screen: Screen) -> E
         try:
             async with (
                 supervising(listener, "rag_context.cli.serving", starts) as supervisor,
-                _announced(start, listener, screen),
+                _announced(start, listener, console),
             ):
                 await supervisor.stopped()
         except WorkerFailedError as error:
             for line in str(error).splitlines():
-                screen.error(line)
+                console.error(line)
             return ExitCode(error.status)
     return ExitCode.OK
 
@@ -151,7 +151,7 @@ def check_workers(settings: Settings) -> None:
 
 
 @asynccontextmanager
-async def _announced(start: Start, listener: socket.socket, screen: Screen) -> AsyncIterator[None]:
+async def _announced(start: Start, listener: socket.socket, console: Console) -> AsyncIterator[None]:
     """Have the server found by commands, and by who reads the terminal, for the time of the block."""
     settings, options = start.settings, start.options
     url = server_url(options.host, options.port)
@@ -160,11 +160,9 @@ async def _announced(start: Start, listener: socket.socket, screen: Screen) -> A
     place = f"{url} (every address of this machine, {bound})" if is_every_address(host) else url
     workers = f"{settings.server.workers} workers, " if settings.server.workers > 1 else ""
     async with announced(settings.data_dir, Announcement(os.getpid(), url, options.instance_id, bound)):
-        screen.note(
-            Text.assemble(
-                (f"rag-context {__version__}", "bold"),
-                f" at {place}, {workers}index in {location_of(settings)}. Ctrl-C stops it.",
-            )
+        console.note(
+            (f"rag-context {__version__}", "bold"),
+            f" at {place}, {workers}index in {location_of(settings)}. Ctrl-C stops it.",
         )
         yield
 
@@ -247,7 +245,5 @@ async def _serve_embeddings(settings: Settings, options: ServerOptions, listener
 
     url = server_url(options.host, options.port)
     async with open_embedder(settings) as embedder:
-        Screen().note(
-            Text.assemble((f"rag-context {__version__}", "bold"), f" embeds at {url}/v1/embeddings. Ctrl-C stops it.")
-        )
+        Console().note((f"rag-context {__version__}", "bold"), f" embeds at {url}/v1/embeddings. Ctrl-C stops it.")
         await serve_app(EmbeddingApp(embedder, options), [listener], options)

@@ -12,12 +12,11 @@ from typing import Annotated, Any
 
 import httpx2
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from rag_context.api.operations import memory
 from rag_context.cli.command_line import ExitCode, run_to_end
-from rag_context.cli.console import Options, Screen, safe, with_options
+from rag_context.cli.console import Console
+from rag_context.cli.options import Options, with_options
 from rag_context.client.address import read_announcement
 from rag_context.errors import InvalidInputError
 from rag_context.evaluation.load import SAMPLES, SHARES, Limits, Load, Measured, Stage, picture
@@ -70,21 +69,21 @@ def validate(options: ValidateOptions) -> ExitCode:
 
     Test documents go into a project of their own, which no agent searches, and are deleted again.
     """
-    screen = Screen()
+    console = Console()
     if options.timeout <= 0:
         raise InvalidInputError("--timeout must be above 0.")
     _check_address("--url", options.url)
     _check_address("--lm-studio-url", options.lm_studio_url)
     _check_address("--qdrant-url", options.qdrant_url)
     settings = options.load().settings
-    printer = _Printer(screen)
+    printer = _Printer(console)
     url, report = run_to_end(_validate(settings, options, (lambda _event: None) if options.as_json else printer))
     if options.as_json:
-        screen.line(json.dumps({"url": url, **report_json(report)}))
+        console.line(json.dumps({"url": url, **report_json(report)}))
     else:
         printer.summary(report)
         if "did not answer" in report.steps[0].detail:
-            screen.note("`rag-context serve` starts a server here; --url names one that runs elsewhere.")
+            console.note("`rag-context serve` starts a server here; --url names one that runs elsewhere.")
     return ExitCode.OK if report.passed else ExitCode.FAILED
 
 
@@ -148,8 +147,8 @@ def report_json(report: Report) -> dict[str, Any]:
 class _Printer:
     """Prints what happens as it happens, in the words of the original script."""
 
-    def __init__(self, screen: Screen) -> None:
-        self._screen = screen
+    def __init__(self, console: Console) -> None:
+        self._console = console
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -159,7 +158,7 @@ class _Printer:
                 self._line(_RULE, "yellow")
             case Step(name, passed, detail):
                 verdict = (" PASSED", "green") if passed else (" FAILED", "bold red")
-                self._screen.show(Text.assemble(f"Testing: {name}...", verdict))
+                self._console.show(f"Testing: {name}...", verdict)
                 self._line(f"  {detail}" if passed else f"  Error: {detail}", "cyan" if passed else "red")
             case Check(question, keyword, found, latency_ms, results):
                 mark, style = ("✓", "green") if found else ("✗", "red")
@@ -200,7 +199,7 @@ class _Printer:
             self._line("Fix infrastructure failures before proceeding", "red")
 
     def _line(self, text: str, style: str = "") -> None:
-        self._screen.show(Text(safe(text), style=style))
+        self._console.show((text, style))
 
 
 def _check_address(option: str, url: str | None) -> None:
@@ -275,25 +274,24 @@ def bench(options: BenchOptions) -> ExitCode:
     _check_address("--url", options.url)
     if options.pause and options.url is not None:
         raise InvalidInputError("--pause is for the server of this data directory: leave --url out.")
-    screen, limits = Screen(), Limits(options.p95, options.p99, options.failures / 100.0)
-    url, measured = run_to_end(_measure(options, screen))
+    console, limits = Console(), Limits(options.p95, options.p99, options.failures / 100.0)
+    url, measured = run_to_end(_measure(options, console))
     missed = [miss for each in measured for miss in each.misses(limits)]
     if options.svg is not None:
         _write(options.svg, picture(measured, limits))
     if options.as_json:
         stages = [each.as_json(limits) for each in measured]
-        screen.line(json.dumps({"url": url, "passed": not missed, "stages": stages}))
+        console.line(json.dumps({"url": url, "passed": not missed, "stages": stages}))
     else:
-        screen.show(_table(measured))
+        _show_stages(measured, console)
         for each in measured:
             for miss in [*each.misses(limits), *_reasons(each)]:
-                screen.show(Text(safe(f"{each.stage.clients} clients: {miss}"), style="yellow"))
-        verdict = ("Beyond the limits.", "bold red") if missed else ("Within the limits.", "bold green")
-        screen.show(Text(*verdict))
+                console.show((f"{each.stage.clients} clients: {miss}", "yellow"))
+        console.show(("Beyond the limits.", "bold red") if missed else ("Within the limits.", "bold green"))
     return ExitCode.FAILED if missed else ExitCode.OK
 
 
-async def _measure(options: BenchOptions, screen: Screen) -> tuple[str, list[Measured]]:
+async def _measure(options: BenchOptions, console: Console) -> tuple[str, list[Measured]]:
     stages, settings = options.stages, options.load().settings
     typed = None if options.questions is None else _questions(options.questions)
     async with reached(settings, options.url, START_TIMEOUT_S) as server:
@@ -304,14 +302,14 @@ async def _measure(options: BenchOptions, screen: Screen) -> tuple[str, list[Mea
         questions = typed or await _titles(server)
         url, headers = server.api.url.rstrip("/"), dict(server.api.headers)
     load = Load(url, headers, questions, options.limit, options.think, options.repeat)
-    screen.note(Text(safe(f"{url}: {health.indexed_documents} documents, {len(questions)} questions"), style="dim"))
+    console.note((f"{url}: {health.indexed_documents} documents, {len(questions)} questions", "dim"))
     measured: list[Measured] = []
-    with screen.progress() as progress:
+    with console.progress() as progress:
         task = progress.add_task("", total=sum(stage.seconds for stage in stages))
         for stage in stages:
             progress.update(task, description=_named(stage))
-            if not screen.err.is_terminal:
-                screen.note(f"{_named(stage)} for {stage.seconds:g} s")
+            if not console.has_bars:
+                console.note(f"{_named(stage)} for {stage.seconds:g} s")
             measured.append(await load.run(stage, _suspension(settings) if stage.pause_s else None))
             progress.advance(task, stage.seconds)
     return url, measured
@@ -363,23 +361,22 @@ def _named(stage: Stage) -> str:
     return f"{clients}, stopped for {stage.pause_s:g} s" if stage.pause_s else clients
 
 
-def _table(measured: list[Measured]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("")
-    for heading in ("answers/s", *SHARES, "complete", "level 2", "level 3, 4", "rejected", "failed"):
-        table.add_column(heading, justify="right")
-    for each in measured:
-        answered, levels = len(each.took_ms), each.levels
-        shares = (each.complete, levels[2], levels[3] + levels[4])
-        table.add_row(
-            _named(each.stage),
-            f"{answered / each.stage.seconds:.1f}",
-            *(f"{each.latency_ms(share):.0f} ms" for share in SHARES.values()),
-            *(f"{count / max(answered, 1):.1%}" for count in shares),
-            str(each.rejected),
-            str(each.failures.total() - each.rejected),
-        )
-    return table
+def _show_stages(measured: list[Measured], console: Console) -> None:
+    figures = ("answers/s", *SHARES, "complete", "level 2", "level 3, 4", "rejected", "failed")
+    console.show_table(("", *figures), map(_row, measured), right=figures)
+
+
+def _row(measured: Measured) -> list[str]:
+    answered, levels = len(measured.took_ms), measured.levels
+    shares = (measured.complete, levels[2], levels[3] + levels[4])
+    return [
+        _named(measured.stage),
+        f"{answered / measured.stage.seconds:.1f}",
+        *(f"{measured.latency_ms(share):.0f} ms" for share in SHARES.values()),
+        *(f"{count / max(answered, 1):.1%}" for count in shares),
+        str(measured.rejected),
+        str(measured.failures.total() - measured.rejected),
+    ]
 
 
 def _reasons(measured: Measured) -> list[str]:

@@ -6,16 +6,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from rich.table import Table
-from rich.text import Text
-
 from rag_context.api.maintenance import HealthRequest, HealthResponse, StatsRequest, StatsResponse, TimeRange, TimeSpan
 from rag_context.api.operations import Operation, memory
 from rag_context.api.stored_documents import ListRequest, ListResponse
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.connecting import open_connection
-from rag_context.cli.console import Options, Screen, counted, safe, with_options
+from rag_context.cli.console import Console, Part, counted
 from rag_context.cli.operation_options import Fields, read_typed, with_fields
+from rag_context.cli.options import Options, with_options
 from rag_context.domain.documents import Status
 from rag_context.settings import Loaded
 
@@ -47,17 +45,17 @@ def stats(fields: Fields, options: Options) -> ExitCode:
 @with_options
 def status(options: Options) -> ExitCode:
     """Show the state of every component, the searches of the last day and the latest documents; exits as `health`."""
-    screen = Screen()
+    console = Console()
     calls = ((memory.HEALTH, HealthRequest()), (memory.STATS, StatsRequest()), (memory.LIST, ListRequest(limit=LATEST)))
     place, (health, stats, latest) = run_to_end(_run(options.load_available(), *calls))
     if options.as_json:
         reports = {"health": health, "stats": stats, "latest": latest}
         named = {name: json.loads(report.to_json()) for name, report in reports.items()}
-        screen.line(json.dumps({"place": place, **named}))
+        console.line(json.dumps({"place": place, **named}))
     else:
-        _print_health(place, health, screen)
-        _print_searches(stats, screen)
-        _print_latest(latest, screen)
+        _print_health(place, health, console)
+        _print_searches(stats, console)
+        _print_latest(latest, console)
     return ExitCode.OK if health.healthy else ExitCode.FAILED
 
 
@@ -67,40 +65,32 @@ async def _run(loaded: Loaded, *calls: tuple[Operation[Any, Any], Any]) -> tuple
         return connection.place, [await connection.run(operation, request) for operation, request in calls]
 
 
-def _print_health(place: str, report: HealthResponse, screen: Screen) -> None:
+def _print_health(place: str, report: HealthResponse, console: Console) -> None:
     state = ("healthy", "bold green") if report.healthy else ("not healthy", "bold red")
     if report.healthy and report.indexing:
         state = ("healthy, indexing", "bold green")
-    screen.show(Text.assemble(state, f" · {place} · rag-context {report.version}"))
-    table = Table(box=None, pad_edge=False)
-    for column in ("Part", "Role", "Status", "Latency", "Detail"):
-        table.add_column(
-            column,
-            justify="right" if column == "Latency" else "left",
-            overflow="fold",
-            no_wrap=column in {"Status", "Latency"},
-        )
-    for component in report.components:
-        table.add_row(
+    console.show(state, f" · {place} · rag-context {report.version}")
+    rows = [
+        (
             component.name,
             component.role,
-            Text(component.status.value, style=_STYLES[component.status]),
+            (component.status.value, _STYLES[component.status]),
             "" if component.latency_ms is None else f"{component.latency_ms:.1f} ms",
-            safe(component.detail or ""),
+            component.detail or "",
         )
-    screen.show(table)
+        for component in report.components
+    ]
+    titles = ("Part", "Role", "Status", "Latency", "Detail")
+    console.show_table(titles, rows, right={"Latency"}, unwrapped={"Status", "Latency"})
     model = report.embedding_model
     name = f"{model.name} ({model.dimension} dimensions)" if model else "not known yet"
-    screen.show(f"{counted(report.indexed_documents, 'document')}, {report.pending_documents} pending · model {name}")
+    console.show(f"{counted(report.indexed_documents, 'document')}, {report.pending_documents} pending · model {name}")
     if report.circuit_breaker_open:
-        screen.show(Text("The circuit breaker is open: searches are answered without results.", style="bold red"))
+        console.show(("The circuit breaker is open: searches are answered without results.", "bold red"))
 
 
-def _print_stats(time_range: TimeRange, report: StatsResponse, screen: Screen) -> None:
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="dim")
-    table.add_column(overflow="fold")
-    for name, value in (
+def _print_stats(time_range: TimeRange, report: StatsResponse, console: Console) -> None:
+    fields = (
         ("Documents", str(report.total_documents)),
         ("Said or written", _days(report.occurred)),
         ("Indexed", _days(report.indexed)),
@@ -113,10 +103,8 @@ def _print_stats(time_range: TimeRange, report: StatsResponse, screen: Screen) -
         ("By agent", _counts(report.queries_by_agent)),
         ("By game", _counts(report.queries_by_game)),
         ("Over time", _sparkline([bucket.queries for bucket in report.timeline])),
-    ):
-        if value:
-            table.add_row(name, safe(value))
-    screen.show(table)
+    )
+    console.show_fields(fields)
 
 
 def _days(span: TimeSpan | None) -> str:
@@ -126,34 +114,31 @@ def _days(span: TimeSpan | None) -> str:
     return first if first == last else f"{first} to {last}"
 
 
-def _print_searches(report: StatsResponse, screen: Screen) -> None:
+def _print_searches(report: StatsResponse, console: Console) -> None:
     if not report.total_queries:
-        screen.show("No searches in 24h")
+        console.show("No searches in 24h")
         return
-    screen.show(
+    console.show(
         f"{counted(report.total_queries, 'search', 'searches')} in 24h · {report.avg_latency:.1f} ms average, "
         f"{report.p99_latency:.1f} ms p99 · {report.cache_hit_rate:.0%} from the cache, "
         f"{report.fallback_rate:.1%} at a fallback level"
     )
-    rows = Table(box=None, show_header=False, pad_edge=False)
-    rows.add_row("Searches", _sparkline([bucket.queries for bucket in report.timeline]))
-    rows.add_row("Latency p95", _sparkline([bucket.p95_latency for bucket in report.timeline]))
-    screen.show(rows)
+    searches = _sparkline([bucket.queries for bucket in report.timeline])
+    latencies = _sparkline([bucket.p95_latency for bucket in report.timeline])
+    console.show_fields([("Searches", searches), ("Latency p95", latencies)])
 
 
-def _print_latest(latest: ListResponse, screen: Screen) -> None:
+def _print_latest(latest: ListResponse, console: Console) -> None:
     if not latest.documents:
-        screen.show(Text("The index is empty: `rag-context index PATH...` fills it.", style="yellow"))
+        console.show(("The index is empty: `rag-context index PATH...` fills it.", "yellow"))
         return
-    table = Table(box=None, pad_edge=False)
-    for column in ("Latest documents", "Type", "Title", "Source"):
-        table.add_column(column, overflow="ellipsis", no_wrap=True)
+    rows = []
     for document in latest.documents:
         when = f"{document.timestamp.astimezone():%Y-%m-%d %H:%M}"
-        pending = Text(" pending", style="yellow") if document.status == "pending" else Text()
-        title = Text.assemble(safe(document.title), pending)
-        table.add_row(when, safe(document.content_type), title, safe(document.source))
-    screen.show(table)
+        title: list[Part] = [document.title, (" pending" if document.status == "pending" else "", "yellow")]
+        rows.append((when, document.content_type, title, document.source))
+    titles = ("Latest documents", "Type", "Title", "Source")
+    console.show_table(titles, rows, unwrapped=titles)
 
 
 def _counts(counts: Mapping[str, int]) -> str:

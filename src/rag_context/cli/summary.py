@@ -13,7 +13,7 @@ from rich.progress import MofNCompleteColumn, Progress, ProgressColumn, Task, Ta
 from rich.text import Text
 
 from rag_context.api.index import FileReceipt
-from rag_context.cli.console import Screen, safe
+from rag_context.cli.console import Console, one_line, separated
 from rag_context.cli.console import counted as counted_as
 from rag_context.errors import InvalidInputError
 from rag_context.files.formats.client_records import counted
@@ -79,43 +79,38 @@ class Summary:
         """Pending documents have their vectors now."""
         self.counts["indexed"] += self.counts.pop("deferred", 0)
 
-    def summarise(self, screen: Screen) -> None:
+    def summarise(self, console: Console) -> None:
         """Say it to people."""
         parts = [
-            Text(f"{self.counts[status]} {_WORDS.get(status, status)}", style=_STYLES.get(status, "green"))
+            (f"{self.counts[status]} {_WORDS.get(status, status)}", _STYLES.get(status, "green"))
             for status in _ORDER
             if self.counts[status]
         ]
         if self.renamed:
-            parts.append(Text(f"{self.renamed} of them renamed", style="dim"))
+            parts.append((f"{self.renamed} of them renamed", "dim"))
         if self.skipped.total:
-            parts.append(Text(f"{self.skipped.total} skipped", style="dim"))
-        screen.note(Text(", ").join(parts) if parts else Text("No files found.", style="yellow"))
+            parts.append((f"{self.skipped.total} skipped", "dim"))
+        console.note(*separated(parts or [("No files found.", "yellow")]))
         if self.redactions:
             kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.redactions.items()))
-            screen.note(Text(f"Secrets masked: {kinds}.", style="yellow"))
+            console.note((f"Secrets masked: {kinds}.", "yellow"))
         if self.left_out:
-            screen.note(Text(f"Left out of conversations: {counted(self.left_out)}.", style="dim"))
+            console.note((f"Left out of conversations: {counted(self.left_out)}.", "dim"))
         if self.counts["deferred"]:
-            screen.note("Keyword search finds pending files now; their vectors follow while a server runs.")
-        _list("Rejected:", self.rejected, screen)
-        _list("Skipped (--include indexes files that only look generated):", self.skipped, screen)
-        _list("Gone, their documents are still found; --prune removes those:", self.gone, screen)
+            console.note("Keyword search finds pending files now; their vectors follow while a server runs.")
+        _list("Rejected:", self.rejected, console)
+        _list("Skipped (--include indexes files that only look generated):", self.skipped, console)
+        _list("Gone, their documents are still found; --prune removes those:", self.gone, console)
 
 
-def one_line(text: str) -> str:
-    """Text that cannot steer a terminal, nor pass for a line of its own."""
-    return safe(text).replace("\n", "\\n")
-
-
-def _list(title: str, files: Shortlist, screen: Screen) -> None:
+def _list(title: str, files: Shortlist, console: Console) -> None:
     if not files.total:
         return
-    screen.note(title)
+    console.note(title)
     for source, reason in files.first:
-        screen.note(Text.assemble("  ", one_line(source), (f": {one_line(reason)}" if reason else "", "dim")))
+        console.note("  ", one_line(source), (f": {one_line(reason)}" if reason else "", "dim"))
     if files.total > len(files.first):
-        screen.note(Text(f"  and {files.total - len(files.first)} more; --json lists them all", style="dim"))
+        console.note((f"  and {files.total - len(files.first)} more; --json lists them all", "dim"))
 
 
 @dataclass(slots=True)
@@ -126,7 +121,7 @@ class Sink:
     """
 
     summary: Summary
-    screen: Screen
+    console: Console
     progress: Progress
     outputs: list[IO[str]]
     run: "asyncio.Task[None]"
@@ -153,14 +148,14 @@ class Sink:
                 is_due = task.completed % PROGRESS_EVERY == 0 or now - self.last_said >= PROGRESS_S
                 if self.progress.disable and is_due:
                     self.last_said = now
-                    self.screen.note(_progress_line(task, "files"))
+                    self.console.note(_progress_line(task, "files"))
 
 
 @dataclass(slots=True)
 class Embedding:
     """Says how far the vectors of stored documents are."""
 
-    screen: Screen
+    console: Console
     progress: Progress
     _task: TaskID | None = None
     _last_said: float = 0.0
@@ -168,7 +163,7 @@ class Embedding:
     def receive(self, done: int, total: int) -> None:
         """Take how many of the pending documents are done."""
         if self._task is None:
-            self.screen.note(
+            self.console.note(
                 f"Keyword search finds all files now. Vectors of {counted_as(total, 'document')} follow; after Ctrl-C "
                 "the same command continues."
             )
@@ -180,7 +175,7 @@ class Embedding:
         if self.progress.disable and time.monotonic() - self._last_said >= PROGRESS_S:
             self._last_said = time.monotonic()
             task = next(task for task in self.progress.tasks if task.id == self._task)
-            self.screen.note(f"vectors: {_progress_line(task, 'documents')}")
+            self.console.note(f"vectors: {_progress_line(task, 'documents')}")
 
 
 class Rate(ProgressColumn):
@@ -195,12 +190,12 @@ class Stages:
     """A bar for each stage of a command on a terminal; elsewhere a line every ten seconds.
 
     Args:
-        screen: where to.
+        console: where to.
         progress: the bars.
     """
 
-    def __init__(self, screen: Screen, progress: Progress) -> None:
-        self._screen = screen
+    def __init__(self, console: Console, progress: Progress) -> None:
+        self._console = console
         self._progress = progress
         self._tasks: dict[str, TaskID] = {}
         self._last_said = time.monotonic()
@@ -214,7 +209,7 @@ class Stages:
         now = time.monotonic()
         if self._progress.disable and now - self._last_said >= PROGRESS_S:
             self._last_said = now
-            self._screen.note(f"{doing}: {_progress_line(self._progress.tasks[task], noun)}")
+            self._console.note(f"{doing}: {_progress_line(self._progress.tasks[task], noun)}")
 
     def built(self, share: float) -> None:
         """Show the share of an index over vectors that is built, 0..1."""
@@ -222,10 +217,10 @@ class Stages:
 
 
 @contextmanager
-def stages(screen: Screen, *columns: ProgressColumn) -> Iterator[Stages]:
+def stages(console: Console, *columns: ProgressColumn) -> Iterator[Stages]:
     """Show the stages of what runs in the block: done, of how much, these columns, time spent and left."""
-    with screen.progress(MofNCompleteColumn(), *columns) as progress:
-        yield Stages(screen, progress)
+    with console.progress(MofNCompleteColumn(), *columns) as progress:
+        yield Stages(console, progress)
 
 
 def _progress_line(task: Task, noun: str) -> str:

@@ -1,0 +1,52 @@
+"""What is printed: styles where they can be seen, plain text elsewhere, and never a control character."""
+
+import sys
+
+import pytest
+
+from rag_context.cli.console import Console, separated
+
+LINE = (("1. ", "bold"), "a\x1b[2Jb\u202e", ("\tc", "dim"))
+
+
+def test_a_line_in_a_pipe_is_its_texts(capsys: pytest.CaptureFixture[str]) -> None:
+    Console().show(*LINE)
+    Console().note(*separated([("2 indexed", "green"), ("1 skipped", "dim")]))
+
+    assert capsys.readouterr() == ("1. a[2Jb        c\n", "2 indexed, 1 skipped\n")
+
+
+def test_a_terminal_shows_the_same_line_with_styles(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+
+    Console().show(*LINE)
+
+    shown = capsys.readouterr().out
+    assert shown.startswith("\x1b[1m1. \x1b[0ma[2Jb")
+    assert "\u202e" not in shown
+
+
+def test_cells_and_fields_hold_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    Console().show_table(("Name", "Count"), [(["a\x07", ("b", "dim")], "1")], right={"Count"})
+    Console().show_fields([("Model", "m\x1b"), ("Created", "")])
+
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["Name", "Count"],
+        ["ab", "1"],
+        ["Model", "m"],
+    ]
+
+
+def test_what_belongs_to_a_line_is_indented_below_it(capsys: pytest.CaptureFixture[str]) -> None:
+    Console().show_below("one\ntwo", "dim")
+
+    assert capsys.readouterr().out == "    one\n    two\n"
+
+
+def test_there_are_no_bars_outside_a_terminal() -> None:
+    assert not sys.stderr.isatty()
+    assert Console().progress().disable
+    assert not Console().has_bars
