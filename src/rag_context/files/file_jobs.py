@@ -94,14 +94,14 @@ class OpenFile:
         """The file's earlier name, if it was renamed."""
         return self.twin.path if self.twin is not None and not os.path.lexists(self.twin.path) else None
 
-    def like(self, source: str) -> list[str] | None:
-        """The document at the same position in the file under its earlier name."""
+    def former_ids(self, source: str) -> list[str] | None:
+        """The id of the document at the same position in the file under its earlier name."""
         if self.twin is None:
             return None
         part = source[len(self.path) :]
         return [each.id for each in self.twin.documents if each.source == self.twin.path + part] or None
 
-    def remembered(self, settings_hash: bytes, documents: Sequence[FileDocument], *, digest: bytes) -> FileEntry:
+    def manifest_entry(self, settings_hash: bytes, documents: Sequence[FileDocument], *, digest: bytes) -> FileEntry:
         """The file's entry in the manifest."""
         loaded = self.loaded
         return FileEntry(self.path, loaded.stamp, loaded.read_ns, digest, settings_hash, loaded.named, tuple(documents))
@@ -114,8 +114,8 @@ class FileJobs:
         manifest: the manifest of files.
         settings: how they are read.
         converter: reads files that are not text.
-        soon: runs a function on the event loop.
-        listen: called for every file and document.
+        call_soon: runs a function on the event loop.
+        on_receipt: called for every file and document.
     """
 
     def __init__(
@@ -124,14 +124,14 @@ class FileJobs:
         settings: ReadingSettings,
         converter: Converter,
         *,
-        soon: Callable[[Callable[[], None]], object],
-        listen: Callable[[FileReceipt], None],
+        call_soon: Callable[[Callable[[], None]], object],
+        on_receipt: Callable[[FileReceipt], None],
     ) -> None:
         self._manifest = manifest
         self._settings = settings
         self._converter = converter
-        self._soon = soon
-        self._listen = listen
+        self._call_soon = call_soon
+        self._on_receipt = on_receipt
         self._touched: dict[str, OpenFile] = {}
         self._new = 0
         self._times = FileTimes()
@@ -157,14 +157,14 @@ class FileJobs:
         """Report a file that cannot be used."""
         if entry is not None and not rejected.unknown:
             self.lost.append(entry)
-        self._listen(
+        self._on_receipt(
             FileReceipt(status="rejected", source=rejected.path, reason=rejected.reason, is_skipped=not rejected.failed)
         )
 
     def unchanged(self, entry: FileEntry) -> None:
         """Report a file with unchanged content."""
         for each in entry.documents:
-            self._listen(
+            self._on_receipt(
                 FileReceipt(status="unchanged", source=each.source, document_id=each.id, content_hash=each.content_hash)
             )
 
@@ -172,9 +172,9 @@ class FileJobs:
         for each in todo:
             loaded = self._load(each.found)
             if isinstance(loaded, Rejected):
-                self._soon(partial(self.reject, loaded, each.entry))
+                self._call_soon(partial(self.reject, loaded, each.entry))
             elif each.entry is not None and each.is_complete and loaded.digest == each.entry.digest:
-                self._soon(partial(self._same, each.entry, loaded))
+                self._call_soon(partial(self._record_unchanged, each.entry, loaded))
             else:
                 yield from self._documents(OpenFile(loaded, each.entry, self._twin(loaded)))
 
@@ -183,12 +183,13 @@ class FileJobs:
             return Rejected(printable(found.path), reason, failed=False)
         return load_file(found, max_bytes=self._settings.max_bytes)
 
-    def _same(self, entry: FileEntry, loaded: Loaded) -> None:
+    def _record_unchanged(self, entry: FileEntry, loaded: Loaded) -> None:
         # The same content with a new stamp: with that recorded, the next run need not read the file.
         self.finished.append(replace(entry, stamp=loaded.stamp, read_ns=loaded.read_ns))
         self.unchanged(entry)
 
     def _twin(self, loaded: Loaded) -> FileEntry | None:
+        """Another file that had the same content when it was read last."""
         path = loaded.path.as_posix()
         # A file of the same content: this one was renamed if the other is gone, else copied. Its vectors are reused.
         twins = [twin for twin in self._manifest.with_digest(loaded.digest, _TWINS) if twin.path != path]
@@ -198,13 +199,13 @@ class FileJobs:
         for item in self._inputs(file.loaded):
             made = item if isinstance(item, Rejected) else _line(item.document, file, defer=self._defers(file))
             if isinstance(item, Rejected) or isinstance(made, Rejected):
-                self._soon(partial(self._refuse, made, file))
+                self._call_soon(partial(self._reject_document, made, file))
                 continue
             file.sent.append(FileDocument(item.document.source, document_id(item.document)))
             self._touched[file.path] = file
             yield Job(made, partial(self._done, file, item))
         # On the event loop, as the receipts: `kept`, `rejected` and `is_read` need no lock.
-        self._soon(partial(self._read, file))
+        self._call_soon(partial(self._read, file))
 
     def _defers(self, file: OpenFile) -> bool:
         """Whether the vectors of the file's next document are deferred; counts those of new files."""
@@ -224,11 +225,11 @@ class FileJobs:
             new = {each.id for each in file.sent}
             documents = [*file.sent, *(each for each in file.old if each.id not in new)]
             # No file has an empty digest: should this run end here, the next one reads the file again.
-            entries.append(file.remembered(self._settings.key, documents, digest=b""))
+            entries.append(file.manifest_entry(self._settings.key, documents, digest=b""))
         self._touched.clear()
         self._manifest.put(entries)
 
-    def _refuse(self, made: BulkLine | Rejected, file: OpenFile) -> None:
+    def _reject_document(self, made: BulkLine | Rejected, file: OpenFile) -> None:
         if isinstance(made, Rejected):
             file.is_broken = True
             file.is_unknown |= made.unknown
@@ -244,7 +245,7 @@ class FileJobs:
             file.kept.append(FileDocument(source, receipt.document_id or "", receipt.content_hash or ""))
         former = file.former_path if receipt.status in {"indexed", "deferred"} else None
         fields = receipt.model_copy(update={"line": None, "source": receipt.source or source}).model_dump()
-        self._listen(FileReceipt(**fields, renamed_from=former, left_out=dict(item.left_out) or None))
+        self._on_receipt(FileReceipt(**fields, renamed_from=former, left_out=dict(item.left_out) or None))
         if file.is_done:
             self._finish(file)
 
@@ -261,12 +262,12 @@ class FileJobs:
         if file.rejected or file.is_broken:
             # Nothing is removed: the documents that are missing in this version may be among those that failed.
             if documents := [*file.kept, *stale]:
-                self.finished.append(file.remembered(self._settings.key, documents, digest=b""))
+                self.finished.append(file.manifest_entry(self._settings.key, documents, digest=b""))
             else:
                 self.forgotten.append(file.path)
             return
         self.replaced += stale
-        self.finished.append(file.remembered(self._settings.key, file.kept, digest=file.loaded.digest))
+        self.finished.append(file.manifest_entry(self._settings.key, file.kept, digest=file.loaded.digest))
 
 
 def _line(document: DocumentInput, file: OpenFile, *, defer: bool) -> BulkLine | Rejected:
@@ -286,7 +287,7 @@ def _line(document: DocumentInput, file: OpenFile, *, defer: bool) -> BulkLine |
             "category": metadata.category,
             "game": metadata.game,
         },
-        "like": file.like(document.source),
+        "like": file.former_ids(document.source),
         "deferVectors": defer,
     }
     try:

@@ -292,10 +292,13 @@ def _loaded(found: Found, max_bytes: int) -> Loaded:
         raise _UnusableError(f"{kind} files are not supported yet", expected=True)
     try:
         with os.fdopen(open_file(found.path), "rb") as file:
+            # Both before reading: a change while the file is read, or after it, gives it another stamp, or makes this
+            # one racy (see `folder_sync.RACY_NS`).
             read_ns = time.time_ns()
             status = os.fstat(file.fileno())
             data = file.read(SNIFFED_BYTES)
             format_ = format_of(found.path.name, data)
+            # By the beginning, so that a large picture or archive is not read to its end.
             if format_ is None and b"\0" in data and not data.startswith(_MARKS):
                 raise _UnusableError("binary, not text", expected=True)
             limit = max_bytes if format_ is None else MAX_FILE_BYTES

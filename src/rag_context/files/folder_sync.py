@@ -65,7 +65,7 @@ class FolderSync:
         settings: how they are read.
         converter: reads files that are not text.
         gone: what happens to documents whose file was deleted.
-        listen: called for every file and document.
+        on_receipt: called for every file and document.
         own: files and folders of this program, which are never indexed.
         racy_ns: a file that changed less than so long before it was read is not trusted by its stamp.
     """
@@ -75,7 +75,7 @@ class FolderSync:
     settings: ReadingSettings
     converter: Converter
     gone: Gone
-    listen: Callable[[FileReceipt], None]
+    on_receipt: Callable[[FileReceipt], None]
     own: tuple[Path, ...] = ()
     racy_ns: int = RACY_NS
 
@@ -100,8 +100,8 @@ class FolderSync:
         """As `run`, for some paths at or below a root."""
         one = _Pass(self)
         await one.send(self._except_own(find_changed(root, changed, self.settings.generated), [root]))
-        for place in outermost(changed):
-            await one.remove_gone(place, Root(root))
+        for path in outermost(changed):
+            await one.remove_gone(path, Root(root))
         await one.end()
         return frozenset(one.jobs.to_retry)
 
@@ -121,27 +121,29 @@ class _Pass:
     sync: FolderSync
     seen: set[str] = field(default_factory=set)
     """Files that the walk met."""
-    hidden: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
     """Folders that could not be read."""
 
     def __post_init__(self) -> None:
         sync = self.sync
-        soon = asyncio.get_running_loop().call_soon_threadsafe
-        self.jobs = FileJobs(sync.manifest, sync.settings, sync.converter, soon=soon, listen=sync.listen)
+        call_soon = asyncio.get_running_loop().call_soon_threadsafe
+        self.jobs = FileJobs(
+            sync.manifest, sync.settings, sync.converter, call_soon=call_soon, on_receipt=sync.on_receipt
+        )
 
     async def send(self, items: Iterator[Found | Rejected]) -> None:
         try:
             async with aclosing(self._batches(items)) as batches:
                 await send(batches, self.sync.target, CONCURRENCY)
         finally:  # also after a failure: what was acknowledged until then is not sent again
-            await self._remember()
+            await self._save_manifest()
 
     async def _batches(self, items: Iterator[Found | Rejected]) -> AsyncGenerator[list[Job], None]:
         while page := await asyncio.to_thread(lambda: list(islice(items, PAGE))):
             todo = await self._changed(page)
             async for batch in in_thread(self.jobs.batches(todo)):
                 yield batch
-            await self._remember()
+            await self._save_manifest()
 
     async def _changed(self, page: Sequence[Found | Rejected]) -> list[Todo]:
         """The files that must be read; the others are reported as unchanged."""
@@ -187,28 +189,28 @@ class _Pass:
     async def _rejected(self, rejected: Rejected) -> None:
         # What cannot be read now may still exist, so its documents stay.
         if rejected.unknown and not await asyncio.to_thread(self._was_file, rejected.path):
-            self.hidden.append(rejected.path)
+            self.unreadable.append(rejected.path)
         self.jobs.reject(rejected)
 
     def _was_file(self, path: str) -> bool:
         """Whether a path led to a file, and its folder exists without it."""
         return not os.path.lexists(path) and Path(path).parent.is_dir() and path in self.sync.manifest.entries([path])
 
-    async def remove_gone(self, place: Path, root: Root) -> None:
+    async def remove_gone(self, path: Path, root: Root) -> None:
         """Handle the documents of files at or below a path that the walk did not find."""
-        gone = (entry for entry in self.sync.manifest.below(place.as_posix()) if self._is_gone(entry, root))
+        gone = (entry for entry in self.sync.manifest.below(path.as_posix()) if self._is_gone(entry, root))
         while page := await asyncio.to_thread(lambda: list(islice(gone, PAGE))):
-            await self._part_with(page)
+            await self._drop_files(page)
 
     def _is_gone(self, entry: FileEntry, root: Root) -> bool:
         path = Path(entry.path)
-        if entry.path in self.seen or self._is_hidden(entry.path) or not root.takes(path):
+        if entry.path in self.seen or self._is_unreadable(entry.path) or not root.takes(path):
             return False
         # No walk finds a file that a caller named although the ignore files exclude it.
         return not (entry.is_named and os.path.lexists(path))
 
-    def _is_hidden(self, path: str) -> bool:
-        return any(path == place or path.startswith(place.rstrip("/") + "/") for place in self.hidden)
+    def _is_unreadable(self, path: str) -> bool:
+        return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in self.unreadable)
 
     async def remove_unknown(self, root: Root) -> None:
         """Remove the documents below a root that only the index has, and whose file was deleted."""
@@ -217,26 +219,26 @@ class _Pass:
         gone = [
             FileDocument(source, id_)
             async for source, id_ in self.sync.target.sources(prefix)
-            if id_ == _file_identity(source) and self._leads_nowhere(source, root)
+            if id_ == _file_identity(source) and self._has_no_file(source, root)
         ]
         await self._remove(gone)
 
-    def _leads_nowhere(self, source: str, root: Root) -> bool:
+    def _has_no_file(self, source: str, root: Root) -> bool:
         # A document in a file has a source of `path#part`, and a path may contain `#` itself.
-        names = [source, *(source[:place] for place, char in enumerate(source) if char == "#")]
-        return not self._is_hidden(source) and root.takes(Path(source)) and not any(map(os.path.lexists, names))
+        names = [source, *(source[:end] for end, char in enumerate(source) if char == "#")]
+        return not self._is_unreadable(source) and root.takes(Path(source)) and not any(map(os.path.lexists, names))
 
     async def end(self) -> None:
         """Handle documents that are no longer in files that exist."""
         await self._remove(self.jobs.replaced)
-        await self._part_with(self.jobs.lost)
-        await self._remember()
+        await self._drop_files(self.jobs.lost)
+        await self._save_manifest()
 
-    async def _part_with(self, entries: Collection[FileEntry]) -> None:
+    async def _drop_files(self, entries: Collection[FileEntry]) -> None:
         documents = [each for entry in entries for each in entry.documents]
         if self.sync.gone is Gone.REPORT:
             for each in documents:
-                self.sync.listen(FileReceipt(status="gone", source=each.source, document_id=each.id))
+                self.sync.on_receipt(FileReceipt(status="gone", source=each.source, document_id=each.id))
             return
         await self._remove(documents)
         # Only now: if the removal fails, the next run finds these entries and repeats it.
@@ -247,9 +249,9 @@ class _Pass:
         while part := list(islice(waiting, REMOVALS)):
             await asyncio.gather(*(self.sync.target.remove(each.id) for each in part))
             for each in part:
-                self.sync.listen(FileReceipt(status="removed", source=each.source, document_id=each.id))
+                self.sync.on_receipt(FileReceipt(status="removed", source=each.source, document_id=each.id))
 
-    async def _remember(self) -> None:
+    async def _save_manifest(self) -> None:
         jobs, manifest = self.jobs, self.sync.manifest
         # Both lists are exchanged before the first await: receipts that arrive meanwhile go to the new ones.
         finished, jobs.finished = jobs.finished, []

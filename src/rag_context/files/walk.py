@@ -207,6 +207,7 @@ def _below_folder(
     names: Collection[str], folder: Path, root: Path, generated: Generated | None, list_folder: ListFolder
 ) -> Iterator[Found | Rejected]:
     """What a walk of the root finds under some names in one folder below it, listing the folder once."""
+    # Down from the root, as a walk comes: below an ignored folder nothing counts, whatever the ignore files there say.
     rules = _rules(root, _rules_above(root))
     above = root
     for name in folder.relative_to(root).parts:

@@ -239,7 +239,7 @@ class Follower:
 
     async def _take_in(self, sync: FolderSync, changed: asyncio.Event) -> None:
         root, paths = next(iter(self._waiting.items()))
-        del self._waiting[root]
+        del self._waiting[root]  # before the files are read: what changes meanwhile is recorded again
         try:
             rejected = await (sync.run([Root(root)]) if root in paths else sync.follow(root, paths))
         except BackendError:

@@ -227,6 +227,7 @@ class Indexer:
         self, entries: Sequence[Entry], deadline: Deadline, least_s: float
     ) -> list[Receipt | Exception]:
         """Index entries of different documents."""
+        # Until they are written: another version of one of them must not be compared with the same stored one.
         async with self._locked([entry.identified.id for entry in entries]):
             try:
                 states = await self._documents.states([entry.identified.id for entry in entries])
@@ -263,6 +264,7 @@ class Indexer:
         entries = [entry for entry in entries if not entry.is_deferred]
         if not entries:
             return
+        # Read before embedding: the writer rejects vectors of a model that was replaced meanwhile.
         try:
             made_by = self._embedder.model.fingerprint
         except BackendError as error:
@@ -317,6 +319,7 @@ class Indexer:
                 for number, entry in enumerate(left)
                 if isinstance(entry.written, BackendUnavailableError)
             }
+            # Only these are tried again: the others are stored, or rejected for good.
             left = [left[number] for number in failures]
             for failure in failures.values():
                 raise failure
@@ -336,7 +339,7 @@ class Indexer:
             for entry in rejected:
                 entry.vectors = entry.made_by = None
                 entry.warning = "The index's model has just changed; found by keyword search now, vectors follow"
-            await self._write(rejected)
+            await self._write(rejected)  # without vectors, so that no model can be wrong
 
     async def _duplicates(self, entries: Sequence[Entry]) -> dict[str, list[str]]:
         """Ids of near-duplicates by document; none where they cannot be read: the documents are stored already."""

@@ -129,6 +129,8 @@ _SERVICES = (
 )
 """Services whose tokens begin with a mark of their own."""
 
+# In this order, because a secret goes with the first rule that finds it: tokens of known shape keep the name of their
+# service, and `assigned-secret`, which takes any value behind a name, comes last.
 RULES = (
     _token(
         "private-key",

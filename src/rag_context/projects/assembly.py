@@ -56,6 +56,8 @@ COUNTED = 4096
 """The number of short texts, such as headings of documents, whose token counts are cached."""
 
 DEEPEST = 6
+# A context has a list above each text, and a rule and a heading below. Texts are parsed between such lines, because a
+# list before a text, and a block that it leaves open, change what lines mean.
 _BEFORE = "- x\n\n"
 _BEFORE_LINES = 2
 _BEHIND = "\n\n---\n\n### x\n"
@@ -296,7 +298,9 @@ class Renderer:
         self.tokenizer = tokenizer
         self._lock = threading.Lock()
         self._counts: LRUCache[str, int] = LRUCache(COUNTED)
-        self._known: LRUCache[bytes, Rendered] = LRUCache(remembered_chars, getsizeof=_size)
+        self._known: LRUCache[bytes, Rendered] = LRUCache(
+            remembered_chars, getsizeof=lambda rendered: len(rendered.text) + 1
+        )
 
     def render(self, contents: Sequence[str]) -> list[Rendered]:
         """Render texts for their position below a document's heading, headings demoted."""
@@ -334,10 +338,6 @@ class Renderer:
 
 def _key(content: str) -> bytes:
     return hashlib.sha256(content.encode("utf-8", "surrogatepass")).digest()
-
-
-def _size(made: Rendered) -> int:
-    return len(made.text) + 1
 
 
 def demoted(text: str, below: int) -> str:

@@ -95,6 +95,7 @@ class _Recent(Generic[Key]):
                 self._entries[key] = replace(self._entries[key], activation=after)
 
     def _drop_idle(self) -> None:
+        # The least recently used is first, because `put` moves an entry to the end.
         oldest_s = self._clock() - IDLE_S
         while self._entries and next(iter(self._entries.values())).used_s < oldest_s:
             self._entries.popitem(last=False)
@@ -246,7 +247,7 @@ class ProjectRecords:
 
     async def flush(self) -> None:
         """Write the times of use to the registry."""
-        used, self._used = self._used, {}
+        used, self._used = self._used, {}  # before the first await: uses that are noted meanwhile are written next time
         self._noted_s = time.monotonic()
         for tenant, at in used.items():
             if tenant in self._records:

@@ -288,7 +288,7 @@ def _parsed(path: Path) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         location = f"line {error.lineno}, column {error.colno}"
         raise _invalid(path, [FieldError("", f"It is not valid JSON: {error.msg} ({location})")]) from None
-    except ValueError as error:
+    except ValueError as error:  # a repeated key, or a number with too many digits
         raise _invalid(path, [FieldError("", f"It is not valid JSON: {error}")]) from None
     if not isinstance(values, dict):
         raise _invalid(path, [FieldError("", "It must be a JSON object")])

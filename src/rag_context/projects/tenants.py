@@ -257,6 +257,7 @@ class Tenants:
                     await asyncio.gather(*(indexer.remove(id_) for id_ in ids[start : start + TOGETHER]))
 
     async def _stored(self) -> tuple[Tenant, ...]:
+        # Read first: a tenant that is stored while the list is read raises it, and the next call reads again.
         version = self._documents.version
         if self._read is not None and self._version == version:
             return self._read

@@ -279,7 +279,7 @@ def read(client: Client, data: bytes, name: str) -> Conversation:
             left_out.update(kinds)
             if text:
                 messages.append(Message(record.speaker, text, record.at))
-    return Conversation(session or name, title, joined(messages), left_out=+left_out)
+    return Conversation(session or name, title, joined(messages), left_out=+left_out)  # `+` drops counts of 0
 
 
 def _words(client: Client, record: Record) -> tuple[str, set[str]]:

@@ -157,6 +157,7 @@ def documents(conversation: Conversation, max_chars: int = MAX_CHARS) -> Iterato
         is_new = message.at is not None and (
             stamped is None or message.at.date() != stamped.date() or abs(message.at - stamped) >= NEW_STRETCH
         )
+        # Half of a document at most, so that no document ends before it is half full.
         for line in _lines(message, max_chars // 2, is_stamped=is_new):
             if stretch and size + len(line) > max_chars:
                 number += 1

@@ -138,7 +138,7 @@ def send(sink: Sink, *frames: bytes) -> None:
 def receive(source: Source) -> bytes:
     """The next frame. Raises: CutOffError at the end of the stream, or for an impossible length."""
     size: int = _LENGTH.unpack(_exactly(source, _LENGTH.size))[0]
-    if size > MAX_FRAME_BYTES:
+    if size > MAX_FRAME_BYTES:  # a converter that a file has taken over may announce any length
         raise CutOffError
     return _exactly(source, size)
 

@@ -132,6 +132,7 @@ def transcript(data: bytes, name: str) -> Iterator[Conversation]:
     """
     messages: list[Message] = []
     left_out: Counter[str] = Counter()
+    # One item ahead: a conversation that is alone in its file is named after the file, and has no part.
     items = lines_or_elements(data)
     item, number = next(items, None), 1
     while item is not None:

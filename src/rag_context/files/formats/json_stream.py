@@ -49,6 +49,7 @@ def whole_elements(data: bytes) -> Iterator[Fields]:
         try:
             element, place = _decoder.raw_decode(source.text, place)
         except (JSONDecodeError, RecursionError) as error:
+            # The element may only be incomplete: what is decoded already is dropped, and more of the file is read.
             source.text, place = source.text[place:], 0
             if not source.more():
                 raise BrokenOffError from error

@@ -9,6 +9,7 @@ from pypdfium2 import PdfDocument, PdfiumError
 from rag_context.files.formats.exchange import MAX_CHARS, ConversionError, Extracted, Limits, front_matter
 
 _WRONG_PASSWORD = pypdfium2.raw.FPDF_ERR_PASSWORD
+# PDFium's marks of a word that is broken at the end of a line.
 _HYPHENS = re.compile("[\ufffe\x02](?:\r?\n)?")
 _MARKUP = re.compile(r"^(?=[ \t]*(?:#{1,6}[ \t]|`{3}|~{3}))", re.MULTILINE)
 _SENTENCE_END = re.compile(r"[.!?…]['\"”’)\]]*\s|\n")

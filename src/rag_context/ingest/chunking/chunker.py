@@ -93,6 +93,7 @@ class Packer:
         leaves more of the piece empty, comes before any cut inside a sentence.
         """
         floor = self._floor(covered, limit)
+        # Behind the first character that is not covered, so that every piece gets further than the one before.
         low = bisect_right(self._offsets, self._ruler.reach(covered, 0))
         high = bisect_right(self._offsets, limit)
         near = max(low, bisect_left(self._offsets, floor))
