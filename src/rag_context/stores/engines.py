@@ -1,9 +1,13 @@
-"""What collections in an engine need beside tokens: a name it allows, writes of a size it accepts, a health check.
+"""What providers of collections need beside tokens: names and sizes of writes that an engine accepts, a health check.
+
+Rows of collections that were dropped, emptied or replaced are removed in the background.
 
 And the shapes in which other programs keep a document beside its vector: those of the usual libraries.
 """
 
+import asyncio
 import json
+import logging
 import re
 import time
 import unicodedata
@@ -26,6 +30,8 @@ _DIGITS = 32
 """Hexadecimal ones: 128 bits of SHA-256."""
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 _SHOWN = 60
 """Characters of an id that a message repeats."""
@@ -122,6 +128,11 @@ def _of_node(node: object) -> str:
     return found if isinstance(found, str) else ""
 
 
+def metadata_text(metadata: Mapping[str, Json]) -> str:
+    """JSON that reads back as exactly this."""
+    return json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False)
+
+
 def unknown_collection(name: str) -> NotFoundError:
     """The error for a collection that does not exist."""
     return NotFoundError(f"Collection '{name}' not found")
@@ -138,3 +149,44 @@ async def timed_health(count: Callable[[], Awaitable[tuple[int, int | None]]]) -
     latency_ms = (time.perf_counter() - started) * 1000
     status = Status.HEALTHY if error is None else Status.UNAVAILABLE
     return ProviderHealth(status, checked, latency_ms, error, number, size)
+
+
+class DiscardedRows:
+    """Removes rows of collections that were dropped, emptied or replaced, whichever process did so, in the background.
+
+    Args:
+        remove_some: removes some of them; False once none are left. Raises: BackendError.
+    """
+
+    def __init__(self, remove_some: Callable[[], Awaitable[bool]]) -> None:
+        self._remove_some = remove_some
+        self._is_due = True
+        self._removing: asyncio.Task[None] | None = None
+
+    def remove_soon(self) -> None:
+        """Remove all of them, those that are discarded meanwhile too."""
+        self._is_due = True
+        if self._removing is None or self._removing.done():
+            self._removing = asyncio.create_task(self._remove(), name="remove discarded rows")
+
+    def remove_leftovers(self) -> None:
+        """Remove what an earlier process has left, once."""
+        if self._removing is None:
+            self.remove_soon()
+
+    async def close(self) -> None:
+        """Stop removing; the next start continues."""
+        if self._removing is not None:
+            self._removing.cancel()
+            await asyncio.wait({self._removing})
+
+    async def _remove(self) -> None:
+        try:
+            # Again if rows were discarded meanwhile: `remove_soon` starts no second task beside this one.
+            while self._is_due:
+                self._is_due = False
+                # Small transactions: other writers wait for them, and a long one keeps dead rows from being vacuumed.
+                while await self._remove_some():
+                    pass
+        except BackendError as error:
+            logger.info("rows of dropped collections are removed later: %s", error)

@@ -9,9 +9,7 @@ Entries of collections that were dropped, emptied or replaced are removed in the
 transaction that discards them only notes their key, so that it takes effect at once at every size.
 """
 
-import asyncio
 import json
-import logging
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,10 +27,10 @@ from rag_context.domain.clauses import (
 )
 from rag_context.domain.documents import DOCUMENTATION, Json, moment
 from rag_context.domain.vectors import Matrix
-from rag_context.errors import BackendError, InvalidInputError
+from rag_context.errors import InvalidInputError
 from rag_context.ports.provider import Collection, Entry, KeywordScore
-from rag_context.stores.engines import check_distinct
-from rag_context.stores.postgres.connection import Connection, Database, Row
+from rag_context.stores.engines import check_distinct, metadata_text
+from rag_context.stores.postgres.connection import Connection, Row
 from rag_context.stores.postgres.keywords import ENTRY_PROFILE, Question, keys_of
 from rag_context.stores.postgres.rows import ChunkTerms, Parameters
 from rag_context.text import terms
@@ -57,9 +55,6 @@ _ESCAPED = re.compile("|".join(_UNESCAPES))
 _SIGNS = {Operator.GREATER: ">", Operator.AT_LEAST: ">=", Operator.LESS: "<", Operator.AT_MOST: "<="}
 
 
-logger = logging.getLogger(__name__)
-
-
 def escaped(text: str) -> str:
     """A text as PostgreSQL can store it, in the same order among others."""
     return _SPECIAL.sub(lambda found: _ESCAPES[found[0]], text)
@@ -73,11 +68,6 @@ def escaped_or_none(text: str | None) -> str | None:
 def unescaped(text: str) -> str:
     """A text as it was before `escaped`."""
     return _ESCAPED.sub(lambda found: _UNESCAPES[found[0]], text)
-
-
-def metadata_text(metadata: Mapping[str, Json]) -> str:
-    """JSON that reads back as exactly this."""
-    return json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False)
 
 
 def entry_rows(entries: Sequence[Entry], vectors: Matrix) -> list[tuple[object, ...]]:
@@ -285,46 +275,6 @@ async def _frequencies(connection: Connection, key: int, keys: Sequence[int], wh
     return [number for (number,) in rows]
 
 
-class DiscardedEntries:
-    """Removes what `discard` has noted, whichever server noted it.
-
-    Args:
-        database: where the collections are.
-    """
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._is_due = True
-        self._removing: asyncio.Task[None] | None = None
-
-    def remove_soon(self) -> None:
-        """Remove all of them in the background, those that are noted meanwhile too."""
-        self._is_due = True
-        if self._removing is None or self._removing.done():
-            self._removing = asyncio.create_task(self._remove(), name="remove discarded entries")
-
-    def remove_of_earlier_process(self) -> None:
-        """Remove what an earlier process has left, once."""
-        if self._removing is None:
-            self.remove_soon()
-
-    async def close(self) -> None:
-        """Stop removing; the next start continues."""
-        if self._removing is not None:
-            self._removing.cancel()
-            await asyncio.wait({self._removing})
-
-    async def _remove(self) -> None:
-        try:
-            while self._is_due:
-                self._is_due = False
-                # Small transactions: a long one keeps dead rows of every table from being vacuumed.
-                while await self._database.write(_remove_some):
-                    pass
-        except BackendError as error:
-            logger.info("rows of dropped collections are removed later: %s", error)
-
-
 async def discard(connection: Connection, key: int) -> None:
     """Note that the entries with this key belong to no collection any more."""
     await connection.execute("INSERT INTO rag_context.discarded_collections VALUES ($1)", key)
@@ -338,7 +288,7 @@ async def remove_entries(connection: Connection, key: int, ids: Sequence[object]
     return int(removed.split()[-1])
 
 
-async def _remove_some(connection: Connection) -> bool:
+async def remove_discarded(connection: Connection) -> bool:
     """Remove some discarded entries; False once none are left that no other server removes."""
     # Several servers remove rows of different collections at the same time.
     key = await connection.fetchval("SELECT key FROM rag_context.discarded_collections LIMIT 1 FOR UPDATE SKIP LOCKED")

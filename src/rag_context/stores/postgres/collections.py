@@ -22,10 +22,9 @@ from rag_context.ports.provider import (
     KeywordScore,
     ProviderHealth,
 )
-from rag_context.stores.engines import check_dimension, timed_health, unknown_collection
+from rag_context.stores.engines import DiscardedRows, check_dimension, metadata_text, timed_health, unknown_collection
 from rag_context.stores.postgres.collection_entries import (
     ENTRY_COLUMNS,
-    DiscardedEntries,
     best_by_keywords,
     collection_from,
     discard,
@@ -34,8 +33,8 @@ from rag_context.stores.postgres.collection_entries import (
     escaped,
     escaped_or_none,
     field_at,
-    metadata_text,
     passes,
+    remove_discarded,
     remove_entries,
     unescaped,
 )
@@ -94,7 +93,7 @@ class PostgresCollections:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._discarded = DiscardedEntries(database)
+        self._discarded = DiscardedRows(lambda: database.write(remove_discarded))
 
     @property
     def capabilities(self) -> Capabilities:
@@ -376,7 +375,7 @@ class PostgresCollections:
         async def changed(connection: Connection) -> T:
             return await work(connection, await _locked(connection, name))
 
-        self._discarded.remove_of_earlier_process()
+        self._discarded.remove_leftovers()
         return await self._database.write(changed)
 
 

@@ -15,7 +15,7 @@ from rag_context.domain.documents import Json, microseconds, moment
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError
 from rag_context.ports.provider import Collection, Entry, EntryPage
-from rag_context.stores.engines import check_dimension, check_distinct, unknown_collection
+from rag_context.stores.engines import check_dimension, check_distinct, metadata_text, unknown_collection
 from rag_context.stores.sqlite.changes import blobs_of
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.memory.vector_scan import matrix_of, vector_of
@@ -24,7 +24,7 @@ from rag_context.where import matches
 REMEMBERED_DELETIONS = 20_000
 """Processes further behind than this load their copy again."""
 
-SWEPT_AT_ONCE = 500
+REMOVED_AT_ONCE = 500
 """Entries; others that write wait for so many at most."""
 
 _COLLECTIONS = (
@@ -209,16 +209,11 @@ def stored_entries(entries: Sequence[Entry], vectors: Matrix) -> StoredEntries:
     check_distinct(entries)
     return StoredEntries(
         [entry.id for entry in entries],
-        [_json(entry.metadata) for entry in entries],
+        [metadata_text(entry.metadata) for entry in entries],
         [entry.text for entry in entries],
         blobs_of(vectors),
         vectors.shape[1],
     )
-
-
-def _json(metadata: Mapping[str, Json]) -> str:
-    """JSON that reads back as exactly this."""
-    return json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False)
 
 
 def create(collection: Collection, created: datetime, connection: sqlite3.Connection) -> bool:
@@ -227,12 +222,12 @@ def create(collection: Collection, created: datetime, connection: sqlite3.Connec
 
 
 def drop(name: str, connection: sqlite3.Connection) -> None:
-    """Remove a collection; its entries are to be swept."""
+    """Remove a collection; its entries are to be removed."""
     connection.execute("DELETE FROM collections WHERE key = ?", (find(name, connection).key,))
 
 
 def empty(name: str, connection: sqlite3.Connection) -> int:
-    """Put an empty collection in its place; returns how many entries are to be swept."""
+    """Put an empty collection in its place; returns how many entries are to be removed."""
     collection = read_collection(name, connection)
     connection.execute("DELETE FROM collections WHERE name = ?", (name,))
     assert collection.created is not None  # noqa: S101  (every stored one has a date)
@@ -242,7 +237,7 @@ def empty(name: str, connection: sqlite3.Connection) -> int:
 
 def replace_metadata(name: str, metadata: Mapping[str, Json], connection: sqlite3.Connection) -> Collection:
     """Put other metadata in place."""
-    connection.execute("UPDATE collections SET metadata = ? WHERE name = ?", (_json(metadata), name))
+    connection.execute("UPDATE collections SET metadata = ? WHERE name = ?", (metadata_text(metadata), name))
     return read_collection(name, connection)
 
 
@@ -331,16 +326,16 @@ def switch(name: str, built: str, connection: sqlite3.Connection) -> bool:
     return True
 
 
-def sweep(connection: sqlite3.Connection) -> bool:
+def remove_discarded(connection: sqlite3.Connection) -> bool:
     """Delete some rows of discarded collections; False once none are left."""
     row = connection.execute("SELECT key FROM discarded_collections LIMIT 1").fetchone()
     if row is None:
         return False
-    swept = connection.execute(
+    removed = connection.execute(
         "DELETE FROM entries WHERE seq IN (SELECT seq FROM entries WHERE collection = ? LIMIT ?)",
-        (row[0], SWEPT_AT_ONCE),
+        (row[0], REMOVED_AT_ONCE),
     ).rowcount
-    if swept < SWEPT_AT_ONCE:
+    if removed < REMOVED_AT_ONCE:
         connection.execute("DELETE FROM discarded_collections WHERE key = ?", row)
     return True
 
@@ -351,7 +346,7 @@ def _insert(collection: Collection, created: datetime, connection: sqlite3.Conne
            VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING""",
         (
             collection.name,
-            _json(collection.metadata),
+            metadata_text(collection.metadata),
             collection.embedding_provider,
             collection.embedding_model,
             collection.dimension,

@@ -5,7 +5,6 @@ file by sequence number, so that several processes share it.
 """
 
 import asyncio
-import logging
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -18,7 +17,6 @@ from typing import TypeVar
 from rag_context.domain.clauses import EVERYTHING, Clause, Path
 from rag_context.domain.documents import Json, utc_now
 from rag_context.domain.vectors import Matrix, Vector
-from rag_context.errors import BackendError
 from rag_context.ports.provider import (
     Capabilities,
     Collection,
@@ -28,22 +26,18 @@ from rag_context.ports.provider import (
     KeywordScore,
     ProviderHealth,
 )
-from rag_context.stores.engines import check_dimension, timed_health
+from rag_context.stores.engines import DiscardedRows, check_dimension, timed_health
 from rag_context.stores.sqlite import collection_rows
 from rag_context.stores.sqlite.collection_rows import CollectionRow
 from rag_context.stores.sqlite.collection_view import CollectionView, paths_of
 from rag_context.stores.sqlite.database import Database
-from rag_context.stores.sqlite.database_file import DatabaseFile, checked_file
+from rag_context.stores.sqlite.database_file import LOCK_TIMEOUT_S, DatabaseFile, checked_file
 from rag_context.stores.sqlite.loaded_collections import LoadedCollections
-
-LOCK_TIMEOUT_S = 4.0
 
 MOST_ATTEMPTS = 8
 """How often in a row the memory may be newer than a snapshot; then the file must be an older copy."""
 
 T = TypeVar("T")
-
-logger = logging.getLogger(__name__)
 
 
 class SqliteCollections:
@@ -70,8 +64,7 @@ class SqliteCollections:
         self._now = now
         self._database: Database | None = None
         self._memory = LoadedCollections(clock)
-        self._to_sweep = False
-        self._sweeping: asyncio.Task[None] | None = None
+        self._discarded = DiscardedRows(self._remove_discarded)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -94,7 +87,7 @@ class SqliteCollections:
     async def drop(self, name: str) -> None:
         """Remove a collection at once; its space in the file is freed little by little."""
         await self._opened().write(partial(collection_rows.drop, name))
-        self._start_sweeping()
+        self._discarded.remove_soon()
 
     async def replace_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
         """Put other metadata in place."""
@@ -184,7 +177,7 @@ class SqliteCollections:
     async def switch(self, name: str, built: str) -> bool:
         """Put `built` in the place of `name` in one transaction, which also sees that both hold the same documents."""
         switched = await self._opened().write(partial(collection_rows.switch, name, built))
-        self._start_sweeping()
+        self._discarded.remove_soon()
         return switched
 
     async def delete(self, name: str, id_: str) -> bool:
@@ -194,7 +187,7 @@ class SqliteCollections:
     async def empty(self, name: str) -> int:
         """Remove all entries at once; their space in the file is freed little by little. Returns how many."""
         emptied = await self._opened().write(partial(collection_rows.empty, name))
-        self._start_sweeping()
+        self._discarded.remove_soon()
         return emptied
 
     async def values(self, name: str, path: Path) -> list[Json]:
@@ -211,9 +204,7 @@ class SqliteCollections:
 
     async def close(self) -> None:
         """Wait for the calls under way, and close the file."""
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-            await asyncio.wait({self._sweeping})
+        await self._discarded.close()
         if self._database is not None:
             await self._database.close()
 
@@ -221,7 +212,7 @@ class SqliteCollections:
         if self._database is None:
             self._database = Database(self._file, lock_timeout_s=self._lock_timeout_s)
             self._database.follow(self._tidy)
-            self._start_sweeping()
+            self._discarded.remove_leftovers()
         return self._database
 
     async def _query(
@@ -253,22 +244,13 @@ class SqliteCollections:
         if len(self._memory):
             self._memory.keep_only({key for (key,) in connection.execute("SELECT key FROM collections")})
 
-    def _start_sweeping(self) -> None:
-        self._to_sweep = True
-        if self._sweeping is None or self._sweeping.done():
-            self._sweeping = asyncio.create_task(self._sweep(), name="sweep discarded collections")
-
-    async def _sweep(self) -> None:
-        """Free the space of discarded collections; after an interruption it continues at the next opening."""
+    async def _remove_discarded(self) -> bool:
+        """Free some of the space of discarded collections; False once none are left."""
         database = self._opened()
-        try:
-            # Again as long as collections are discarded meanwhile: `_start_sweeping` does not start a second task.
-            while self._to_sweep:
-                self._to_sweep = False
-                while await database.read(collection_rows.has_discarded):
-                    await database.write(collection_rows.sweep)
-        except BackendError as error:
-            logger.info("discarded collections are swept later: %s", error)
+        # Read first: a write would take the file's lock, though mostly there is nothing to remove.
+        return await database.read(collection_rows.has_discarded) and await database.write(
+            collection_rows.remove_discarded
+        )
 
 
 @asynccontextmanager

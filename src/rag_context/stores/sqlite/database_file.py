@@ -19,6 +19,9 @@ from rag_context.stores.sqlite.migration import bring_up_to_date
 
 logger = logging.getLogger(__name__)
 
+LOCK_TIMEOUT_S = 4.0
+"""How long a write waits for other processes that write."""
+
 READER_TIMEOUT_S = 0.25
 WRITER_SLICE_S = 0.05
 """How long one attempt for the write lock takes: SQLite's own backoff grows and would starve."""

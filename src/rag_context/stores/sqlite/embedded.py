@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rag_context.errors import ConfigurationError
 from rag_context.stores.sqlite.database import Database
-from rag_context.stores.sqlite.database_file import DatabaseFile, checked_file
+from rag_context.stores.sqlite.database_file import LOCK_TIMEOUT_S, DatabaseFile, checked_file
 from rag_context.stores.sqlite.document_ports import SqliteDocuments
 from rag_context.stores.sqlite.faults import translated
 from rag_context.stores.sqlite.integrity import SqliteAuditor
@@ -24,8 +24,6 @@ FILE_NAME = "rag-context.db"
 
 VECTORS_FILE_NAME = "vectors.db"
 """The name of one with the vectors of another store's documents."""
-
-LOCK_TIMEOUT_S = 4.0
 
 
 @dataclass(frozen=True, slots=True)
