@@ -274,11 +274,8 @@ class PostgresDocuments:
             BackendRejectedError: the vectors do not match the chunks or the index.
         """
         words = await self._computing.run(partial(_analysed, chunks), chars=len(document.content))
-        await self._state.change(
-            lambda connection, change: writer.write_document(
-                connection, change, document, chunks, words, vectors, made_by
-            )
-        )
+        version = Version(document, chunks, vectors, made_by)
+        await self._state.change(lambda connection, change: writer.write_document(connection, change, version, words))
         return vectors is not None
 
     async def write_all(self, versions: Sequence[Version]) -> list[bool | Exception]:
@@ -306,10 +303,9 @@ class PostgresDocuments:
             BackendRejectedError: the vectors do not match the chunks or the index.
         """
         words = await self._computing.run(partial(_analysed, chunks), chars=len(document.content))
+        version = Version(document, chunks, vectors, made_by)
         return await self._state.change(
-            lambda connection, change: writer.rechunk_document(
-                connection, change, document, chunks, words, vectors, made_by
-            )
+            lambda connection, change: writer.rechunk_document(connection, change, version, words)
         )
 
     async def delete(self, document_id: str) -> bool:

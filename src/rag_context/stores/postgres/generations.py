@@ -13,7 +13,7 @@ from rag_context.stores.postgres.connection import Connection, Database
 from rag_context.stores.postgres.driver import COMPONENT
 from rag_context.stores.postgres.rows import read_text, stored
 from rag_context.stores.postgres.state import WRITERS, Change, IndexState, Snapshot, fingerprint_of, model_of
-from rag_context.stores.postgres.writer import SCHEMA
+from rag_context.stores.postgres.writer import SCHEMA, VECTOR_FIELDS
 
 TOUCH_S = 1.0
 """How often a run records its progress."""
@@ -128,7 +128,7 @@ class PostgresRebuilder:
             table = f"vectors_{generation}"
             await connection.execute(f"DELETE FROM {SCHEMA}.{table} WHERE chunk = ANY ($1)", keys)  # noqa: S608
             await connection.copy_records_to_table(
-                table, schema_name=SCHEMA, columns=("chunk", "embedding"), records=zip(keys, vectors, strict=True)
+                table, schema_name=SCHEMA, columns=VECTOR_FIELDS, records=zip(keys, vectors, strict=True)
             )
             now = self._now()
             await connection.execute(

@@ -18,21 +18,18 @@ from typing import Any
 import asyncpg
 
 from rag_context.errors import BackendError
-from rag_context.ports.vector_checks import require_model, require_shape
 from rag_context.ports.writing import WholeDocument
 from rag_context.stores.postgres import writer
 from rag_context.stores.postgres.audit import PostgresAuditor
 from rag_context.stores.postgres.candidates import PostgresCandidates
 from rag_context.stores.postgres.connection import Connection, Database
 from rag_context.stores.postgres.documents import PostgresDocuments
-from rag_context.stores.postgres.driver import COMPONENT
 from rag_context.stores.postgres.generations import PostgresRebuilder, drop_unused
 from rag_context.stores.postgres.keywords import PostgresTexts
 from rag_context.stores.postgres.metrics import PostgresMetrics
-from rag_context.stores.postgres.rows import INDEXED, PENDING, ChunkTerms, chunk_values, document_values, stored
-from rag_context.stores.postgres.state import FOLDED_FROM, WRITERS, Change, Claims, IndexState, Snapshot
+from rag_context.stores.postgres.rows import ChunkTerms
+from rag_context.stores.postgres.state import FOLDED_FROM, WRITERS, Claims, IndexState, Snapshot
 from rag_context.stores.postgres.vector_search import EXACT_ROWS, PostgresVectors
-from rag_context.stores.postgres.writer import CHUNK_FIELDS, DOCUMENT_FIELDS, SCHEMA
 from rag_context.stores.server_stores import ended, log_failure, start_rounds
 
 MAINTENANCE_S = 10.0
@@ -56,16 +53,6 @@ SELECT i.indisvalid AS is_valid,
 FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid JOIN pg_namespace AS n ON n.oid = c.relnamespace
 WHERE n.nspname = 'rag_context' AND c.relname = $1
 """
-
-_LOCKS = """
-SELECT count(pg_advisory_xact_lock(hashtextextended(id, 0)))
-FROM (SELECT id FROM unnest($1::text[]) AS batch (id) ORDER BY id) AS ordered
-"""
-"""In one order, so that two loads do not wait for each other."""
-
-_SEQUENCES = "SELECT nextval(pg_get_serial_sequence('rag_context.documents', 'sequence')) FROM generate_series(1, $1)"
-_KEYS = "SELECT nextval('rag_context.chunks_key_seq') FROM generate_series(1, $1)"
-
 
 logger = logging.getLogger(__name__)
 
@@ -156,23 +143,9 @@ class PostgresBulk:
             BackendRejectedError: one of them cannot be stored; nothing was.
         """
         words = await asyncio.to_thread(_analysed, documents)
-
-        async def written(connection: Connection, change: Change) -> list[str]:
-            require_model(COMPONENT, change.fingerprint, made_by)
-            ids = [stored(document.id) for document, _, _ in documents]
-            await connection.execute(_LOCKS, ids)
-            rows = await connection.fetch("SELECT id FROM rag_context.documents WHERE id = ANY ($1)", ids)
-            existing = {id_ for (id_,) in rows}
-            # What came in meanwhile is newer than what is loaded, and stays.
-            new = [
-                whole for id_, whole in zip(ids, zip(documents, words, strict=True), strict=True) if id_ not in existing
-            ]
-            change.is_empty = not new
-            if new:
-                await _store(connection, change, new)
-            return [document.id for (document, _, _), _ in new]
-
-        return await self._state.change(written)
+        return await self._state.change(
+            lambda connection, change: writer.write_new(connection, change, documents, words, made_by)
+        )
 
     @asynccontextmanager
     async def loading(self, on_progress: Callable[[float], None]) -> AsyncIterator[None]:
@@ -244,68 +217,6 @@ async def _drop_keyword_index(connection: Connection) -> None:
     # Under the lock of all writers: the first document may have come since the caller looked.
     if not await connection.fetchval("SELECT EXISTS (SELECT 1 FROM rag_context.chunks)"):
         await connection.execute(f"DROP INDEX IF EXISTS rag_context.{_KEYWORD_INDEX}")
-
-
-async def _store(
-    connection: Connection, change: Change, new: Sequence[tuple[WholeDocument, Sequence[ChunkTerms]]]
-) -> None:
-    """Copy documents that do not exist into the tables."""
-    sequences = [number for (number,) in await connection.fetch(_SEQUENCES, len(new))]
-    keys = [key for (key,) in await connection.fetch(_KEYS, sum(len(words) for _, words in new))]
-    dimension = await writer.dimension_of(connection, change.generation)
-    tenants = {tenant: await writer.tenant_key(connection, tenant) for tenant in {whole[0].tenant for whole, _ in new}}
-    tables = _Tables(f"vectors_{change.generation}")
-    for sequence, ((document, chunks, vectors), words) in zip(sequences, new, strict=True):
-        if vectors is not None:
-            require_shape(COMPONENT, vectors, len(chunks), dimension)
-            dimension = vectors.shape[1] if chunks else dimension
-        own, keys = keys[: len(chunks)], keys[len(chunks) :]
-        tables.add(sequence, tenants[document.tenant], own, (document, chunks, vectors), words)
-    await tables.copy(connection)
-    change.documents += len(new)
-    change.pending += sum(vectors is None for (_, _, vectors), _ in new)
-    change.chunks += len(tables.chunks)
-    change.turnover += len(tables.chunks)
-    change.vectors += len(tables.vectors)
-    change.terms += sum(each.length for _, words in new for each in words)
-
-
-class _Tables:
-    """The rows of several documents, by table.
-
-    Args:
-        vectors: the name of the table of vectors.
-    """
-
-    def __init__(self, vectors: str) -> None:
-        self._vectors = vectors
-        self.documents: list[tuple[object, ...]] = []
-        self.chunks: list[tuple[object, ...]] = []
-        self.passages: list[tuple[object, ...]] = []
-        self.vectors: list[tuple[object, ...]] = []
-
-    def add(
-        self, sequence: int, tenant: int, keys: Sequence[int], whole: WholeDocument, words: Sequence[ChunkTerms]
-    ) -> None:
-        """Add the rows of one document, whose chunks get these keys."""
-        document, chunks, vectors = whole
-        self.documents.append((*document_values(document, tenant, PENDING if vectors is None else INDEXED), sequence))
-        for key, chunk, each in zip(keys, chunks, words, strict=True):
-            self.chunks.append(chunk_values(key, chunk, each, document, tenant, sequence))
-            self.passages.append((key, stored(chunk.text), stored(chunk.context)))
-        if vectors is not None:
-            self.vectors += zip(keys, vectors, strict=True)
-
-    async def copy(self, connection: Connection) -> None:
-        """Write all of them."""
-        for table, columns, rows in (
-            ("documents", (*DOCUMENT_FIELDS, "sequence"), self.documents),
-            ("chunks", CHUNK_FIELDS, self.chunks),
-            ("passages", ("chunk", "text", "context"), self.passages),
-            (self._vectors, ("chunk", "embedding"), self.vectors),
-        ):
-            if rows:
-                await connection.copy_records_to_table(table, schema_name=SCHEMA, columns=columns, records=rows)
 
 
 def _analysed(documents: Sequence[WholeDocument]) -> list[list[ChunkTerms]]:

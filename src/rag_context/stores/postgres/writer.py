@@ -1,12 +1,14 @@
 """The statements of writes. Each function runs inside one transaction, beside other writers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 
 from rag_context.domain.documents import Chunk, Document, Tenant, microseconds
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendRejectedError
 from rag_context.ports.vector_checks import require_model, require_shape
+from rag_context.ports.writing import Version, WholeDocument
 from rag_context.stores.postgres.connection import Connection
 from rag_context.stores.postgres.driver import COMPONENT
 from rag_context.stores.postgres.rows import (
@@ -80,9 +82,18 @@ CHUNK_FIELDS = (
     "counts",
 )
 
+VECTOR_FIELDS = ("chunk", "embedding")
+
 _ONE_WRITER = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 """Writers of one document take turns, whether it exists or not."""
 
+_ALL_WRITERS = """
+SELECT count(pg_advisory_xact_lock(hashtextextended(id, 0)))
+FROM (SELECT id FROM unnest($1::text[]) AS batch (id) ORDER BY id) AS ordered
+"""
+"""The same of many documents; in one order, so that two loads do not wait for each other."""
+
+_SEQUENCES = "SELECT nextval(pg_get_serial_sequence('rag_context.documents', 'sequence')) FROM generate_series(1, $1)"
 _KEYS = "SELECT nextval('rag_context.chunks_key_seq') FROM generate_series(1, $1)"
 
 _REMOVED = "DELETE FROM rag_context.chunks WHERE document = $1 RETURNING length"
@@ -92,23 +103,55 @@ _TENANT = TENANT.format("$1", "$2", "$3")
 _NEW_TENANT = "INSERT INTO rag_context.tenants (project, branch, path_hash) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
 
 
-async def write_document(
-    connection: Connection,
-    change: Change,
-    document: Document,
-    chunks: Sequence[Chunk],
-    words: Sequence[ChunkTerms],
-    vectors: Matrix | None,
-    made_by: str | None,
-) -> None:
+class ChunkRows:
+    """Rows of chunks with their texts and vectors, of one document or several, which are copied together."""
+
+    def __init__(self) -> None:
+        self._chunks: list[tuple[object, ...]] = []
+        self._passages: list[tuple[object, ...]] = []
+        self._vectors: list[tuple[int, Vector]] = []
+        self._terms = 0
+
+    def add(
+        self,
+        document: Document,
+        tenant: int,
+        sequence: int,
+        chunks: Iterable[tuple[int, Chunk, ChunkTerms, Vector | None]],
+    ) -> None:
+        """Add the chunks of a document, each with its key, its terms, and its vector if it has one."""
+        for key, chunk, words, vector in chunks:
+            self._chunks.append(chunk_values(key, chunk, words, document, tenant, sequence))
+            self._passages.append((key, stored(chunk.text), stored(chunk.context)))
+            self._terms += words.length
+            if vector is not None:
+                self._vectors.append((key, vector))
+
+    async def copy(self, connection: Connection, change: Change) -> None:
+        """Copy all of them into the tables, and count them."""
+        for table, columns, rows in (
+            ("chunks", CHUNK_FIELDS, self._chunks),
+            ("passages", ("chunk", "text", "context"), self._passages),
+            (f"vectors_{change.generation}", VECTOR_FIELDS, self._vectors),
+        ):
+            if rows:
+                await connection.copy_records_to_table(table, schema_name=SCHEMA, columns=columns, records=rows)
+        change.chunks += len(self._chunks)
+        change.turnover += len(self._chunks)
+        change.terms += self._terms
+        change.vectors += len(self._vectors)
+
+
+async def write_document(connection: Connection, change: Change, version: Version, words: Sequence[ChunkTerms]) -> None:
     """Put a document in place of its earlier version. Without vectors it is pending, and unchanged chunks keep theirs.
 
     Raises:
         BackendRejectedError: the vectors do not match the chunks or the index.
     """
+    document, chunks, vectors = version.document, version.chunks, version.vectors
     await connection.execute(_ONE_WRITER, stored(document.id))
     if vectors is not None:
-        require_model(COMPONENT, change.fingerprint, made_by)
+        require_model(COMPONENT, change.fingerprint, version.made_by)
         await _check_vectors(connection, change, vectors, len(chunks))
     before = await connection.fetchval("SELECT status FROM rag_context.documents WHERE id = $1", stored(document.id))
     status = INDEXED if vectors is not None else PENDING
@@ -121,37 +164,64 @@ async def write_document(
     kept = {} if before is None or vectors is not None else await _vectors_of(connection, change, document.id)
     if before is not None:
         await _remove_chunks(connection, change, document.id)
-    if not chunks:
-        return
-    keys = [row[0] for row in await connection.fetch(_KEYS, len(chunks))]
-    rows = [
-        chunk_values(key, chunk, each, document, tenant, sequence)
-        for key, chunk, each in zip(keys, chunks, words, strict=True)
-    ]
-    await connection.copy_records_to_table("chunks", schema_name=SCHEMA, columns=CHUNK_FIELDS, records=rows)
-    texts = [(key, stored(chunk.text), stored(chunk.context)) for key, chunk in zip(keys, chunks, strict=True)]
-    await connection.copy_records_to_table(
-        "passages", schema_name=SCHEMA, columns=("chunk", "text", "context"), records=texts
-    )
-    change.chunks += len(chunks)
-    change.terms += sum(each.length for each in words)
-    change.turnover += len(chunks)
     made: Sequence[Vector | None] = (
         [kept.get((chunk.id, chunk.text, chunk.context)) for chunk in chunks] if vectors is None else list(vectors)
     )
-    await _put_vectors(connection, change, [pair for pair in zip(keys, made, strict=True) if pair[1] is not None])
+    rows = ChunkRows()
+    rows.add(document, tenant, sequence, zip(await _keys(connection, len(chunks)), chunks, words, made, strict=True))
+    await rows.copy(connection, change)
+
+
+async def write_new(
+    connection: Connection,
+    change: Change,
+    documents: Sequence[WholeDocument],
+    words: Sequence[Sequence[ChunkTerms]],
+    made_by: str | None,
+) -> list[str]:
+    """Store those of these documents that the index does not have, table by table; returns their ids.
+
+    Raises:
+        BackendRejectedError: the vectors of one do not match its chunks or the index.
+    """
+    require_model(COMPONENT, change.fingerprint, made_by)
+    ids = [stored(document.id) for document, _, _ in documents]
+    await connection.execute(_ALL_WRITERS, ids)
+    rows = await connection.fetch("SELECT id FROM rag_context.documents WHERE id = ANY ($1)", ids)
+    existing = {id_ for (id_,) in rows}
+    # What came in meanwhile is newer than what is loaded, and stays.
+    new = [each for id_, each in zip(ids, zip(documents, words, strict=True), strict=True) if id_ not in existing]
+    change.is_empty = not new
+    if not new:
+        return []
+    sequences = [number for (number,) in await connection.fetch(_SEQUENCES, len(new))]
+    keys = iter(await _keys(connection, sum(len(terms) for _, terms in new)))
+    dimension = await dimension_of(connection, change.generation)
+    tenants = {each: await tenant_key(connection, each) for each in {document.tenant for (document, _, _), _ in new}}
+    document_rows, chunk_rows = [], ChunkRows()
+    for sequence, ((document, chunks, vectors), terms) in zip(sequences, new, strict=True):
+        if vectors is not None:
+            require_shape(COMPONENT, vectors, len(chunks), dimension)
+            dimension = vectors.shape[1] if chunks else dimension
+        tenant, status = tenants[document.tenant], PENDING if vectors is None else INDEXED
+        document_rows.append((*document_values(document, tenant, status), sequence))
+        made: Sequence[Vector | None] = [None] * len(chunks) if vectors is None else list(vectors)
+        own = list(islice(keys, len(chunks)))
+        chunk_rows.add(document, tenant, sequence, zip(own, chunks, terms, made, strict=True))
+    await connection.copy_records_to_table(
+        "documents", schema_name=SCHEMA, columns=(*DOCUMENT_FIELDS, "sequence"), records=document_rows
+    )
+    await chunk_rows.copy(connection, change)
+    change.documents += len(new)
+    change.pending += sum(vectors is None for (_, _, vectors), _ in new)
+    return [document.id for (document, _, _), _ in new]
 
 
 async def rechunk_document(
-    connection: Connection,
-    change: Change,
-    document: Document,
-    chunks: Sequence[Chunk],
-    words: Sequence[ChunkTerms],
-    vectors: Matrix | None,
-    made_by: str | None,
+    connection: Connection, change: Change, version: Version, words: Sequence[ChunkTerms]
 ) -> bool:
     """As `write_document`, in place of this version only; False if it does not exist any more."""
+    document = version.document
     await connection.execute(_ONE_WRITER, stored(document.id))
     hash_ = await connection.fetchval(
         "SELECT content_hash FROM rag_context.documents WHERE id = $1", stored(document.id)
@@ -159,7 +229,7 @@ async def rechunk_document(
     if hash_ is None or hash_ != document.content_hash:
         change.is_empty = True
         return False
-    await write_document(connection, change, document, chunks, words, vectors, made_by)
+    await write_document(connection, change, version, words)
     return True
 
 
@@ -192,7 +262,13 @@ async def attach_vectors(
         keys,
     )
     change.vectors -= len(removed)
-    await _put_vectors(connection, change, list(zip(keys, vectors, strict=True)))
+    await connection.copy_records_to_table(
+        f"vectors_{change.generation}",
+        schema_name=SCHEMA,
+        columns=VECTOR_FIELDS,
+        records=zip(keys, vectors, strict=True),
+    )
+    change.vectors += len(keys)
     await connection.execute("UPDATE rag_context.documents SET status = 'indexed' WHERE id = $1", stored(document_id))
     change.pending -= 1
     return True
@@ -267,12 +343,9 @@ async def _remove_chunks(connection: Connection, change: Change, document_id: st
     change.vectors -= vectors
 
 
-async def _put_vectors(connection: Connection, change: Change, rows: Sequence[tuple[int, Vector | None]]) -> None:
-    if rows:
-        await connection.copy_records_to_table(
-            f"vectors_{change.generation}", schema_name=SCHEMA, columns=("chunk", "embedding"), records=rows
-        )
-        change.vectors += len(rows)
+async def _keys(connection: Connection, number: int) -> list[int]:
+    """So many new keys of chunks."""
+    return [key for (key,) in await connection.fetch(_KEYS, number)] if number else []
 
 
 async def tenant_key(connection: Connection, tenant: Tenant) -> int:
