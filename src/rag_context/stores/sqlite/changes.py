@@ -10,11 +10,12 @@ import numpy as np
 from rag_context.domain.documents import Chunk, Document, Tenant, microseconds, packed_times
 from rag_context.domain.vectors import Matrix
 from rag_context.ports.vector_checks import require_model, require_shape
+from rag_context.ports.writing import Version
 from rag_context.provenance import is_standing
 from rag_context.stores.sqlite.document_rows import INDEXED, PENDING, lenient, tenant_values
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.memory.terms import packed
-from rag_context.text import signed
+from rag_context.text import signed, terms
 
 REMEMBERED_DELETIONS = 100_000
 """Processes further behind than this load their matrix again."""
@@ -54,45 +55,34 @@ WHERE c.document = ?
 """
 
 
-def write_document(
-    document: Document,
-    chunks: Sequence[Chunk],
-    terms: Sequence[list[str]],
-    vectors: Matrix | None,
-    made_by: str | None,
-    connection: sqlite3.Connection,
-) -> None:
-    """Put a document in place of its earlier version.
+def write_document(version: Version, analysed: Sequence[list[str]], connection: sqlite3.Connection) -> bool:
+    """Put a document in place of its earlier version; returns whether its vectors are stored too.
 
-    Without vectors it is pending, and unchanged chunks keep theirs.
+    Without vectors it is pending, and unchanged chunks keep theirs. `analysed` are the terms of each chunk.
     """
+    document, chunks, vectors = version.document, version.chunks, version.vectors
     if vectors is not None:
-        _check_model(made_by, connection)
+        _check_model(version.made_by, connection)
         _check_vectors(vectors, len(chunks), connection)
     key = _put_document(document, INDEXED if vectors is not None else PENDING, connection)
     kept = _vectors_of(key, connection) if vectors is None else {}
     _remove_chunks(key, connection)
-    first = _put_chunks(key, document.content_type, chunks, terms, connection)
+    first = _put_chunks(key, document.content_type, chunks, analysed, connection)
     if vectors is not None:
         _put_vectors(enumerate(blobs_of(vectors), first), connection)
     else:
         known = [kept.get((chunk.id, chunk.text, chunk.context)) for chunk in chunks]
         _put_vectors(((first + i, blob) for i, blob in enumerate(known) if blob is not None), connection)
+    return vectors is not None
 
 
-def rechunk_document(
-    document: Document,
-    chunks: Sequence[Chunk],
-    terms: Sequence[list[str]],
-    vectors: Matrix | None,
-    made_by: str | None,
-    connection: sqlite3.Connection,
-) -> bool:
+def rechunk_document(version: Version, analysed: Sequence[list[str]], connection: sqlite3.Connection) -> bool:
     """As `write_document`, in place of this version only; False if it does not exist any more."""
+    document = version.document
     row = connection.execute("SELECT content_hash FROM documents WHERE id = ?", (document.id,)).fetchone()
     if row is None or row[0] != document.content_hash:
         return False
-    write_document(document, chunks, terms, vectors, made_by, connection)
+    write_document(version, analysed, connection)
     return True
 
 
@@ -135,6 +125,11 @@ def mark_documents_pending(document_ids: Sequence[str], connection: sqlite3.Conn
         "UPDATE documents SET status = ? WHERE id IN (SELECT value FROM json_each(?)) AND status <> ?",
         (PENDING, json.dumps(list(document_ids)), PENDING),
     )
+
+
+def analysed_terms(chunks: Sequence[Chunk]) -> list[list[str]]:
+    """The terms of each chunk, as they are stored; not for the thread that writes, which others wait for."""
+    return [terms(chunk.searchable) for chunk in chunks]
 
 
 def delete_document(document_id: str, connection: sqlite3.Connection) -> bool:
@@ -208,7 +203,7 @@ def _put_document(document: Document, status: str, connection: sqlite3.Connectio
 
 
 def _put_chunks(
-    key: int, content_type: str, chunks: Sequence[Chunk], terms: Sequence[list[str]], connection: sqlite3.Connection
+    key: int, content_type: str, chunks: Sequence[Chunk], analysed: Sequence[list[str]], connection: sqlite3.Connection
 ) -> int:
     """Store chunks under keys of their own, one after the other; returns the first."""
     first: int = connection.execute(
@@ -216,11 +211,11 @@ def _put_chunks(
     ).fetchone()[0]
     rows: list[tuple[object, ...]] = []
     texts: list[tuple[object, ...]] = []
-    for number, (chunk, words) in enumerate(zip(chunks, terms, strict=True), first):
+    for number, (chunk, words) in enumerate(zip(chunks, analysed, strict=True), first):
         span = chunk.span
-        place = (span.start, span.end, span.start_line, span.end_line, span.heading)
-        said = (microseconds(chunk.occurred_at), chunk.speaker, is_standing(chunk, content_type))
-        rows.append((number, chunk.id, key, chunk.position, *place, len(words), *said))
+        in_document = (chunk.position, span.start, span.end, span.start_line, span.end_line, span.heading)
+        spoken = (microseconds(chunk.occurred_at), chunk.speaker, is_standing(chunk, content_type))
+        rows.append((number, chunk.id, key, *in_document, len(words), *spoken))
         texts.append((number, chunk.text, chunk.context, packed(words)))
     connection.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
     connection.executemany("INSERT INTO passages (chunk, text, context, terms) VALUES (?, ?, ?, ?)", texts)

@@ -1,7 +1,6 @@
 """Documents and chunks: reading and writing them, lists of them without their texts, and the model of their vectors."""
 
-import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 
@@ -25,7 +24,6 @@ from rag_context.stores.search_statistics import RetrievalCounts
 from rag_context.stores.sqlite import changes, document_rows, vector_models
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.memory.following import Memory
-from rag_context.text import terms
 
 
 class SqliteDocuments:
@@ -169,8 +167,13 @@ class SqliteDocuments:
     async def write_all(self, versions: Sequence[Version]) -> list[bool | Exception]:
         """As `write`, for versions of different documents in one transaction; each has its own result."""
         chars = sum(len(version.document.content) for version in versions)
-        works = await self._computing.run(lambda: [_writing(version) for version in versions], chars=chars)
-        results = await self._database.write_all(works)
+        analysed = await self._computing.run(
+            lambda: [changes.analysed_terms(each.chunks) for each in versions], chars=chars
+        )
+        writes = [
+            partial(changes.write_document, version, each) for version, each in zip(versions, analysed, strict=True)
+        ]
+        results = await self._database.write_all(writes)
         await self._memory.follow_own(sum(len(version.chunks) for version in versions))
         return results
 
@@ -192,11 +195,9 @@ class SqliteDocuments:
         Raises:
             BackendRejectedError: the vectors do not match the chunks or the index.
         """
-        chars = len(document.content)
-        analysed = await self._computing.run(partial(analysed_terms, chunks), chars=chars)
-        done = await self._database.write(
-            partial(changes.rechunk_document, document, chunks, analysed, vectors, made_by)
-        )
+        analysed = await self._computing.run(partial(changes.analysed_terms, chunks), chars=len(document.content))
+        version = Version(document, chunks, vectors, made_by)
+        done = await self._database.write(partial(changes.rechunk_document, version, analysed))
         await self._memory.follow_own(len(chunks))
         return done
 
@@ -219,19 +220,3 @@ class SqliteDocuments:
     async def drop_vectors(self) -> int:
         """Delete all vectors and the record of their model; every document becomes pending. Returns how many."""
         return await self._database.write(vector_models.forget_vectors)
-
-
-def analysed_terms(chunks: Sequence[Chunk]) -> list[list[str]]:
-    """The terms of each chunk, as they are stored."""
-    return [terms(chunk.searchable) for chunk in chunks]
-
-
-def _writing(version: Version) -> Callable[[sqlite3.Connection], bool]:
-    """The work of the writing thread; the terms of large documents are too slow for it."""
-    analysed = analysed_terms(version.chunks)
-
-    def write(connection: sqlite3.Connection) -> bool:
-        changes.write_document(version.document, version.chunks, analysed, version.vectors, version.made_by, connection)
-        return version.vectors is not None
-
-    return write

@@ -9,9 +9,10 @@ from functools import partial
 
 from rag_context.domain.documents import Chunk, Counts, Document, StoredVectors
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
+from rag_context.ports.writing import Version
 from rag_context.stores.sqlite import changes, vector_models
 from rag_context.stores.sqlite.database import Database
-from rag_context.stores.sqlite.document_ports import SqliteDocuments, analysed_terms
+from rag_context.stores.sqlite.document_ports import SqliteDocuments
 from rag_context.stores.sqlite.memory.following import Memory
 from rag_context.stores.sqlite.memory.search_ports import SqliteVectors
 
@@ -93,13 +94,13 @@ class SqliteDocumentWriter:
 
     async def put(self, document: Document, chunks: Sequence[Chunk]) -> None:
         """Store a document, pending, in place of its earlier version, in one transaction."""
-        words = await asyncio.to_thread(analysed_terms, chunks)
-        await self._database.write(partial(changes.write_document, document, chunks, words, None, None))
+        analysed = await asyncio.to_thread(changes.analysed_terms, chunks)
+        await self._database.write(partial(changes.write_document, Version(document, chunks), analysed))
 
     async def rechunk(self, document: Document, chunks: Sequence[Chunk]) -> bool:
         """Put other chunks in place of this version's, pending; False if it does not exist any more."""
-        words = await asyncio.to_thread(analysed_terms, chunks)
-        return await self._database.write(partial(changes.rechunk_document, document, chunks, words, None, None))
+        analysed = await asyncio.to_thread(changes.analysed_terms, chunks)
+        return await self._database.write(partial(changes.rechunk_document, Version(document, chunks), analysed))
 
     async def mark_indexed(self, document_id: str, content_hash: str, made_by: str | None = None) -> bool:
         """Record that this version's vectors are stored; False if it does not exist any more.
@@ -139,9 +140,9 @@ class SqliteVectorBackend(SqliteVectors):
         Raises:
             BackendRejectedError: they do not match the chunks, or the dimension of the stored ones.
         """
-        words: list[list[str]] = [[] for _ in chunks]
-        known = replace(document, content="")  # its passages are copied, so the content is not needed
-        await self._database.write(partial(changes.write_document, known, chunks, words, vectors, None))
+        # Copies of passages are kept, so that content and terms are not needed.
+        version = Version(replace(document, content=""), chunks, vectors)
+        await self._database.write(partial(changes.write_document, version, [[] for _ in chunks]))
 
     async def discard(self, document_ids: Collection[str]) -> None:
         """Delete the vectors of these documents."""
