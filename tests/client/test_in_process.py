@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.client import BadRequestError, open_context
+from rag_context.client import AsyncClient, BadRequestError, ServerBusyError, ServerError, open_context
 from rag_context.errors import ConfigurationError
+from rag_context.server.direct_calls import DirectCalls
 from rag_context.settings import Settings, VocabularySettings
+from tests.server.stub_service import StubService, as_service
 
 
 async def test_the_configured_vocabulary_is_accepted(tmp_path: Path) -> None:
@@ -36,3 +38,24 @@ async def test_what_was_kept_is_there_the_next_time(tmp_path: Path) -> None:
         await context.index("Barn owls hunt voles.", content_type="chat", session_id="s", source="talk")
     async with open_context(data_dir=tmp_path) as context:
         assert (await context.search("owls")).results[0].content == "Barn owls hunt voles."
+
+
+async def test_a_failure_of_the_program_is_an_error_of_the_server_and_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stub = StubService(failure=ZeroDivisionError("secret state"))
+    transport = DirectCalls(as_service(stub), Settings())
+    async with AsyncClient(transport=transport) as memory:
+        with pytest.raises(ServerError) as failed:
+            await memory.get("d1", request_id="r-7")
+    assert "secret" not in str(failed.value)
+    assert failed.value.request_id == "r-7"
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_a_busy_memory_says_when_to_come_back() -> None:
+    stub = StubService(level=4, retry_after_s=42.0)
+    async with AsyncClient(transport=DirectCalls(as_service(stub), Settings())) as memory:
+        with pytest.raises(ServerBusyError) as failed:
+            await memory.search("valves", strict=True)
+    assert (failed.value.status, failed.value.code, failed.value.retry_after_s) == (429, "CIRCUIT_OPEN", 42.0)
