@@ -165,7 +165,7 @@ def metrics_page() -> str:
 def metric_row(metric: Declaration) -> str:
     """One metric as a row."""
     labels = ", ".join(f"`{label}`" for label in metric.labels)
-    cells = (f"`{metric.name}`", metric.kind, metric.unit, labels, metric.says.rstrip("."), metric.worry)
+    cells = (f"`{metric.name}`", metric.kind, metric.unit, labels, metric.description.rstrip("."), metric.worry)
     return ("| " + " | ".join(cells) + " |").replace("|  |", "| |")
 
 

@@ -91,7 +91,7 @@ def test_metrics_are_those_that_are_declared(metrics: bytes) -> None:
     for name, each in exposed.items():
         labels = {label for sample in each.samples for label in sample.labels} - {"le"}
         assert labels == {*METRICS[name].labels, "worker"}, name
-        assert each.documentation == METRICS[name].says
+        assert each.documentation == METRICS[name].description
 
 
 def test_promtool_finds_nothing_wrong_with_the_metrics(metrics: bytes) -> None:

@@ -358,7 +358,7 @@ class _Families(Collector):
 def labelled(texts: dict[int, bytes | None]) -> bytes:
     """The metrics of several workers in one text, with the label `worker`; `rag_worker_up` says which answered."""
     declared = METRICS["rag_worker_up"]
-    up = GaugeMetricFamily(declared.name, declared.says, labels=declared.labels)
+    up = GaugeMetricFamily(declared.name, declared.description, labels=declared.labels)
     families: dict[str, Metric] = {}
     for number, text in texts.items():
         up.add_metric([str(number)], float(text is not None))

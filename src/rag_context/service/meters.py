@@ -1,7 +1,4 @@
-"""The metrics that Prometheus reads: what each one is, once, and what counts and exports them.
-
-Metrics are counted at once; the number of label values is bounded, however many agents there are.
-"""
+"""The metrics that Prometheus reads: what each one is, once, and their export."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,13 +10,8 @@ from prometheus_client.registry import Collector
 
 from rag_context._version import __version__
 from rag_context.domain.documents import Counts
-from rag_context.errors import BackendError
 from rag_context.resilience.admission import Admissions
 from rag_context.resilience.dependency import BreakerState
-from rag_context.search.query import Answer
-
-MAX_AGENTS = 100
-"""Agents after the first hundred share the label `other`, so that the number of time series is bounded."""
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _STATES = {BreakerState.CLOSED: 0, BreakerState.HALF_OPEN: 1, BreakerState.OPEN: 2}
@@ -34,14 +26,14 @@ class Declaration:
 
     Attributes:
         name: as Prometheus stores it; a histogram has `_bucket`, `_sum` and `_count` after it.
-        says: what it is, for the HELP line and the documentation.
+        description: what it is, for the HELP line and the documentation.
         unit: what its numbers count, in the documentation.
         worry: what should make an operator look, in the documentation.
     """
 
     name: str
     kind: Kind
-    says: str
+    description: str
     unit: str
     worry: str
     labels: tuple[str, ...] = ()
@@ -278,7 +270,7 @@ class Readings:
 
 
 class Meters:
-    """Counts searches and exports the state of the components.
+    """Makes the metrics that are counted as things happen, and exports all of them with the state of the components.
 
     Args:
         read: reads the components.
@@ -289,50 +281,27 @@ class Meters:
         self._read = read
         self._admissions = admissions
         self._registry = CollectorRegistry()
-        self._agents: set[str] = set()
-        self._queries = self._counter("rag_queries_total")
-        self._latency = self._histogram("rag_latency_seconds")
-        self._embedding = self._histogram("rag_embedding_latency_seconds")
-        self._fallbacks = self._counter("rag_fallback_total")
-        self._indexed = self._counter("rag_documents_indexed_total")
-        self._errors = self._counter("rag_errors_total")
-        wait = self._histogram("rag_admission_wait_seconds")
-        rejected = self._counter("rag_admission_rejected_total")
+        wait = self.histogram("rag_admission_wait_seconds")
+        rejected = self.counter("rag_admission_rejected_total")
         for admission in (admissions.searches, admissions.writes):
             admission.on_wait = wait.labels(admission.name).observe
             admission.on_rejected = rejected.labels(admission.name).inc
         self._registry.register(_Computed(self._families))
         ProcessCollector(registry=self._registry)
 
-    def count(self, answer: Answer, latency_s: float, agent: str) -> None:
-        """Count one search."""
-        self._queries.labels(str(int(answer.level)), self._label(agent)).inc()
-        self._latency.observe(latency_s)
-        if answer.level > 1:
-            self._fallbacks.inc()
-        embedding = answer.legs.get("embedding")
-        if embedding is not None and not answer.cached:
-            self._embedding.observe(embedding.latency_ms / 1000.0)
-
-    def count_indexed(self, status: str) -> None:
-        """Count one submitted document."""
-        self._indexed.labels(status).inc()
-
-    def count_error(self, error: BackendError, operation: str) -> None:
-        """Count one failure of an operation."""
-        self._errors.labels(error.component, operation).inc()
-
     def text(self) -> bytes:
         """All metrics in Prometheus' text format."""
         return generate_latest(_WithoutCreated(self._registry))
 
-    def _counter(self, name: str) -> Counter:
+    def counter(self, name: str) -> Counter:
+        """The declared counter, to be counted by the caller; once for each."""
         metric = METRICS[name]
-        return Counter(metric.name, metric.says, metric.labels, registry=self._registry)
+        return Counter(metric.name, metric.description, metric.labels, registry=self._registry)
 
-    def _histogram(self, name: str) -> Histogram:
+    def histogram(self, name: str) -> Histogram:
+        """The declared histogram, as `counter`."""
         metric = METRICS[name]
-        return Histogram(metric.name, metric.says, metric.labels, buckets=_BUCKETS, registry=self._registry)
+        return Histogram(metric.name, metric.description, metric.labels, buckets=_BUCKETS, registry=self._registry)
 
     def _families(self) -> Iterable[Metric]:
         """What is computed when it is read."""
@@ -354,15 +323,6 @@ class Meters:
         yield _family("rag_admission_limit", {(each.name,): each.limit.at_once for each in classes})
         yield _family("rag_build_info", {(__version__,): 1})
 
-    def _label(self, agent: str) -> str:
-        if agent in self._agents:
-            return agent
-        # An agent's name comes from the caller: without a bound, a caller could fill Prometheus with time series.
-        if len(self._agents) >= MAX_AGENTS:
-            return "other"
-        self._agents.add(agent)
-        return agent
-
 
 def _family(name: str, values: Mapping[Sequence[str], float]) -> Metric:
     """A declared metric with its values by labels."""
@@ -372,7 +332,7 @@ def _family(name: str, values: Mapping[Sequence[str], float]) -> Metric:
         "gauge": GaugeMetricFamily,
         "untyped": UntypedMetricFamily,
     }
-    family = makers[metric.kind](metric.name, metric.says, labels=metric.labels)
+    family = makers[metric.kind](metric.name, metric.description, labels=metric.labels)
     for labels, value in values.items():
         family.add_metric(labels, value)
     return family

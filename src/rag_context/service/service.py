@@ -65,7 +65,7 @@ from rag_context.service.meters import Meters, Readings
 from rag_context.service.project_requests import TenantResolver
 from rag_context.service.project_service import ProjectDependencies, ProjectService
 from rag_context.service.rebuilding import Rebuilding
-from rag_context.service.telemetry import TIME_RANGES, SearchRecorder, Telemetry, describe, describe_indexing
+from rag_context.service.telemetry import TIME_RANGES, Recorder, Telemetry, describe, describe_indexing
 from rag_context.tracing import span
 
 logger = logging.getLogger(__name__)
@@ -143,7 +143,7 @@ class Service:
         )
         """Embeds all documents again, in the foreground or in the background."""
         self._meters = Meters(self._readings, dependencies.admissions)
-        self._recorder = SearchRecorder(dependencies.telemetry, self._meters, now)
+        self._recorder = Recorder(dependencies.telemetry, self._meters, now)
         projects = dependencies.projects
         self._tenants = TenantResolver(backends.documents, None if projects is None else projects.projects)
         self._projects = (
@@ -399,7 +399,7 @@ class Service:
                 self._recorder.error("index", result, request_id)
                 self._dependencies.health.invalidate_writes()
             elif isinstance(result, Receipt):
-                self._meters.count_indexed(result.outcome)
+                self._recorder.indexed(result.outcome)
                 if result.is_unfinished:
                     self._dependencies.maintenance.finish_soon(result.document_id)
         return results

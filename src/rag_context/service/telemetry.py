@@ -1,6 +1,7 @@
-"""Records of searches and errors, from which statistics are made.
+"""Counts and records of searches, submitted documents and errors.
 
-They go to a bounded queue, which one task writes out, off the request path. Metrics are counted at once.
+Metrics are counted at once. Records, from which statistics are made, go to a bounded queue, which one task writes out,
+off the request path.
 """
 
 import asyncio
@@ -29,6 +30,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+
+MAX_AGENTS = 100
+"""Agents after the first hundred share the label `other`, so that the number of time series is bounded."""
 
 CAPACITY = 10_000
 FLUSH_S = 0.25
@@ -191,8 +195,8 @@ LOAD_AGENT = "rag-context bench"
 """The agents of test searches: they count in the metrics, but statistics of use leave them out."""
 
 
-class SearchRecorder:
-    """Counts and records searches and failures.
+class Recorder:
+    """Counts and records searches, submitted documents and failures.
 
     Args:
         telemetry: stores the records, off the request path.
@@ -202,12 +206,18 @@ class SearchRecorder:
 
     def __init__(self, telemetry: Telemetry, meters: Meters, now: Callable[[], datetime]) -> None:
         self._telemetry = telemetry
-        self._meters = meters
         self._now = now
+        self._agents: set[str] = set()
+        self._queries = meters.counter("rag_queries_total")
+        self._latency = meters.histogram("rag_latency_seconds")
+        self._embedding = meters.histogram("rag_embedding_latency_seconds")
+        self._fallbacks = meters.counter("rag_fallback_total")
+        self._indexed = meters.counter("rag_documents_indexed_total")
+        self._errors = meters.counter("rag_errors_total")
 
     def search(self, request: SearchRequest, answer: Answer, request_id: str, latency_ms: float) -> None:
         """Record a search in the memory of the agents."""
-        self._meters.count(answer, latency_ms / 1000.0, request.agent or UNKNOWN_AGENT)
+        self._count(answer, latency_ms, request.agent or UNKNOWN_AGENT)
         if request.agent in (VALIDATING_AGENT, LOAD_AGENT):
             return
         record = search_record(request, answer, request_id=request_id, latency_ms=latency_ms, timestamp=self._now())
@@ -217,13 +227,31 @@ class SearchRecorder:
 
     def document_search(self, record: SearchRecord, label: Label, retrieved: Collection[str]) -> None:
         """Record a search in the documents of a project."""
-        answer = Answer((), label.level, label.legs, 0)
-        self._meters.count(answer, record.latency_ms / 1000.0, record.agent)
+        self._count(Answer((), label.level, label.legs, 0), record.latency_ms, record.agent)
         self._telemetry.record_search(record, retrieved)
+
+    def indexed(self, status: str) -> None:
+        """Count a submitted document."""
+        self._indexed.labels(status).inc()
 
     def error(self, operation: str, error: BackendError, request_id: str) -> None:
         """Count and record a failure of a component."""
-        self._meters.count_error(error, operation)
+        self._errors.labels(error.component, operation).inc()
         self._telemetry.record_error(
             ErrorRecord(self._now(), "error", error.component, operation, str(error), request_id)
         )
+
+    def _count(self, answer: Answer, latency_ms: float, agent: str) -> None:
+        if agent not in self._agents:
+            # An agent's name comes from the caller: without a bound, a caller could fill Prometheus with time series.
+            if len(self._agents) < MAX_AGENTS:
+                self._agents.add(agent)
+            else:
+                agent = "other"
+        self._queries.labels(str(int(answer.level)), agent).inc()
+        self._latency.observe(latency_ms / 1000.0)
+        if answer.level > Level.PRIMARY:
+            self._fallbacks.inc()
+        embedding = answer.legs.get("embedding")
+        if embedding is not None and not answer.cached:
+            self._embedding.observe(embedding.latency_ms / 1000.0)
