@@ -60,12 +60,12 @@ _MinScore = Annotated[
 ]
 _MaxSources = Annotated[
     int | None,
-    Field(ge=1, le=MAX_SOURCES, description="Most documents found by relevance; absent: as the project says, else 3"),
+    Field(ge=1, le=MAX_SOURCES, description="Maximum number of documents by relevance; absent: the project's, else 3"),
     BeforeValidator(integral),
 ]
 _Limit = Annotated[
     int | None,
-    Field(ge=1, le=MAX_SEARCH_RESULTS, description="Most results; absent: as the project says, else 10"),
+    Field(ge=1, le=MAX_SEARCH_RESULTS, description="Maximum number of results; absent: the project's, else 10"),
     BeforeValidator(integral),
 ]
 _LinkDepth = Annotated[
@@ -159,8 +159,8 @@ class RagQueryRequest(Question):
         BeforeValidator(_inclusion),
         WithJsonSchema({"type": "boolean"}),
         Field(
-            description="Whether critical documents are put in front whatever was asked; the text `relevant` instead "
-            "puts those in front that match"
+            description="Whether critical documents come first, whatever the question; the text `relevant`: only those "
+            "that match"
         ),
     ] = None
     link_depth: _LinkDepth = None

@@ -29,9 +29,10 @@ DocumentPath = Annotated[str, Field(min_length=1, max_length=PATH_CHARS, pattern
 NamedProject = Annotated[
     Identifier | None, Field(description="Name of the project; absent: the one that you activated")
 ]
-NamedBranch = Annotated[Identifier | None, Field(description="Branch of the project, where it is stored of several")]
+NamedBranch = Annotated[Identifier | None, Field(description="Branch of the project, if several are stored")]
 NamedRoot = Annotated[
-    PathHash | None, Field(description="First 16 hex digits of the SHA-256 of the repository's root, where several fit")
+    PathHash | None,
+    Field(description="First 16 hex digits of the SHA-256 of the repository's root, if several have the name"),
 ]
 Handle = Annotated[
     Identifier | None,
@@ -156,7 +157,7 @@ class ReadDocumentRequest(ProjectRequest):
 
     path: Annotated[DocumentPath, Field(description="Path of the document, relative to the docs folder")]
     start_line: _Line = None
-    end_line: Annotated[_Line, Field(description="Last line; absent: as far as one reply carries")] = None
+    end_line: Annotated[_Line, Field(description="Last line; absent: as much as fits into one reply")] = None
     project: NamedProject = None
     branch: NamedBranch = None
     path_hash: NamedRoot = None
@@ -177,7 +178,7 @@ class ReadDocumentResponse(ProjectResponse):
         str, Field(description="The lines; over MCP they are the text beside the structured content")
     ] = ""
     start_line: Annotated[int, Field(ge=1)]
-    end_line: Annotated[int, Field(ge=0, description="The last line of the reply; more is behind it where it is cut")]
+    end_line: Annotated[int, Field(ge=0, description="Last line of the reply; if truncated is true, more lines follow")]
     total_lines: Count
     truncated: Annotated[bool, Field(description="Whether the reply ends before the last requested line")]
     superseded_by: Annotated[list[str], Field(description="Paths of the documents that replace it")]

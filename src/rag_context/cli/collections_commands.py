@@ -34,16 +34,18 @@ _NAMES: Mapping[str, Name] = {
     "embedding": Name(None, "JSON", "A vector instead of a text, as a list of numbers.", is_json=True),
     "where": Name(None, "JSON", """Only documents that pass this filter, e.g. '{"doc_type":"code"}'.""", is_json=True),
     "metadata": Name(None, "JSON", "Metadata: a JSON object.", is_json=True),
-    "top_k": Name("--limit", "N", "Most results."),
+    "top_k": Name("--limit", "N", "Maximum number of results."),
     "min_score": Name(None, "X", "Minimum score."),
     "mode": Name(None, None, "Vector search, keyword search, or hybrid search."),
-    "limit": Name(None, "N", "Most documents, up to 1000."),
+    "limit": Name(None, "N", "Maximum number of documents, up to 1000."),
     "offset": Name(None, "N", "Number of documents to skip."),
     "ids": Name("--id", "ID", "Only the document of this id; may be repeated."),
     "merge": Name(None, None, "Set these keys and keep the others."),
-    "embedding_provider": Name(None, "LABEL", "Who makes the vectors; rag-context: texts are embedded here."),
-    "embedding_model": Name(None, "LABEL", "Which model makes them."),
-    "dry_run": Name(None, None, "With --where: only say what would go."),
+    "embedding_provider": Name(
+        None, "LABEL", "Label of what makes the vectors; rag-context: the server embeds the texts."
+    ),
+    "embedding_model": Name(None, "LABEL", "Label of the model that makes the vectors."),
+    "dry_run": Name(None, None, "With --where: only report what would be deleted."),
     "connection": Name(None, "ID", "Connection (connections.<id>); without it, the one named default."),
 }
 _JSON_ARGUMENT = Name(None, "JSON", "A JSON object.", is_argument=True, is_json=True)
@@ -265,10 +267,8 @@ class CopyOptions(Options):
     """From where to where, and what the copy may replace."""
 
     source: Annotated[str, typer.Argument(metavar="FROM", help="NAME, or CONNECTION:NAME.")]
-    target: Annotated[str, typer.Argument(metavar="TO", help="NAME, or CONNECTION:NAME; made when missing.")]
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Also where the target holds something else, which goes.")
-    ] = False
+    target: Annotated[str, typer.Argument(metavar="TO", help="NAME, or CONNECTION:NAME; created when missing.")]
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a target that holds other documents.")] = False
 
 
 @group.command(epilog=EPILOG)
@@ -276,7 +276,7 @@ class CopyOptions(Options):
 def copy(options: CopyOptions) -> ExitCode:
     """Copy a collection with its vectors, to any provider, and compare both when it is done.
 
-    Interrupted, it goes on where it was when it is run again. It works beside a running server.
+    Run an interrupted copy again to resume it. It works beside a running server.
     """
     from rag_context.cli import collections_batches as batches
 

@@ -87,7 +87,7 @@ _COMMANDS = {
     ),
     "validate": (
         "server_checks:validate",
-        "Check that a running server is fit for work: parts, vectors, retrieval accuracy, latency; exits 1 if not.",
+        "Check a running server: components, vectors, retrieval accuracy, latency; exits 1 if a check fails.",
     ),
     "bench": (
         "server_checks:bench",
@@ -107,7 +107,7 @@ _COMMANDS = {
             "on the project of the current folder, else on the one that is named."
         ),
     ),
-    "mcp": ("mcp:group", "Serve one MCP client over stdin and stdout, on the index itself; what clients run."),
+    "mcp": ("mcp:group", "Serve one MCP client over stdin and stdout, on the index itself; clients run this."),
 }
 """Where each command is, in the order of `--help`, and its line there: the first paragraph of its own help."""
 

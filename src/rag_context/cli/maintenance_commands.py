@@ -52,8 +52,8 @@ def check(options: CheckOptions) -> ExitCode:
     """Check the index for missing, damaged and inconsistent data, beside a running server.
 
     Exits 1 when something is wrong, or is left after a repair. Without --full, the terms of a large index are
-    compared in a sample of its chunks. --start-empty changes nothing where there is an index; what is left of one
-    that is gone is set aside.
+    compared in a sample of its chunks. --start-empty
+    changes nothing if there is an index, and sets aside what is left of a lost one.
     """
     console = Console()
     settings = options.load_available().settings
@@ -180,7 +180,8 @@ class MoveOptions(Options):
         typer.Option("--to", metavar="URL", help="A postgresql:// address, or `embedded` for the data directory."),
     ]
     merge: Annotated[
-        bool, typer.Option("--merge", help="Also into an index that holds something else; newer versions there stay.")
+        bool,
+        typer.Option("--merge", help="Move into an index that holds other documents too; newer versions there stay."),
     ] = False
 
 

@@ -65,7 +65,7 @@ def mcp(
     *,
     options: ConfigOptions,
 ) -> ExitCode | None:
-    """Serve one MCP client over stdin and stdout, on the index itself; what clients run.
+    """Serve one MCP client over stdin and stdout, on the index itself; clients run this.
 
     Any number of them may use one data directory at the same time, beside a server. Logs go to stderr.
     Known clients are claude (Claude Desktop), claude-code, cursor, vscode, windsurf, codex and gemini.

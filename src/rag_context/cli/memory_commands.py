@@ -184,7 +184,7 @@ def similar(fields: Fields, options: Options) -> ExitCode:
     {
         "source": Name(None, "SOURCE", "All documents of exactly this source."),
         "session_id": Name("--session", "ID", "All documents of this session."),
-        "dry_run": Name(None, None, "Only say what would be deleted."),
+        "dry_run": Name(None, None, "Only report what would be deleted."),
     },
 )
 def delete(fields: Fields, *, yes: Yes = False, options: Options) -> ExitCode:

@@ -52,7 +52,7 @@ _QUESTION = Name(None, "QUESTION", "A question, or an exact name or error code."
 
 NAMES: Mapping[str, Name] = {
     "query": _QUESTION,
-    "document_id": Name(None, "DOCUMENT_ID", "As search and list print it.", is_argument=True),
+    "document_id": Name(None, "DOCUMENT_ID", "Id of a document, as search and list print it.", is_argument=True),
     "session_id": Name("--session", "ID", "Session that the documents belong to."),
     "content_type": Name("--type", "KIND", "Kind of content: chat, decision, code or documentation."),
     "tags": Name("--tag", "TAG", "A tag; may be given several times."),
@@ -62,13 +62,13 @@ NAMES: Mapping[str, Name] = {
     "source": Name(None, "SOURCE", "A source; ending in * a prefix."),
     "since": Name(None, "WHEN", "Only what was said or written since: 7d, 2026-01-31 or RFC 3339."),
     "until": Name(None, "WHEN", "Only what was said or written before this time."),
-    "as_of": Name(None, "WHEN", "As if asked then: nothing that was said or written later."),
+    "as_of": Name(None, "WHEN", "Search as of this time: nothing that was said or written later."),
     "cursor": Name(None, "CURSOR", "Continue after the previous page."),
     "min_score": Name(None, "SCORE", "Minimum score, 0 to 1; 0 returns everything."),
     "max_tokens": Name(None, "N", "Token budget of all passages together."),
     "project": Name(None, "NAME", "Documents of this project instead of the agents' own memory."),
     "branch": Name(None, "NAME", "Branch of the project."),
-    "path_hash": Name(None, "HASH", "Checkout of the project."),
+    "path_hash": Name(None, "HASH", "Path hash of the project's repository."),
     "time_range": Name("--range", None, "Time range."),
 }
 """By the Python name of the field, for all operations."""

@@ -219,8 +219,8 @@ class EmbedServerOptions(ConfigOptions):
 def embed_server(options: EmbedServerOptions) -> ExitCode:
     """Serve the bundled embedding model by itself, with OpenAI's API, until SIGTERM or Ctrl-C.
 
-    Several servers can share one such model, and so can any OpenAI client. No index is opened. A key is better given
-    in the environment (RAG_CONTEXT_API_KEY) than on the command line, which other users of the machine can see.
+    Several servers can share one such model, and so can any OpenAI client. No index is opened. Set the key in
+    the environment (RAG_CONTEXT_API_KEY): other users of the machine can see what is on the command line.
     """
     flags = {
         "server.host": options.host,

@@ -1,4 +1,4 @@
-"""`validate` and `bench`: whether a running server is fit for work, and how it performs under load."""
+"""`validate` and `bench`: whether a running server works as it should, and how it performs under load."""
 
 import asyncio
 import json
@@ -65,7 +65,7 @@ class ValidateOptions(Options):
 
 @with_options
 def validate(options: ValidateOptions) -> ExitCode:
-    """Check that a running server is fit for work: parts, vectors, retrieval accuracy, latency; exits 1 if not.
+    """Check a running server: components, vectors, retrieval accuracy, latency; exits 1 if a check fails.
 
     Test documents go into a project of their own, which no agent searches, and are deleted again.
     """
@@ -251,9 +251,11 @@ class BenchOptions(Options):
             metavar="S", min=0.0, help="At the end, suspend the server's process (on this machine) for this long."
         ),
     ] = 0.0
-    p95: Annotated[float, typer.Option(metavar="MS", help="Most milliseconds of 95 % of the answers.")] = 300.0
-    p99: Annotated[float, typer.Option(metavar="MS", help="Most milliseconds of 99 % of the answers.")] = 500.0
-    failures: Annotated[float, typer.Option(metavar="%", help="Most requests without an answer, in per cent.")] = 5.0
+    p95: Annotated[float, typer.Option(metavar="MS", help="Maximum p95 of the latency, in milliseconds.")] = 300.0
+    p99: Annotated[float, typer.Option(metavar="MS", help="Maximum p99 of the latency, in milliseconds.")] = 500.0
+    failures: Annotated[
+        float, typer.Option(metavar="%", help="Maximum share of requests without an answer, in per cent.")
+    ] = 5.0
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a picture of the latencies.")] = None
 
     @property
