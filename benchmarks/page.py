@@ -12,12 +12,15 @@ _HEAD = """# Speed and memory
 
 <!-- Written by `make bench`; run it again rather than editing. -->
 
+This page has every figure on speed and memory, with its target and the command that measures it. The targets are the
+project's own.
+
 ```console
 $ make bench
 ```
 
-takes some ten minutes, measures a real server and its bare components in one run, and writes this page. The ratios are
-comparable between machines, absolute times are not. The targets are the project's own.
+`make bench` takes about ten minutes. It measures a real server and its bare components in one run, and writes this
+page. Ratios can be compared between machines, absolute times cannot.
 
 ![Each figure as a share of its target](benchmarks.svg)
 
@@ -26,19 +29,20 @@ comparable between machines, absolute times are not. The targets are the project
 _TAIL = """
 ## How it is measured
 
-- **bare**: the query is tokenised and embedded by the bundled model and multiplied with a matrix of the same vectors,
-  in a process of its own with one thread for the multiplication, without a server, filters, keyword search or fusion.
-  It is the minimum cost of a vector search with this model. The two alternate, query by query, with result caches off.
-- **processor time** is that of the whole server process during a search, read before and after it, and that of the
-  baseline's process; the median of the searches, as with time.
+- **bare** is the baseline, the minimum cost of a vector search with this model. A separate process tokenises the query,
+  embeds it with the bundled model and multiplies it with a matrix of the same vectors, with one thread for the
+  multiplication. It has no server, filters, keyword search or fusion. Server and baseline alternate, query by query,
+  with result caches off.
+- **processor time** is that of the whole server process, or of the baseline's process, read before and after a search.
+  The figure is the median of the searches, as for times.
 - **1 000, 10 000 and 100 000 chunks**: the same comparison with the baseline at three sizes, over vectors in clusters.
 - **search over MCP / over plain HTTP**: the same server, a tool called over `/mcp` and over `/tools`, query by query,
   with result caches off.
 - **bulk indexing / bare model**: chunks per second of the whole write path (chunking, embedding, terms, one durable
-  transaction per document) as a share of the bare model's on the same chunks with as many threads as cores; the two
+  transaction per document) as a share of the bare model's on the same chunks with as many threads as cores. The two
   alternate, fifty documents at a time.
-- **8 clients**: eight connections, each sending the next request when it has a response; with an intact server, without
-  the model file, and with a corrupt data file.
+- **8 clients**: eight connections, each of which sends the next request when it has a response: to an intact server,
+  without the model file, and with a corrupt data file.
 - **1 to 128 clients back to back**: each client sends the next search as soon as it has a response, for twenty
   seconds. An answer counts as complete at level 1 without a warning. Requests that the server rejects as overloaded are
   counted separately. For the ratio of 64 clients to 4 the two alternate, five seconds each. The pause stops the process
@@ -46,10 +50,11 @@ _TAIL = """
 - **100 000 chunks**: random vectors and synthetic text with a natural skew, through the store itself. Every query has
   three terms that are in a large part of all chunks; the first query with such a term reads its posting list.
 - **page**: `python -m benchmarks page`, not part of `make bench`. Chromium on the same processors opens the page ten
-  times with an empty cache, from the navigation until the first state is drawn, and then goes through the views, from
-  the click until what was asked for is drawn. The documents have one passage each. The size is that of the bodies.
+  times with an empty cache, and measures from the navigation until the first state is drawn. Then it goes through the
+  views, and measures from the click until the result is drawn. The documents have one passage each. The size is that of
+  the bodies.
 - **1 000 000 chunks**: `python -m benchmarks million`, not part of `make bench`: an import of clustered vectors and
-  skewed text, then a server that is asked with keywords and vectors and by vector alone, in turn, without caches.
+  skewed text, then hybrid searches and searches by vector alone in turn, without caches.
 - **collections**: the same documents as the same JSON over HTTP to both servers, 1 000 at a time; Chroma's is started
   by its own command, in the same run. Queries alternate. Serialising the requests is not counted.
 - **project documents**: Markdown files with links, the service in this process. The edit is detected by a search every
@@ -61,41 +66,41 @@ _TAIL = """
 - **PostgreSQL**: `python -m benchmarks postgres`, not part of `make bench`: the same import into the embedded store and
   into a PostgreSQL with 1 GB of shared buffers and without fsync, on the same machine. Recall compares the ten nearest
   chunks with those of the embedded store, which is exact. Processor time is that of this process for a whole search of
-  each store in turn, with query vectors that are there already, less what both do without searches. Over HTTP two
+  each store in turn, with prepared query vectors, less the processor time of both without searches. Over HTTP two
   servers embed and search in turn. [PostgreSQL](postgresql.md#what-a-search-costs) says where the time goes.
 - **rules of ranking**: processor time of a search in this process with all rules of
-  [Quality](quality.md#rules-of-ranking), in turn with none; half of the chunks are messages of a user and an assistant,
-  half are code. A third search before both reads what the first with a question has to read.
+  [Quality](quality.md#rules-of-ranking), in turn with none. Half of the chunks are messages of a user and an assistant,
+  half are code. A third search before both reads what the first search with a question has to read.
 - **statistics**: 1 000 000 searches over thirty days.
 
 [Profiles](profiles.md) shows where the time of a search and of a bulk index goes.
 
 ## Where a target is missed, and why
 
-- **A search over HTTP.** Its time is processor time: 7.3 ms at 10 000 chunks, where the baseline takes 3.3. Search by
-  vector alone takes 5.9, so 2.6 ms are everything around a vector search (HTTP, validation, deadlines and breakers,
-  reading the passages) and 1.4 ms are what makes it hybrid: keyword search, both exact scores of every candidate and of
-  the neighbours of the best. The quality of the answers depends on the latter. Both parts hardly grow with the index:
+- **A search over HTTP.** Its time is processor time: 7.3 ms at 10 000 chunks, where the baseline takes 3.3 ms. Search
+  by vector alone takes 5.9 ms. So 2.6 ms are everything around a vector search (HTTP, validation, deadlines and
+  breakers, reading the passages). 1.4 ms more make it hybrid: keyword search, and both exact scores of every candidate
+  and of the neighbours of the best. The quality of the answers depends on these. Both parts hardly grow with the index:
   at 100 000 chunks the ratio is 1.6, and 1.06 by vector alone.
-- **Beside other software**, hybrid search over HTTP should be ahead of all. Chroma's server, and FAISS in the asker's
-  own process, answer sooner: they search by vector alone, and what makes a search hybrid is named above. In the tables
-  below they also index twice as many short texts a second: here every text is chunked, redacted, analysed for keywords,
-  and on disk before its receipt. The tables were measured when each text was prepared and committed by itself; texts
-  that arrive together are now prepared and committed together.
+- **Compared with other software**, the target is that hybrid search over HTTP is the fastest. Chroma's server, and
+  FAISS in the process of the caller, answer sooner, because they search by vector alone. In the tables below they also
+  index twice as many short texts a second. rag-context chunks, redacts and analyses every text, and stores it on disk
+  before its receipt. The tables were measured when each text was prepared and committed by itself; texts that arrive
+  together are now prepared and committed together.
 - **Bulk indexing.** 92 % of the samples of a bulk index are in the embedding ([Profiles](profiles.md)): chunking, terms
   and durable transactions run on the same cores.
-- **Port open and first answer**: almost all of that second is the import of the server, its libraries and the model's.
+- **Port open and first answer**: almost all of that time is the import of the server, its libraries and the model's.
 - **`rag-context search` through a server**: importing Typer, pydantic, the HTTP client and asyncio alone takes most of
   the target.
-- **Three documents of 1 MiB**: every answer that includes one shows an excerpt of it, and each candidate line is
-  counted in tokens; the ratio is at its target, on either side of it from run to run.
+- **Three documents of 1 MiB**: every answer that includes one has an excerpt of it, and the tokens of each candidate
+  line are counted. The ratio is near its target, above or below it from run to run.
 - **The page over 100 000 documents** was measured while other programs kept both processors busy (a load of 12 on two
   cores). `python -m benchmarks page --quick`, over 10 000 documents at a load of 8, met each target: 377 ms to open,
   and at most 71 ms for a step.
-- **The rules of ranking** are at their target, on either side of it from run to run, where a question names a time or
-  is a name: its days may be searched by themselves, and the definitions in code that was never seen before are found in
-  its text. What was found is kept in memory.
-- **Statistics of thirty days** are at their target, on either side of it from run to run.
+- **The rules of ranking** are near their target, above or below it from run to run, if a question names a time or is a
+  name. Then the passages of its days may need a search of their own, and definitions in code that no search has read
+  before are found in its text. They are cached.
+- **Statistics of thirty days** are near their target, above or below it from run to run.
 
 `benchmarks/corpus.py` generates the text, the same on every run.
 """

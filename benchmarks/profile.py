@@ -137,8 +137,9 @@ _HEAD = """# Profiles
 
 <!-- Written by `python -m benchmarks.profile`; run it again rather than editing. -->
 
-A sampling profiler (py-spy, 400 samples per second) profiles a process that only searches, one query after the other
-with the cache off, and one that only indexes. Each sample is one running thread, on any core.
+This page says where the processor time of a search and of a bulk index goes. A sampling profiler (py-spy, 400 samples
+per second) profiles a process that only searches, one query after the other with the cache off, and one that only
+indexes. Each sample is one running thread, on any core. `python -m benchmarks.profile` measures it again.
 
 """
 

@@ -102,8 +102,8 @@ def export_index(options: ExportOptions) -> ExitCode:
 def import_index(options: ImportOptions) -> ExitCode:
     """Import an export, beside a running server; existing documents stay unchanged.
 
-    Vectors of another model are not used: their documents are embedded again. Exits 1 when lines could not be read,
-    or are missing; the others came in.
+    Vectors of another model are not used: their documents are embedded again. Exits 1 if lines could not be read
+    or are missing; the others are imported.
     """
     console = Console()
     settings = options.load_available().settings

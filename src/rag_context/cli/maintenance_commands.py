@@ -51,9 +51,9 @@ class CheckOptions(Options):
 def check(options: CheckOptions) -> ExitCode:
     """Check the index for missing, damaged and inconsistent data, beside a running server.
 
-    Exits 1 when something is wrong, or is left after a repair. Without --full, the terms of a large index are
-    compared in a sample of its chunks. --start-empty
-    changes nothing if there is an index, and sets aside what is left of a lost one.
+    Exits 1 if something is wrong, or is left after a repair. Without --full, the terms of a large index are compared
+    in a sample of its chunks. --start-empty changes nothing if there is an index, and sets aside what is left of a
+    lost one.
     """
     console = Console()
     settings = options.load_available().settings

@@ -57,9 +57,9 @@ $ rag-context eval --open
 - **Standing instructions**: questions whose evidence is in the list `standing` of a hybrid search, and how many
   passages that list has in the mean. Sets without such passages have no line.
 - **Labelled noAnswer**: should be all of the questions that nothing answers, and none of the others. The label removes
-  nothing. `other memory`: the subject does not occur; `with a date`: nor does any event, though something was said on
-  that day. `near topic`: the subject occurs, the answer does not. `other person`: only the other person gave an answer.
-  Scores cannot distinguish the last two from an answer.
+  nothing. `other memory`: the subject does not occur. `with a date`: the subject does not occur, but something was said
+  on that day. `near topic`: the subject occurs, the answer does not. `other person`: only the other person gave an
+  answer. Scores cannot distinguish the last two from an answer.
 - **Answers by limit**: hybrid, without `minScore`, as an agent receives them: share of the evidence returned, questions
   with some of it, mean number of tokens of the passages, and pieces of evidence in 1 000 of these tokens.
 """

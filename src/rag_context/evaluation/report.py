@@ -47,10 +47,13 @@ INTRODUCTION = f"""# Retrieval quality
 
 <!-- Written by `rag-context eval --markdown`; run it again rather than editing. -->
 
-Measured with version {__version__}, the bundled model and the embedded store, on collections whose queries were judged.
-Each collection is indexed into a directory of its own as if its documents were files, and every judged query runs in
-three modes with `minScore` 0 and the largest `limit`, 20 passages; if these belong to fewer than ten documents, more
-are requested until ten documents are ranked.
+This page measures how well searches find what they should, with version {__version__}, the bundled model and the
+embedded store. The first part uses public collections whose queries were judged by people, the second part [open
+sets](#conversations-code-and-other-open-sets) that this program generates.
+
+Each collection is indexed into a directory of its own as if its documents were files. Every judged query runs in three
+modes with `minScore` 0 and the largest `limit`, 20 passages. If these belong to fewer than ten documents, more are
+requested until ten documents are ranked. [What the numbers mean](#what-the-numbers-mean) explains the measures.
 """
 
 MEANING = f"""## What the numbers mean
@@ -78,17 +81,17 @@ MEANING = f"""## What the numbers mean
 
 PROJECTS = """## Through the project tools
 
-With `--projects`, each collection that is judged by documents is also written into a project of its own, one file a
-document, and every query runs through `semantic_search` and `rag_query` (ten documents, minimum relevance 0), beside a
-plain search of the same tenant. The open set `project` is always measured so. The tools must rank as the search does;
-the last line of each collection is the share of queries with the same first ten, in the same order.
+With `--projects`, each collection that is judged by documents is also written into a project of its own, with one file
+per document. Every query runs through `semantic_search` and `rag_query` (ten documents, minimum relevance 0), beside a
+plain search of the same tenant. The open set `project` is always measured in this way. The tools must rank as the
+search does: the last line of each collection is the share of queries with the same first ten, in the same order.
 """
 
 COLLECTIONS = """## As collections
 
-With `--collections`, the documents of each set that is not judged by spans are also stored in a collection that the
-server embeds, and every query is a `query` of the collection in three modes. A collection holds whole documents, one
-vector each, without the profiles that a kind of content has in the memory.
+With `--collections`, the documents of each set that is not judged by spans are also stored in a
+[collection](collections.md) that the server embeds. Every query is a `query` of the collection in three modes. A
+collection holds whole documents, one vector each, without the rules that the memory has for each kind of content.
 """
 
 
