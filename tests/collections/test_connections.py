@@ -162,7 +162,7 @@ def test_a_collection_ref_is_a_name_or_a_name_behind_the_id_of_a_connection() ->
     assert connections.ref("other:a") == CollectionRef("other:a")
     assert connections.ref("default:archive:a") == CollectionRef("archive:a")
     with pytest.raises(NotFoundError, match="known are default, archive"):
-        connections.known("other")
+        connections.require("other")
 
 
 class TestSettings:

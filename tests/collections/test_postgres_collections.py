@@ -248,8 +248,8 @@ async def test_collections_are_where_the_documents_are(tmp_path: Path, collectio
     """M-3, V-6: unless the connection `default` is configured."""
     stores = StoreSettings(documents="postgres", vectors="postgres", postgres_url=collections_database)
     async with open_all_connections(Settings(data_dir=tmp_path, stores=stores)) as connections:
-        assert connections.known(DEFAULT).provider == "postgres"
+        assert connections.require(DEFAULT).provider == "postgres"
     configured = {DEFAULT: {"provider": "embedded"}}
     chosen = Settings.model_validate({"data_dir": tmp_path, "stores": stores, "connections": configured})
     async with open_all_connections(chosen) as connections:
-        assert connections.known(DEFAULT).provider == "embedded"
+        assert connections.require(DEFAULT).provider == "embedded"

@@ -86,7 +86,7 @@ async def fill(settings: Settings) -> None:
 @asynccontextmanager
 async def opened_collections(settings: Settings) -> AsyncIterator[Provider]:
     async with open_all_connections(settings) as connections:
-        yield await connections.known(DEFAULT).opened()
+        yield await connections.require(DEFAULT).opened()
 
 
 async def content(settings: Settings) -> dict[str, object]:

@@ -269,7 +269,7 @@ async def _located(connections: Connections, text: str) -> Located:
     problem = name_problem(place.name)
     if problem:
         raise InvalidInputError(f"name {problem}: {safe(text)!r}.")
-    return Located(await connections.known(place.connection).opened(), place.name)
+    return Located(await connections.require(place.connection).opened(), place.name)
 
 
 async def _check_connection(connections: Connections, text: str, target: Located) -> None:

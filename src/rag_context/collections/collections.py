@@ -119,6 +119,7 @@ class Collections:
         """
         given = without_empty_labels(metadata)
         before = writable(await self._raw(ref)).metadata
+        # The record of the model is not the caller's: without it the next query could not be checked.
         kept = {key: value for key, value in before.items() if key == RECORD}
         merged = {**overriding(before), **kept, **given}
         return labelled(await self._writing(ref.connection).replace_metadata(ref.name, merged))
@@ -140,6 +141,7 @@ class Collections:
         ref = CollectionRef(collection.name, connection)
         all_embedded = all(document.vector is not None for document in documents)
         if not all_embedded:
+            # Before the texts are embedded: a new collection records the model before it has its first vector.
             await self.agree(ref, collection)
         vectors = await self._vectors(connection, documents)
         _check_dimension(collection, documents, vectors.shape[1])
@@ -186,6 +188,7 @@ class Collections:
             NotFoundError: there is no such document.
         """
         writable(await self._raw(ref))
+        # Reading and writing are one step within this process: providers have none that changes metadata alone.
         async with self._updating:
             entry = (await self.get_entries(ref, [id_])).get(id_)
             vector = (await self.vectors(ref, [id_])).get(id_)
@@ -286,7 +289,7 @@ class Collections:
         return self._on(connection).within(WRITE_S)
 
     def _on(self, connection: str) -> Connection:
-        return self.connections.known(connection)
+        return self.connections.require(connection)
 
     async def _raw(self, ref: CollectionRef) -> Collection:
         found = await self._reading(ref.connection).collection(ref.name)
@@ -321,6 +324,7 @@ class SharedExclusiveLock:
     @asynccontextmanager
     async def shared(self) -> AsyncIterator[None]:
         """Hold the lock together with other writes; waits while it is held exclusively."""
+        # Held only while counting: a write waits for what holds it exclusively, and not for other writes.
         async with self._switching:
             self._writes += 1
         try:
@@ -333,6 +337,7 @@ class SharedExclusiveLock:
     @asynccontextmanager
     async def exclusive(self) -> AsyncIterator[None]:
         """Hold the lock alone: nothing else in this process writes meanwhile."""
+        # Held meanwhile, so that no write begins while those under way come to their end.
         async with self._switching:
             while self._writes:
                 self._none_left.clear()

@@ -114,10 +114,12 @@ async def copy_collection(
     if original is None:
         raise NotFoundError(f"Collection '{source.name}' not found")
     before = await _prepare(original, source, target, on_difference, _Meter(Stage.COMPARE, original.count, progress))
+    # What only the target has goes first: if the copy fails, the next one finds only documents of the source.
     for id_ in before.extra:
         await target.provider.delete(target.name, id_)
     selected = None if before.blank else frozenset((*before.missing, *before.changed))
     copied = await _fill(source, target, selected, _Meter(Stage.COPY, original.count, progress))
+    # Both are read again: what a provider acknowledged need not be what it stored.
     after = await _compare(source, target, _Meter(Stage.VERIFY, original.count, progress))
     differences = " and ".join(_difference_texts(after.missing, after.changed, after.extra))
     if differences:
@@ -178,6 +180,7 @@ class _Meter:
 
     def add(self, count: int) -> None:
         self._done += count
+        # The source may grow while it is read.
         self._progress(CopyProgress(self._stage, self._done, max(self._total, self._done)))
 
 
@@ -202,6 +205,7 @@ async def _prepare(
             if _canonical(existing.metadata) != _canonical(original.metadata):
                 await target.provider.replace_metadata(target.name, original.metadata)
             return found
+        # Labels and dimension of a collection cannot be changed.
         await target.provider.drop(target.name)
         dropped = existing.count
     # Under its own name it is the same collection at another place; under another name it is a new one.
@@ -273,6 +277,7 @@ async def _compare(source: Located, target: Located, meter: _Meter) -> _Comparis
         if row is None:
             found.extra.append(id_)
             continue
+        # Of the source alone: in the end both are the same.
         digest.update(_canonical([id_, row[0].text, dict(row[0].metadata)]).encode())
         if copy is None:
             found.missing.append(id_)

@@ -83,6 +83,7 @@ class TextEmbedder:
     async def documents(self, texts: Sequence[str]) -> Matrix:
         """Embed passages, after queries that wait: `(n, dim) float32`. Raises: BackendError."""
         rows: list[Matrix] = []
+        # Slice by slice: a query that comes meanwhile goes ahead of the next one.
         for start in range(0, len(texts), SLICE):
             work = partial(self._embedder.embed_documents, texts[start : start + SLICE])
             rows.append(await through(self._dependency, work, SLICE_S, self._clock))
@@ -153,13 +154,13 @@ class Connection:
             BackendError: it failed or did not answer in time, or its breaker is open.
         """
 
-        async def done() -> T:
+        async def guarded() -> T:
             return await self._guarded(work, await self.opened())
 
         # Opened first, with a budget of its own: seconds of imports would else use up that of the call.
         if not self.is_open:
             await through(self.dependency, self.opened, OPEN_S, self._clock)
-        return await through(self.dependency, done, seconds, self._clock)
+        return await through(self.dependency, guarded, seconds, self._clock)
 
     async def _guarded(self, work: Callable[[Provider], Awaitable[T]], provider: Provider) -> T:
         """Turn every error of a plug-in into a ProviderFailedError; its text may contain secrets and is only logged."""
@@ -183,6 +184,7 @@ class Connection:
 
     async def opened(self) -> Provider:
         """The open provider, without breaker and timeouts, for long tasks. Raises: BackendError."""
+        # An opening that failed is repeated by the next call; the breaker bounds how often there is one.
         if self._open_provider is None or self._open_provider.failed:
             self._open_provider = _OpenProvider(self._opener, f"connection {self.id}")
         try:
@@ -243,7 +245,7 @@ class Connections(Mapping[str, Connection]):
     def __len__(self) -> int:
         return len(self._connections)
 
-    def known(self, id_: str) -> Connection:
+    def require(self, id_: str) -> Connection:
         """A connection by its id. Raises: NotFoundError."""
         found = self._connections.get(id_)
         if found is None:
@@ -344,6 +346,7 @@ class _Paged:
         return [entry.id for entry in await self._all(name, where)]
 
     async def get(self, name: str, ids: Sequence[str]) -> dict[str, Entry]:
+        # All pages: a provider without bulk calls finds documents by filters on metadata only, not by ids.
         requested = set(ids)
         return {entry.id: entry for entry in await self._all(name, EVERYTHING) if entry.id in requested}
 

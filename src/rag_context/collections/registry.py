@@ -159,6 +159,7 @@ class Registered:
             BackendRejectedError: the provider is not available.
         """
         model = self._usable().configuration
+        # Collected before the rest is validated, so that one answer names every field that is wrong.
         unknown = [] if model.model_config.get("extra") == "allow" else _unknown(model, configuration)
         try:
             made: BaseModel = model.model_validate(dict(configuration))

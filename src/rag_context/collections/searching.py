@@ -139,7 +139,7 @@ async def _scores(
     collections: Collections, ref: CollectionRef, query: CollectionQuery, limit: int, also: list[str] | tuple[str, ...]
 ) -> dict[str, KeywordScore]:
     text = query.text or ""
-    connection = collections.connections.known(ref.connection)
+    connection = collections.connections.require(ref.connection)
     if await connection.within(READ_S).collection(ref.name) is None:
         raise NotFoundError(f"Collection '{ref.name}' not found")
     return await connection.call(
@@ -188,6 +188,7 @@ async def keyword_scores(
     for start in range(0, len(ids), _BATCH):
         found = await documents.get(name, ids[start : start + _BATCH])
         texts = {id_: entry.text for id_, entry in found.items()}
+        # In a thread: thousands of texts take seconds, in which the loop serves others.
         rows |= await asyncio.to_thread(_counted, texts, list(query))
     return _scored(rows, query, limit, also)
 
@@ -311,6 +312,7 @@ class Conversations:
                 omissions.append(Omission(ref, answer))
             else:
                 hits.extend(CollectionHit(ref, hit) for hit in answer)
+        # A collection that cannot be searched is left out of the answer, unless there is no other one.
         if distinct and len(omissions) == len(distinct):
             raise omissions[0].error
         hits.sort(key=lambda found: -found.hit.cosine)
@@ -339,7 +341,7 @@ class _Embeddings:
         self.misses = 0
 
     async def vector(self, connection: str, collection: Collection) -> Vector:
-        embedder = self._connections.known(connection).embedder
+        embedder = self._connections.require(connection).embedder
         key = f"{connection}:{collection.embedding_model or embedder.model.name}"
         making = self._made.get(key)
         if making is None:

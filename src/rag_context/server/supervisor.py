@@ -141,7 +141,7 @@ class Supervisor:
             self.stop()
         self._listener.close()
         accepting, *keeping = self._tasks
-        accepting.cancel()
+        accepting.cancel()  # first: a connection that is accepted now would find no worker
         if keeping:
             _, late = await asyncio.wait(keeping, timeout=STOP_S)
             if late:
@@ -177,8 +177,10 @@ class Supervisor:
     async def _pass_on(self, connection: socket.socket) -> None:
         """Give a connection to a worker; it and those after it wait while no worker serves."""
         while True:
+            # Cleared first: a worker that begins to serve during this round ends the wait behind it.
             self._changed.clear()
             serving = [worker for worker in self._workers if worker.is_serving]
+            # Ready ones first, then those with the fewest connections; turns spread clients that come at once.
             for worker in sorted(serving, key=lambda each: (not each.is_ready, each.connections, each.turn)):
                 if worker.link is not None and worker.link.pass_on(connection):
                     worker.connections += 1
@@ -196,6 +198,7 @@ class Supervisor:
             if self._stopping.is_set():
                 return
             message = failure.message if failure is not None else f"worker {worker.number} ended with status {status}"
+            # One that has never served fails for a reason that starting it again does not remove.
             if not worker.served.is_set():
                 self._failure = self._failure or WorkerFailedError(
                     message, failure.status if failure is not None else 1
@@ -213,6 +216,7 @@ class Supervisor:
         failure = None
         try:
             worker.link, theirs = channel()
+            # Our copy of the worker's end is closed: while it is open, the stream of reports has no end.
             with theirs:
                 # A session of its own: Ctrl-C reaches this process alone, which stops the workers in order.
                 process = worker.process = await asyncio.create_subprocess_exec(

@@ -66,6 +66,7 @@ class SupervisorEnd:
     def send_start(self, start: Any) -> None:
         """Send what the worker starts with; it is read by `WorkerEnd.receive_start`. Blocking."""
         packed = pickle.dumps(start)
+        # Blocking, so that all of it is sent, however long it is; then the loop has the socket.
         self._socket.sendall(_LENGTH.pack(len(packed)) + packed)
         self._socket.setblocking(False)
 
@@ -122,6 +123,7 @@ class WorkerEnd:
     def next_connection(self) -> socket.socket | Surplus | None:
         """The next connection, or that one is to be ended; None at the end. Raises: BlockingIOError (nothing now)."""
         try:
+            # One byte at a time: each is a message of its own, with a descriptor or without one.
             data, descriptors, _, _ = socket.recv_fds(self._socket, len(_CONNECTION), 1)
         except ConnectionError:
             return None
@@ -213,7 +215,7 @@ class WorkerServer(Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve, and report it."""
-        await super().startup(sockets=[])
+        await super().startup(sockets=[])  # connections come from the supervisor
         loop = asyncio.get_running_loop()
         self._file.unlink(missing_ok=True)  # of a worker that was killed
         inner_protocol: Any = self._inner.http_protocol_class
@@ -228,6 +230,7 @@ class WorkerServer(Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Answer the requests that run, and end."""
+        # No connection is taken from here on: its first request would be cut off by the end.
         asyncio.get_running_loop().remove_reader(self._link.fileno())
         for task in self._tasks:
             task.cancel()

@@ -108,7 +108,7 @@ class ProviderService:
         name = request.name
         registered = await self._known(name)
         if request.connection is not None:
-            connection = self._connections.known(request.connection)
+            connection = self._connections.require(request.connection)
             if connection.provider != name:
                 message = f"Connection '{connection.id}' is of the provider '{connection.provider}'"
                 raise InvalidInputError(message, [FieldError("connection", message)])

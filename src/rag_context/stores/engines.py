@@ -11,7 +11,7 @@ import logging
 import re
 import time
 import unicodedata
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, TypeVar
@@ -41,6 +41,8 @@ FLOAT_CHARS = 22
 
 OPERATION_BYTES = 16 * 1024 * 1024
 """Of one operation, which is all or nothing: half of the default limit of the strictest engine."""
+
+CALLS_AT_ONCE = 8
 
 TEXT_KEYS = ("document", "page_content", "text", "content", "body", "chunk", "passage")
 """Where the text stands, the first that is there: Qdrant's own clients, LangChain, and what most others call it."""
@@ -77,6 +79,17 @@ def operations(items: Sequence[T], size_of: Callable[[T], int], most: int | None
         size += more
     if start < len(items):
         yield items[start:]
+
+
+async def few_at_once(calls: Iterable[Awaitable[T]]) -> list[T]:
+    """The results of calls, in order; not all of them are sent at the same time, which would delay those of others."""
+    limit = asyncio.Semaphore(CALLS_AT_ONCE)
+
+    async def limited(call: Awaitable[T]) -> T:
+        async with limit:
+            return await call
+
+    return await asyncio.gather(*map(limited, calls))
 
 
 def check_dimension(name: str, bound: int | None, dimension: int) -> None:

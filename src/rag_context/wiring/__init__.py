@@ -132,6 +132,7 @@ async def _opened(
     settings: Settings, on_mismatch: OnMismatch, duties: Duties = Duties.ALL
 ) -> AsyncIterator[tuple[Stores, Service]]:
     check_available(settings)
+    # In the order in which they need each other; the stack closes them in reverse.
     async with AsyncExitStack() as stack:
         if settings.telemetry.traces:
             await stack.enter_async_context(exported())
@@ -155,6 +156,7 @@ async def _opened(
         # Not the embedder that is bound to the documents' index: every collection records its own model.
         own = TextEmbedder(cached, Dependency("embedder", cached.ping))
         collections = await stack.enter_async_context(open_collection_service(settings, own, dependencies.admissions))
+        # Before the tasks, and so called after they have ended: what they recorded last is written too.
         stack.push_async_callback(dependencies.telemetry.flush)
         await stack.enter_async_context(_running("telemetry", dependencies.telemetry.run()))
         await stack.enter_async_context(_running("maintenance", dependencies.maintenance.run()))

@@ -24,7 +24,7 @@ from rag_context.resilience.admission import Admissions
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.collection_service import CollectionService
 from rag_context.service.provider_service import AllowedAddresses
-from rag_context.settings import ConnectionSettings, Settings
+from rag_context.settings import ConnectionSettings, EmbedderSettings, Settings
 from rag_context.settings.values import Expected, HttpUrl, PostgresUrl, Secret, Section, UserPath
 from rag_context.stores.sqlite import FILE_NAME
 from rag_context.stores.tokens import CAPABILITIES
@@ -108,15 +108,15 @@ class ChromaConfiguration(Section):
         return self
 
 
-def _qdrant_addresses(chosen: QdrantConfiguration) -> list[str]:
-    parts = urlsplit(chosen.url)
-    addresses = [chosen.url if parts.port else f"{parts.scheme}://{parts.netloc}:{QDRANT_PORT}"]
-    return [*addresses, f"{parts.hostname}:{chosen.grpc_port}"] if chosen.transport == "grpc" else addresses
+def _qdrant_addresses(options: QdrantConfiguration) -> list[str]:
+    parts = urlsplit(options.url)
+    addresses = [options.url if parts.port else f"{parts.scheme}://{parts.netloc}:{QDRANT_PORT}"]
+    return [*addresses, f"{parts.hostname}:{options.grpc_port}"] if options.transport == "grpc" else addresses
 
 
-def _postgres_addresses(chosen: PostgresConfiguration) -> list[str]:
+def _postgres_addresses(options: PostgresConfiguration) -> list[str]:
     """Every host that the address names, each with its port."""
-    hosts = urlsplit(chosen.url).netloc.rpartition("@")[2].split(",")
+    hosts = urlsplit(options.url).netloc.rpartition("@")[2].split(",")
     return [host if _WITH_PORT.search(host) else f"{host}:{POSTGRES_PORT}" for host in hosts]
 
 
@@ -163,7 +163,7 @@ def provider_registry(settings: Settings) -> ProviderRegistry:
                     title="Chroma",
                     capabilities=CAPABILITIES,
                     configuration=ChromaConfiguration,
-                    addresses=lambda chosen: [] if chosen.folder else [chosen.url or CHROMA_URL],
+                    addresses=lambda options: [] if options.folder else [options.url or CHROMA_URL],
                     open=partial(_open_chroma, settings.stores.chroma_collection),
                 ),
                 None,  # a server is reached over plain HTTP, without Chroma's library
@@ -187,47 +187,47 @@ async def _open_embedded(data_dir: Path, _: EmbeddedConfiguration) -> AsyncItera
 
 
 @asynccontextmanager
-async def _open_qdrant(memory: str, chosen: QdrantConfiguration) -> AsyncIterator[Provider]:
+async def _open_qdrant(memory: str, options: QdrantConfiguration) -> AsyncIterator[Provider]:
     await asyncio.to_thread(import_module, "rag_context.stores.qdrant.qdrant_collections")  # seconds, not on the loop
     from rag_context.stores.qdrant.qdrant_collections import open_qdrant_collections  # noqa: PLC0415  (an extra)
 
     async with open_qdrant_collections(
-        chosen.url,
-        prefix=chosen.prefix,
-        api_key=chosen.api_key.get_secret_value() if chosen.api_key else None,
-        transport=chosen.transport,
-        grpc_port=chosen.grpc_port,
-        timeout_s=chosen.timeout_s,
+        options.url,
+        prefix=options.prefix,
+        api_key=options.api_key.get_secret_value() if options.api_key else None,
+        transport=options.transport,
+        grpc_port=options.grpc_port,
+        timeout_s=options.timeout_s,
         hidden=[memory],
     ) as provider:
         yield provider
 
 
 @asynccontextmanager
-async def _open_postgres(chosen: PostgresConfiguration) -> AsyncIterator[Provider]:
+async def _open_postgres(options: PostgresConfiguration) -> AsyncIterator[Provider]:
     from rag_context.stores.postgres.collections import open_postgres_collections  # noqa: PLC0415  (an extra)
 
     async with open_postgres_collections(
-        chosen.url, pool_size=chosen.pool_size, statement_cache_size=chosen.statement_cache_size
+        options.url, pool_size=options.pool_size, statement_cache_size=options.statement_cache_size
     ) as provider:
         yield provider
 
 
 @asynccontextmanager
-async def _open_chroma(memory: str, chosen: ChromaConfiguration) -> AsyncIterator[Provider]:
+async def _open_chroma(memory: str, options: ChromaConfiguration) -> AsyncIterator[Provider]:
     await asyncio.to_thread(import_module, "rag_context.stores.chroma.chroma_collections")
     from rag_context.stores.chroma.chroma_collections import (  # noqa: PLC0415  (only if used)
         open_chroma_dir_collections,
         open_chroma_server_collections,
     )
 
-    if chosen.folder is not None:
-        async with open_chroma_dir_collections(chosen.folder, prefix=chosen.prefix, hidden=[memory]) as provider:
+    if options.folder is not None:
+        async with open_chroma_dir_collections(options.folder, prefix=options.prefix, hidden=[memory]) as provider:
             yield provider
     else:
-        url = chosen.url or CHROMA_URL
+        url = options.url or CHROMA_URL
         async with open_chroma_server_collections(
-            url, prefix=chosen.prefix, timeout_s=chosen.timeout_s, hidden=[memory]
+            url, prefix=options.prefix, timeout_s=options.timeout_s, hidden=[memory]
         ) as provider:
             yield provider
 
@@ -252,31 +252,34 @@ def _tables(settings: Settings) -> dict[str, ConnectionSettings]:
 
 @asynccontextmanager
 async def open_connections(
-    settings: Settings, registry: ProviderRegistry, own: TextEmbedder | None = None
+    settings: Settings, registry: ProviderRegistry, default_embedder: TextEmbedder | None = None
 ) -> AsyncIterator[Connections]:
     """The configured connections, none of them opened yet; `default` is where the documents are unless configured.
 
     Args:
         settings: the configuration.
         registry: the provider kinds.
-        own: the embedder of connections without one of their own.
+        default_embedder: the embedder of connections without one of their own.
 
     Raises:
         ConfigurationError: a connection can never work.
     """
     tables = _tables(settings)
-    openers = {id_: _opener(id_, chosen, registry) for id_, chosen in tables.items()}
+    # Before anything is opened, so that a connection that can never work is reported at the start.
+    openers = {id_: _opener(id_, connection, registry) for id_, connection in tables.items()}
     async with AsyncExitStack() as stack:
         made = []
-        for id_, chosen in tables.items():
-            embedder = own if chosen.embedder is None else await _embedder(id_, settings, chosen, stack)
-            made.append(Connection(id_, chosen.provider, openers[id_], embedder))
+        for id_, connection in tables.items():
+            embedder = default_embedder
+            if connection.embedder is not None:
+                embedder = await _embedder(id_, settings, connection.embedder, stack)
+            made.append(Connection(id_, connection.provider, openers[id_], embedder))
         yield await stack.enter_async_context(closing(Connections(made)))
 
 
 @asynccontextmanager
 async def open_collection_service(
-    settings: Settings, own: TextEmbedder, admissions: Admissions
+    settings: Settings, default_embedder: TextEmbedder, admissions: Admissions
 ) -> AsyncIterator[CollectionService]:
     """Open the use cases of collections.
 
@@ -285,7 +288,7 @@ async def open_collection_service(
     """
     registry = provider_registry(settings)
     allowed = AllowedAddresses(settings.server.test_addresses, tuple(_addresses(settings, registry)))
-    async with open_connections(settings, registry, own) as connections:
+    async with open_connections(settings, registry, default_embedder) as connections:
         service = CollectionService(Collections(connections), registry, admissions, allowed)
         try:
             yield service
@@ -306,38 +309,38 @@ async def open_all_connections(settings: Settings) -> AsyncIterator[Connections]
 
 def _addresses(settings: Settings, registry: ProviderRegistry) -> Iterator[str]:
     """The addresses of all connections."""
-    for id_, chosen in _tables(settings).items():
-        registered = _known(id_, chosen, registry)
-        yield from registered.addresses(_configuration(id_, chosen, registered))
+    for id_, connection in _tables(settings).items():
+        registered = _known(id_, connection, registry)
+        yield from registered.addresses(_configuration(id_, connection, registered))
 
 
-def _opener(id_: str, chosen: ConnectionSettings, registry: ProviderRegistry) -> Opener:
-    registered = _known(id_, chosen, registry)
-    return partial(registered.open, _configuration(id_, chosen, registered))
+def _opener(id_: str, connection: ConnectionSettings, registry: ProviderRegistry) -> Opener:
+    registered = _known(id_, connection, registry)
+    return partial(registered.open, _configuration(id_, connection, registered))
 
 
-def _known(id_: str, chosen: ConnectionSettings, registry: ProviderRegistry) -> Registered:
-    registered = registry.get(chosen.provider)
+def _known(id_: str, connection: ConnectionSettings, registry: ProviderRegistry) -> Registered:
+    registered = registry.get(connection.provider)
     if registered is None:
         known = ", ".join(dict.fromkeys(one.name for one in registry))
         raise ConfigurationError(
-            f"connections.{id_}.provider is {chosen.provider!r}, which is unknown; choose one of {known}."
+            f"connections.{id_}.provider is {connection.provider!r}, which is unknown; choose one of {known}."
         )
     if not registered.available:
         raise ConfigurationError(
-            f"connections.{id_}: provider {chosen.provider!r} is not available: {registered.reason}"
+            f"connections.{id_}: provider {connection.provider!r} is not available: {registered.reason}"
         )
     return registered
 
 
-def _configuration(id_: str, chosen: ConnectionSettings, registered: Registered) -> BaseModel:
+def _configuration(id_: str, connection: ConnectionSettings, registered: Registered) -> BaseModel:
     try:
-        return registered.validated(chosen.configuration)
+        return registered.validated(connection.configuration)
     except InvalidInputError as error:
         raise ConfigurationError(f"connections.{id_}: {error}") from error
 
 
-async def _embedder(id_: str, settings: Settings, chosen: ConnectionSettings, stack: AsyncExitStack) -> TextEmbedder:
-    configured = settings.model_copy(update={"embedder": chosen.embedder})
-    embedder = CachedEmbedder(await stack.enter_async_context(open_embedder(configured)))
+async def _embedder(id_: str, settings: Settings, options: EmbedderSettings, stack: AsyncExitStack) -> TextEmbedder:
+    adapted = settings.model_copy(update={"embedder": options})
+    embedder = CachedEmbedder(await stack.enter_async_context(open_embedder(adapted)))
     return TextEmbedder(embedder, Dependency(f"embedder of connection {id_}", embedder.ping))

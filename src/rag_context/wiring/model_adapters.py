@@ -54,16 +54,16 @@ class OnMismatch(Enum):
 @asynccontextmanager
 async def open_embedder(settings: Settings) -> AsyncIterator[StartedEmbedder]:
     """Start the configured embedder; its model loads, or its server is queried, in the background."""
-    chosen = settings.embedder
-    if chosen.kind == "openai_compatible" and chosen.url is not None and chosen.model is not None:
-        server = _server(chosen, chosen.url, chosen.model)
+    options = settings.embedder
+    if options.kind == "openai_compatible" and options.url is not None and options.model is not None:
+        server = _server(options, options.url, options.model)
         await server.start()
         try:
             yield server
         finally:
             await server.close()
         return
-    bundled = OnnxEmbedder(chosen.model_dir or BUNDLED, workers=chosen.workers or os.cpu_count() or 1)
+    bundled = OnnxEmbedder(options.model_dir or BUNDLED, workers=options.workers or os.cpu_count() or 1)
     try:
         await bundled.start()
         yield bundled
@@ -101,20 +101,20 @@ async def _former(model: EmbeddingModel, settings: Settings) -> "OnnxEmbedder | 
     # The bundled model is here in any case: what it embedded stays searchable while it is embedded again.
     if await asyncio.to_thread(_fingerprint, BUNDLED) == model.fingerprint:
         return OnnxEmbedder(BUNDLED, workers=1)
-    chosen = settings.embedder
-    if chosen.url is None or (chosen.kind == "openai_compatible" and chosen.model == model.name):
+    options = settings.embedder
+    if options.url is None or (options.kind == "openai_compatible" and options.model == model.name):
         return None  # a server has one model per name, and it is another one now
-    return _server(chosen, chosen.url, model.name)
+    return _server(options, options.url, model.name)
 
 
-def _server(chosen: EmbedderSettings, url: str, model: str) -> "OpenAIEmbedder":
+def _server(options: EmbedderSettings, url: str, model: str) -> "OpenAIEmbedder":
     from rag_context.embedders.openai_embedder import OpenAIEmbedder  # noqa: PLC0415  (only if configured)
 
     return OpenAIEmbedder(
         url=url,
         model=model,
-        api_key=chosen.api_key.get_secret_value() if chosen.api_key else None,
-        timeout_s=chosen.timeout_s,
+        api_key=options.api_key.get_secret_value() if options.api_key else None,
+        timeout_s=options.timeout_s,
     )
 
 
@@ -185,35 +185,37 @@ async def open_reranking(settings: Settings) -> AsyncIterator[Reranking | None]:
     Raises:
         ConfigurationError: the settings name two rerankers, or one that cannot be used.
     """
-    chosen = settings.reranker
-    if chosen.model_dir is None and chosen.url is None:
+    options = settings.reranker
+    if options.model_dir is None and options.url is None:
         yield None
         return
-    reranker = _reranker(chosen)
+    reranker = _reranker(options)
     await reranker.start()
     try:
         yield Reranking(
             reranker,
             Dependency("reranker", reranker.ping, min_budget_s=LEAST_BUDGET_S),
-            passages=chosen.passages,
+            passages=options.passages,
             timeout_s=settings.search.deadline_ms / 1000.0,
         )
     finally:
         await reranker.close()
 
 
-def _reranker(chosen: RerankerSettings) -> "CrossEncoder | RerankServer":
+def _reranker(options: RerankerSettings) -> "CrossEncoder | RerankServer":
     from rag_context.embedders.rerankers import CrossEncoder, RerankServer  # noqa: PLC0415  (only if configured)
 
-    if chosen.url is None:
-        assert chosen.model_dir is not None  # noqa: S101  (one of them is set)
-        return CrossEncoder(_checked_folder(chosen.model_dir), os.cpu_count() or 1)
-    if chosen.model_dir is not None:
+    if options.url is None:
+        assert options.model_dir is not None  # noqa: S101  (one of them is set)
+        return CrossEncoder(_checked_folder(options.model_dir), os.cpu_count() or 1)
+    if options.model_dir is not None:
         raise ConfigurationError("reranker.model_dir and reranker.url are both set: remove one of them.")
-    if chosen.model is None and chosen.api == "cohere":
+    if options.model is None and options.api == "cohere":
         raise ConfigurationError("reranker.url is set, but no model: set reranker.model to one that the server has.")
-    key = chosen.api_key.get_secret_value() if chosen.api_key is not None else None
-    return RerankServer(chosen.url, model=chosen.model or "", api_key=key, api=chosen.api, timeout_s=RERANK_TIMEOUT_S)
+    key = options.api_key.get_secret_value() if options.api_key is not None else None
+    return RerankServer(
+        options.url, model=options.model or "", api_key=key, api=options.api, timeout_s=RERANK_TIMEOUT_S
+    )
 
 
 def _checked_folder(folder: Path) -> Path:

@@ -71,7 +71,7 @@ async def _opened(settings: Settings, stack: AsyncExitStack) -> End:
     collections = None
     if DEFAULT not in settings.connections:
         connections = await stack.enter_async_context(open_connections(settings, provider_registry(settings)))
-        collections = await connections.known(DEFAULT).opened()
+        collections = await connections.require(DEFAULT).opened()
     return End(location_of(settings), stores, collections)
 
 

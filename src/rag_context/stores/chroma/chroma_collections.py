@@ -26,13 +26,19 @@ from rag_context.stores.chroma.chroma_api import (
 from rag_context.stores.chroma.collections_registry import CollectionRecord, CollectionRegistry, fields_of
 from rag_context.stores.chroma.collections_storage import CollectionStorage, ForeignShape, OurShape, rows_of, size_of
 from rag_context.stores.chroma.server import TIMEOUT_S, ChromaServer
-from rag_context.stores.engines import check_dimension, check_distinct, operations, timed_health, unknown_collection
+from rag_context.stores.engines import (
+    check_dimension,
+    check_distinct,
+    few_at_once,
+    operations,
+    timed_health,
+    unknown_collection,
+)
 from rag_context.stores.tokens import CAPABILITIES
 
 PREFIX = "rag-context"
 
 _ATTEMPTS = 4
-_AT_ONCE = 8
 
 T = TypeVar("T")
 
@@ -99,13 +105,7 @@ class ChromaCollections:
 
     async def collections(self) -> list[Collection]:
         """All collections, by name. Raises: BackendError."""
-        limit = asyncio.Semaphore(_AT_ONCE)
-
-        async def counted(record: CollectionRecord) -> Collection:
-            async with limit:
-                return await self._counted(record)
-
-        found = await asyncio.gather(*(counted(record) for record in await self._registry.all()))
+        found = await few_at_once(map(self._counted, await self._registry.all()))
         return sorted(found, key=lambda each: each.name)
 
     async def collection(self, name: str) -> Collection | None:
@@ -171,10 +171,10 @@ class ChromaCollections:
         _check(record, dimension)
         start = 0
         for some in operations(entries, lambda entry: size_of(entry, dimension), await self._api.most_rows()):
-            made = await asyncio.to_thread(rows_of, some, vectors[start : start + len(some)])
+            rows = await asyncio.to_thread(rows_of, some, vectors[start : start + len(some)])
             start += len(some)
             # Each part reads the record again: an earlier one may have created the storage.
-            await self._do(name, partial(self._write, dimension=dimension, made=made))
+            await self._do(name, partial(self._write, dimension=dimension, rows=rows))
 
     async def entries(self, name: str, where: Clause, *, limit: int, offset: int = 0) -> EntryPage:
         """A page of what a clause lets through, by id, and the total number.
@@ -291,36 +291,36 @@ class ChromaCollections:
                 raise unknown_collection(name) from error
             return await self._counted(replace(record, collection=changed))
 
-    async def _write(self, record: CollectionRecord, dimension: int, made: Rows) -> None:
+    async def _write(self, record: CollectionRecord, dimension: int, rows: Rows) -> None:
         _check(record, dimension)
-        opened = record.rows or await self._made(record)
+        stored = record.rows or await self._created_rows(record)
         try:
-            await self._api.upsert(opened.id, made)
+            await self._api.upsert(stored.id, rows)
         except BackendRejectedError:
             _check(
                 record.with_documents(await self._api.find(record.rows_name)), dimension
             )  # another process was faster
             raise
 
-    async def _made(self, record: CollectionRecord) -> CollectionInfo:
+    async def _created_rows(self, record: CollectionRecord) -> CollectionInfo:
         """Create the storage for the documents of a collection."""
         # Left behind by a removal: it has no owner any more, and it takes the name.
-        left = await self._api.find(record.rows_name)
-        if left is not None and not record.owns(left):
+        leftover = await self._api.find(record.rows_name)
+        if leftover is not None and not record.owns(leftover):
             await self._api.drop(record.rows_name)
-        made = await self._api.create(record.rows_name, record.rows_fields) or await self._api.find(record.rows_name)
-        if made is None or not record.owns(made):
+        rows = await self._api.create(record.rows_name, record.rows_fields) or await self._api.find(record.rows_name)
+        if rows is None or not record.owns(rows):
             raise RowsMovedError(COMPONENT, f"{self._api.label}: the collection was replaced meanwhile")
-        return made
+        return rows
 
     async def _read(self, name: str, empty: T, work: Callable[[CollectionStorage], Awaitable[T]]) -> T:
         """Do `work` with the documents of a collection; `empty` if it has none."""
 
-        async def done(record: CollectionRecord) -> T:
+        async def read(record: CollectionRecord) -> T:
             shape = ForeignShape() if record.collection.foreign else OurShape()
             return empty if record.rows is None else await work(CollectionStorage(self._api, record.rows, shape))
 
-        return await self._do(name, done, self._registry.require_any)
+        return await self._do(name, read, self._registry.require_any)
 
     async def _do(
         self,

@@ -153,11 +153,12 @@ class CollectionRegistry:
             BackendRejectedError: the name exists in Chroma for a collection that is not ours.
         """
         name = engine_name(self._prefix, collection.name)
+        # Chroma's own name would be free: the prefix is before it. To callers both would have the same name.
         if await self._find_foreign(collection.name) is not None:
             return False
         if await self._api.create(name, fields_of(collection, new_rows_name(name))) is not None:
             return True
-        await self.find(collection.name)
+        await self.find(collection.name)  # raises where the name is that of a collection which is not ours
         return False
 
     async def find(self, name: str) -> CollectionRecord | None:

@@ -74,7 +74,7 @@ class ChromaFolder:
 
     async def all(self) -> list[CollectionInfo]:
         """All collections, also those of other programs."""
-        return await self._run(lambda: [self._remember(made) for made in self._chroma().list_collections()])
+        return await self._run(lambda: [self._remember(each) for each in self._chroma().list_collections()])
 
     async def create(self, name: str, fields: Fields) -> CollectionInfo | None:
         """Create a collection; None if the name exists."""
@@ -168,16 +168,17 @@ class ChromaFolder:
 
     def _create(self, name: str, fields: Fields) -> CollectionInfo:
         configuration = cast("Any", {"hnsw": dict(HNSW)})
-        made = self._chroma().create_collection(
+        created = self._chroma().create_collection(
             name, configuration=configuration, metadata=dict(fields), embedding_function=None
         )
-        return self._remember(made)
+        return self._remember(created)
 
-    def _remember(self, made: Collection) -> CollectionInfo:
-        self._collections[str(made.id)] = made
-        space = (made.configuration_json.get("hnsw") or {}).get("space")
-        dimension = made._model.dimension  # noqa: SLF001  (it has no public name)
-        return CollectionInfo(str(made.id), str(space), dimension, made.name, made.metadata or {})
+    def _remember(self, collection: Collection) -> CollectionInfo:
+        # The library's calls are methods of a collection object; ours name a collection by its id.
+        self._collections[str(collection.id)] = collection
+        space = (collection.configuration_json.get("hnsw") or {}).get("space")
+        dimension = collection._model.dimension  # noqa: SLF001  (it has no public name)
+        return CollectionInfo(str(collection.id), str(space), dimension, collection.name, collection.metadata or {})
 
     def _collection(self, id_: str) -> Collection:
         collection = self._collections.get(id_)

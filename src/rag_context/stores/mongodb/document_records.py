@@ -103,6 +103,7 @@ def similarity_bands(hash_64: int) -> list[int]:
     bits = unsigned(hash_64)
     if bits == 0:
         return []
+    # Three bits that differ are in three of the four parts at most, so one part at least is equal.
     return [band << _BAND_BITS | bits >> _BAND_BITS * band & 0xFFFF for band in range(4)]
 
 

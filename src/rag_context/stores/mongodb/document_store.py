@@ -32,8 +32,9 @@ from rag_context.stores.mongodb.document_records import (
     time_of,
 )
 from rag_context.stores.mongodb.index_state import Change, IndexState, MongoRegistry
+from rag_context.stores.mongodb.indexes import Indexes
 from rag_context.stores.mongodb.mongo import COMPONENT, Mongo
-from rag_context.stores.mongodb.queries import Indexes, after_cursor, condition, key_of
+from rag_context.stores.mongodb.queries import after_cursor, condition, key_of
 from rag_context.stores.mongodb.revisions import Revisions
 from rag_context.stores.search_statistics import RetrievalCounts
 

@@ -25,8 +25,9 @@ from rag_context.stores.mongodb.chunk_records import (
 )
 from rag_context.stores.mongodb.document_records import Entry, chunks_of, occurred_at, reference
 from rag_context.stores.mongodb.index_state import IndexState, Snapshot
+from rag_context.stores.mongodb.indexes import Indexes
 from rag_context.stores.mongodb.mongo import INDEX_NOT_FOUND, TIME_EXPIRED, Mongo, is_code
-from rag_context.stores.mongodb.queries import Indexes, condition
+from rag_context.stores.mongodb.queries import condition
 from rag_context.stores.server_stores import MOST_PER_TERM, FrequencyCache, TermStatistics, log_failure
 from rag_context.text import terms
 

@@ -197,6 +197,7 @@ def connect(uri: str, *, documents: str, metrics: str) -> Mongo:
         ConfigurationError: the address, or one of the names, is invalid.
     """
     try:
+        # A search gives up at once where there is no server, a write waits for an election: a client has one timeout.
         parts = urlsplit(uri)
         in_address = {name.lower() for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
         searching = _mongo(uri, _PREFERENCES, in_address, documents, metrics)
@@ -254,6 +255,7 @@ def is_code(error: PyMongoError, *codes: int) -> bool:
 
 def backend_error(error: Exception, address: str) -> BackendError:
     """Our error for `error`; raise it `from error`."""
+    # Kinds of failure before their bases: a write concern that timed out is a failed operation too.
     match error:
         case DocumentTooLarge():
             return BackendRejectedError(COMPONENT, _TOO_LARGE_SAYS)
@@ -279,6 +281,7 @@ def backend_error(error: Exception, address: str) -> BackendError:
 
 def _encoding_error(error: Exception, address: str) -> BackendError:
     """The error for data that cannot be encoded or decoded."""
+    # What the driver cannot encode came from the caller; what it cannot decode came from the server.
     if isinstance(error, UnicodeEncodeError | OverflowError) or type(error).__name__ == "InvalidDocument":
         return BackendRejectedError(COMPONENT, "MongoDB cannot store this text or number.")
     return BackendDataError(COMPONENT, f"MongoDB at {address} returned an invalid response.")

@@ -28,9 +28,9 @@ from rag_context.stores.mongodb.document_records import (
 )
 from rag_context.stores.mongodb.document_store import MongoDocuments
 from rag_context.stores.mongodb.index_state import Change, IndexState, Snapshot, Totals
+from rag_context.stores.mongodb.indexes import Indexes
 from rag_context.stores.mongodb.keyword_search import MongoTexts
 from rag_context.stores.mongodb.mongo import Mongo, connect
-from rag_context.stores.mongodb.queries import Indexes
 from rag_context.stores.mongodb.revisions import Revisions
 from rag_context.stores.mongodb.search_records import MongoMetrics
 from rag_context.stores.server_stores import INTERVAL_S, ended, start_rounds
@@ -96,6 +96,7 @@ async def open_mongodb(
             MongoAuditor(mongo, state, indexes, revisions),
         )
     finally:
+        # The rounds first: they would create indexes and remove leftovers over connections that are being closed.
         await ended(rounds)
         await revisions.close()
         await state.close()
@@ -201,6 +202,7 @@ class MongoAuditor:
         totals = await self._compare_counters(found)
         if not await self._indexes.text_index():
             found.add(IssueKind.TEXT_INDEX, "the text index itself")
+        # Analysing terms again takes most of the time: a quick check does it for a sample of documents.
         step = max(1, totals.chunks // COMPARED) if thoroughness is Thoroughness.QUICK else 1
         number = compared = 0
         async for entry in self._entries():
@@ -253,6 +255,7 @@ class MongoAuditor:
             seen = await self._state.refresh()
             counted = await self._state.count()
             after = await self._state.refresh()
+            # Counted while a write was under way, the numbers say nothing.
             same = (seen.begun, seen.version) == (after.begun, after.version)
             if same and (seen.is_consistent or attempt == COUNT_ATTEMPTS):
                 if seen.totals != counted:

@@ -87,6 +87,7 @@ class MongoMetrics:
         span = {"timestamp": {"$gte": first_not_before(slices.start), "$lt": first_not_before(slices.end)}}
         async with self._mongo.reached():
             count = await self._mongo.metrics.count_documents(span, limit=self._exact_records)
+            # Exact percentiles need every latency here; of many searches only the bins are sent.
             summing = self._one_by_one if count < self._exact_records else self._in_bins
             sums, counts_by_value = await asyncio.gather(summing(span, slices), self._counts_by_value(span))
         return summary(sums, counts_by_value, slices, buckets)

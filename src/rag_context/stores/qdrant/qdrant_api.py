@@ -144,8 +144,8 @@ class Connection:
 
     async def index(self, field: str, schema: models.PayloadSchemaParams) -> None:
         """Create a payload index. Raises: BackendError."""
-        made = partial(self.client.create_payload_index, self.collection, field, wait=True, ordering=ORDERING)
-        await self.update(partial(made, field_schema=schema))
+        create = partial(self.client.create_payload_index, self.collection, field, wait=True, ordering=ORDERING)
+        await self.update(partial(create, field_schema=schema))
 
     async def drop(self) -> None:
         """Remove the collection with all that is in it; it may be removed already. Raises: BackendError."""

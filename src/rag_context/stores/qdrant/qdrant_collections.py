@@ -10,7 +10,7 @@ from rag_context.domain.clauses import Clause
 from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.ports.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
-from rag_context.stores.engines import check_distinct, timed_health, unknown_collection
+from rag_context.stores.engines import check_distinct, few_at_once, timed_health, unknown_collection
 from rag_context.stores.qdrant.collection_records import REGISTRY, CollectionRecord, CollectionRegistry, points_of
 from rag_context.stores.qdrant.qdrant_api import Connection, Transport, connect
 from rag_context.stores.qdrant.stored_collections import CollectionStorage, ForeignCollection
@@ -19,8 +19,6 @@ from rag_context.where import matches
 
 PREFIX = "rag-context"
 TIMEOUT_S = 30.0
-
-_AT_ONCE = 8
 
 
 @asynccontextmanager
@@ -72,20 +70,10 @@ class QdrantCollections:
 
     async def collections(self) -> list[Collection]:
         """All collections, by name. Raises: BackendError."""
-        limit = asyncio.Semaphore(_AT_ONCE)
-
-        async def counted(record: CollectionRecord) -> Collection:
-            async with limit:
-                return await self._counted(record)
-
-        async def foreign(name: str) -> Collection | None:
-            async with limit:
-                return await ForeignCollection(self._connection, name).described()
-
-        ours = await asyncio.gather(*(counted(record) for record in await self._registry.records()))
+        ours = await few_at_once(map(self._counted, await self._registry.records()))
         our_names = {collection.name for collection in ours}
         others = [name for name in await self._others() if name not in our_names]
-        theirs = await asyncio.gather(*(foreign(name) for name in others))
+        theirs = await few_at_once(ForeignCollection(self._connection, name).described() for name in others)
         return sorted([*ours, *filter(None, theirs)], key=lambda collection: collection.name)
 
     async def collection(self, name: str) -> Collection | None:
@@ -98,6 +86,7 @@ class QdrantCollections:
 
     async def create(self, collection: Collection) -> bool:
         """Create an empty collection; False, and no change, if the name exists. Raises: BackendError."""
+        # One at a time in this process: of two records of a name the second would replace the first.
         async with self._creating:
             if await self._registry.record(collection.name) is not None or await self._foreign(collection.name):
                 return False
@@ -146,9 +135,9 @@ class QdrantCollections:
         storage = await self._storage(name)
         if entries:
             dimension = vectors.shape[1]
-            made = await asyncio.to_thread(points_of, entries, vectors)
+            points = await asyncio.to_thread(points_of, entries, vectors)
             await storage.bind(dimension)
-            await storage.upsert(made, dimension)
+            await storage.upsert(points, dimension)
 
     async def entries(self, name: str, where: Clause, *, limit: int, offset: int = 0) -> EntryPage:
         """A page of what a clause lets through, by id, and the total number.

@@ -76,9 +76,9 @@ class CollectionStorage:
             await self._registry.bind(self._name, await self._make(dimension))
         self.check(dimension)
 
-    async def upsert(self, made: Sequence[models.PointStruct], dimension: int) -> None:
+    async def upsert(self, points: Sequence[models.PointStruct], dimension: int) -> None:
         """Store points, as few operations as their size allows."""
-        for operation in operations(made, size_of):
+        for operation in operations(points, size_of):
             try:
                 await self._connection.upsert(operation)
             except NoCollectionError:
@@ -169,12 +169,12 @@ class CollectionStorage:
     async def _make(self, dimension: int) -> int:
         """Create it with its indexes. Returns its dimension: that of an existing one, where there is one."""
         vectors = models.VectorParams(size=dimension, distance=models.Distance.COSINE)
-        faster = await self._connection.create(vectors)  # another process, perhaps
-        if faster is not None:
-            existing = faster.config.params.vectors
-            if not isinstance(existing, models.VectorParams):
+        existing = await self._connection.create(vectors)  # another process, perhaps
+        if existing is not None:
+            vectors_there = existing.config.params.vectors
+            if not isinstance(vectors_there, models.VectorParams):
                 raise BackendDataError(COMPONENT, f"Qdrant's collection {self._storage!r} is not one of plain vectors.")
-            dimension = existing.size
+            dimension = vectors_there.size
         self._dimension = dimension
         for field, schema in INDEXES.items():
             await self._connection.index(field, schema)
