@@ -114,7 +114,7 @@ def error_reply(
 
 
 def log_failure(log: logging.Logger, error: BackendError) -> None:
-    """Log it with its cause; what is known to happen, and the same for every caller until it is over, in one line."""
+    """Log a failure with its traceback; an outage, which every caller meets until it is over, in one line."""
     if isinstance(error, BackendUnavailableError | LostIndexError):
         log.warning("%s failed: %s", error.component, error)
     else:
@@ -159,7 +159,7 @@ LINGER_S = 1.0
 
 
 class RequestIdMiddleware:
-    """Attaches what is known of the request, runs the rest, and answers for whatever it raises."""
+    """Attaches an `HttpRequest` with an id to the scope, calls the application, and replies to whatever it raises."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Who may come in, and with how much: Host, Origin, API key, rate and size. Pure ASGI, one concern a class."""
+"""Checks before a request is read: host and origin, API key, rate, size of the body. Pure ASGI, one concern a class."""
 
 import asyncio
 import ipaddress
@@ -19,7 +19,7 @@ from rag_context.server.requests import ClientGoneError, HttpRequest, RequestRej
 OPEN_PATHS = frozenset({"/", "/docs", "/live", "/ready", "/health"})
 """Served without a key. `/` and `/docs` are pages without data; `/health` says only whether all is well."""
 DISCOVERY = "/.well-known/"
-"""Where clients without a key look for other ways in. There are none, and only a 404 says so."""
+"""Where clients without a key look up other kinds of authentication. There are none, which only a 404 tells them."""
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 _WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  (compared with, not bound to)
 _MAX_BUCKETS = 10_000

@@ -258,7 +258,7 @@ def _mcp() -> Operation:
             "application/json": {"schema": message, "example": {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}}
         },
     }
-    operation["responses"]["202"] = {"description": "A notification was taken", "headers": ID_HEADER}
+    operation["responses"]["202"] = {"description": "A notification was accepted", "headers": ID_HEADER}
     operation["responses"]["400"] = json_answer(
         answer, "Not a message of the protocol, or one that its revision rejects"
     )

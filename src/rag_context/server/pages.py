@@ -1,7 +1,7 @@
-"""What a browser is given: the page at `/` with its scripts and styles, its stream of events, and the page of the API.
+"""What browsers get: the page at `/` with its scripts and styles, its stream of events, and the page of the API.
 
-Nothing of them comes from anywhere else, and their policies keep it so. What is shown on them is other people's text:
-the page at `/` has `require-trusted-types-for`, so that a browser reads none of it as HTML.
+Their content security policies allow nothing from other servers. The texts that they show come from documents, so the
+page at `/` has `require-trusted-types-for`: a browser interprets none of them as HTML.
 """
 
 import asyncio

@@ -243,7 +243,7 @@ async def _relay(reader: asyncio.StreamReader, send: Send, is_head: bool) -> Non
 
 
 TIMEOUT_S = 2.0
-"""Longest wait for what another worker says of itself."""
+"""Longest wait for the health or the metrics of another worker."""
 
 _LABEL = "worker"
 

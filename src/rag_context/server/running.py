@@ -332,7 +332,7 @@ async def announced(data_dir: Path, announcement: Announcement) -> AsyncIterator
 
 
 class _Keeper:
-    """Writes the file, and again where it, or the server that it names, is gone."""
+    """Writes the file, and writes it again if it, or the server that it names, no longer exists."""
 
     def __init__(self, data_dir: Path, announcement: Announcement) -> None:
         self._data_dir = data_dir

@@ -40,8 +40,8 @@ _CHANGING = CacheHint(ttl_ms=0, scope="private")
 Context = ServerRequestContext[Any, Any]
 
 
-async def at_once() -> None:
-    """Nothing to wait for."""
+async def already_ready() -> None:
+    """The memory can be used at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Memory:
 
     service: Service
     tools: Registry
-    ready: Callable[[], Awaitable[object]] = at_once
+    ready: Callable[[], Awaitable[object]] = already_ready
 
 
 @dataclass(frozen=True, slots=True)

@@ -279,7 +279,7 @@ def for_models(schema: Schema, without: Collection[str] = ()) -> Schema:
     """The schema of a request in short.
 
     Args:
-        schema: the whole of it.
+        schema: the complete schema.
         without: properties that are accepted and not listed.
     """
     simple = _simple({key: value for key, value in schema.items() if key != "description"})

@@ -122,7 +122,7 @@ def named(offered: Sequence[types.Prompt], name: str, arguments: Mapping[str, st
     """The prompt of this name, which takes these arguments.
 
     Raises:
-        MCPError: There is none, or an argument is missing or unknown.
+        MCPError: No prompt has this name, or an argument is missing or unknown.
     """
     for known in offered:
         if known.name == name:

@@ -1,8 +1,8 @@
 """MCP over a pipe: the library's transport, between what it misreads and the process that holds the other end.
 
-Messages that are none are answered as errors, where the library would pass over them; the answer that was given ahead
-is not given twice; and when the client closes its end, its earlier requests are answered first. Lines are read and
-written in threads of our own, which the process does not wait for at its end, as it does for the library's.
+Bytes that are no message are answered with an error, where the library would pass over them; the answer that was
+given ahead is not given twice; and when the client closes its end, its earlier requests are answered first. Lines are
+read and written in threads of our own, which the process does not wait for at its end, as it does for the library's.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ async def serve_stdio(
         async with stdio_server(stdin, stdout) as (incoming, outgoing):
             await server.run(incoming, outgoing, server.create_initialization_options())
     except* anyio.BrokenResourceError:
-        # Where the server is stopped, what was being handed to it has nowhere to go.
+        # The server was stopped while a message was being passed to it.
         logger.debug("stopped in the middle of a message")
 
 

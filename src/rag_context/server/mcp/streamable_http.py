@@ -139,7 +139,7 @@ class Endpoint:
             await self._end_session(request, send)
             return
         if scope["method"] != "POST":
-            # There is nothing to say unasked.
+            # A GET would open a stream for messages that answer no request: this server has none.
             raise RequestRejectedError(405, ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed", allow="POST, DELETE")
         kind = (request.header(b"content-type") or "").partition(";")[0].strip().lower()
         if kind != _JSON:

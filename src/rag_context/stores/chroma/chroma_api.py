@@ -2,11 +2,11 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -46,8 +46,13 @@ Where: TypeAlias = Mapping[str, Any]
 
 Part: TypeAlias = Literal["metadatas", "documents", "embeddings"]
 
+ATTEMPTS = 4
+"""So often a call is made where rows, or the collection, are replaced while it is under way."""
+
 LOST_ROW = "finding id"
-"""The text of Chroma's internal error for a missing collection."""
+"""The text of Chroma's internal error for a row that was removed while it was read."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +200,17 @@ def matrix_of(rows: Rows, label: str) -> Matrix:
     if rows.vectors is None or not np.isfinite(rows.vectors).all():
         raise invalid_response(label, "rows without their vectors")
     return rows.vectors
+
+
+async def repeated(work: Callable[[], Awaitable[T]]) -> T:
+    """Call `work`, and call it again where rows, or the collection, were replaced meanwhile."""
+    # The last call stands outside the loop, so that its error reaches the caller.
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return await work()
+        except (CollectionGoneError, RowsMovedError):
+            continue
+    return await work()
 
 
 @dataclass(frozen=True, slots=True)

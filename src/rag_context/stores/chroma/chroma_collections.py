@@ -22,6 +22,7 @@ from rag_context.stores.chroma.chroma_api import (
     Rows,
     RowsMovedError,
     open_folder,
+    repeated,
 )
 from rag_context.stores.chroma.collections_registry import CollectionRecord, CollectionRegistry, fields_of
 from rag_context.stores.chroma.collections_storage import CollectionStorage, ForeignShape, OurShape, rows_of, size_of
@@ -37,8 +38,6 @@ from rag_context.stores.engines import (
 from rag_context.stores.tokens import CAPABILITIES
 
 PREFIX = "rag-context"
-
-_ATTEMPTS = 4
 
 T = TypeVar("T")
 
@@ -329,14 +328,12 @@ class ChromaCollections:
         find: Callable[[str], Awaitable[CollectionRecord]] | None = None,
     ) -> T:
         """Do `work`, and retry it if rows were replaced meanwhile."""
-        # As in `ChromaVectors._do`: the error of the last attempt reaches the caller.
         find = find or self._registry.require
-        for _ in range(_ATTEMPTS - 1):
-            try:
-                return await work(await find(name))
-            except (RowsMovedError, CollectionGoneError):
-                continue
-        return await work(await find(name))
+
+        async def attempt() -> T:
+            return await work(await find(name))
+
+        return await repeated(attempt)
 
 
 def _check(record: CollectionRecord, dimension: int) -> None:

@@ -29,11 +29,11 @@ from rag_context.stores.chroma.chroma_api import (
     Near,
     Part,
     Rows,
-    RowsMovedError,
     Where,
     matrix_of,
     open_folder,
     pages,
+    repeated,
 )
 from rag_context.stores.chroma.payload import (
     DOCUMENT_ID,
@@ -46,9 +46,6 @@ from rag_context.stores.chroma.payload import (
     rows_of,
 )
 from rag_context.stores.chroma.server import ChromaServer
-
-ATTEMPTS = 4
-"""So often a call is made where rows, or the collection, were replaced while it was under way."""
 
 T = TypeVar("T")
 
@@ -321,16 +318,15 @@ class ChromaVectors:
         return await self._do(work, self._open)
 
     async def _do(self, work: Callable[[str], Awaitable[T]], find_again: Callable[[], Awaitable[CollectionInfo]]) -> T:
-        # The last attempt stands outside the loop, so that its error reaches the caller.
-        for _ in range(ATTEMPTS - 1):
-            opened = self._info or await self._open()
+        async def attempt() -> T:
+            info = self._info or await self._open()
             try:
-                return await work(opened.id)
+                return await work(info.id)
             except CollectionGoneError:
                 await find_again()
-            except RowsMovedError:
-                continue
-        return await work((self._info or await self._open()).id)
+                raise
+
+        return await repeated(attempt)
 
     async def _find(self) -> CollectionInfo:
         found = await self._api.find(self._name)

@@ -70,7 +70,7 @@ async def open_qdrant(
         url: the server's address for HTTP; its host is the one for gRPC too. Without a port, 6333.
         plan: the collection.
         api_key: the server's key.
-        transport: how the server is spoken to.
+        transport: HTTP or gRPC.
         grpc_port: the server's port for gRPC.
         timeout_s: how long any one call may take.
         consistency: how many replicas a read compares.
