@@ -36,6 +36,7 @@ from rag_context.embedders.onnx_model import BUNDLED, load
 from rag_context.errors import BackendStartingError
 from rag_context.search.chain import SearchChain
 from rag_context.search.query import Level, Query
+from rag_context.search.question_rules import with_windows
 from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_database
 from rag_context.transfer.lines import IndexedDocument, document_line
 
@@ -143,7 +144,7 @@ async def _ask(data_dir: Path, where: str) -> list[Figure]:
 async def _processor_ms(chain: SearchChain, query: Query) -> float:
     """Processor time of one search, the times in its question recognised as part of it."""
     started = time.process_time()
-    answer = await chain.search(query.with_windows(NOW))
+    answer = await chain.search(with_windows(query, NOW))
     spent = (time.process_time() - started) * 1e3
     if answer.level is not Level.PRIMARY or answer.warning is not None:
         raise RuntimeError(f"an answer of level {answer.level}: {answer.warning}")

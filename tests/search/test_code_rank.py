@@ -15,11 +15,10 @@ from rag_context.search.code_rank import (
     by_file,
     defined,
     is_minor,
-    is_symbol,
     question_words,
     ranked_code,
-    symbols_in,
 )
+from rag_context.search.question_rules import is_symbol, symbols_in
 from rag_context.search.ranking import Candidate
 from tests.search.columns import columns
 

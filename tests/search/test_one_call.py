@@ -19,6 +19,7 @@ from rag_context.ports.reading import CandidateRequest, CandidateSource, Shortli
 from rag_context.resilience.dependency import Breaker, Dependency, constant_cooldown
 from rag_context.search.chain import TEXT_MISSING, WARNINGS, SearchChain
 from rag_context.search.query import Answer, Level, Mode, Query
+from rag_context.search.question_rules import with_windows
 from rag_context.search.reads import completed
 from rag_context.search.retrievers import Backends
 from rag_context.stores.postgres import PostgresStore, open_postgres
@@ -130,7 +131,7 @@ async def test_both_ways_rank_by_a_time_alike(store: Store) -> None:
     asked = datetime(2026, 5, 13, tzinfo=UTC)
     for text in ("pump last week", "which valve opens in February", "retry timeout since 10 April 2026"):
         for query in (Query(text), Query(text, limit=20, min_score=0.0, per_document=1)):
-            dated = query.with_windows(asked)
+            dated = with_windows(query, asked)
             answer = without_times(await whole.search(dated))
             assert answer == without_times(await several.search(dated))
             assert answer.results[0].ranked.by_time > 0.0

@@ -15,7 +15,7 @@ from rag_context.search.ranking import (
     passes,
     plainly_answerable,
     relevance,
-    threshold_for,
+    thresholds_for,
 )
 from tests.search.columns import columns, smoothed
 
@@ -168,6 +168,6 @@ def test_another_model_is_judged_on_its_own_scale() -> None:
 
 
 def test_the_threshold_is_lower_for_code_and_among_few_passages() -> None:
-    assert threshold_for(candidate("a", 0.2), 0.3, few=False) == 0.3
-    assert threshold_for(candidate("a", 0.2), 0.3, few=True) == pytest.approx(0.1)
-    assert threshold_for(candidate("a", 0.2, kind=CODE), 0.3, few=False) == pytest.approx(0.1)
+    found = columns([candidate("a", 0.2), candidate("b", 0.2, kind=CODE)])
+    assert thresholds_for(found, 0.3, few=False).tolist() == [0.3, pytest.approx(0.1)]
+    assert thresholds_for(found, 0.3, few=True).tolist() == [pytest.approx(0.1)] * 2

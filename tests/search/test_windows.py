@@ -8,6 +8,7 @@ import pytest
 from rag_context.domain.documents import microseconds
 from rag_context.domain.search import ChunkRef, Filter, VectorHit
 from rag_context.search.query import Mode, Query
+from rag_context.search.question_rules import with_windows
 from rag_context.search.question_times import (
     Window,
     merged,
@@ -105,8 +106,8 @@ def test_several_times_are_shown_as_one() -> None:
 
 def test_a_query_that_names_no_time_is_left_as_it_is() -> None:
     for query in (Query("how do we retry payments, and may I?"), Query("what happened last week?", mode=Mode.TEXT)):
-        assert query.with_windows(at(2026, 3, 18)) is query
-    assert Query("what happened last week?").with_windows(at(2026, 3, 18)).windows == (WEEK,)
+        assert with_windows(query, at(2026, 3, 18)) is query
+    assert with_windows(Query("what happened last week?"), at(2026, 3, 18)).windows == (WEEK,)
 
 
 async def test_what_is_near_is_found_behind_a_pool_that_others_fill(harness: ChainHarness) -> None:
@@ -116,7 +117,7 @@ async def test_what_is_near_is_found_behind_a_pool_that_others_fill(harness: Cha
     await harness.add("near", "We decided on the retry logic of payments and refunds, too.", at=at(2026, 3, 11))
     question = "What did we decide on the retry logic of payments"
     for asked, found in ((question, False), (f"{question} last week?", True)):
-        answer = await harness.chain.search(Query(asked, min_score=0.0).with_windows(at(2026, 3, 18)))
+        answer = await harness.chain.search(with_windows(Query(asked, min_score=0.0), at(2026, 3, 18)))
         assert ("near" in {result.passage.document_id for result in answer.results}) is found
         assert len(answer.results) == 5, "a time excludes nothing"
     best = answer.results[0].ranked

@@ -85,6 +85,15 @@ class RawScores:
         """Scores of `size` chunks, none of them known."""
         return cls(np.full(size, np.nan), np.full(size, np.nan), np.full(size, np.nan))
 
+    @classmethod
+    def joined(cls, *parts: "RawScores") -> "RawScores":
+        """The scores of all parts, one after the other."""
+        return cls(
+            np.concatenate([part.cosines for part in parts]),
+            np.concatenate([part.bm25 for part in parts]),
+            np.concatenate([part.shares for part in parts]),
+        )
+
     def take(self, rows: Sequence[int]) -> "RawScores":
         """The scores of `rows`, in this order."""
         return RawScores(self.cosines[rows], self.bm25[rows], self.shares[rows])

@@ -28,6 +28,7 @@ from rag_context.projects.records import (
 )
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.query import Answer, Mode, Query, Result
+from rag_context.search.question_rules import with_windows
 
 Search: TypeAlias = Callable[[Query], Awaitable[Answer]]
 """Answers a query; it raises no `BackendError`."""
@@ -100,7 +101,7 @@ def query_for(question: str | Vector, options: RetrievalOptions, tenant: Tenant,
     if isinstance(question, str):
         if not question.strip():
             raise InvalidInputError("Query cannot be empty")
-        query = Query(question).with_windows(options.as_of or now)
+        query = with_windows(Query(question), options.as_of or now)
     else:
         query = Query("", mode=Mode.VECTOR, vector=_direction(question))
     if where is None:

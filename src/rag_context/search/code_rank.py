@@ -15,29 +15,10 @@ import numpy as np
 from rag_context.domain.documents import CODE
 from rag_context.domain.search import ChunkRef, Floats, Passage
 from rag_context.search import rules
+from rag_context.search.question_rules import QUALIFIER, Symbol, is_symbol, symbols_in
 from rag_context.search.ranking import Candidates
 from rag_context.text import STOP_WORDS
 
-_SYMBOL = re.compile(
-    r"""[A-Za-z_$][\w$]*(?:(?:::|->|\.|\#)[A-Za-z_$~][\w$]*)+  # qualified
-    |_[\w$]*
-    |\w*[A-Z_][\w$]*
-    |[a-z][a-z\d$]{2,}  # any one word may be the name of a function""",
-    re.VERBOSE,
-)
-_NAME_IN_SENTENCE = re.compile(
-    r"""(?<![\w$/.:-])(?:
-        (?P<name>[A-Za-z_$][\w$]*(?:(?:::|->|\.|\#)[A-Za-z_$~][\w$]*)+  # qualified
-        |\w*_\w+
-        |[A-Za-z\d]*(?:[a-z\d][A-Z]|[A-Z]{2}[a-z])[\w$]*
-        |[A-Za-z][\w$]*(?=\(\))
-        |(?<=`)[A-Za-z][\w$]*(?=`))
-    |(?:class|def|function|func|fn|method|interface|struct|enum|trait|type|impl|macro|protocol|record)
-        [ ](?P<declared>[A-Za-z][\w$]{2,}))""",
-    re.VERBOSE,
-)
-_DECORATION = re.compile(r"^[`'\"]+|(?:\(\))?[`'\"?]*$")
-_QUALIFIER = re.compile(r"::|->|\.|#")
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+|[^\W\dA-Za-z_]+")
 
 _MINOR = "tests? specs? testing __tests__ examples? samples? demos? compat _compat legacy deprecated benchmarks? bench"
@@ -86,7 +67,7 @@ class CodeFeatures:
         """The features of a passage."""
         path = passage.source.replace("\\", "/")
         names, heading = defined(passage.chunk.text), passage.chunk.span.heading
-        qualifiers = {_stem(path), *path.split("/")[:-1], *names, *_QUALIFIER.split(heading)[:-1]}
+        qualifiers = {_stem(path), *path.split("/")[:-1], *names, *QUALIFIER.split(heading)[:-1]}
         return cls(
             path,
             PathWords.of(path),
@@ -104,29 +85,15 @@ class CodeFeatures:
 
     def is_inside(self, name: str) -> bool:
         """Whether the passage is part of what a name stands for, as a method of a class."""
-        return name in _QUALIFIER.split(self.heading)
+        return name in QUALIFIER.split(self.heading)
 
-    def is_own(self, symbol: "Symbol") -> bool:
+    def is_own(self, symbol: Symbol) -> bool:
         """Whether the definition is that of this name, and not of another one with the same last part."""
         if self.heading == symbol.text:
             return True
         return (
             symbol.qualifier in self.qualifiers if symbol.qualifier else _stem(self.path).lower() == symbol.name.lower()
         )
-
-
-class Symbol(NamedTuple):
-    """A name as code has it: as it is written, its last part, and the part before that, in small letters."""
-
-    text: str
-    name: str
-    qualifier: str
-
-    @classmethod
-    def of(cls, text: str) -> "Symbol":
-        """Split a name that may be qualified."""
-        *qualifiers, name = _QUALIFIER.split(text)
-        return cls(text, name, qualifiers[-1].lower() if qualifiers else "")
 
 
 class _Known(NamedTuple):
@@ -149,10 +116,9 @@ class KnownCode:
     def unknown(self, question: str, chunks: Iterable[ChunkRef]) -> list[str]:
         """Ids of the chunks of code whose features this question needs and that are not known yet."""
         by_chunk, by_file, _ = self._known
-        if symbols_in(question):
-            found = [chunk.id for chunk in chunks if chunk.content_type == CODE and chunk.id not in by_chunk]
-            return list(dict.fromkeys(found))
         code = (chunk for chunk in chunks if chunk.content_type == CODE)
+        if symbols_in(question):
+            return list(dict.fromkeys(chunk.id for chunk in code if chunk.id not in by_chunk))
         return list({chunk.document_id: chunk.id for chunk in code if chunk.document_id not in by_file}.values())
 
     def add(self, passages: Mapping[str, Passage]) -> None:
@@ -184,27 +150,6 @@ class KnownCode:
         # Tests of membership only: another thread may add to the sets meanwhile.
         defining = (chunk.id for chunk in chunks if any(chunk.id in ids for ids in found)) if found else ()
         return list(dict.fromkeys(defining))
-
-
-def is_symbol(question: str) -> bool:
-    """Whether a question is nothing but a name: one word, or one with its qualifiers."""
-    return [symbol.text for symbol in symbols_in(question)] == [_bare(question)]
-
-
-# Cached, because the steps of one search need it several times.
-@lru_cache(maxsize=1024)
-def symbols_in(question: str) -> tuple[Symbol, ...]:
-    """The name that a question is; else those that it has and that cannot be words of a language."""
-    bare = _bare(question)
-    if len(bare) <= rules.MAX_SYMBOL_CHARS and _SYMBOL.fullmatch(bare):
-        return (Symbol.of(bare),)
-    found = (match["name"] or match["declared"] for match in _NAME_IN_SENTENCE.finditer(question))
-    names = dict.fromkeys(name for name in found if name not in STOP_WORDS and len(name) <= rules.MAX_SYMBOL_CHARS)
-    return tuple(map(Symbol.of, list(names)[: rules.MOST_SYMBOLS]))
-
-
-def _bare(question: str) -> str:
-    return _DECORATION.sub("", question.strip())
 
 
 def ranked_code(question: str, fused: Floats, features: Mapping[int, CodeFeatures]) -> Floats:

@@ -25,7 +25,7 @@ from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendError
 from rag_context.ports.reading import DocumentStore
 from rag_context.resilience.shared_cache import SecondLevel
-from rag_context.search.question_times import Window, windows
+from rag_context.search.question_times import Window
 from rag_context.search.ranking import Candidate, Ranked
 
 
@@ -79,13 +79,6 @@ class Query:
     vector: Vector | None = None
     windows: tuple[Window, ...] = ()
     without: tuple[Rule, ...] = ()
-
-    def with_windows(self, now: datetime) -> "Query":
-        """The query with the times that it names, counted from `now`; one retriever alone keeps its own order."""
-        if self.mode is not Mode.HYBRID:
-            return self
-        found = windows(self.text, now)
-        return replace(self, windows=found) if found else self
 
     @property
     def has_text(self) -> bool:

@@ -1,4 +1,4 @@
-"""Which rules a question triggers: whom it is about, whether it names code, and how many candidates that needs. Pure.
+"""Which rules a question triggers: whom it is about, whether it names code or a time, and what that needs. Pure.
 
 In a conversation with an assistant "I" and "my" are the user, unless the question is for an overview or for what the
 assistant said. Between people it is the one whose first name stands in the question. What that speaker alone said
@@ -8,8 +8,10 @@ counts more.
 import re
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import lru_cache
 from operator import itemgetter
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -18,8 +20,8 @@ from rag_context.domain.ranking_rules import Rule
 from rag_context.domain.search import ChunkRef, Filter, Floats, KeywordHit, VectorHit
 from rag_context.provenance import USER, is_role
 from rag_context.search import rules
-from rag_context.search.code_rank import is_symbol, symbols_in
 from rag_context.search.query import Mode, Query
+from rag_context.search.question_times import TIME_WORDS, windows
 from rag_context.search.ranking import DEFAULT_WEIGHTS, VectorWeights
 from rag_context.text import STOP_WORDS, is_spaceless
 
@@ -89,6 +91,80 @@ def weights_for(query: Query) -> VectorWeights:
     if Rule.SCRIPT not in query.without and is_spaceless(query.text):
         return VectorWeights(rules.SPACELESS_VECTOR_WEIGHT, rules.SPACELESS_VECTOR_WEIGHT)
     return VectorWeights(code=rules.SYMBOL_VECTOR_WEIGHT) if asks_for_symbol(query) else DEFAULT_WEIGHTS
+
+
+_ANY_WORD = re.compile(r"\w+")
+
+
+def with_windows(query: Query, now: datetime) -> Query:
+    """The query with the times that it names, counted from `now`; one retriever alone keeps its own order."""
+    if query.mode is not Mode.HYBRID or not _may_name_time(query.text):
+        return query
+    found = windows(query.text, now)
+    return replace(query, windows=found) if found else query
+
+
+def _may_name_time(text: str) -> bool:
+    """Whether a question has a word of times, or a year: most have neither, and need not be parsed."""
+    words = frozenset(_ANY_WORD.findall(text.lower()))
+    return not TIME_WORDS.isdisjoint(words) or any(word[:2] in ("19", "20") and word[:4].isdecimal() for word in words)
+
+
+_SYMBOL = re.compile(
+    r"""[A-Za-z_$][\w$]*(?:(?:::|->|\.|\#)[A-Za-z_$~][\w$]*)+  # qualified
+    |_[\w$]*
+    |\w*[A-Z_][\w$]*
+    |[a-z][a-z\d$]{2,}  # any one word may be the name of a function""",
+    re.VERBOSE,
+)
+_NAME_IN_SENTENCE = re.compile(
+    r"""(?<![\w$/.:-])(?:
+        (?P<name>[A-Za-z_$][\w$]*(?:(?:::|->|\.|\#)[A-Za-z_$~][\w$]*)+  # qualified
+        |\w*_\w+
+        |[A-Za-z\d]*(?:[a-z\d][A-Z]|[A-Z]{2}[a-z])[\w$]*
+        |[A-Za-z][\w$]*(?=\(\))
+        |(?<=`)[A-Za-z][\w$]*(?=`))
+    |(?:class|def|function|func|fn|method|interface|struct|enum|trait|type|impl|macro|protocol|record)
+        [ ](?P<declared>[A-Za-z][\w$]{2,}))""",
+    re.VERBOSE,
+)
+_DECORATION = re.compile(r"^[`'\"]+|(?:\(\))?[`'\"?]*$")
+QUALIFIER = re.compile(r"::|->|\.|#")
+
+
+class Symbol(NamedTuple):
+    """A name as code has it: as it is written, its last part, and the part before that, in small letters."""
+
+    text: str
+    name: str
+    qualifier: str
+
+    @classmethod
+    def of(cls, text: str) -> "Symbol":
+        """Split a name that may be qualified."""
+        *qualifiers, name = QUALIFIER.split(text)
+        return cls(text, name, qualifiers[-1].lower() if qualifiers else "")
+
+
+def is_symbol(question: str) -> bool:
+    """Whether a question is nothing but a name: one word, or one with its qualifiers."""
+    return [symbol.text for symbol in symbols_in(question)] == [_bare(question)]
+
+
+# Cached, because the steps of one search need it several times.
+@lru_cache(maxsize=1024)
+def symbols_in(question: str) -> tuple[Symbol, ...]:
+    """The name that a question is; else those that it has and that cannot be words of a language."""
+    bare = _bare(question)
+    if len(bare) <= rules.MAX_SYMBOL_CHARS and _SYMBOL.fullmatch(bare):
+        return (Symbol.of(bare),)
+    found = (match["name"] or match["declared"] for match in _NAME_IN_SENTENCE.finditer(question))
+    names = dict.fromkeys(name for name in found if name not in STOP_WORDS and len(name) <= rules.MAX_SYMBOL_CHARS)
+    return tuple(map(Symbol.of, list(names)[: rules.MOST_SYMBOLS]))
+
+
+def _bare(question: str) -> str:
+    return _DECORATION.sub("", question.strip())
 
 
 _OF_THE_USER = re.compile(r"\b(?:i|my|me|mine|we|our|(?-i:us|Us))\b", re.IGNORECASE)

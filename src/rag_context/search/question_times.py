@@ -96,8 +96,6 @@ def nearnesses(windows: Sequence[Window], chunks: Sequence[ChunkRef]) -> Floats:
 
 def time_boosts(windows: Sequence[Window], chunks: Sequence[ChunkRef], scores: Floats) -> Floats:
     """What is added to the score of each chunk, `(n,)`, for its nearness to a window."""
-    if not windows:
-        return np.zeros_like(scores)
     return TIME_WEIGHT * float(scores.max(initial=0.0)) * nearnesses(windows, chunks)
 
 
@@ -161,7 +159,10 @@ def moved(at: datetime, years: int) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class _Expression:
-    """A pattern, what reads its matches, and the sets of words of each of which a question has one where it matches."""
+    """A pattern, what reads its matches, and the sets of words of each of which a question has one where it matches.
+
+    Without such sets it matches years in digits.
+    """
 
     pattern: str
     read: "Callable[[Match[str], datetime], Period | None]"
@@ -173,17 +174,9 @@ class _Expression:
         return _compiled(self.pattern).finditer(question) if has_words else ()
 
 
-_YEAR_KEY = "#year"
-"""Stands among the words of a question for any year in digits."""
-
-
 def _keys(phrases: Iterable[str]) -> frozenset[str]:
     """The last word of each phrase."""
     return frozenset(_WORD.findall(phrase)[-1] for phrase in phrases)
-
-
-def _is_year(word: str) -> bool:
-    return word[:2] in ("19", "20") and word[:4].isdecimal()
 
 
 def _any(words: Iterable[str]) -> str:
@@ -220,7 +213,6 @@ _DAY_MONTH = rf"(?<![\w.:/#-])(?P<day>\d{{1,2}}){_ORDINAL}{_TO}{_ORDINAL}\s+(?:o
 _MONTH_DAY = rf"{_MONTH}\s+(?P<day>\d{{1,2}}){_ORDINAL}{_TO}(?![\d%]|[.:]\d){_OF_YEAR}"
 _DAY_NAMES = _any(DAYS).replace("'", "['’]")
 _TO_YEAR = rf"(?:\s?(?:to|and|through|until|till|-|–|bis|und|et|à|y|a|и|по)\s?(?P<last>{_YEAR}))?"
-_YEARS = frozenset({_YEAR_KEY})
 _QUARTERS = frozenset({"q1", "q2", "q3", "q4"})
 _WHICH = rf"\b(?P<which>{_any(LAST)})\s"
 _WHICH_BEHIND = rf"\s(?P<which>{_any(BEHIND)})\b"
@@ -242,27 +234,20 @@ _EXPRESSIONS = (
     _Expression(_pattern(rf"(?:{_WHICH})?{_WEEKDAY}"), periods.weekday, (_keys(WEEKDAYS),)),
     _Expression(_pattern(rf"{_WEEKDAY}{_WHICH_BEHIND}"), periods.weekday, (_keys(WEEKDAYS), _BEHIND_KEYS)),
     _Expression(_pattern(rf"(?<![\w-])(?P<name>{_DAY_NAMES})(?![\w-])"), periods.named_day, (_keys(DAYS),)),
-    _Expression(_pattern(_ISO), periods.digits, (_YEARS,)),
-    _Expression(_pattern(_DOTTED), periods.digits, (_YEARS,)),
+    _Expression(_pattern(_ISO), periods.digits, ()),
+    _Expression(_pattern(_DOTTED), periods.digits, ()),
     _Expression(_pattern(_DAY_MONTH), periods.day_of_month, (_MONTH_KEYS,)),
     _Expression(_pattern(_MONTH_DAY), periods.day_of_month, (_MONTH_KEYS,)),
     _Expression(_pattern(rf"{_PART}(?<!\d\s){_MONTH}{_OF_YEAR}(?!\s+\d)"), periods.month, (_MONTH_KEYS,)),
     _Expression(
         _pattern(rf"\bQ(?P<quarter>[1-4])(?:(?: of)?\s+(?P<year>{_YEAR}))?(?![\w.])"), periods.quarter, (_QUARTERS,)
     ),
-    _Expression(_pattern(rf"{_PART}(?<![\w.:/#@$€-])(?P<year>{_YEAR}){_TO_YEAR}"), periods.year, (_YEARS,)),
+    _Expression(_pattern(rf"{_PART}(?<![\w.:/#@$€-])(?P<year>{_YEAR}){_TO_YEAR}"), periods.year, ()),
 )
 """What one expression matches is not matched again by those after it."""
 
-_KEYS = frozenset[str]().union(*(expression.keys[0] for expression in _EXPRESSIONS))
-
-
-def _keys_of(question: str) -> frozenset[str]:
-    """The words of a question; none if no expression could match, as with most questions."""
-    words = frozenset(_WORD.findall(question.lower()))
-    if any(map(_is_year, words)):
-        return words | _YEARS
-    return frozenset() if _KEYS.isdisjoint(words) else words
+TIME_WORDS = frozenset[str]().union(*(expression.keys[0] for expression in _EXPRESSIONS if expression.keys))
+"""A question that names a time has one of these words, or a year in digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,10 +269,7 @@ def windows(question: str, now: datetime) -> tuple[Window, ...]:
         question: the question.
         now: from when relative times count, in UTC.
     """
-    # Most questions end here: comparing words is cheaper than running the patterns.
-    words = _keys_of(question)
-    if not words:
-        return ()
+    words = frozenset(_WORD.findall(question.lower()))
     found: list[_Found] = []
     for expression in _EXPRESSIONS:
         for match in expression.matches(question, words):

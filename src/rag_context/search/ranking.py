@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from rag_context.domain.documents import CODE
-from rag_context.domain.search import ChunkRef, Floats, RawScores
+from rag_context.domain.search import ChunkRef, Floats, KeywordHit, RawScores, VectorHit
 from rag_context.domain.vectors import Calibration
 from rag_context.search import rules
 
@@ -70,6 +70,19 @@ class Candidates:
 
     chunks: Sequence[ChunkRef]
     scores: RawScores
+
+    @classmethod
+    def of_hits(cls, hits: Sequence[VectorHit], texts: Sequence[KeywordHit]) -> "Candidates":
+        """Every chunk once, in the order in which it was found, with the scores that are known."""
+        refs = {hit.chunk.id: hit.chunk for hit in hits} | {hit.chunk.id: hit.chunk for hit in texts}
+        scores = RawScores.unknown(len(refs))
+        # `refs` begins with the chunks of `hits`, in their order.
+        scores.cosines[: len(hits)] = [hit.cosine for hit in hits]
+        row_of = dict(zip(refs, range(len(refs)), strict=True))
+        rows = [row_of[hit.chunk.id] for hit in texts]
+        scores.bm25[rows] = [hit.bm25 for hit in texts]
+        scores.shares[rows] = [hit.share for hit in texts]
+        return cls(list(refs.values()), scores)
 
     def __len__(self) -> int:
         return len(self.chunks)
@@ -206,9 +219,10 @@ def _is_code(candidates: Candidates) -> list[bool]:
     return [chunk.content_type == CODE for chunk in candidates.chunks]
 
 
-def threshold_for(candidate: Candidate, threshold: float, *, few: bool) -> float:
-    """The least score, 0..1, of a passage that is returned; `threshold` is the model's, `few` as in `answerable`."""
-    return threshold * rules.LOW_THRESHOLD if few or candidate.chunk.content_type == CODE else threshold
+def thresholds_for(candidates: Candidates, threshold: float, *, few: bool) -> Floats:
+    """The least scores, `(n,)`, of passages that are returned; `threshold` is the model's, `few` as in `answerable`."""
+    is_low = np.array(_is_code(candidates), dtype=np.bool_) | few
+    return np.where(is_low, threshold * rules.LOW_THRESHOLD, threshold)
 
 
 def presumed_best(calibration: Calibration | None) -> float:

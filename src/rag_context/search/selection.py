@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from rag_context.domain.documents import CHAT
+from rag_context.domain.documents import CHAT, CODE
 from rag_context.domain.ranking_rules import Rule
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, RawScores, VectorHit
 from rag_context.domain.vectors import Calibration
@@ -48,7 +48,7 @@ from rag_context.search.ranking import (
     relevance,
     smoothed_scores,
     spread,
-    threshold_for,
+    thresholds_for,
 )
 from rag_context.search.reads import Reads, SnapshotReads
 from rag_context.search.retrievers import VectorResults
@@ -103,7 +103,7 @@ async def gather(
     hits = boosts.best(hits, lambda hit: hit.cosine, None if named else size)
     text = boosts.best(text, lambda hit: hit.bm25, None if named else size) if text is not None else None
     vector_ranks, text_ranks = _ranks(hits), _ranks(text or ())
-    found = _found(_pooled(hits, size, named), _pooled(text or (), size, named))
+    found = Candidates.of_hits(_pooled(hits, size, named), _pooled(text or (), size, named))
     if text is None:
         nothing = RawScores.unknown(len(found))
         alone = replace(found.scores, bm25=np.zeros(len(found)), shares=np.zeros(len(found)))
@@ -125,7 +125,8 @@ async def gather(
         return Gathered(shortlist, {}, nothing, nothing, boosts, vector_ranks, text_ranks, reads.failure)
     # Their rows follow those of the union, as in `scores`.
     known.update((ref.id, row) for row, ref in enumerate(beyond, len(union)))
-    scores = _joined(union.scores, beyond_scores, RawScores.unknown(1))  # the last row is that of a missing neighbour
+    # The last row is that of a missing neighbour.
+    scores = RawScores.joined(union.scores, beyond_scores, RawScores.unknown(1))
     sides = [neighbours.get(chunk.id, Neighbours()) for chunk in shortlist.chunks]
     before = scores.take([-1 if near.before is None else known[near.before.id] for near in sides])
     after = scores.take([-1 if near.after is None else known[near.after.id] for near in sides])
@@ -161,29 +162,8 @@ def _shortlisted(query: Query, union: Candidates, ordered: Sequence[int], named:
     return list(dict.fromkeys([*rows, *defining]))
 
 
-def _found(hits: Sequence[VectorHit], texts: Sequence[KeywordHit]) -> Candidates:
-    """Every chunk once, in the order in which it was found, with the scores that are known."""
-    refs = {hit.chunk.id: hit.chunk for hit in hits} | {hit.chunk.id: hit.chunk for hit in texts}
-    scores = RawScores.unknown(len(refs))
-    # `refs` begins with the chunks of `hits`, in their order.
-    scores.cosines[: len(hits)] = [hit.cosine for hit in hits]
-    row_of = dict(zip(refs, range(len(refs)), strict=True))
-    rows = [row_of[hit.chunk.id] for hit in texts]
-    scores.bm25[rows] = [hit.bm25 for hit in texts]
-    scores.shares[rows] = [hit.share for hit in texts]
-    return Candidates(list(refs.values()), scores)
-
-
 def _ranks(hits: Sequence[VectorHit | KeywordHit]) -> Mapping[str, int]:
     return {hit.chunk.id: rank for rank, hit in enumerate(hits, 1)}
-
-
-def _joined(*parts: RawScores) -> RawScores:
-    return RawScores(
-        np.concatenate([part.cosines for part in parts]),
-        np.concatenate([part.bm25 for part in parts]),
-        np.concatenate([part.shares for part in parts]),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +204,7 @@ async def select(
     """
     calibration = vector_results.calibration if vector_results is not None else None
     gathered = await gather(reads, query, vector_results, text, known)
-    code = await _code(query, reads, gathered.candidates.chunks, known)
+    code = await _learned(query, reads, gathered.candidates.chunks, known)
     # Fewer hits than were requested: the index is small, or what the filter lets through.
     few = vector_results is not None and len(vector_results.hits) < rules.FEW_PASSAGES
     kept = _kept(query, gathered, calibration, known, few=few)
@@ -306,17 +286,21 @@ def _shortlist_size(query: Query) -> int:
     return max(SHORTLIST_FLOOR, SHORTLIST_PER_RESULT * query.limit)
 
 
+def _has_code(chunks: Iterable[ChunkRef]) -> bool:
+    return any(chunk.content_type == CODE for chunk in chunks)
+
+
 async def _defining(query: Query, reads: Reads, chunks: Sequence[ChunkRef], known: KnownCode) -> Set[str]:
     """Ids of the chunks that define a name that the query is or has."""
-    if not has_symbols(query):
+    if not has_symbols(query) or not _has_code(chunks):
         return frozenset()
-    await _code(query, reads, chunks, known)
+    await _learned(query, reads, chunks, known)
     return frozenset(known.defining(query.text, chunks)[: rules.MOST_DEFINITIONS])
 
 
-async def _code(query: Query, reads: Reads, chunks: Iterable[ChunkRef], known: KnownCode) -> Mapping[str, Passage]:
+async def _learned(query: Query, reads: Reads, chunks: Sequence[ChunkRef], known: KnownCode) -> Mapping[str, Passage]:
     """Make the chunks that are code known, where a rule ranks them; returns the passages that were read for it."""
-    if not ranks_code(query):
+    if not ranks_code(query) or not _has_code(chunks):
         return {}
     unknown = known.unknown(query.text, chunks)
     read = await reads.passages(unknown) if unknown else {}
@@ -338,30 +322,37 @@ def _kept(
     candidates = gathered.candidates
     boosts = gathered.boosts.of(candidates.chunks)
     fused = smoothed_scores(candidates, gathered.before, gathered.after, best, weights_for(query)) * boosts
-    if ranks_code(query):
+    if ranks_code(query) and _has_code(candidates.chunks):
         fused = ranked_code(query.text, fused, known.features(query.text, candidates))
-    by_time = time_boosts(query.windows, candidates.chunks, fused)
+    by_time = time_boosts(query.windows, candidates.chunks, fused) if query.windows else np.zeros_like(fused)
     fused = fused + by_time
     ranked = (
-        Ranked(candidate, float(fused[row]), relevance(candidate, calibration), float(boosts[row]), float(by_time[row]))
+        (
+            row,
+            Ranked(
+                candidate, float(fused[row]), relevance(candidate, calibration), float(boosts[row]), float(by_time[row])
+            ),
+        )
         for row in best_first(candidates, fused)
         for candidate in [candidates[row]]
     )
     if query.min_score is not None:
         least = query.min_score
-        passing = (each for each in ranked if each.score >= least)
+        passing = (each for _, each in ranked if each.score >= least)
     else:
-        threshold = calibration.threshold if calibration is not None else 0.0
-        by_kind = Rule.NO_ANSWER not in query.without
-        shares = threshold_shares(query.windows, candidates.chunks).tolist()
-        of_time = {chunk.id: threshold * share for chunk, share in zip(candidates.chunks, shares, strict=True)}
-        passing = (
-            each
-            for each in ranked
-            for least in [threshold_for(each.candidate, threshold, few=few) if by_kind else threshold]
-            if passes(each.candidate, each.score, min(least, of_time[each.candidate.chunk.id]))
-        )
+        thresholds = _thresholds(query, candidates, calibration, few=few)
+        passing = (each for row, each in ranked if passes(each.candidate, each.score, thresholds[row]))
     return list(islice(spread(passing, _document_of, query.per_document), query.limit))
+
+
+def _thresholds(query: Query, candidates: Candidates, calibration: Calibration | None, *, few: bool) -> list[float]:
+    """The least score of each candidate that is returned, where the query has no `min_score`."""
+    threshold = calibration.threshold if calibration is not None else 0.0
+    by_kind = Rule.NO_ANSWER not in query.without
+    thresholds = thresholds_for(candidates, threshold, few=few) if by_kind else np.full(len(candidates), threshold)
+    if query.windows:
+        thresholds = np.minimum(thresholds, threshold * threshold_shares(query.windows, candidates.chunks))
+    return thresholds.tolist()
 
 
 def _by_then(passages: Mapping[str, Passage], where: Filter) -> Mapping[str, Passage]:

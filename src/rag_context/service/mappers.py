@@ -28,6 +28,7 @@ from rag_context.errors import InvalidInputError
 from rag_context.ingest.submissions import Outcome, Receipt, Submission
 from rag_context.ports.models import Tokenizer
 from rag_context.search.query import Answer, Mode, Query, Result, RetrieverReport, RetrieverStatus, Standing
+from rag_context.search.question_rules import with_windows
 from rag_context.search.question_times import Window, merged
 
 UNKNOWN_AGENT = "unknown"
@@ -44,7 +45,7 @@ def query_of(request: SearchRequest, default_min_score: float | None, now: datet
     """The query of a search request, whose relative times count from its `asOf`, else from now."""
     min_score = default_min_score if request.min_score is None else request.min_score
     query = Query(request.query, request.limit, filter_of(request), Mode(request.mode), min_score)
-    return query.with_windows(request.as_of or now)
+    return with_windows(query, request.as_of or now)
 
 
 def filter_of(request: SearchRequest | ListRequest) -> Filter:
@@ -148,7 +149,7 @@ def _standing(standing: Standing) -> StandingInstruction:
 
 
 def _interpreted(windows: Sequence[Window]) -> Interpreted | None:
-    window = merged(windows)
+    window = merged(windows) if windows else None
     if window is None:
         return None
     time_range = TimeRange(since=window.since, until=window.until)

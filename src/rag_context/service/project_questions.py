@@ -288,7 +288,7 @@ def _labelled(label: Label, request_id: str, latency_ms: float, behind: Sequence
 
 
 def _interpreted(windows: Sequence[Window]) -> PlainInterpreted | None:
-    window = merged(windows)
+    window = merged(windows) if windows else None
     if window is None:
         return None
     time_range = PlainTimeRange(since=window.since, until=window.until)

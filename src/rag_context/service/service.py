@@ -44,6 +44,7 @@ from rag_context.resilience.deadline import Deadline, set_within
 from rag_context.resilience.dependency import BreakerState
 from rag_context.search.chain import WARNINGS, SearchChain
 from rag_context.search.query import Answer, Level, Query, ResultCache
+from rag_context.search.question_rules import with_windows
 from rag_context.search.retrievers import Backends
 from rag_context.service.background_maintenance import BackgroundMaintenance
 from rag_context.service.collection_service import CollectionService
@@ -286,7 +287,7 @@ class Service:
     async def rank(self, query: Query) -> Answer:
         """Answer a query of the domain as `search` does, with any limit, without the result cache and statistics."""
         async with self._dependencies.admissions.searches.admitted_in_turn():
-            return await self._dependencies.chain.search(query.with_windows(self._now()))
+            return await self._dependencies.chain.search(with_windows(query, self._now()))
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
         """Embed texts as passages, after queries that wait: `(n, dim) float32`. Raises: BackendError."""
