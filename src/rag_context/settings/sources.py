@@ -6,15 +6,14 @@
 import ipaddress
 import json
 import os
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 
 import platformdirs
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from rag_context.errors import ConfigurationError
@@ -79,7 +78,7 @@ def load_settings(
         values[CONNECTIONS] = _both(below[CONNECTIONS], values[CONNECTIONS])
     _select_backends(values, problems)
     settings = _validate(values, problems)
-    if problems or settings is None:
+    if problems:
         raise ConfigurationError("\n".join(problems))
     sources = {name: values[name].source if name in values else "default" for name in KEYS}
     return Loaded(settings, sources, path)
@@ -93,6 +92,8 @@ def _find_file(config_file: Path | None, cwd: Path) -> Path | None:
 
 
 def _file_layer(path: Path, cwd: Path, problems: list[str]) -> _Layer:
+    import tomllib  # noqa: PLC0415  (few users have a file, and every command reads the settings)
+
     name = str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -197,23 +198,32 @@ def _select_backends(values: _Layer, problems: list[str]) -> None:
         values[selector] = _Value(backend, source)
 
 
-def _validate(values: _Layer, problems: list[str]) -> Settings | None:
-    top: dict[str, object] = {}
-    sections: dict[str, dict[str, object]] = {name: {} for name in SECTIONS}
-    for key, item in values.items():
-        section, _, name = key.rpartition(".")
-        (sections[section] if section else top)[name] = item.value
-    try:
-        return Settings.model_validate({**top, **sections})
-    except ValidationError as error:
-        details = error.errors(include_url=False, include_context=False)
-        wrong = [detail for detail in details if detail["type"] != "default_factory_not_called"]
-        problems.extend(dict.fromkeys(_sentence(detail, values) for detail in wrong))
-        return None
+def _validate(values: _Layer, problems: list[str]) -> Settings:
+    """The settings, of which only the sections with values are validated.
+
+    For all of them pydantic would build sixteen validators, a twentieth of what a short command costs; defaults are
+    valid.
+    """
+    given: dict[str, object] = {key: item.value for key, item in values.items() if "." not in key}
+    for section in SECTIONS:
+        prefix = f"{section}."
+        if fields := {key.removeprefix(prefix): item.value for key, item in values.items() if key.startswith(prefix)}:
+            given[section] = fields
+    valid: dict[str, object] = {}
+    for name, field in Settings.model_fields.items():
+        if name not in given:
+            continue
+        try:
+            valid[name] = TypeAdapter(field.rebuild_annotation()).validate_python(given[name])
+        except ValidationError as error:
+            details = error.errors(include_url=False, include_context=False)
+            wrong = [detail for detail in details if detail["type"] != "default_factory_not_called"]
+            problems.extend(dict.fromkeys(_sentence((name, *detail["loc"]), detail, values) for detail in wrong))
+    return Settings.model_construct(**valid)
 
 
-def _sentence(detail: ErrorDetails, values: _Layer) -> str:
-    parts = [str(part) for part in detail["loc"]]
+def _sentence(location: Sequence[str | int], detail: ErrorDetails, values: _Layer) -> str:
+    parts = list(map(str, location))
     if parts[0] == CONNECTIONS and len(parts) > 1:
         return _connection_sentence(parts, detail["type"], values[CONNECTIONS].source)
     depth = 2 if parts[0] in SECTIONS else 1
