@@ -3,7 +3,7 @@
     python scripts/measure_collections.py [PASSAGES SEARCHES]
 
 `none` leaves the collector alone, `frozen` calls gc.freeze() once when the server is started, `pauses` is what
-`rag_context.cli.command_line.tune_interpreter` does. Each way serves an index that is there already, and one that
+`rag_context.cli.interpreter.tune_interpreter` does. Each way serves an index that is there already, and one that
 grows while it serves.
 docs/dependencies.md has the outcome. Times depend on what else the machine does; the number of objects does not.
 """
@@ -34,7 +34,7 @@ OLDEST = 2
 def serve(way: str, data_dir: Path, out: Path) -> None:
     """Be the server, and write down every full collection at the end."""
     from rag_context.cli import (  # noqa: PLC0415  (in the process that serves)
-        command_line,
+        interpreter,
         main,
         serving,
     )
@@ -50,9 +50,9 @@ def serve(way: str, data_dir: Path, out: Path) -> None:
             seen.append((time.time(), (time.perf_counter() - began) * 1000.0))
 
     def keep_short() -> None:
-        sys.setswitchinterval(command_line.SWITCH_S)
+        sys.setswitchinterval(interpreter.SWITCH_S)
         if way == "pauses":
-            gc.callbacks.append(command_line.FreezeSurvivors())
+            gc.callbacks.append(interpreter.FreezeSurvivors())
 
     serve_until_stopped = serving.serve_here
 
@@ -61,7 +61,7 @@ def serve(way: str, data_dir: Path, out: Path) -> None:
         gc.freeze()
         await serve_until_stopped(*arguments)
 
-    command_line.tune_interpreter = keep_short
+    interpreter.tune_interpreter = keep_short
     if way == "frozen":
         serving.serve_here = frozen  # type: ignore[assignment]
     gc.callbacks.append(hear)

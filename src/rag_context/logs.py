@@ -86,7 +86,7 @@ def _timestamp(record: logging.LogRecord) -> str:
 
 def configure_logging(
     level: str = "info",
-    style: Literal["console", "json"] = "console",
+    style: Literal["auto", "console", "json"] = "console",
     stream: TextIO | None = None,
     worker: int | None = None,
 ) -> None:
@@ -94,12 +94,14 @@ def configure_logging(
 
     Args:
         level: One of `LEVELS`; `warn` is `warning`.
-        style: Lines for people, or JSON lines for log collectors.
+        style: Lines for people, or JSON lines for log collectors; `auto` is for people where stderr is a terminal.
         stream: Where records go; a server that uses stdout for MCP must not log there.
         worker: Number of this process among the workers of a server; None: it is alone.
     """
     # No format uses them, and computing them costs time for every record.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    if style == "auto":
+        style = "console" if sys.stderr.isatty() else "json"
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.addFilter(_Origin(worker))
     handler.setFormatter(_JsonLines() if style == "json" else _ConsoleFormatter())

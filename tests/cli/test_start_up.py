@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 import typer
 
-from rag_context.cli.command_line import FreezeSurvivors, app, loaded
+from rag_context.cli.command_line import app, loaded
+from rag_context.cli.interpreter import FreezeSurvivors
 
 from .run_command import Commands
 from .stub_server import Script, stub_server

@@ -9,20 +9,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
-from rich.progress import (
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-)
+from rich.progress import DownloadColumn, MofNCompleteColumn, Progress
 
 from rag_context.api.collection_documents import NOT_EMBEDDED
 from rag_context.api.wire import CONNECTION_PATTERN, name_problem
 from rag_context.cli.command_line import ExitCode, exit_code, run_to_end
 from rag_context.cli.connecting import CollectionsClient, open_client
-from rag_context.cli.console import Console, safe
-from rag_context.cli.options import Options
+from rag_context.cli.console import Console, counted, safe
+from rag_context.cli.options import Options, resumable
+from rag_context.cli.summary import IMPORTED, InvalidLines
 from rag_context.collections.collections import entry_id
 from rag_context.collections.copying import (
     CopyProgress,
@@ -33,18 +30,14 @@ from rag_context.collections.copying import (
     copy_collection,
 )
 from rag_context.collections.provider_connections import DEFAULT, Connections
-from rag_context.errors import BackendUnavailableError, ConflictError, InvalidInputError
+from rag_context.errors import ConflictError, InvalidInputError
 from rag_context.logs import configure_logging
 from rag_context.settings import Settings
-
-if TYPE_CHECKING:
-    from rag_context.cli.collections_commands import CopyOptions
 
 STREAM = Path("-")
 BATCH_BYTES = 4 << 20
 BATCH_LINES = 1000
 LINE_BYTES = 16 << 20
-SHOWN_REJECTED = 10
 
 _PLACE = re.compile(r"documents\[(\d+)\]")
 
@@ -70,45 +63,35 @@ class _Line:
 class _Summary:
     """What became of the lines."""
 
-    console: Console
+    rejected: InvalidLines
     stored: int = 0
-    rejected: int = 0
     without_vector: int = 0
 
     def reject(self, number: int, reason: str) -> None:
-        self.rejected += 1
         self.without_vector += reason == NOT_EMBEDDED
-        if self.rejected <= SHOWN_REJECTED:
-            self.console.warning(f"line {number}: {reason}")
-        elif self.rejected == SHOWN_REJECTED + 1:
-            self.console.warning("and more lines like these")
+        self.rejected.add(number, reason)
 
 
 def run_add(options: Options, what: Addition) -> ExitCode:
     """Store the lines of a file; exits 1 when not all of them could be."""
     console = Console()
-    summary = _Summary(console)
-    try:
-        run_to_end(_add(options, what, summary))
-    except BackendUnavailableError as error:
-        console.error(f"{error} What came in is safe: run the same command again, it goes on.")
-        return exit_code(error)
-    except KeyboardInterrupt:
-        console.note("interrupted. What came in is safe: run the same command again, it goes on.")
-        return ExitCode.INTERRUPTED
+    summary = _Summary(InvalidLines(console))
+    with resumable(console, lambda: IMPORTED):
+        run_to_end(_add(options, what, summary, console))
+    rejected = summary.rejected.total
     if options.as_json:
-        console.line(json.dumps({"stored": summary.stored, "refused": summary.rejected}))
+        console.line(json.dumps({"stored": summary.stored, "refused": rejected}))
     else:
-        documents = f"{summary.stored} document{'' if summary.stored == 1 else 's'} stored"
-        console.note(f"{documents}{f', {summary.rejected} rejected' if summary.rejected else ''}.")
+        also = f", {rejected} rejected" if rejected else ""
+        console.note(f"{counted(summary.stored, 'document')} stored{also}.")
     if summary.without_vector:
         console.note("Texts are embedded here in collections made with --embedding-provider rag-context.")
-    return ExitCode.FAILED if summary.rejected else ExitCode.OK
+    return ExitCode.FAILED if rejected else ExitCode.OK
 
 
-async def _add(options: Options, what: Addition, summary: _Summary) -> None:
+async def _add(options: Options, what: Addition, summary: _Summary, console: Console) -> None:
     loaded = options.load_available()
-    with _opened(what.file) as file, _adding(what.file, summary.console) as show:
+    with _opened(what.file) as file, _adding(what.file, console) as show:
         async with open_client(loaded, what.connection) as client:
             collection = await client.send("GET", "collections", what.name)
             if collection.get("embedding_provider") == "rag-context":
@@ -226,41 +209,47 @@ def _adding(path: Path, console: Console) -> Iterator[_Show]:
         yield _Show(progress, total)
 
 
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """From where to where, as NAME or CONNECTION:NAME, and whether another content of the target goes."""
+
+    source: str
+    target: str
+    overwrite: bool
+
+
 _DOING = {Stage.COMPARE: "Comparing", Stage.COPY: "Copying", Stage.VERIFY: "Verifying"}
 
 
-def run_copy(options: "CopyOptions") -> ExitCode:
+def run_copy(options: Options, what: Copy) -> ExitCode:
     """Copy, and say what it came to."""
     console = Console()
     settings = options.load_available().settings
     configure_logging("error")
     try:
-        with _copying(console) as show:
-            report = run_to_end(_copy(settings, options, show))
+        with (
+            resumable(console, lambda: "What was copied is safe: run the same command again, it goes on."),
+            _copying(console) as show,
+        ):
+            report = run_to_end(_copy(settings, what, show))
     except ConflictError as error:
         console.error(f"{str(error).rstrip('.')}: --overwrite makes it what the source is.")
         return exit_code(error)
-    except BackendUnavailableError as error:
-        console.error(f"{str(error).rstrip('.')}. What was copied is safe: run the same command again, it goes on.")
-        return exit_code(error)
-    except KeyboardInterrupt:
-        console.note("interrupted. What was copied is safe: run the same command again, it goes on.")
-        return ExitCode.INTERRUPTED
     if options.as_json:
         console.line(json.dumps(asdict(report)))
     else:
-        _summarise(report, options, console)
+        _summarise(report, what, console)
     return ExitCode.OK
 
 
-async def _copy(settings: Settings, options: "CopyOptions", show: Callable[[CopyProgress], None]) -> CopyReport:
+async def _copy(settings: Settings, what: Copy, show: Callable[[CopyProgress], None]) -> CopyReport:
     # `add` starts faster without the providers.
     from rag_context.wiring import open_all_connections  # noqa: PLC0415
 
     async with open_all_connections(settings) as connections:
-        source, target = await _located(connections, options.source), await _located(connections, options.target)
-        await _check_connection(connections, options.target, target)
-        on_difference = OnDifference.OVERWRITE if options.overwrite else OnDifference.REJECT
+        source, target = await _located(connections, what.source), await _located(connections, what.target)
+        await _check_connection(connections, what.target, target)
+        on_difference = OnDifference.OVERWRITE if what.overwrite else OnDifference.REJECT
         return await copy_collection(source, target, on_difference=on_difference, progress=show)
 
 
@@ -285,14 +274,14 @@ async def _check_connection(connections: Connections, text: str, target: Located
         )
 
 
-def _summarise(report: CopyReport, options: "CopyOptions", console: Console) -> None:
+def _summarise(report: CopyReport, what: Copy, console: Console) -> None:
     parts = [f"{report.copied} copied"]
     if report.skipped:
         parts.append(f"{report.skipped} there already")
     if report.removed:
         parts.append(f"{report.removed} removed")
-    documents = f"{report.documents} document{'' if report.documents == 1 else 's'}"
-    console.note(f"{', '.join(parts)}. {safe(options.target)} holds the same {documents} as {safe(options.source)}.")
+    documents = counted(report.documents, "document")
+    console.note(f"{', '.join(parts)}. {what.target} holds the same {documents} as {what.source}.")
 
 
 @contextmanager

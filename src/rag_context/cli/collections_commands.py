@@ -262,25 +262,24 @@ def empty(fields: Fields, *, yes: Yes = False, options: Options) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyOptions(Options):
-    """From where to where, and what the copy may replace."""
-
-    source: Annotated[str, typer.Argument(metavar="FROM", help="NAME, or CONNECTION:NAME.")]
-    target: Annotated[str, typer.Argument(metavar="TO", help="NAME, or CONNECTION:NAME; created when missing.")]
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a target that holds other documents.")] = False
-
-
 @group.command(epilog=EPILOG)
 @with_options
-def copy(options: CopyOptions) -> ExitCode:
+def copy(
+    source: Annotated[str, typer.Argument(metavar="FROM", help="NAME, or CONNECTION:NAME.")],
+    target: Annotated[str, typer.Argument(metavar="TO", help="NAME, or CONNECTION:NAME; created when missing.")],
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a target that holds other documents.")
+    ] = False,
+    *,
+    options: Options,
+) -> ExitCode:
     """Copy a collection with its vectors, to any provider, and compare both when it is done.
 
     Run an interrupted copy again to resume it. It works beside a running server.
     """
     from rag_context.cli import collections_batches as batches
 
-    return batches.run_copy(options)
+    return batches.run_copy(options, batches.Copy(source, target, overwrite))
 
 
 @group.command(epilog=EPILOG)

@@ -6,8 +6,7 @@ A command is imported on first use, so that no other one waits for what it needs
 import gc
 import signal
 import sys
-import time
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from enum import IntEnum
 from importlib import import_module
@@ -70,11 +69,11 @@ _COMMANDS = {
         "Check the index for missing, damaged and inconsistent data, beside a running server.",
     ),
     "export": (
-        "export_import:export_index",
+        "transfer_commands:export_index",
         "Write all documents with their chunks and vectors to a file, beside a running server.",
     ),
     "import": (
-        "export_import:import_index",
+        "transfer_commands:import_index",
         "Import an export, beside a running server; existing documents stay unchanged.",
     ),
     "move": (
@@ -111,7 +110,7 @@ _COMMANDS = {
 }
 """Where each command is, in the order of `--help`, and its line there: the first paragraph of its own help."""
 
-_ANSWERING = ("serve", "embed-server", "mcp")
+_SERVING = ("serve", "embed-server", "mcp")
 """Commands that keep others waiting while they pause. In the rest garbage collection is left alone: Ctrl-C during one
 would be raised in the callback of the collector, and be lost there."""
 
@@ -341,55 +340,7 @@ def root(
     ] = False,
 ) -> None:
     """Take the options that stand before any command."""
-    if ctx.invoked_subcommand in _ANSWERING:
+    if ctx.invoked_subcommand in _SERVING:
+        from rag_context.cli.interpreter import tune_interpreter  # noqa: PLC0415  (most commands need none)
+
         tune_interpreter()
-
-
-LONG_S = 0.01
-MOST = 16
-"""Freezes at most: cycles among frozen objects that are dropped later stay in memory."""
-
-SWITCH_S = 0.0005
-"""Longest time for which a thread keeps the interpreter's lock while others wait for it.
-
-A search passes the lock between threads some fifty times. Beside a thread that computes in Python (parsing, diffing),
-each of these passes takes a switch interval; at Python's default of 5 ms that is a quarter of a second and more. At
-0.5 ms, beside the activation of a repository of large Markdown files on two busy cores, the 95th percentile of searches
-fell from 0.43 to 0.20 s, the longest from 0.9 to 0.4 s.
-"""
-
-_OLDEST = 2
-
-
-class FreezeSurvivors:
-    """A `gc.callbacks` entry that freezes the survivors of a long full collection.
-
-    A process of ours keeps half a million objects from its start to its end: modules, schemas, the tokeniser. A full
-    collection goes through all of them, which takes a tenth of a second and more, in which no request is answered. So
-    what outlives a full collection that took long is set aside, and is not visited by the next ones.
-
-    Args:
-        long_s: a full collection that took longer than these seconds is long.
-        most: how often its survivors are set aside.
-    """
-
-    def __init__(self, long_s: float = LONG_S, most: int = MOST) -> None:
-        self._long_s = long_s
-        self._left = most
-        self._started = 0.0
-
-    def __call__(self, phase: str, info: Mapping[str, Any]) -> None:
-        """`phase` is `start` or `stop`; `info` holds the generation."""
-        if info["generation"] != _OLDEST or not self._left:
-            return
-        if phase == "start":
-            self._started = time.perf_counter()
-        elif time.perf_counter() - self._started > self._long_s:
-            gc.freeze()  # no later collection visits what is alive now
-            self._left -= 1
-
-
-def tune_interpreter() -> None:
-    """Shorten pauses, from now on until the process ends."""
-    gc.callbacks.append(FreezeSurvivors())
-    sys.setswitchinterval(SWITCH_S)

@@ -25,10 +25,10 @@ from rich.progress import (
 from rag_context._version import __version__
 from rag_context.api.index import BulkLine, BulkReceipt, FileReceipt
 from rag_context.api.wire import Vocabulary
-from rag_context.cli.command_line import ExitCode, exit_code, run_to_end
+from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.connecting import Connection, open_connection
 from rag_context.cli.console import Console, one_line
-from rag_context.cli.options import Options, named_path, with_options
+from rag_context.cli.options import Options, named_path, resumable, with_options
 from rag_context.cli.summary import Embedding, Rate, Sink, Summary, receipts_file
 from rag_context.domain.documents import Metadata
 from rag_context.errors import BackendUnavailableError, InvalidInputError, RagContextError
@@ -123,14 +123,8 @@ def index(label_options: LabelOptions, options: IndexOptions) -> ExitCode:
     loaded = options.load_available()
     labels = label_options.labels(loaded.settings)
     summary = Summary()
-    try:
+    with resumable(console, partial(_acknowledged, summary)):
         run_to_end(_index(loaded, options, labels, summary, console))
-    except BackendUnavailableError as error:
-        console.error(f"{error} {_resume(summary)}")
-        return exit_code(error)
-    except KeyboardInterrupt:
-        console.note(f"interrupted. {_resume(summary)}")
-        return ExitCode.INTERRUPTED
     summary.summarise(console)
     return ExitCode.FAILED if summary.counts["rejected"] else ExitCode.OK
 
@@ -271,7 +265,7 @@ def _everything(options: IndexOptions) -> Iterator[object]:
             continue
 
 
-def _resume(summary: Summary) -> str:
+def _acknowledged(summary: Summary) -> str:
     return (
         f"{_files(summary.kept)} acknowledged and safe: run the same command again, it skips them."
         if summary.kept

@@ -11,14 +11,14 @@ import typer
 from rich.progress import MofNCompleteColumn
 
 from rag_context.api.maintenance import CheckResponse, IssueReport
-from rag_context.cli.command_line import ExitCode, exit_code, run_to_end
+from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Console, counted, safe
 from rag_context.cli.local_connection import MODEL_WAIT_S
-from rag_context.cli.options import ConfigOptions, Options, with_options
+from rag_context.cli.options import ConfigOptions, Options, resumable, with_options
 from rag_context.cli.summary import Stages, stages
 from rag_context.collections.copying import CopyProgress, Stage, copy_all, own_collections
 from rag_context.domain.reports import IntegrityReport, Thoroughness
-from rag_context.errors import BackendError, BackendUnavailableError, ConflictError, IndexMismatchError
+from rag_context.errors import BackendError, ConflictError, IndexMismatchError
 from rag_context.logs import configure_logging
 from rag_context.service.collection_maintenance import Reindexed
 from rag_context.service.index_maintenance import report
@@ -115,11 +115,10 @@ def reindex(options: ConfigOptions) -> ExitCode:
     console = Console()
     loaded = options.load_available()
     configure_logging("error")
-    try:
+    with resumable(
+        console, lambda: "What is done stays; the next start, or this command again, goes on with the rest."
+    ):
         count, collections = run_to_end(_reindex(loaded.settings, console))
-    except KeyboardInterrupt:
-        console.note("interrupted. What is done stays; the next start, or this command again, goes on with the rest.")
-        return ExitCode.INTERRUPTED
     console.show(f"{counted(count, 'document')} reindexed.")
     for one in collections:
         name = f"{one.ref.name} on connection {one.ref.connection}"
@@ -143,7 +142,6 @@ async def _reindex(settings: Settings, console: Console) -> tuple[int, list[Rein
             )
 
 
-_SAFE = "What was moved is safe: run the same command again, it goes on."
 _STAGES = {Stage.COMPARE: "Comparing", Stage.COPY: "Moving", Stage.VERIFY: "Checking"}
 _SHOWN = 5
 
@@ -196,14 +194,8 @@ def move(options: MoveOptions) -> ExitCode:
     console = Console()
     settings = options.load_available().settings
     configure_logging("error")
-    try:
+    with resumable(console, lambda: "What was moved is safe: run the same command again, it goes on."):
         report = run_to_end(_move(settings, options, console))
-    except BackendUnavailableError as error:
-        console.error(f"{error} {_SAFE}")
-        return exit_code(error)
-    except KeyboardInterrupt:
-        console.note(f"interrupted. {_SAFE}")
-        return ExitCode.INTERRUPTED
     if options.as_json:
         console.line(json.dumps({**asdict(report), "complete": report.complete}))
     else:

@@ -6,8 +6,8 @@ The opening request is answered before anything heavy is loaded; the index and i
 import asyncio
 import signal
 import sys
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -19,13 +19,10 @@ from rag_context.cli.options import ConfigOptions, with_options
 from rag_context.errors import InvalidInputError, RagContextError
 from rag_context.logs import configure_logging
 from rag_context.server.mcp.handshake import OversizedLineError, Wire, answer_ahead, claim_wire
-from rag_context.settings import Loaded, Settings
+from rag_context.settings import Settings
 
 if TYPE_CHECKING:
     from rag_context.server.mcp.protocol import Memory
-
-MODEL_WAIT_S = 10.0
-"""How long a call waits for the model to load before it is answered by keyword search (M-2)."""
 
 _QUIET = "warning"
 
@@ -125,7 +122,8 @@ def _run(options: ConfigOptions, *, tools: str, structured: bool = False) -> Exi
     first, ahead = _open_conversation(wire, tools)
     if first is None:
         return ExitCode.OK
-    _start_logging(loaded)
+    log = loaded.settings.log
+    configure_logging(log.level if loaded.sources["log.level"] != "default" else _QUIET, log.format)
     return asyncio.run(_serve(loaded.settings, tools, wire, first, answered_ahead=ahead, structured=structured))
 
 
@@ -198,8 +196,9 @@ class _Opening:
     async def keep(self) -> None:
         """Open it and keep it open until cancelled."""
         try:
-            opener = await asyncio.to_thread(_load)
-            await opener(self._settings, self._tools, self._memory)
+            # In a thread beside the conversation: what the memory is made of takes a second to load.
+            mcp_memory = await asyncio.to_thread(import_module, "rag_context.cli.mcp_memory")
+            await mcp_memory.hold(self._settings, self._tools, self._memory)
         except RagContextError as error:
             self.failure = error
             report(error, Console())
@@ -212,41 +211,6 @@ class _Opening:
         if not self._memory.done():
             self._memory.set_exception(error)
             self._memory.exception()  # retrieved: there may never be a call
-
-
-def _load() -> "Callable[[Settings, str, asyncio.Future[Memory]], Awaitable[None]]":
-    """Load what the memory is made of, in a thread beside the conversation."""
-    from rag_context.api.operations import Toolset  # noqa: PLC0415
-    from rag_context.api.wire import Vocabulary  # noqa: PLC0415
-    from rag_context.cli.file_tool import FileIntake, file_tool  # noqa: PLC0415
-    from rag_context.server.mcp.protocol import Memory  # noqa: PLC0415
-    from rag_context.server.tools import Registry, build_tools  # noqa: PLC0415
-    from rag_context.wiring import open_service  # noqa: PLC0415
-
-    async def hold(settings: Settings, tools: str, opened: "asyncio.Future[Memory]") -> None:
-        words = Vocabulary.extended(settings.vocabulary.content_types, settings.vocabulary.categories)
-        async with open_service(settings) as service:
-
-            async def ready() -> bool:
-                return await service.wait_ready(MODEL_WAIT_S)
-
-            intake = FileIntake(service, settings)
-            registry = Registry(*build_tools(service, words).values(), file_tool(intake, words))
-            opened.set_result(Memory(service, registry.only(Toolset(tools)), ready))
-            try:
-                await asyncio.Event().wait()
-            finally:
-                await intake.close()
-
-    return hold
-
-
-def _start_logging(loaded: Loaded) -> None:
-    log = loaded.settings.log
-    style = log.format
-    if style == "auto":
-        style = "console" if sys.stderr.isatty() else "json"
-    configure_logging(log.level if loaded.sources["log.level"] != "default" else _QUIET, style)
 
 
 def check_toolset(tools: str) -> None:

@@ -1,6 +1,7 @@
 """The options that commands share, the settings these lead to, and how a function becomes a command."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, get_annotations, signature
@@ -9,8 +10,9 @@ from typing import Annotated, Any, Protocol, TypeAlias, TypeVar
 
 import typer
 
-from rag_context.cli.command_line import ExitCode
+from rag_context.cli.command_line import ExitCode, exit_code
 from rag_context.cli.console import Console
+from rag_context.errors import BackendUnavailableError
 from rag_context.settings import Loaded, check_available, load_settings
 
 
@@ -140,3 +142,21 @@ def _declared(kind: Any) -> Source:
     depth = {name: level for level, base in reversed([*enumerate(kind.__mro__)]) for name in get_annotations(base)}
     options = sorted(signature(kind, eval_str=True).parameters.values(), key=lambda each: depth[each.name])
     return options, lambda typed: kind(**typed)
+
+
+@contextmanager
+def resumable(console: Console, safe_so_far: Callable[[], str]) -> Iterator[None]:
+    """End the command where a backend is unavailable or the person interrupts it, and say how to continue.
+
+    Args:
+        console: where to say it.
+        safe_so_far: what is done already, and how to do the rest, in a sentence.
+    """
+    try:
+        yield
+    except BackendUnavailableError as error:
+        console.error(f"{str(error).rstrip('.')}. {safe_so_far()}")
+        raise typer.Exit(exit_code(error)) from error
+    except KeyboardInterrupt:
+        console.note(f"interrupted. {safe_so_far()}")
+        raise typer.Exit(ExitCode.INTERRUPTED) from None

@@ -2,7 +2,6 @@
 
 import os
 import socket
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, replace
@@ -26,7 +25,7 @@ from rag_context.server.options import ApiKey, ServerOptions, hash_key
 from rag_context.server.running import announced, bind, bound_address
 from rag_context.server.running import run as run_loop
 from rag_context.server.supervisor import WorkerFailedError, WorkerSlot, supervising
-from rag_context.settings import EmbedderSettings, LogSettings, Settings
+from rag_context.settings import EmbedderSettings, Settings
 from rag_context.settings.keys import location_of
 
 # What opens the index is imported by the processes that do: the supervisor of several workers stays small.
@@ -72,7 +71,7 @@ def serve(options: ServeOptions) -> ExitCode:
     }
     settings = options.load_available(flags).settings
     roots = _checked(options.watch) if options.watch else []
-    start_logging(settings.log)
+    configure_logging(settings.log.level, settings.log.format)
     http = server_options(settings)
     with closing(bind(http)) as listener:
         http = replace(http, port=listener.getsockname()[1])
@@ -188,14 +187,6 @@ def server_options(settings: Settings) -> ServerOptions:
     )
 
 
-def start_logging(log: LogSettings, worker: int | None = None) -> None:
-    """Log as the settings say, for people where stderr is a terminal; with the number of a worker in each record."""
-    style = log.format
-    if style == "auto":
-        style = "console" if sys.stderr.isatty() else "json"
-    configure_logging(log.level, style, worker=worker)
-
-
 BODY_BYTES = 16 << 20
 """Largest body of a request: as many texts as the API takes in one call, each of the model's window."""
 
@@ -229,7 +220,7 @@ def embed_server(options: EmbedServerOptions) -> ExitCode:
         "log.level": options.log_level,
     }
     settings = options.load(flags).settings
-    start_logging(settings.log)
+    configure_logging(settings.log.level, settings.log.format)
     http = replace(server_options(settings), port=options.port, body_bytes=BODY_BYTES)
     with closing(bind(http)) as listener:
         http = replace(http, port=listener.getsockname()[1])

@@ -13,14 +13,16 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from pathlib import Path
 
 from rag_context.api.index import FileReceipt
-from rag_context.cli.command_line import ExitCode, exit_code, tune_interpreter
+from rag_context.cli.command_line import ExitCode, exit_code
 from rag_context.cli.index_files import open_sync
+from rag_context.cli.interpreter import tune_interpreter
 from rag_context.cli.local_connection import InProcess
-from rag_context.cli.serve import Start, start_logging
+from rag_context.cli.serve import Start
 from rag_context.errors import RagContextError
 from rag_context.files.file_reading import Labels
 from rag_context.files.folder_sync import FolderSync, Gone
 from rag_context.files.watching import Follower
+from rag_context.logs import configure_logging
 from rag_context.server.app import create_app
 from rag_context.server.peers import Peers, inner_app, shared
 from rag_context.server.running import run, serve
@@ -132,7 +134,8 @@ def main() -> ExitCode:
         with suppress(EOFError, ConnectionError):
             start: Start = link.receive_start()
             tune_interpreter()
-            start_logging(start.settings.log, start.place.number if start.place is not None else None)
+            log, worker = start.settings.log, start.place.number if start.place is not None else None
+            configure_logging(log.level, log.format, worker=worker)
             try:
                 run(_serve(start, link))
             except RagContextError as error:

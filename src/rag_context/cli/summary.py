@@ -19,7 +19,7 @@ from rag_context.errors import InvalidInputError
 from rag_context.files.formats.client_records import counted
 
 SHOWN = 10
-"""Files of a list that people see; programs get all."""
+"""Files or lines of a list that people see; programs get all."""
 
 PROGRESS_EVERY, PROGRESS_S = 100, 10.0
 """Files, or seconds, from one line of progress to the next where there is no terminal."""
@@ -111,6 +111,26 @@ def _list(title: str, files: Shortlist, console: Console) -> None:
         console.note("  ", one_line(source), (f": {one_line(reason)}" if reason else "", "dim"))
     if files.total > len(files.first):
         console.note((f"  and {files.total - len(files.first)} more; --json lists them all", "dim"))
+
+
+IMPORTED = "What came in is safe: run the same command again, it goes on."
+"""What is said where an import ends before it is complete."""
+
+
+@dataclass(slots=True)
+class InvalidLines:
+    """Reports the first few lines of a file that cannot be used, as they come, and counts all."""
+
+    console: Console
+    total: int = 0
+
+    def add(self, number: int, reason: str) -> None:
+        """Report a line, and what is wrong with it."""
+        self.total += 1
+        if self.total <= SHOWN:
+            self.console.warning(f"line {number}: {reason}")
+        elif self.total == SHOWN + 1:
+            self.console.warning("and more lines like these")
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 from pydantic import TypeAdapter, ValidationError
@@ -209,7 +210,7 @@ def _validate(values: _Layer, problems: list[str]) -> Settings:
         prefix = f"{section}."
         if fields := {key.removeprefix(prefix): item.value for key, item in values.items() if key.startswith(prefix)}:
             given[section] = fields
-    valid: dict[str, object] = {}
+    valid: dict[str, Any] = {}
     for name, field in Settings.model_fields.items():
         if name not in given:
             continue

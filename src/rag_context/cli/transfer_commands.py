@@ -10,24 +10,22 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
-from rich.progress import (
-    MofNCompleteColumn,
-)
+from rich.progress import MofNCompleteColumn
 
 from rag_context.api.export_lines import ExportHeader
-from rag_context.cli.command_line import ExitCode, exit_code, run_to_end
+from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Console, counted, separated
 from rag_context.cli.local_connection import MODEL_WAIT_S
-from rag_context.cli.options import Options, with_options
-from rag_context.cli.summary import Rate, Stages, stages
+from rag_context.cli.options import Options, resumable, with_options
+from rag_context.cli.summary import IMPORTED, InvalidLines, Rate, Stages, stages
 from rag_context.domain.vectors import EmbeddingModel
-from rag_context.errors import BackendError, BackendUnavailableError, InvalidInputError, RagContextError
+from rag_context.errors import BackendError, InvalidInputError, RagContextError
 from rag_context.logs import configure_logging
 from rag_context.service.service import Service
 from rag_context.settings import Settings
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
 STREAM = Path("-")
 """Stands for stdout, or stdin."""
 
-SHOWN_BROKEN = 10
 _STYLES = {
     ImportOutcome.NEW: "green",
     ImportOutcome.REPLACED: "green",
@@ -108,15 +105,8 @@ def import_index(options: ImportOptions) -> ExitCode:
     console = Console()
     settings = options.load_available().settings
     configure_logging("error")
-    try:
-        with _opened(options.file) as source:
-            imported = run_to_end(_import(settings, options, source, console))
-    except BackendUnavailableError as error:
-        console.error(f"{error} What came in is safe: run the same command again, it goes on.")
-        return exit_code(error)
-    except KeyboardInterrupt:
-        console.note("interrupted. What came in is safe: run the same command again, it goes on.")
-        return ExitCode.INTERRUPTED
+    with resumable(console, lambda: IMPORTED), _opened(options.file) as source:
+        imported = run_to_end(_import(settings, options, source, console))
     if options.as_json:
         outcomes = {outcome.value: imported.outcomes[outcome] for outcome in ImportOutcome}
         rest = {"pending": imported.pending, "broken": imported.broken, "complete": imported.complete}
@@ -139,9 +129,11 @@ async def _import(settings: Settings, options: ImportOptions, source: "_Source",
     with stages(console, Rate()) as show:
         async with open_import(settings, options.conflict, show.built) as (importer, service):
             await service.wait_ready(MODEL_WAIT_S)
-            said = _Said(console, show)
+            reports = _Reports(console, show)
             try:
-                imported = await importer.import_lines(Lines(source.file), said.header, said.progress, said.broken)
+                imported = await importer.import_lines(
+                    Lines(source.file), reports.header, reports.progress, reports.broken.add
+                )
             finally:
                 source.give_up()
             if imported.pending:
@@ -150,13 +142,16 @@ async def _import(settings: Settings, options: ImportOptions, source: "_Source",
 
 
 @dataclass(slots=True)
-class _Said:
-    """What an import says of itself on its way."""
+class _Reports:
+    """What an import reports on its way."""
 
     console: Console
     show: Stages
+    broken: InvalidLines = field(init=False)
     total: int | None = None
-    complaints: int = 0
+
+    def __post_init__(self) -> None:
+        self.broken = InvalidLines(self.console)
 
     def header(self, header: ExportHeader, model: EmbeddingModel | None) -> None:
         self.total = header.documents
@@ -169,13 +164,6 @@ class _Said:
 
     def progress(self, imported: Imported) -> None:
         self.show("Importing", "documents", imported.lines, self.total)
-
-    def broken(self, number: int, reason: str) -> None:
-        self.complaints += 1
-        if self.complaints <= SHOWN_BROKEN:
-            self.console.warning(f"line {number}: {reason}")
-        elif self.complaints == SHOWN_BROKEN + 1:
-            self.console.warning("and more lines like these")
 
 
 async def _complete(service: Service, console: Console, show: Stages) -> int:

@@ -1,26 +1,49 @@
-"""The tool by which an agent indexes files of its own machine, offered by `rag-context mcp`.
+"""The memory behind `rag-context mcp`: the index, opened beside the conversation, and the tools over it.
 
-It is not offered over HTTP: there the files would be those of the server's machine and user, not of the client's.
+One of them indexes files of the agent's own machine. It is not offered over HTTP: there the files would be those of the
+server's machine and user, not of the client's.
 """
 
 import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rag_context.api.index import MAX_NAMED, FileReceipt, IndexFilesRequest, IndexFilesResponse, LeftOutFile
+from rag_context.api.index import MAX_NAMED, IndexFilesRequest, IndexFilesResponse, LeftOutFile
+from rag_context.api.operations import Toolset
 from rag_context.api.operations.memory import INDEX_FILES
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.index_files import open_sync
-from rag_context.cli.local_connection import InProcess
+from rag_context.cli.local_connection import MODEL_WAIT_S, InProcess
 from rag_context.cli.summary import Shortlist, Summary
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.files.file_reading import Labels
 from rag_context.files.folder_sync import Gone
 from rag_context.files.walk import roots
-from rag_context.server.tools import Tool, tool_of
+from rag_context.server.mcp.protocol import Memory
+from rag_context.server.tools import Registry, build_tools, tool_of
 from rag_context.service.handlers import CallContext
 from rag_context.service.service import Service
 from rag_context.settings import Settings
+from rag_context.wiring import open_service
+
+
+async def hold(settings: Settings, tools: str, opened: "asyncio.Future[Memory]") -> None:
+    """Open the index, set the result of `opened`, and keep it open until cancelled."""
+    words = Vocabulary.extended(settings.vocabulary.content_types, settings.vocabulary.categories)
+    async with open_service(settings) as service:
+
+        async def ready() -> bool:
+            return await service.wait_ready(MODEL_WAIT_S)
+
+        intake = FileIntake(service, settings)
+        file_tool = tool_of(INDEX_FILES, intake.run, words)
+        registry = Registry(*build_tools(service, words).values(), file_tool)
+        opened.set_result(Memory(service, registry.only(Toolset(tools)), ready))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await intake.close()
+
 
 ANSWER_S = 30.0
 """A call is answered after this long, done or not: clients give up on calls that take much longer."""
@@ -60,7 +83,7 @@ class FileIntake:
         await self._wait(run, context)
         if run.task.done():
             run.task.result()
-        return _told(run.summary, is_done=run.task.done())
+        return _response(run.summary, is_done=run.task.done())
 
     async def close(self) -> None:
         """End what is running; what was acknowledged is skipped by the next run."""
@@ -79,17 +102,9 @@ class FileIntake:
             await context.on_progress(seen, seen)
 
     async def _take_in(self, path: Path, include: tuple[str, ...], summary: Summary) -> None:
-        def listen(receipt: FileReceipt) -> None:
-            summary.add(receipt)
-
         target = InProcess(self.service, self.settings)
-        with open_sync(target, self.settings, Labels(), Gone.REPORT, listen, include) as sync:
+        with open_sync(target, self.settings, Labels(), Gone.REPORT, summary.add, include) as sync:
             await sync.run(roots([path]))
-
-
-def file_tool(intake: FileIntake, vocabulary: Vocabulary) -> Tool[IndexFilesRequest]:
-    """The tool over an intake."""
-    return tool_of(INDEX_FILES, intake.run, vocabulary)
 
 
 def _found(given: str) -> Path:
@@ -103,7 +118,7 @@ def _found(given: str) -> Path:
     raise InvalidInputError(sentence, [FieldError("path", sentence)])
 
 
-def _told(summary: Summary, *, is_done: bool) -> IndexFilesResponse:
+def _response(summary: Summary, *, is_done: bool) -> IndexFilesResponse:
     return IndexFilesResponse(
         status="done" if is_done else "running",
         indexed=summary.counts["indexed"] + summary.counts["deferred"],
