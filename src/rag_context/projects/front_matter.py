@@ -137,9 +137,10 @@ def _values(text: str) -> tuple[dict[str, Json], list[str]]:
         raise _UnreadableError(f"is longer than {MAX_FRONT_MATTER_CHARS} characters; ignored")
     try:
         _check_plain(text)
-        # Loading keeps the last of several equal keys and does not report it: the node lists them all.
-        node = yaml.compose(text, Loader=_Loader)
-        loaded: object = yaml.load(text, Loader=_Loader)  # noqa: S506  (a loader of plain values)
+        # In two steps: the mapping has the last of several equal keys, and the node that it is made of lists them all.
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        loaded: object = None if node is None else loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         place = f" (line {error.problem_mark.line + 2})" if error.problem_mark else ""
         raise _UnreadableError(f"is not valid YAML: {error.problem}{place}; ignored") from None
@@ -303,7 +304,8 @@ def promoted(text: str, level: PromotionLevel) -> str:
     Raises:
         SchemaValidationError: the front matter is not YAML with one value to change.
     """
-    if read_front_matter(text).promotion_level is level and not read_front_matter(text).warnings:
+    current = read_front_matter(text)
+    if current.promotion_level is level and not current.warnings:
         return text
     start, end = front_matter(text)
     changed = _with_value(text, start, end, level) if end else _with_front_matter(text, level)

@@ -207,10 +207,10 @@ class Tenants:
             InvalidInputError: several match; the message lists them.
             BackendError: the store cannot be read.
         """
-        matching = matching_tenants(await self.known(), project, branch, path_hash)
+        matching = _matching(await self.known(), project, branch, path_hash)
         if not matching:
             known = await self.known(fresh=True)
-            matching = matching_tenants(known, project, branch, path_hash)
+            matching = _matching(known, project, branch, path_hash)
         if not matching:
             raise NotFoundError(_unknown(known, project, branch, path_hash))
         followed = [each for each in matching if each in self._followed()]
@@ -271,15 +271,16 @@ class Tenants:
         return self._read
 
 
-def matching_tenants(
+def is_named(tenant: Tenant, project: str, branch: str | None, path_hash: str | None) -> bool:
+    """Whether a tenant has this project name and, where they are given, this branch and this path hash."""
+    return tenant.project == project and branch in (None, tenant.branch) and path_hash in (None, tenant.path_hash)
+
+
+def _matching(
     tenants: Collection[Tenant], project: str, branch: str | None, path_hash: str | None
 ) -> tuple[Tenant, ...]:
     """The tenants that match; those with files hide memories of the same project name."""
-    matching = [
-        each
-        for each in tenants
-        if each.project == project and branch in (None, each.branch) and path_hash in (None, each.path_hash)
-    ]
+    matching = [each for each in tenants if is_named(each, project, branch, path_hash)]
     return tuple([each for each in matching if each.path_hash] or matching)
 
 
@@ -311,7 +312,7 @@ def tenants_of(
     if not project:
         message = "project_name must not be empty"
         raise InvalidInputError(message, [FieldError("project_name", message)])
-    of_project = [each for each in tenants if each.project == project and branch in (None, each.branch)]
+    of_project = [each for each in tenants if is_named(each, project, branch, None)]
     if path_hash is None:
         return tuple(of_project)
     own = [Tenant(project, each.branch, path_hash) for each in of_project]

@@ -29,7 +29,7 @@ from rag_context.projects.records import (
     RetrievalOptions,
 )
 from rag_context.projects.sync import FileOutcome, SyncReport
-from rag_context.projects.tenants import Tenants
+from rag_context.projects.tenants import Tenants, is_named
 from rag_context.search.query import Answer
 
 
@@ -108,7 +108,9 @@ class ProjectResolver:
                 )
             resolved = ResolvedProject(own[0].tenant, own[0])
         else:
-            matching = [each for each in own if _matches(each.tenant, request)]
+            matching = [
+                each for each in own if is_named(each.tenant, request.project, request.branch, request.path_hash)
+            ]
             if len(matching) == 1:
                 resolved = ResolvedProject(matching[0].tenant, matching[0])
             else:
@@ -128,11 +130,7 @@ class ProjectResolver:
         name, branch, path_hash = request.project_name, request.branch_name, request.path_hash
         own = {each.tenant for each in self._own(request.activation, caller)}
         tenants = self._projects.tenants
-        matching = [
-            each
-            for each in await tenants.known()
-            if each.project == name and branch in (None, each.branch) and path_hash in (None, each.path_hash)
-        ]
+        matching = [each for each in await tenants.known() if is_named(each, name, branch, path_hash)]
         hashes = sorted({each.path_hash for each in matching})
         own_hashes = {each.path_hash for each in matching if each in own}
         if len(own_hashes) == 1:
@@ -186,14 +184,6 @@ def external(project: ResolvedProject) -> tuple[Activation, Tenant, str]:
 def _listed(own: list[Activation]) -> str:
     return ", ".join(
         f"{each.tenant.project!r} on branch {each.tenant.branch!r} at {each.tenant.path_hash}" for each in own[:10]
-    )
-
-
-def _matches(tenant: Tenant, request: ProjectRequest) -> bool:
-    return (
-        tenant.project == request.project
-        and request.branch in (None, tenant.branch)
-        and request.path_hash in (None, tenant.path_hash)
     )
 
 
