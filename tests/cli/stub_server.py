@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from rag_context.client.address import Announcement
-from rag_context.server.running import announce, withdraw
+from rag_context.server.announcement import announce, withdraw
 
 INSTANCE = "stand-in"
 

@@ -21,8 +21,9 @@ from rag_context.cli.options import ConfigOptions, named_path, with_options
 from rag_context.client.address import Announcement, is_every_address, server_url
 from rag_context.errors import ConfigurationError
 from rag_context.logs import configure_logging
+from rag_context.server.announcement import announced
 from rag_context.server.options import ApiKey, ServerOptions, hash_key
-from rag_context.server.running import announced, bind, bound_address
+from rag_context.server.running import bind, bound_address
 from rag_context.server.running import run as run_loop
 from rag_context.server.supervisor import WorkerFailedError, WorkerSlot, supervising
 from rag_context.settings import EmbedderSettings, Settings

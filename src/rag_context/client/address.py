@@ -1,7 +1,7 @@
 """Where the server is, and with which key: as the caller says, else as the settings say, else where it is found.
 
-A running server keeps a file beside its index (`server.running` writes it). What the file says is believed only when
-the server there answers with the same instance: something else may listen at that address by now, and must not be
+A running server keeps a file beside its index (`server.announcement` writes it). What the file says is believed only
+when the server there answers with the same instance: something else may listen at that address by now, and must not be
 shown the key.
 """
 

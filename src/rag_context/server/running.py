@@ -1,34 +1,20 @@
-"""Running the application: its socket, limits in the HTTP parser, and the file by which commands find the server."""
+"""Running the application: its socket, and uvicorn over it."""
 
 import asyncio
 import errno
-import json
-import logging
 import os
 import socket
-import tempfile
-from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict
-from pathlib import Path
+from collections.abc import Coroutine, Sequence
 from types import FrameType
 from typing import Any, Literal, TypeVar
 
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
-from uvicorn.server import ServerState
 
-from rag_context.api.parsing import ErrorCode
-from rag_context.client.address import FILE_NAME, Announcement, read_announcement
 from rag_context.errors import ConfigurationError
-from rag_context.resilience.deadline import set_within
-from rag_context.server.failures import error_reply
+from rag_context.server.guarded_protocol import protocol_with
 from rag_context.server.options import ServerOptions
-from rag_context.server.pages import EVENTS_PATH
-
-logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _BACKLOG = 2048
@@ -72,6 +58,11 @@ def _cannot_listen(host: str, port: int, error: OSError) -> str:
         case errno.EADDRNOTAVAIL:
             return f"Cannot listen on {host!r}: it is not an address of this machine"
     return f"Cannot listen on {host} port {port}: {error.strerror}"
+
+
+def bound_address(host: str, port: int) -> str:
+    """An address and its port as people write them, from what a listening socket says of itself."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Server(uvicorn.Server):
@@ -121,262 +112,3 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     factory = uvicorn.Config("", loop="auto", log_config=None, workers=1).get_loop_factory()
     with asyncio.Runner(loop_factory=factory) as runner:
         return runner.run(main)
-
-
-_TOO_LARGE = "Request head too large"
-_HEADER_SIGNS = len(": \r\n")
-
-
-class GuardedProtocol(HttpToolsProtocol):
-    """One connection, with limits on the head of a request, on slow senders and on connections.
-
-    uvicorn's httptools protocol bounds neither the size of a head nor the time a client takes to send a request, takes
-    trailers for headers, and forgets requests in a pipeline when their connection is lost. The timer is armed only
-    while a request is incomplete, so that ordinary requests, which arrive whole, pay nothing.
-    Rejections made here have the same error shape as everywhere, without a request id.
-    """
-
-    options = ServerOptions()
-
-    def __init__(
-        self,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
-        self._in_head = True
-        self._head_bytes = 0
-        """Of a head that is not complete, as it came."""
-        self._parsed_bytes = 0
-        """Of the current head's address, names and values."""
-        self._answering: list[RequestResponseCycle] = []
-        self._timer: asyncio.TimerHandle | None = None
-        # `BodyLimit` answers a stalled body better, once some of it has come; this is for those it cannot see.
-        self._body_timer_s = self.options.body_timeout_s * 1.25
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take the connection, unless there are too many."""
-        super().connection_made(transport)
-        if len(self.connections) > self.options.max_connections:
-            self._reject(503, ErrorCode.OVERLOADED, "Too many connections", b"retry-after: 1\r\n")
-            return
-        self._arm(self.options.head_timeout_s)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the timer with the connection, and end all of its requests: no client waits for their answers."""
-        self._disarm()
-        super().connection_lost(exc)
-        self.pipeline.clear()
-        for cycle in self._answering:
-            cycle.disconnected = cycle.disconnected or not cycle.response_complete
-            # Wakes an application that waits for the rest of the body.
-            cycle.message_event.set()
-        self._answering.clear()
-
-    def shutdown(self) -> None:
-        """Let the request in progress end; a stream of events, which has no end, is ended here."""
-        super().shutdown()
-        if any(not cycle.response_complete and cycle.scope["path"] == EVENTS_PATH for cycle in self._answering):
-            self.transport.close()
-
-    def data_received(self, data: bytes) -> None:
-        """Parse, then see whether the request is complete."""
-        if self.transport.is_closing():
-            return
-        super().data_received(data)
-        if self.transport.is_closing():
-            return
-        if self._in_head:
-            # The parser reports a header once it is complete: one without an end would never be counted there.
-            self._head_bytes += len(data)
-            if self._head_bytes > self.options.head_bytes:
-                self._reject(431, ErrorCode.PAYLOAD_TOO_LARGE, _TOO_LARGE)
-            elif self._timer is None:
-                self._arm(self.options.head_timeout_s)
-        elif self._receiving():
-            self._disarm()
-            self._arm(self._body_timer_s)
-        else:
-            self._disarm()
-
-    def on_message_begin(self) -> None:
-        """A request begins."""
-        self._in_head = True
-        self._parsed_bytes = 0
-        super().on_message_begin()
-
-    def on_url(self, url: bytes) -> None:
-        """Count what the address takes of the head."""
-        self._count(len(url))
-        super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; one that comes behind the body is a trailer, and says nothing that is read here."""
-        if self._in_head:
-            self._count(len(name) + len(value) + _HEADER_SIGNS)
-            super().on_header(name, value)
-
-    def on_headers_complete(self) -> None:
-        """The head is here; the parser runs on with the body."""
-        self._in_head = False
-        self._head_bytes = 0
-        super().on_headers_complete()
-        self._answering = [cycle for cycle in self._answering if not cycle.response_complete]
-        if self.cycle is not None:
-            self._answering.append(self.cycle)
-
-    def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP, or too much of it."""
-        if self._parsed_bytes > self.options.head_bytes:
-            self._reject(431, ErrorCode.PAYLOAD_TOO_LARGE, _TOO_LARGE)
-        else:
-            self._reject(400, ErrorCode.INVALID_INPUT, msg)
-
-    def _count(self, size: int) -> None:
-        """A head that comes in one piece is counted by its parts. Raises: ValueError, which ends the parser."""
-        self._parsed_bytes += size
-        if self._parsed_bytes > self.options.head_bytes:
-            raise ValueError(_TOO_LARGE)
-
-    def _receiving(self) -> bool:
-        return self.cycle.more_body and not self.cycle.response_complete
-
-    def _arm(self, seconds: float) -> None:
-        self._timer = self.loop.call_later(seconds, self._too_slow)
-
-    def _disarm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _too_slow(self) -> None:
-        self._timer = None
-        if self.transport.is_closing():
-            return
-        # The server has stopped reading, because the application is slow: that is not the client's fault.
-        if self.flow.read_paused:
-            self._arm(self._body_timer_s)
-        # A response has begun: another head in the middle of it would be taken for its body.
-        elif not self._in_head and self.cycle.response_started:
-            self.transport.close()
-        elif self._head_bytes or not self._in_head:
-            self._reject(408, ErrorCode.REQUEST_TIMEOUT, "Request took too long")
-        # Nothing was sent at all, as when browsers open a connection in advance: no request, no response.
-        else:
-            self.transport.close()
-
-    def _reject(self, status: int, code: ErrorCode, message: str, header: bytes = b"") -> None:
-        body = error_reply(status, code, message, "").body
-        head = [STATUS_LINE[status], b"content-type: application/json\r\nconnection: close\r\n", header]
-        head.append(b"content-length: %d\r\n\r\n" % len(body))
-        self.transport.write(b"".join(head) + body)
-        self.transport.close()
-
-
-def protocol_with(options: ServerOptions) -> type[asyncio.Protocol]:
-    """The protocol class that keeps to these options."""
-    return type("GuardedProtocol", (GuardedProtocol,), {"options": options})
-
-
-LOOK_EVERY_S = 1.0
-"""How often a server looks whether it, or another one, is still announced."""
-
-STOP_S = 2.0
-
-
-def bound_address(host: str, port: int) -> str:
-    """An address and its port as people write them, from what a listening socket says of itself."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def announce(data_dir: Path, announcement: Announcement) -> None:
-    """Write the file, whole or not at all, readable by this user only. Raises: OSError."""
-    descriptor, name = tempfile.mkstemp(dir=data_dir, prefix=f".{FILE_NAME}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(asdict(announcement), file)
-        Path(name).replace(data_dir / FILE_NAME)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def withdraw(data_dir: Path, instance: str) -> None:
-    """Remove the file, unless another server has replaced it."""
-    announcement = read_announcement(data_dir)
-    if announcement is not None and announcement.instance == instance:
-        with suppress(OSError):
-            (data_dir / FILE_NAME).unlink()
-
-
-@asynccontextmanager
-async def announced(data_dir: Path, announcement: Announcement) -> AsyncIterator[None]:
-    """Have the file there for the time of the block, as far as it can be written.
-
-    The last of several servers on one directory to start is the one that is announced. When it stops or dies, another
-    one takes its place. A file that cannot be written is no reason not to serve: it is tried again.
-    """
-    keeper = _Keeper(data_dir, announcement)
-    await asyncio.to_thread(keeper.begin)
-    stop = asyncio.Event()
-    keeping = asyncio.create_task(keeper.run(stop), name="announce this server")
-    try:
-        yield
-    finally:
-        stop.set()
-        await asyncio.wait({keeping}, timeout=STOP_S)
-        keeping.cancel()
-        await asyncio.to_thread(withdraw, data_dir, announcement.instance)
-
-
-class _Keeper:
-    """Writes the file, and writes it again if it, or the server that it names, no longer exists."""
-
-    def __init__(self, data_dir: Path, announcement: Announcement) -> None:
-        self._data_dir = data_dir
-        self._announcement = announcement
-        self._replaced: set[str] = set()
-        self._has_failed = False
-
-    def begin(self) -> None:
-        with suppress(OSError):  # said by what follows
-            self._data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._announce()
-
-    async def run(self, stop: asyncio.Event) -> None:
-        while not await set_within(stop, LOOK_EVERY_S):
-            await asyncio.to_thread(self._look)
-
-    def _look(self) -> None:
-        found = read_announcement(self._data_dir)
-        if found is None:
-            self._announce()
-        elif found.instance not in self._replaced and not _is_running(found.pid):
-            # Once only: one that announces itself again lives where its process has another number.
-            self._replaced.add(found.instance)
-            self._announce()
-
-    def _announce(self) -> None:
-        try:
-            announce(self._data_dir, self._announcement)
-        except OSError as error:
-            if not self._has_failed:
-                logger.warning("commands will not find this server: %s cannot be written: %s", FILE_NAME, error)
-            self._has_failed = True
-        else:
-            self._has_failed = False
-
-
-def _is_running(pid: int) -> bool:
-    """Whether there is such a process, as far as the system says."""
-    if os.name != "posix":  # where asking means ending it
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        return True
-    return True
