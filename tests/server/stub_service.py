@@ -9,7 +9,6 @@ from typing import cast
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, VersionsRequest, VersionsResponse
 from rag_context.api.maintenance import (
     ComponentHealth,
-    HealthRequest,
     HealthResponse,
     ModelName,
     ReindexRequest,
@@ -76,7 +75,8 @@ class StubService:
 
     def handlers(self) -> dict[str, Handler]:
         projects = () if self.projects is None else (self.projects, self.projects.questions)
-        return handlers_of(self, self.collections, self.collections.providers, *projects)
+        health: dict[str, Handler] = {memory.HEALTH.name: lambda _request, _context: self.health()}
+        return handlers_of(self, self.collections, self.collections.providers, *projects) | health
 
     @performs(memory.SEARCH)
     async def search(self, request: SearchRequest, context: CallContext) -> SearchResponse:
@@ -215,10 +215,6 @@ class StubService:
     @property
     def tokenizer(self) -> WordTokenizer:
         return self.embedder.tokenizer
-
-    @performs(memory.HEALTH)
-    async def report_health(self, _request: HealthRequest) -> HealthResponse:
-        return await self.health()
 
     async def health(self) -> HealthResponse:
         await self._behave()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from rag_context.api.index import IndexRequest, IndexResponse
+from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
 from rag_context.api.search import SearchRequest, SearchResponse
 from rag_context.embedders.model_vectors import BoundEmbedder
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
@@ -112,6 +112,12 @@ class ServiceHarness:
         """Index, the short way."""
         body = {"content": content, "contentType": "documentation", "sessionId": "s", "source": "notes", **fields}
         return await self.service.index(IndexRequest.model_validate(body), CallContext("r-1"))
+
+    async def bulk(self, line: BulkLine) -> BulkReceipt:
+        """Index one document of a stream."""
+        (receipt,) = await self.service.bulk_all([line], request_id="r-1")
+        assert isinstance(receipt, BulkReceipt)
+        return receipt
 
     @asynccontextmanager
     async def maintained(self) -> AsyncIterator[None]:

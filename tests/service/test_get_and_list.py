@@ -160,7 +160,7 @@ async def missing(service: Service, **versions: str) -> list[str]:
 async def test_a_receipt_names_the_version_until_it_is_replaced_or_deleted(harness: ServiceHarness) -> None:
     async def keep(content: str) -> tuple[str, str]:
         line = BulkLine(content=content, content_type="code", session_id="s", source="a.py", from_file=True)
-        receipt = await harness.service.bulk(line, request_id="r")
+        receipt = await harness.bulk(line)
         assert receipt.document_id is not None
         assert receipt.content_hash is not None
         return receipt.document_id, receipt.content_hash

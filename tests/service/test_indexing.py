@@ -248,10 +248,8 @@ async def test_a_file_is_known_by_its_path_alone(harness: ServiceHarness) -> Non
         "source": "/x/a.md",
         "fromFile": True,
     }
-    first = await harness.service.bulk(BulkLine.model_validate(line), request_id="r")
-    second = await harness.service.bulk(
-        BulkLine.model_validate(line | {"sessionId": "other", "contentType": "decision"}), request_id="r"
-    )
+    first = await harness.bulk(BulkLine.model_validate(line))
+    second = await harness.bulk(BulkLine.model_validate(line | {"sessionId": "other", "contentType": "decision"}))
     assert (first.status, second.status) == ("indexed", "replaced")
     assert first.document_id == second.document_id
 
@@ -260,7 +258,7 @@ async def test_a_rejected_bulk_line_has_a_receipt() -> None:
     harness = ServiceHarness(redaction=RedactionMode.REJECT)
     await harness.bound.bind()
     line = BulkLine(content="key AKIAIOSFODNN7ABCDEFG", content_type="code", session_id="s", source="a.py")
-    receipt = await harness.service.bulk(line, request_id="r")
+    receipt = await harness.bulk(line)
     assert receipt.status == "rejected"
     assert "secrets" in (receipt.reason or "")
 

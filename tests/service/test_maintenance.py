@@ -174,12 +174,12 @@ async def test_vectors_that_were_deferred_wait_until_no_more_documents_arrive(ha
     line = BulkLine(
         content="voles sleep", content_type="chat", session_id="s", source="talk", from_file=True, defer_vectors=True
     )
-    receipt = await harness.service.bulk(line, request_id="r")
+    receipt = await harness.bulk(line)
     assert (receipt.status, (await harness.store.counts()).vectors) == ("deferred", 0)
-    again = await harness.service.bulk(line.model_copy(update={"content": "voles wake"}), request_id="r")
+    again = await harness.bulk(line.model_copy(update={"content": "voles wake"}))
     assert (again.status, (await harness.store.counts()).vectors) == ("replaced", 1)  # a new version is not deferred
 
-    await harness.service.bulk(line.model_copy(update={"source": "other"}), request_id="r")
+    await harness.bulk(line.model_copy(update={"source": "other"}))
     done: list[int] = []
     sweep = asyncio.create_task(harness.maintenance.sweep(done.append))
     for _ in range(int(MAX_SWEEP_DELAY_S)):  # more of them, without a pause

@@ -155,7 +155,9 @@ async def index_groups(
                     line = read_fields(BulkLine, fields)
                 except InvalidInputError as error:
                     raise InvalidInputError(f"{kind} {id_!r} cannot be indexed: {error}") from error
-                receipt = await service.bulk(line, request_id="eval")
+                (receipt,) = await service.bulk_all([line], request_id="eval")
+                if isinstance(receipt, Exception):
+                    raise receipt
                 if receipt.document_id is None or receipt.status == "deferred":
                     raise InvalidInputError(f"{kind} {id_!r} was {receipt.status}: {receipt.reason}")
                 indexed.append((id_, receipt.document_id))

@@ -58,7 +58,7 @@ def performs(
 
 
 def handlers_of(*services: object) -> dict[str, Handler]:
-    """What performs the operations, by their names."""
+    """What performs the operations, by their names; a service that is None performs none."""
     return {
         operation: _handler(getattr(service, name))
         for service in services

@@ -8,9 +8,9 @@ from datetime import datetime
 
 import numpy as np
 
+from rag_context.api import stored_documents as stored
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, VersionsRequest, VersionsResponse
 from rag_context.api.maintenance import (
-    HealthRequest,
     HealthResponse,
     ReindexRequest,
     ReindexResponse,
@@ -19,16 +19,6 @@ from rag_context.api.maintenance import (
 )
 from rag_context.api.operations import memory
 from rag_context.api.search import SearchFailedError, SearchRequest, SearchResponse
-from rag_context.api.stored_documents import (
-    DeleteRequest,
-    DeleteResponse,
-    GetRequest,
-    GetResponse,
-    ListRequest,
-    ListResponse,
-    SimilarRequest,
-    SimilarResponse,
-)
 from rag_context.domain.documents import Counts, Status, utc_now
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.embedders.model_vectors import BoundEmbedder
@@ -147,30 +137,22 @@ class Service:
         self._recorder = Recorder(dependencies.telemetry, self._meters, now)
         projects = dependencies.projects
         self._tenants = TenantResolver(backends.documents, None if projects is None else projects.projects)
-        self._projects = (
+        self.projects = (
             ProjectService(projects, self._recorder.document_search, dependencies.admissions, clock=clock, now=now)
             if projects is not None
             else None
         )
-
-    @property
-    def collections(self) -> CollectionService | None:
-        """The use cases of collections and their providers; None if this service has none."""
-        return self._dependencies.collections
-
-    @property
-    def projects(self) -> ProjectService | None:
         """The use cases of project documents; None if this service has none."""
-        return self._projects
+        self.collections = dependencies.collections
+        """The use cases of collections and their providers; None if this service has none."""
 
     def handlers(self) -> dict[str, Handler]:
         """What performs the operations, by their names."""
-        services: list[object] = [self]
-        if self.projects is not None:
-            services += [self.projects, self.projects.questions]
-        if self.collections is not None:
-            services += [self.collections, self.collections.providers]
-        return handlers_of(*services)
+        projects, collections = self.projects, self.collections
+        parts = (projects and projects.questions, collections and collections.providers)
+        # Probes call `health` without a request.
+        health: dict[str, Handler] = {memory.HEALTH.name: lambda _request, _context: self.health()}
+        return handlers_of(self, projects, collections, *parts) | health
 
     @performs(memory.SEARCH)
     async def search(self, request: SearchRequest, context: CallContext) -> SearchResponse:
@@ -221,15 +203,11 @@ class Service:
             raise receipt
         return index_response(receipt, (self._clock() - started) * 1000.0)
 
-    async def bulk(self, line: BulkLine, *, request_id: str) -> BulkReceipt:
-        """Index one document of a stream; if it is invalid, its receipt says why. Raises: BackendError."""
-        (receipt,) = await self.bulk_all([line], request_id=request_id)
-        if isinstance(receipt, Exception):
-            raise receipt
-        return receipt
-
     async def bulk_all(self, lines: Sequence[BulkLine], *, request_id: str) -> list[BulkReceipt | Exception]:
-        """As `bulk` for documents that are indexed together: what it returns or raises for each."""
+        """Index documents of a stream together: a receipt for each, or the `BackendError` that one failed with.
+
+        If a document is invalid, its receipt says why.
+        """
         if any(line.defer_vectors for line in lines):
             self._dependencies.maintenance.delay_sweep()
         # Waits without a limit: the stream is read no faster than its documents are indexed.
@@ -242,7 +220,7 @@ class Service:
         return await self._queries.missing(request)
 
     @performs(memory.DELETE)
-    async def delete(self, request: DeleteRequest) -> DeleteResponse:
+    async def delete(self, request: stored.DeleteRequest) -> stored.DeleteResponse:
         """Delete documents, or with `dry_run` list those that would be deleted.
 
         Raises:
@@ -252,20 +230,20 @@ class Service:
         request = await self._tenants.resolved(request)
         ids = await ids_to_delete(request, self._documents_past_breaker)
         deleted = ids if request.dry_run else await remove(ids, self._dependencies.indexer)
-        return DeleteResponse(deleted_count=len(deleted), document_ids=deleted, dry_run=request.dry_run)
+        return stored.DeleteResponse(deleted_count=len(deleted), document_ids=deleted, dry_run=request.dry_run)
 
     @performs(memory.GET)
-    async def get(self, request: GetRequest) -> GetResponse:
+    async def get(self, request: stored.GetRequest) -> stored.GetResponse:
         """Read one document. Raises: NotFoundError, BackendError."""
         return await self._queries.get(await self._tenants.resolved(request))
 
     @performs(memory.LIST)
-    async def listing(self, request: ListRequest) -> ListResponse:
+    async def listing(self, request: stored.ListRequest) -> stored.ListResponse:
         """List one page of documents, newest first. Raises: InvalidInputError (the cursor), BackendError."""
         return await self._queries.listing(await self._tenants.resolved(request))
 
     @performs(memory.SIMILAR)
-    async def similar(self, request: SimilarRequest) -> SimilarResponse:
+    async def similar(self, request: stored.SimilarRequest) -> stored.SimilarResponse:
         """Find the documents that are most similar to one. Raises: NotFoundError, BackendError."""
         async with self._dependencies.admissions.searches.admitted():
             tenant = tenant_of(await self._tenants.resolved(request))
@@ -280,8 +258,8 @@ class Service:
             BackendError: the model or the store is unavailable.
         """
         response = await self.reindexing.reindex(request, context.on_progress)
-        if self._dependencies.collections is not None:
-            return await self._dependencies.collections.maintenance.reindex_behind(request, response)
+        if self.collections is not None:
+            return await self.collections.maintenance.reindex_behind(request, response)
         return response
 
     async def rank(self, query: Query) -> Answer:
@@ -304,11 +282,6 @@ class Service:
         """The tokenizer of the model; available before the model is loaded."""
         return self._dependencies.embedder.tokenizer
 
-    @performs(memory.HEALTH)
-    async def report_health(self, _request: HealthRequest) -> HealthResponse:
-        """As `health`, for a request."""
-        return await self.health()
-
     async def health(self) -> HealthResponse:
         """Check every component."""
         started = self._clock()
@@ -317,8 +290,8 @@ class Service:
             await self._dependencies.chain.search(PROBE)
         counts = await self._count()  # first: a store that fails here is examined again, not answered from the cache
         findings = await self._dependencies.health.examine(counts)
-        if self._dependencies.collections is not None:
-            findings = (*findings, *await self._dependencies.collections.maintenance.examine())
+        if self.collections is not None:
+            findings = (*findings, *await self.collections.maintenance.examine())
         return health_response(
             findings,
             counts,
@@ -366,7 +339,7 @@ class Service:
     def _readings(self) -> Readings:
         """What the metrics say of the components now."""
         dependencies = self._dependencies
-        cache, collections = dependencies.cache, dependencies.collections
+        cache, collections = dependencies.cache, self.collections
         return Readings(
             breaker=dependencies.chain.breaker.state,
             dependencies=dependencies.health.breaker_states(),
