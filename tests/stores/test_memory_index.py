@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +20,8 @@ from rag_context.stores.sqlite.memory import chunk_index, vector_scan
 from rag_context.stores.sqlite.memory import terms as postings
 from rag_context.stores.sqlite.memory.chunk_index import Change, MemoryIndex
 from rag_context.stores.sqlite.memory.columns import StoredChunk, StoredDocument, StoredVector
-from rag_context.stores.sqlite.memory.following import FEW_ROWS, Memory, Reading, stored_vectors
-from rag_context.stores.sqlite.memory.terms import QueryTerms, packed
+from rag_context.stores.sqlite.memory.following import FEW_ROWS, Memory, Reading
+from rag_context.stores.sqlite.memory.terms import packed
 from rag_context.stores.sqlite.memory.vector_scan import BLOCK_ROWS
 from tests.stores.builders import NOON, axis, document, ids, minutes, put, refs
 
@@ -81,17 +80,15 @@ def test_terms_of_deleted_rows_go_with_them(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(postings, "TAIL", 16)
     index = MemoryIndex()
     index.apply(Change(documents=[OWNER]))
-    query = QueryTerms.of("wolf sheep")
     for key in range(1, 500):
         text = "wolf sheep goat" if key % 3 else "sheep"
         index.apply(Change(deleted=[key - 7], chunks=[chunk(key, f"{key:04d}", text)]))
-        scores = index.keyword_scores(query)
-        hits = index.keyword_hits(scores, 100, Filter())
+        hits = index.keyword_hits("wolf sheep", 100, Filter())
         live = [f"{each:04d}" for each in range(max(key - 6, 1), key + 1)]
         assert sorted(ids(hits)) == live
         wolves = [f"{each:04d}" for each in range(max(key - 6, 1), key + 1) if each % 3]
         assert sorted(hit.chunk.id for hit in hits if hit.share == 1.0) == (wolves or live)
-        assert len(scores.bm25) <= 40
+        assert len(index._ids) <= 40
 
 
 @pytest.mark.parametrize("in_memory_bytes", [1 << 30, 0])
@@ -177,7 +174,7 @@ def neighbours_in(path: Path, chunk_ids: list[str]) -> dict[str, Neighbours]:
 
 
 def best_of(vector: Vector) -> Callable[[Reading], list[str]]:
-    return lambda at: owners(at.index.vector_hits(vector, 5, Filter(), partial(stored_vectors, at.connection)))
+    return lambda at: owners(at.index.vector_hits(vector, 5, Filter(), at.stored_vectors))
 
 
 def owners(hits: Sequence[VectorHit]) -> list[str]:

@@ -128,7 +128,7 @@ def test_a_mark_is_written_for_news_only_and_again_later_where_it_could_not_be(t
     clock = FrozenClock()
     mark = IndexMark(tmp_path / "sub" / "mark.json", clock)
     mark.note(IndexSize(1, 0))
-    assert mark.known() == IndexSize(1, 0)
+    assert mark.last_size() == IndexSize(1, 0)
     (tmp_path / "sub").mkdir()
     mark.note(IndexSize(1, 0))
     assert not mark.path.exists()
@@ -137,13 +137,13 @@ def test_a_mark_is_written_for_news_only_and_again_later_where_it_could_not_be(t
         mark.note(IndexSize(documents, 0))
         assert json.loads(mark.path.read_text())["documents"] == written
     mark.note(IndexSize(0, 2))
-    assert str(IndexMark(mark.path).known()) == "2 collections"
+    assert str(IndexMark(mark.path).last_size()) == "2 collections"
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"documents": "x"}', "\0"])
 def test_a_mark_that_cannot_be_read_says_nothing(tmp_path: Path, content: str) -> None:
     (tmp_path / "mark.json").write_text(content)
-    assert not IndexMark(tmp_path / "mark.json").known()
+    assert not IndexMark(tmp_path / "mark.json").last_size()
 
 
 def test_a_location_without_room_for_a_directory_is_no_configuration_mistake(

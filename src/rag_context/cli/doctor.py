@@ -240,7 +240,7 @@ def index_file(settings: Settings) -> Iterator[Finding]:
         return
     if message is not None:
         yield Finding("index", "wrong", f"{path} {message}", "see `rag-context check`, or restore a backup")
-    elif not size and (lost := IndexMark(path.with_name(f"{path.name}.json")).known()):
+    elif not size and (lost := IndexMark(path.with_name(f"{path.name}.json")).last_size()):
         step = "restore a backup, or begin again with `rag-context check --start-empty`"
         yield Finding("index", "wrong", f"{path} is {'gone' if size is None else 'empty'}; it had {lost}", step)
     elif not size:

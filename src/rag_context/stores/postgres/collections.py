@@ -291,6 +291,7 @@ class PostgresCollections:
         """Remove all entries at once; their rows are removed little by little. Returns how many."""
 
         async def emptied(connection: Connection, record: _Record) -> int:
+            # Under a new key: as fast at every size, and a reader's snapshot keeps the entries of the old one.
             await connection.execute(
                 "UPDATE rag_context.collections SET key = DEFAULT, entries = 0 WHERE key = $1", record.key
             )
@@ -361,6 +362,7 @@ class PostgresCollections:
         """Run a query on a collection, all of its statements in one snapshot."""
 
         async def snapshot(connection: Connection) -> T:
+            # The key, a count and a page are of one moment, or entries of two states could be mixed.
             async with connection.transaction(isolation="repeatable_read", readonly=True):
                 row = await connection.fetchrow(_COLLECTION, escaped(name))
                 if row is None:

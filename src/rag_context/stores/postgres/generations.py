@@ -81,6 +81,7 @@ class PostgresRebuilder:
             )
             return True
 
+        # Alone: of two servers that begin at once, the second one sees the run of the first.
         has_begun = await self._state.change_alone(begun)
         await self._state.refresh()
         await drop_unused(self._database)
@@ -164,6 +165,7 @@ class PostgresRebuilder:
             if not can_switch([read_text(id_) for id_ in missing], without, documents):
                 change.is_empty = True
                 return False
+            # One row names both: no transaction sees vectors of one model with the record of another.
             await connection.execute("UPDATE rag_context.state SET generation = next_generation, model = next_model")
             await connection.execute(_NO_RUN)
             await _mark(connection, change, missing)
@@ -254,6 +256,7 @@ async def _run_of(connection: Connection, made_by: str) -> int:
 async def _mark(connection: Connection, change: Change, missing: Collection[str]) -> None:
     """Make these documents pending, and all others indexed."""
     before = await connection.fetchval("SELECT count(*) FROM rag_context.documents WHERE status = 'pending'")
+    # Only those that change: each update writes another copy of the row.
     await connection.execute(
         """UPDATE rag_context.documents SET status = CASE WHEN id = ANY ($1) THEN 'pending' ELSE 'indexed' END
            WHERE (status = 'pending') <> (id = ANY ($1))""",

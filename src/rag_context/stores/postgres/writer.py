@@ -257,6 +257,7 @@ async def attach_vectors(
         )
     ]
     await _check_vectors(connection, change, vectors, len(keys))
+    # A new version may have kept those of unchanged chunks.
     removed = await connection.fetch(
         f"DELETE FROM rag_context.vectors_{change.generation} WHERE chunk = ANY ($1) RETURNING 1",  # noqa: S608
         keys,
@@ -331,6 +332,7 @@ async def _vectors_of(connection: Connection, change: Change, document_id: str) 
 
 
 async def _remove_chunks(connection: Connection, change: Change, document_id: str) -> None:
+    # Counted first: the database removes them with their chunks, and does not say how many.
     vectors = await connection.fetchval(
         f"""SELECT count(*) FROM rag_context.chunks AS c
             JOIN rag_context.vectors_{change.generation} AS v ON v.chunk = c.key WHERE c.document = $1""",  # noqa: S608

@@ -41,6 +41,7 @@ _DOCUMENT_COLUMNS = (
     "similarity_hash",
     "status",
 )
+# Not deleted and inserted again: the messages of a conversation are ordered by the keys of their documents.
 _UPSERT = (
     f"INSERT INTO documents ({', '.join(_DOCUMENT_COLUMNS)}) VALUES ({', '.join('?' * len(_DOCUMENT_COLUMNS))})"  # noqa: S608
     f" ON CONFLICT (id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _DOCUMENT_COLUMNS[1:])}"
@@ -65,6 +66,7 @@ def write_document(version: Version, analysed: Sequence[list[str]], connection: 
         _check_model(version.made_by, connection)
         _check_vectors(vectors, len(chunks), connection)
     key = _put_document(document, INDEXED if vectors is not None else PENDING, connection)
+    # A new version waits for its vectors; what did not change in it is found by them meanwhile.
     kept = _vectors_of(key, connection) if vectors is None else {}
     _remove_chunks(key, connection)
     first = _put_chunks(key, document.content_type, chunks, analysed, connection)
@@ -94,6 +96,7 @@ def attach_vectors(
     if row is None or row[1] != content_hash:
         return False
     key, _, status = row
+    # Another process may have embedded it first: the same model makes the same vectors.
     if status == INDEXED:
         return True
     chunks = [
@@ -101,6 +104,7 @@ def attach_vectors(
     ]
     _check_model(made_by, connection)
     _check_vectors(vectors, len(chunks), connection)
+    # A new version may have kept those of unchanged chunks.
     connection.execute("DELETE FROM vectors WHERE chunk IN (SELECT key FROM chunks WHERE document = ?)", (key,))
     _put_vectors(zip(chunks, blobs_of(vectors), strict=True), connection)
     connection.execute("UPDATE documents SET status = ? WHERE key = ?", (INDEXED, key))
@@ -156,14 +160,24 @@ def add_retrievals(counts: Mapping[str, tuple[int, datetime]], connection: sqlit
 
 
 def forget_old_deletions(connection: sqlite3.Connection) -> None:
-    """Shorten the list of deletions once it is twice as long as it has to be."""
-    oldest, newest = connection.execute(
-        "SELECT (SELECT min(seq) FROM deletions), (SELECT max(seq) FROM deletions)"
-    ).fetchone()
-    if newest is not None and newest - oldest >= 2 * REMEMBERED_DELETIONS:
-        last = newest - REMEMBERED_DELETIONS
-        connection.execute("DELETE FROM deletions WHERE seq <= ?", (last,))
+    """Shorten the list of deletions of chunks and vectors."""
+    last = shorten("deletions", REMEMBERED_DELETIONS, connection)
+    if last is not None:
         connection.execute("UPDATE totals SET forgotten = ?", (last,))
+
+
+def shorten(deletions: str, remembered: int, connection: sqlite3.Connection) -> int | None:
+    """Shorten a table of deletions to the last `remembered`; returns the last one that it forgets."""
+    # One bound each: SQLite reads it off the end of an index, and both together from the whole table.
+    oldest, newest = connection.execute(
+        f"SELECT (SELECT min(seq) FROM {deletions}), (SELECT max(seq) FROM {deletions})"  # noqa: S608
+    ).fetchone()
+    # Many at a time, once the list is twice as long: most writes then find nothing to do.
+    if newest is None or newest - oldest < 2 * remembered:
+        return None
+    last: int = newest - remembered
+    connection.execute(f"DELETE FROM {deletions} WHERE seq <= ?", (last,))  # noqa: S608
+    return last
 
 
 def _put_document(document: Document, status: str, connection: sqlite3.Connection) -> int:
@@ -206,6 +220,7 @@ def _put_chunks(
     key: int, content_type: str, chunks: Sequence[Chunk], analysed: Sequence[list[str]], connection: sqlite3.Connection
 ) -> int:
     """Store chunks under keys of their own, one after the other; returns the first."""
+    # Above all keys that ever were: an index in memory reads what is above the last one that it has read.
     first: int = connection.execute(
         "SELECT ifnull(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'chunks'"
     ).fetchone()[0]
@@ -223,6 +238,7 @@ def _put_chunks(
 
 
 def _remove_chunks(key: int, connection: sqlite3.Connection) -> None:
+    # Rows before those that they refer to: foreign keys are checked by each statement.
     for table in ("vectors", "passages"):
         connection.execute(
             f"DELETE FROM {table} WHERE chunk IN (SELECT key FROM chunks WHERE document = ?)",  # noqa: S608
@@ -234,6 +250,7 @@ def _remove_chunks(key: int, connection: sqlite3.Connection) -> None:
 
 def _vectors_of(key: int, connection: sqlite3.Connection) -> dict[tuple[str, str, str], bytes]:
     """A document's vectors, by id, text and context of their chunks."""
+    # A damaged text equals none of the new version, and must not keep that from being stored.
     with lenient(connection):
         rows = connection.execute(_STORED, (key,)).fetchall()
     return {(id_, text, context): vector for id_, text, context, vector in rows}

@@ -16,7 +16,7 @@ from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError
 from rag_context.ports.provider import Collection, Entry, EntryPage
 from rag_context.stores.engines import check_dimension, check_distinct, metadata_text, unknown_collection
-from rag_context.stores.sqlite.changes import blobs_of
+from rag_context.stores.sqlite.changes import blobs_of, shorten
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.memory.vector_scan import matrix_of, vector_of
 from rag_context.where import matches
@@ -229,6 +229,7 @@ def drop(name: str, connection: sqlite3.Connection) -> None:
 def empty(name: str, connection: sqlite3.Connection) -> int:
     """Put an empty collection in its place; returns how many entries are to be removed."""
     collection = read_collection(name, connection)
+    # Under a new key: as fast at every size, and no copy in memory of the old entries is used again.
     connection.execute("DELETE FROM collections WHERE name = ?", (name,))
     assert collection.created is not None  # noqa: S101  (every stored one has a date)
     _insert(collection, collection.created, connection)
@@ -259,10 +260,12 @@ def upsert(name: str, rows: StoredEntries, connection: sqlite3.Connection) -> No
     check_dimension(name, collection.dimension, rows.dimension)
     if collection.dimension is None:
         connection.execute("UPDATE collections SET dimension = ? WHERE key = ?", (rows.dimension, collection.key))
+    # Not listed as deletions: a copy in memory replaces an entry when it reads the new row with its id.
     if collection.entries:
         connection.executemany(
             "DELETE FROM entries WHERE collection = ? AND id = ?", [(collection.key, id_) for id_ in rows.ids]
         )
+    # Above all numbers that ever were: a copy in memory reads what is above the last one that it has read.
     first: int = connection.execute(
         "SELECT ifnull(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'entries'"
     ).fetchone()[0]
@@ -283,7 +286,7 @@ def delete(name: str, id_: str, connection: sqlite3.Connection) -> bool:
     deleted = connection.execute("DELETE FROM entries WHERE collection = ? AND id = ?", (key, id_)).rowcount > 0
     if deleted:
         connection.execute("INSERT INTO entry_deletions (collection, id) VALUES (?, ?)", (key, id_))
-        _forget_old_deletions(connection)
+        shorten("entry_deletions", REMEMBERED_DELETIONS, connection)
     return deleted
 
 
@@ -305,7 +308,7 @@ def delete_many(name: str, ids: Sequence[str], where: Clause, connection: sqlite
     )
     connection.execute("DELETE FROM entries WHERE seq IN (SELECT value FROM json_each(?))", seqs)
     if gone:
-        _forget_old_deletions(connection)
+        shorten("entry_deletions", REMEMBERED_DELETIONS, connection)
     return len(gone)
 
 
@@ -354,12 +357,3 @@ def _insert(collection: Collection, created: datetime, connection: sqlite3.Conne
         ),
     )
     return inserted.rowcount > 0
-
-
-def _forget_old_deletions(connection: sqlite3.Connection) -> None:
-    """Shorten the list of deletions once it is twice as long as it has to be."""
-    oldest, newest = connection.execute(
-        "SELECT (SELECT min(seq) FROM entry_deletions), (SELECT max(seq) FROM entry_deletions)"
-    ).fetchone()
-    if newest - oldest >= 2 * REMEMBERED_DELETIONS:
-        connection.execute("DELETE FROM entry_deletions WHERE seq <= ?", (newest - REMEMBERED_DELETIONS,))

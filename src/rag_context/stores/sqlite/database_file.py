@@ -224,7 +224,7 @@ class DatabaseFile:
             raise BackendUnavailableError(
                 COMPONENT, f"The data directory {str(directory)!r} is gone; put it back, or restore it from a backup."
             )
-        if self.mark is not None and (recorded := self.mark.known()):
+        if self.mark is not None and (recorded := self.mark.last_size()):
             raise LostIndexError(
                 COMPONENT,
                 f"{str(self.path)!r} is {'missing' if size is None else 'empty'}, but it had {recorded}; "

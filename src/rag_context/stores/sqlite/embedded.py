@@ -77,8 +77,8 @@ async def open_database(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -
             documents,
             vectors,
             texts,
-            SqliteCandidates(memory, texts, needs_vectors=True),
-            SqliteCandidates(memory, texts, needs_vectors=False),
+            SqliteCandidates(memory, needs_vectors=True),
+            SqliteCandidates(memory, needs_vectors=False),
             SqliteMetrics(database),
             SqliteRebuilder(database),
         )
@@ -142,7 +142,7 @@ def begin_empty(path: Path) -> IndexSize:
         BackendError: the file cannot be created.
     """
     file = checked_file(path)
-    lost = file.mark.known() if file.mark is not None else IndexSize()
+    lost = file.mark.last_size() if file.mark is not None else IndexSize()
     if path.exists() and path.stat().st_size:
         raise ConfigurationError(
             f"{str(path)!r} is not empty; an empty index is created only in place of a deleted one."
@@ -167,7 +167,7 @@ def require_index(path: Path) -> DatabaseFile:
         ConfigurationError: no index was ever there.
     """
     file = DatabaseFile(path)
-    if not file.path.is_file() and not (file.mark is not None and file.mark.known()):
+    if not file.path.is_file() and not (file.mark is not None and file.mark.last_size()):
         raise ConfigurationError(f"There is no index in {str(file.path.parent)!r}; choose another data_dir.")
     file.check_path()
     return file

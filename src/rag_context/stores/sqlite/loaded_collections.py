@@ -21,7 +21,7 @@ from rag_context.ports.provider import KeywordScore
 from rag_context.stores.sqlite.collection_view import CollectionView, FieldColumn, IdOrder
 from rag_context.stores.sqlite.database import ReadWriteLock
 from rag_context.stores.sqlite.faults import COMPONENT
-from rag_context.stores.sqlite.memory.terms import Postings, QueryTerms, Statistics, packed, score
+from rag_context.stores.sqlite.memory.terms import Postings, Statistics, packed, scores_of_all
 from rag_context.stores.sqlite.memory.vector_scan import Mask, Vectors, best, in_order, matrix_of
 from rag_context.text import terms
 from rag_context.where import value_at
@@ -107,7 +107,7 @@ class KeywordIndex:
             average_length = float(lengths[counted].mean()) if count else 0.0
             is_conversation = np.zeros(len(lengths), dtype=np.bool_)
             statistics = Statistics.of(lengths, counted, is_conversation, count, average_length)
-            scored = score(QueryTerms.of(query), self._postings, statistics)
+            scored = scores_of_all(query, self._postings, statistics)
         bm25[rows[counted]], shares[rows[counted]] = scored.bm25[counted], scored.shares[counted]
         with_terms = np.flatnonzero(bm25)
         highest = with_terms[best(bm25[with_terms], limit)]

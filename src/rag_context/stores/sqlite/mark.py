@@ -51,7 +51,7 @@ class IndexMark:
         self._written: IndexSize | None = None
         self._retry_at = 0.0
 
-    def known(self) -> IndexSize:
+    def last_size(self) -> IndexSize:
         """The last size of the index that this process or the file knows."""
         with self._lock:
             return self._known or self._read()

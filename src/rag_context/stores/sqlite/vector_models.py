@@ -136,8 +136,10 @@ def forget_rebuild(connection: sqlite3.Connection) -> None:
 
 def read_run(connection: sqlite3.Connection) -> Rebuild | None:
     """The run under way, or None."""
-    said = dict(connection.execute("SELECT name, value FROM meta WHERE name IN (?, ?)", (MODEL, TOUCHED)))
-    return Rebuild(EmbeddingModel.from_record(json.loads(said[MODEL])), float(said[TOUCHED])) if MODEL in said else None
+    recorded = dict(connection.execute("SELECT name, value FROM meta WHERE name IN (?, ?)", (MODEL, TOUCHED)))
+    if MODEL not in recorded:
+        return None
+    return Rebuild(EmbeddingModel.from_record(json.loads(recorded[MODEL])), float(recorded[TOUCHED]))
 
 
 def _begin(model: EmbeddingModel, now: float, connection: sqlite3.Connection) -> bool:
@@ -193,6 +195,7 @@ def _switch(made_by: str, without: frozenset[str], connection: sqlite3.Connectio
     lacking = _lacking("", -1, connection)
     if not can_switch(lacking, without, documents):
         return False
+    # Read before the table goes: the statements that made it make the next one empty.
     schema = [sql for (sql,) in connection.execute(_SCHEMA)]
     connection.execute("DROP TABLE vectors")  # its triggers go with it, and do not fire
     connection.execute("DROP TRIGGER chunks_replaced")  # or it would follow the new table's name

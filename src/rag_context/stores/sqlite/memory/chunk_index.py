@@ -6,13 +6,14 @@ deleted chunk leaves its row dead; when as many are dead as live, all rows move 
 A read-write lock protects it: no search sees a partial change.
 """
 
-import itertools
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from cachetools import LRUCache
 
 from rag_context.domain.documents import CHAT
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, RawScores, VectorHit
@@ -29,13 +30,14 @@ from rag_context.stores.sqlite.memory.columns import (
     StoredVector,
     turns_around,
 )
-from rag_context.stores.sqlite.memory.terms import KeywordScores, Postings, QueryTerms, Statistics, score
+from rag_context.stores.sqlite.memory.terms import KeywordScores, Postings, Statistics, scores_of_all
 from rag_context.stores.sqlite.memory.vector_scan import Mask, ReadVectors, Rows, Vectors, best, in_order, matrix_of
-
-_STATES = itertools.count()
 
 LEAST_DEAD = 1024
 """Fewer dead rows than this are left where they are."""
+
+SCORED = 8
+"""Queries whose scores are kept, 16 bytes a chunk each: one search reads them several times."""
 
 REMEMBERED = 20_000
 """Chunks whose names are kept together, of some 200 bytes each."""
@@ -75,7 +77,9 @@ class MemoryIndex:
         self._terms = 0
         self._statistics: Statistics | None = None
         self._refs: dict[int, ChunkRef] = {}
-        self._changes = next(_STATES)
+        self._scored: LRUCache[str, KeywordScores] = LRUCache(SCORED)
+        """Of this state of the chunks; used under a lock of its own, because readers run side by side."""
+        self._scored_lock = threading.Lock()
 
     @contextmanager
     def reading(self) -> Iterator["MemoryIndex"]:
@@ -98,11 +102,6 @@ class MemoryIndex:
         """Dimension of the vectors; None while there is none."""
         return self._dimension if self._embedded else None
 
-    @property
-    def changes(self) -> int:
-        """Identifies the state of the rows: what was computed in another one does not fit."""
-        return self._changes
-
     def apply(self, change: Change) -> None:
         """Apply `change`, atomically for every reader. The owner ensures one at a time.
 
@@ -110,12 +109,12 @@ class MemoryIndex:
             BackendDataError: what was read from the file is damaged; the index must be read again.
         """
         with self._lock.writing():
-            self._changes = next(_STATES)
             self._statistics = None
+            self._scored.clear()
             try:
                 # Deletions first: a document written again may have chunks of the same ids, which then get new rows.
-                self._remove(self._known(change.deleted))
-                self._clear_vectors(self._known(change.without_vector))
+                self._remove(self._rows_of(change.deleted))
+                self._clear_vectors(self._rows_of(change.without_vector))
                 self._documents.put(change.documents)
                 self._append(change.chunks)
                 self._put_vectors(change.vectors)
@@ -127,7 +126,7 @@ class MemoryIndex:
     def drop_vectors(self) -> None:
         """Remove all vectors: those of another model take their place."""
         with self._lock.writing():
-            self._changes = next(_STATES)
+            # The scored queries stay: keywords do not depend on the model.
             self._vectors, self._dimension, self._embedded = Vectors(), None, 0
             self._misfits.clear()
             self._rows.embedded[:] = False
@@ -161,37 +160,35 @@ class MemoryIndex:
         scores = self._vectors.scores_of(query, rows, partial(self._stored, read))
         return {self._ids[row]: score for row, score in zip(rows.tolist(), scores.tolist(), strict=True)}
 
-    def keyword_scores(self, query: QueryTerms) -> KeywordScores:
-        """The exact score of every chunk, good until the next change."""
-        return score(query, self._postings, self._statistics_now(), self._changes)
-
-    def keyword_hits(self, scores: KeywordScores, limit: int, where: Filter) -> list[KeywordHit]:
-        """The `limit` chunks of highest score that hold a term, equal ones by id."""
-        mask = self._matching(where, None)
+    def keyword_hits(self, query: str, limit: int, where: Filter) -> list[KeywordHit]:
+        """The `limit` chunks of highest BM25 that hold a term of the query, equal ones by id."""
+        if limit < 1:
+            return []
+        scores, mask = self._scores_of(query), self._matching(where, None)
         found = scores.bm25 if mask is None else np.where(mask, scores.bm25, 0.0)
-        rows = best(found, limit)
+        rows = best(found, limit)  # and all that equal the last of them, of which the ids decide
         rows = rows[found[rows] > 0.0]
         return [
             KeywordHit(self._ref(row), bm25, float(scores.shares[row]))
             for bm25, row in in_order(found[rows], rows, self._ids, limit)
         ]
 
-    def keyword_scores_of(self, scores: KeywordScores, ids: Sequence[str]) -> dict[str, KeywordHit]:
+    def keyword_scores(self, query: str, ids: Sequence[str]) -> dict[str, KeywordHit]:
         """The scores of these chunks; unknown ones are left out."""
-        found = {id_: self._by_id[id_] for id_ in ids if id_ in self._by_id}
+        scores = self._scores_of(query)
+        rows = {id_: self._by_id[id_] for id_ in ids if id_ in self._by_id}
         return {
             id_: KeywordHit(self._ref(row), float(scores.bm25[row]), float(scores.shares[row]))
-            for id_, row in found.items()
+            for id_, row in rows.items()
         }
 
-    def raw_scores(
-        self, scores: KeywordScores, vector: Vector | None, ids: Sequence[str], read: ReadVectors
-    ) -> RawScores:
+    def raw_scores(self, query: str, vector: Vector | None, ids: Sequence[str], read: ReadVectors) -> RawScores:
         """Both scores of these chunks; all are NaN for unknown ones, and cosines where there is no vector.
 
         Raises:
             BackendDataError: `vector` (`(dim,) float32`) has another dimension than the index.
         """
+        scores = self._scores_of(query)
         rows = np.array([self._by_id.get(id_, -1) for id_ in ids], dtype=np.intp)
         known = rows >= 0
         if not known.any():
@@ -199,10 +196,10 @@ class MemoryIndex:
         bm25, shares = (np.where(known, of_all[rows], np.nan) for of_all in (scores.bm25, scores.shares))
         cosines = np.full(len(ids), np.nan)
         if vector is not None and (self._embedded or self._misfits):
-            places = np.argsort(rows)
-            places = places[(known & self._rows.embedded[rows])[places]]
-            query, stored = self._checked(vector), partial(self._stored, read)
-            cosines[places] = self._vectors.scores_of(query, rows[places], stored)
+            order = np.argsort(rows)  # ascending, so that each block of the matrix is read once
+            order = order[(known & self._rows.embedded[rows])[order]]
+            stored = partial(self._stored, read)
+            cosines[order] = self._vectors.scores_of(self._checked(vector), rows[order], stored)
         return RawScores(cosines, bm25, shares)
 
     def neighbours(self, ids: Sequence[str]) -> dict[str, Neighbours]:
@@ -266,6 +263,7 @@ class MemoryIndex:
     def _matching(self, where: Filter, further: Mask | None) -> Mask | None:
         """`(n,)`, the live rows that `where` and the mask `further` let through; None if they let all rows through."""
         size = len(self._ids)
+        # Few masks, and none that lets all rows through: a pass over all rows takes longer than looking up a hit.
         masks = self._rows.in_time(where, size)
         if where.standing:
             masks.append(self._rows.standing[:size])
@@ -278,6 +276,18 @@ class MemoryIndex:
             masks.append(further[:size])
         matching: Mask | None = np.logical_and.reduce(masks) if masks else None
         return matching
+
+    def _scores_of(self, query: str) -> KeywordScores:
+        """The exact scores of every chunk."""
+        with self._scored_lock:
+            scores = self._scored.get(query)
+        if scores is None:
+            # Outside the lock: at worst two searches score one query at once, and no other query waits for it. The
+            # chunks stay as they are meanwhile, because both read them.
+            scores = scores_of_all(query, self._postings, self._statistics_now())
+            with self._scored_lock:
+                self._scored[query] = scores
+        return scores
 
     def _statistics_now(self) -> Statistics:
         if self._statistics is None:
@@ -301,17 +311,19 @@ class MemoryIndex:
             )
         return np.ascontiguousarray(vector, dtype=np.float32)
 
-    def _known(self, keys: Sequence[int]) -> Rows:
-        """The rows of the chunks with these keys that are there: keys ascend with the rows."""
+    def _rows_of(self, keys: Sequence[int]) -> Rows:
+        """The rows of the chunks with these keys; those of unknown and deleted ones are left out."""
         if not keys or not self._ids:
             return np.empty(0, dtype=np.intp)
-        wanted = np.unique(np.array(keys, dtype=np.int64))
-        own = self._rows.keys[: len(self._ids)]
-        rows = np.minimum(np.searchsorted(own, wanted), len(own) - 1)
-        known: Rows = rows[(own[rows] == wanted) & self._rows.live[rows]]
-        return known
+        requested = np.unique(np.array(keys, dtype=np.int64))
+        stored = self._rows.keys[: len(self._ids)]
+        # Keys ascend with the rows, because the file numbers chunks as they come and rows are only appended.
+        rows = np.minimum(np.searchsorted(stored, requested), len(stored) - 1)
+        live: Rows = rows[(stored[rows] == requested) & self._rows.live[rows]]
+        return live
 
     def _remove(self, rows: Rows) -> None:
+        # The postings keep dead rows until all rows move: scoring leaves them out by `live`.
         for row in rows.tolist():
             self._by_id.pop(self._ids[row], None)
         self._rows.live[rows] = False
@@ -352,20 +364,21 @@ class MemoryIndex:
 
     def _put_vectors(self, vectors: Sequence[StoredVector]) -> None:
         """Those of chunks that were deleted since are left out."""
-        rows = {int(self._rows.keys[row]): row for row in self._known([each.chunk for each in vectors]).tolist()}
+        rows = {int(self._rows.keys[row]): row for row in self._rows_of([each.chunk for each in vectors]).tolist()}
         vectors = [each for each in vectors if each.chunk in rows]
         if not vectors:
             return
         dimension = len(vectors[0].vector) // 4 if self._dimension is None else self._dimension
         self._misfits.update(each.chunk for each in vectors if len(each.vector) != 4 * dimension)
         vectors = [each for each in vectors if len(each.vector) == 4 * dimension]
-        places = np.array([rows[each.chunk] for each in vectors], dtype=np.intp)
+        targets = np.array([rows[each.chunk] for each in vectors], dtype=np.intp)
         self._dimension = dimension
         self._vectors.reserve(len(self._ids), dimension)
-        self._vectors.put(places, matrix_of([each.vector for each in vectors], dimension))
-        self._rows.seqs[places] = [each.seq for each in vectors]
-        self._embedded += len(np.unique(places[~self._rows.embedded[places]]))
-        self._rows.embedded[places] = True
+        self._vectors.put(targets, matrix_of([each.vector for each in vectors], dimension))
+        self._rows.seqs[targets] = [each.seq for each in vectors]
+        # A vector may come twice, of two overlapping snapshots, and a row counts once.
+        self._embedded += len(np.unique(targets[~self._rows.embedded[targets]]))
+        self._rows.embedded[targets] = True
 
     def _move_together(self) -> None:
         """Give the memory of dead rows back."""
@@ -381,6 +394,6 @@ class MemoryIndex:
         self._rows.documents = numbers.astype(np.int32)
         self._ids = [self._ids[row] for row in rows.tolist()]
         self._by_id = {id_: row for row, id_ in enumerate(self._ids)}
-        if self._embedded:
+        if self._embedded:  # chunks that came after the last vector have no row in the matrix yet
             self._vectors.reserve(size, self._dimension or 0)
             self._vectors = self._vectors.only(rows)

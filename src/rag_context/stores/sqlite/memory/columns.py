@@ -76,7 +76,7 @@ class Codes(Generic[K]):
     def __len__(self) -> int:
         return len(self.values)
 
-    def known(self, value: K) -> int | None:
+    def find(self, value: K) -> int | None:
         """The number of `value`; None if it never occurred."""
         return self._codes.get(value)
 
@@ -110,9 +110,9 @@ class SourceCodes(Codes[str]):
 
     def _came(self, value: str, code: int) -> None:
         # Inserting moves the pointers behind it, which is far cheaper than sorting the strings again.
-        place = bisect_left(self._sorted, value)
-        self._sorted.insert(place, value)
-        self._order.insert(place, code)
+        rank = bisect_left(self._sorted, value)
+        self._sorted.insert(rank, value)
+        self._order.insert(rank, code)
 
 
 class TagLists(Codes[str]):
@@ -171,7 +171,7 @@ class DocumentColumns:
                 # Rows are never removed one by one: chunks refer to documents by row.
                 row = self._rows[document.key] = len(self._ids)
                 self._ids.append(document.id)
-            else:
+            else:  # the file gives the key of a deleted document to another one
                 self._by_id.pop(self._ids[row], None)
                 self._ids[row] = document.id
             self._by_id[document.id] = row
@@ -198,7 +198,7 @@ class DocumentColumns:
     def _is_readable(self, document: StoredDocument) -> bool:
         """Whether the fields are what filters can compare."""
         are_kinds = set(map(type, document[1:8])) == {str}
-        if are_kinds and (self._tags.known(document.tags) is not None or _are_tags(document.tags)):
+        if are_kinds and (self._tags.find(document.tags) is not None or _are_tags(document.tags)):
             return True
         logger.warning("the document %s is damaged and left out; run `rag-context check`", document.id)
         return False
@@ -222,7 +222,7 @@ class DocumentColumns:
 
     def of_type(self, content_type: str) -> Mask:
         """`(n,)`, which documents have this content type."""
-        code = self._texts[_TYPE].known(content_type)
+        code = self._texts[_TYPE].find(content_type)
         mask: Mask = self._numbers[_TYPE, : len(self._ids)] == (-1 if code is None else code)
         return mask
 
@@ -243,7 +243,7 @@ class DocumentColumns:
         size = len(self._ids)
         masks: list[Mask] = []
         for codes, field, value in self._equalities(where):
-            number = codes.known(value)
+            number = codes.find(value)
             if number is None:
                 return np.zeros(size, dtype=np.bool_)
             # With one value in the whole column, such as the only tenant, all rows match: no pass is needed.
@@ -262,6 +262,7 @@ class DocumentColumns:
 
     def only(self, rows: NDArray[np.intp]) -> "DocumentColumns":
         """A copy with `rows` alone, in this order."""
+        # Numbered again, which forgets the values that only deleted documents had.
         copy = DocumentColumns()
         copy.put([self._stored(row) for row in rows.tolist()])
         return copy
@@ -285,10 +286,10 @@ class DocumentColumns:
         ]
         return [(codes, field, value) for codes, field, value in equal if value is not None]  # type: ignore[misc]
 
-    def _among(self, field: int, known: int, numbers: NDArray[np.int32]) -> Mask:
+    def _among(self, field: int, values: int, numbers: NDArray[np.int32]) -> Mask:
         # A table of all numbers and one gather: the cost does not depend on how many of them are allowed, such as the
         # thousands of sources below a prefix.
-        allowed = np.zeros(known, dtype=np.bool_)
+        allowed = np.zeros(values, dtype=np.bool_)
         allowed[numbers] = True
         mask: Mask = allowed[self._numbers[field, : len(self._ids)]]
         return mask

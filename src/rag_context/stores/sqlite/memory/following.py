@@ -135,6 +135,17 @@ class Reading:
     is_behind: bool
     """Whether the file has changes that are still being read into memory."""
 
+    def stored_vectors(self, seqs: Sequence[int]) -> Matrix:
+        """`(n, dim) float32`, the vectors with these `seq`; at least one.
+
+        Raises:
+            OldSnapshotError: not all of them are there.
+        """
+        rows = self.connection.execute(_STORED, (json.dumps(seqs),)).fetchall()
+        if len(rows) < len(seqs):
+            raise OldSnapshotError
+        return matrix_of([vector for (vector,) in rows], len(rows[0][0]) // 4)
+
 
 class Memory:
     """The index in memory of one file.
@@ -312,18 +323,6 @@ class Memory:
                 # Vectors up to `then` are in memory, chunks may be further: the next search reads what came between.
                 followed.at = followed.at._replace(last_vector=then.last_vector, last_deletion=then.last_deletion)
                 followed.is_reading, followed.is_behind = False, True
-
-
-def stored_vectors(connection: sqlite3.Connection, seqs: Sequence[int]) -> Matrix:
-    """`(n, dim) float32`, the vectors with these `seq`; at least one.
-
-    Raises:
-        OldSnapshotError: not all of them are there.
-    """
-    rows = connection.execute(_STORED, (json.dumps(seqs),)).fetchall()
-    if len(rows) < len(seqs):
-        raise OldSnapshotError
-    return matrix_of([vector for (vector,) in rows], len(rows[0][0]) // 4)
 
 
 def _tolerantly(read: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection) -> T:

@@ -2,12 +2,9 @@
 
 import json
 import sqlite3
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
-
-from cachetools import LRUCache
 
 from rag_context.domain.reports import counted
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, RawScores, VectorHit
@@ -17,13 +14,8 @@ from rag_context.ports.reading import CandidateRequest, Snapshot
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.document_rows import read_passages
 from rag_context.stores.sqlite.faults import COMPONENT
-from rag_context.stores.sqlite.memory.chunk_index import MemoryIndex
-from rag_context.stores.sqlite.memory.following import CATCH_UP_S, Memory, Reading, stored_vectors
-from rag_context.stores.sqlite.memory.terms import KeywordScores, QueryTerms
+from rag_context.stores.sqlite.memory.following import CATCH_UP_S, Memory, Reading
 from rag_context.stores.sqlite.memory.vector_scan import vector_of
-
-SCORED = 8
-"""Queries whose scores are kept, 16 bytes a chunk each: one search reads them several times."""
 
 BEHIND = "Documents that were just stored are still being read into memory, and are not part of this answer"
 
@@ -61,7 +53,7 @@ class SqliteVectors:
             BackendError: the file could not be read.
         """
         return await self._memory.read(
-            lambda at: at.index.vector_hits(vector, limit, where, partial(stored_vectors, at.connection)),
+            lambda at: at.index.vector_hits(vector, limit, where, at.stored_vectors),
             needs_vectors=True,
         )
 
@@ -74,7 +66,7 @@ class SqliteVectors:
         if not chunk_ids:
             return {}
         return await self._memory.read(
-            lambda at: at.index.cosines(vector, chunk_ids, partial(stored_vectors, at.connection)),
+            lambda at: at.index.cosines(vector, chunk_ids, at.stored_vectors),
             needs_vectors=True,
         )
 
@@ -124,8 +116,6 @@ class SqliteTexts:
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
-        self._scored: LRUCache[str, KeywordScores] = LRUCache(SCORED)
-        self._lock = threading.Lock()
 
     async def search(self, query: str, *, limit: int, where: Filter) -> list[KeywordHit]:
         """The chunks that hold the query's terms best, best first, equal ones by chunk id.
@@ -133,9 +123,7 @@ class SqliteTexts:
         Raises:
             BackendError: the file could not be read.
         """
-        if limit < 1:
-            return []
-        return await self._memory.read(lambda at: self.hits(query, limit, where, at.index), needs_vectors=False)
+        return await self._memory.read(lambda at: at.index.keyword_hits(query, limit, where), needs_vectors=False)
 
     async def score(self, query: str, chunks: Sequence[ChunkRef]) -> dict[str, KeywordHit]:
         """Text scores of the given chunks, matching or not; unknown ones are left out.
@@ -146,27 +134,7 @@ class SqliteTexts:
         if not chunks:
             return {}
         ids = [chunk.id for chunk in chunks]
-        return await self._memory.read(lambda at: self.scores(ids, query, at.index), needs_vectors=False)
-
-    def hits(self, query: str, limit: int, where: Filter, index: MemoryIndex) -> list[KeywordHit]:
-        """As `search`, in a reading thread."""
-        return index.keyword_hits(self.all_scores(query, index), limit, where)
-
-    def scores(self, ids: Sequence[str], query: str, index: MemoryIndex) -> dict[str, KeywordHit]:
-        """As `score`, in a reading thread."""
-        return index.keyword_scores_of(self.all_scores(query, index), ids)
-
-    def all_scores(self, query: str, index: MemoryIndex) -> KeywordScores:
-        """Those of all rows, in a reading thread."""
-        with self._lock:
-            known = self._scored.get(query)
-        if known is not None and known.changes == index.changes:
-            return known
-        # Outside the lock: at worst two searches score one query at once, and no other query waits for it.
-        scores = index.keyword_scores(QueryTerms.of(query))
-        with self._lock:
-            self._scored[query] = scores
-        return scores
+        return await self._memory.read(lambda at: at.index.keyword_scores(query, ids), needs_vectors=False)
 
 
 class SqliteCandidates:
@@ -174,13 +142,11 @@ class SqliteCandidates:
 
     Args:
         memory: its chunks in memory.
-        texts: its keyword index.
         needs_vectors: whether it answers only once the vectors are in memory.
     """
 
-    def __init__(self, memory: Memory, texts: SqliteTexts, *, needs_vectors: bool) -> None:
+    def __init__(self, memory: Memory, *, needs_vectors: bool) -> None:
         self._memory = memory
-        self._texts = texts
         self._needs_vectors = needs_vectors
 
     @property
@@ -199,7 +165,7 @@ class SqliteCandidates:
             BackendError: the file could not be read.
         """
         return await self._memory.read(
-            lambda at: work(_SqliteSnapshot(at, self._texts)),
+            lambda at: work(_SqliteSnapshot(at)),
             needs_vectors=self._needs_vectors,
             timeout_s=CATCH_UP_S,
         )
@@ -208,24 +174,22 @@ class SqliteCandidates:
 class _SqliteSnapshot:
     """The index in memory and the file, neither of which changes meanwhile."""
 
-    def __init__(self, at: Reading, texts: SqliteTexts) -> None:
+    def __init__(self, at: Reading) -> None:
         self.lag = BackendStartingError(COMPONENT, BEHIND) if at.is_behind else None
+        self._at = at
         self._index = at.index
-        self._texts = texts
-        self._connection = at.connection
-        self._stored = partial(stored_vectors, at.connection)
 
     def vector_hits(self, vector: Vector, limit: int, where: Filter) -> Sequence[VectorHit]:
-        return self._index.vector_hits(vector, limit, where, self._stored)
+        return self._index.vector_hits(vector, limit, where, self._at.stored_vectors)
 
     def keyword_hits(self, query: str, limit: int, where: Filter) -> Sequence[KeywordHit]:
-        return self._texts.hits(query, limit, where, self._index)
+        return self._index.keyword_hits(query, limit, where)
 
     def scores(self, query: str, vector: Vector | None, chunk_ids: Sequence[str]) -> RawScores:
-        return self._index.raw_scores(self._texts.all_scores(query, self._index), vector, chunk_ids, self._stored)
+        return self._index.raw_scores(query, vector, chunk_ids, self._at.stored_vectors)
 
     def neighbours(self, chunk_ids: Sequence[str]) -> Mapping[str, Neighbours]:
         return self._index.neighbours(chunk_ids)
 
     def passages(self, chunk_ids: Sequence[str]) -> Mapping[str, Passage]:
-        return read_passages(chunk_ids, self._connection) if chunk_ids else {}
+        return read_passages(chunk_ids, self._at.connection) if chunk_ids else {}

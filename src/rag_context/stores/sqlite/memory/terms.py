@@ -10,7 +10,7 @@ BM25 of all chunks is added up term by term: the same numbers, to the last bit, 
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,10 +56,10 @@ class _Piece:
     counts: Counts
 
     def of(self, term: int) -> tuple[Rows, Counts] | None:
-        place = int(np.searchsorted(self.terms, np.uint64(term)))
-        if place == len(self.terms) or int(self.terms[place]) != term:
+        number = int(np.searchsorted(self.terms, np.uint64(term)))
+        if number == len(self.terms) or int(self.terms[number]) != term:
             return None
-        start, end = self.starts[place], self.starts[place + 1]
+        start, end = self.starts[number], self.starts[number + 1]
         return self.rows[start:end], self.counts[start:end]
 
 
@@ -124,8 +124,8 @@ class Postings:
     def _merge_smallest(self) -> None:
         """Merge two neighbours, so that rows keep ascending from piece to piece."""
         sizes = [len(piece.rows) for piece in self._pieces]
-        place = min(range(len(sizes) - 1), key=lambda i: sizes[i] + sizes[i + 1])
-        self._pieces[place : place + 2] = [_merged(*self._pieces[place : place + 2])]
+        first = min(range(len(sizes) - 1), key=lambda i: sizes[i] + sizes[i + 1])
+        self._pieces[first : first + 2] = [_merged(*self._pieces[first : first + 2])]
 
     def of(self, term: str) -> Iterator[tuple[Rows, Counts]]:
         """The rows that hold `term`, and how often, in one or several parts."""
@@ -167,15 +167,16 @@ def _joined(parts: Sequence[_Unsorted]) -> _Unsorted:
 def _merged(one: _Piece, other: _Piece) -> _Piece:
     """Term by term the rows of `one`, then those of `other`, which are all greater. Nothing is sorted again."""
     terms = np.union1d(one.terms, other.terms)
-    sizes, places = np.zeros(len(terms), dtype=np.int64), []
+    sizes, parts = np.zeros(len(terms), dtype=np.int64), []
     for piece in (one, other):
-        place = np.searchsorted(terms, piece.terms)
-        places.append((piece, place, sizes[place]))  # before them are those of the other piece
-        sizes[place] += np.diff(piece.starts)
+        numbers = np.searchsorted(terms, piece.terms)
+        parts.append((piece, numbers, sizes[numbers]))  # before them are those of the other piece
+        sizes[numbers] += np.diff(piece.starts)
     starts = np.concatenate(([0], np.cumsum(sizes)))
     rows, counts = np.empty(starts[-1], dtype=np.int32), np.empty(starts[-1], dtype=np.uint16)
-    for piece, place, before in places:
-        targets = np.repeat(starts[place] + before - piece.starts[:-1], np.diff(piece.starts))
+    for piece, numbers, before in parts:
+        # Where each posting goes: the start of its term in the result, and how far it is from that in its piece.
+        targets = np.repeat(starts[numbers] + before - piece.starts[:-1], np.diff(piece.starts))
         targets += np.arange(len(targets))
         rows[targets], counts[targets] = piece.rows, piece.counts
     return _Piece(terms, starts, rows, counts)
@@ -192,18 +193,6 @@ def _moved(postings: _Unsorted, new_rows: Rows) -> _Unsorted:
 
 
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class QueryTerms:
-    """The distinct terms of a query, in order, with how often each occurs in it."""
-
-    terms: Mapping[str, int]
-
-    @classmethod
-    def of(cls, query: str) -> "QueryTerms":
-        """The terms of a query."""
-        return cls(Counter(terms(query)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,21 +233,19 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class KeywordScores:
-    """The scores `(n,)` of all rows, as of one state of the index; `shares` of the query's idf mass, 0..1."""
+    """The scores `(n,)` of all rows; `shares` of the query's idf mass, 0..1."""
 
     bm25: Floats
     shares: Floats
-    changes: int
-    """The state of the index."""
 
 
-def score(query: QueryTerms, postings: Postings, statistics: Statistics, changes: int = 0) -> KeywordScores:
+def scores_of_all(query: str, postings: Postings, statistics: Statistics) -> KeywordScores:
     """Score all rows."""
     size = len(statistics.norm)
     scores, shares, total = np.zeros(size), np.zeros(size), 0.0
     k1, norm = statistics.k1, statistics.norm
     # In the order of the query, as `text.bm25` adds: floating-point sums depend on the order in their last bit.
-    for term, times in query.terms.items():
+    for term, times in Counter(terms(query)).items():
         found = list(postings.of(term))
         if statistics.live is not None:
             found = [(rows[kept], counts[kept]) for rows, counts in found for kept in [statistics.live[rows]]]
@@ -273,4 +260,4 @@ def score(query: QueryTerms, postings: Postings, statistics: Statistics, changes
     if total > 0.0:
         # Rounding can carry the sum of all terms slightly above the total.
         np.minimum(shares / total, 1.0, out=shares)
-    return KeywordScores(scores, shares, changes)
+    return KeywordScores(scores, shares)

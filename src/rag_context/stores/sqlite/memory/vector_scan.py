@@ -33,7 +33,6 @@ BLOCK_ROWS = 8192
 FEW = 0.2
 """Up to this share of the rows, copying the matching ones out costs less than multiplying all of them."""
 
-
 QUANTISED_FROM = 10_000
 """Rows from which on there are integers: from some 8 000 on a scan of them takes less time than one in float32."""
 
@@ -175,6 +174,7 @@ class _Rounded(NamedTuple):
 
 def _rounded(vectors: Matrix) -> _Rounded:
     """The error is infinite where a vector cannot be rounded: then its bound is infinite too, and it is scored."""
+    # Each vector has a scale of its own: a common one would round short vectors to zero.
     largest = np.abs(vectors).max(axis=1)
     usable = (largest >= LEAST) & (largest <= MOST)  # neither is true of NaN
     codes, error = np.empty(vectors.shape, dtype=np.int8), 0.0
@@ -203,6 +203,7 @@ class _Block:
     def put(self, rows: Rows, vectors: Matrix) -> None:
         rounded = _rounded(vectors)
         self.codes[rows], self.scales[rows] = rounded.codes, rounded.scales
+        # One bound for the whole block: a number for each row would be read with every scan, and tell little more.
         self.norm, self.error = max(self.norm, rounded.norm), max(self.error, rounded.error)
 
     def copy_row(self, row: int, other: "_Block", other_row: int) -> None:
@@ -217,6 +218,7 @@ class _Block:
         if not np.isfinite(slack):
             out[:] = np.inf
             return
+        # All rows up to the last one, which needs no copy, or copies of the few that match.
         last = int(rows[-1]) + 1
         if len(rows) <= FEW * last:
             cdist(query.codes, self.codes.take(rows, axis=0), "dot", out=out[np.newaxis])
@@ -247,6 +249,7 @@ class Vectors:
     def reserve(self, rows: int, dimension: int) -> None:
         """Grow to so many rows; new ones are zero."""
         is_large = 4 * max(rows, self._expected) * dimension > IN_MEMORY_BYTES
+        # The integers first: they are made of the float32 rows, which a large matrix then drops.
         if rows >= QUANTISED_FROM or is_large or self._rounded:
             self._reserve_rounded(rows, dimension)
         self._size = max(self._size, rows)
@@ -277,9 +280,9 @@ class Vectors:
         if self._exact is not None:
             self._exact.move_last_to(row)
         if self._rounded:
-            place = self._size % BLOCK_ROWS
-            self._rounded[row // BLOCK_ROWS].copy_row(row % BLOCK_ROWS, self._rounded[-1], place)
-            if not place:
+            last = self._size % BLOCK_ROWS
+            self._rounded[row // BLOCK_ROWS].copy_row(row % BLOCK_ROWS, self._rounded[-1], last)
+            if not last:
                 self._rounded.pop()
 
     def only(self, rows: Rows) -> "Vectors":
@@ -304,6 +307,7 @@ class Vectors:
         rows = np.arange(self._size) if among is None else np.flatnonzero(among)
         if not len(rows):
             return np.empty(0, dtype=np.float32), rows
+        # Below that the bounds would cost more than the multiplications that they save.
         if self._rounded and len(rows) > max(NARROW, limit):
             rows = self._contenders(query, limit, rows, read)
         all_or_some = None if len(rows) == self._size else rows
@@ -326,17 +330,19 @@ class Vectors:
         rounded, bounds = _rounded(query[np.newaxis]), np.empty(len(rows), dtype=np.float32)
         for number, start, end in runs(rows, len(self._rounded)):
             self._rounded[number].bounds(rounded, rows[start:end] - number * BLOCK_ROWS, bounds[start:end])
+        # Any `limit` rows would do for the least cosine; those of the highest bounds exclude most of the others.
         promising = rows[best(bounds, limit)[:limit]]
         least = self.scores_of(query, promising, read).min()
+        # With a damaged vector among them there is no least cosine, and nothing is excluded.
         return rows[bounds >= least] if np.isfinite(least) else rows
 
     def _reserve_rounded(self, rows: int, dimension: int) -> None:
         """The first time, round what is there."""
-        known = 0 if self._rounded or self._exact is None else self._size
+        unrounded = 0 if self._rounded or self._exact is None else self._size
         while len(self._rounded) * BLOCK_ROWS < rows:
             self._rounded.append(_Block(dimension))
-        for start in range(0, known, BLOCK_ROWS):
-            earlier = np.arange(start, min(start + BLOCK_ROWS, known))
+        for start in range(0, unrounded, BLOCK_ROWS):
+            earlier = np.arange(start, min(start + BLOCK_ROWS, unrounded))
             if self._exact is not None:
                 self._round(earlier, self._exact.take(earlier))
 
