@@ -125,15 +125,15 @@ class Indexer:
         results: list[Receipt | Exception | None] = [
             each if isinstance(each, Exception) else None for each in identified
         ]
-        left = {
+        waiting = {
             number: Entry(submission, each)
             for number, (submission, each) in enumerate(zip(submissions, identified, strict=True))
             if not isinstance(each, Exception)
         }
-        while left:
+        while waiting:
             # One version of each document at a time: a later one replaces what the earlier one has stored.
-            first = {entry.identified.id: number for number, entry in reversed(left.items())}
-            entries = {number: left.pop(number) for number in sorted(first.values())}
+            first = {entry.identified.id: number for number, entry in reversed(waiting.items())}
+            entries = {number: waiting.pop(number) for number in sorted(first.values())}
             done = await self._index_together(list(entries.values()), deadline, timeout_s / 2.0)
             for number, result in zip(entries, done, strict=True):
                 results[number] = result
@@ -277,57 +277,59 @@ class Indexer:
             for id_ in (*([entry.identified.id] if entry.stored else []), *entry.submission.reuse_from)
         ]
         texts = [text for entry in entries for text in entry.texts]
-        known = await self._stored_vectors.of(texts, reuse_from, made_by) if reuse_from and self._stored_vectors else {}
-        await self._embed_missing(entries, known, made_by, deadline)
+        vectors = (
+            await self._stored_vectors.of(texts, reuse_from, made_by) if reuse_from and self._stored_vectors else {}
+        )
+        await self._embed_missing(entries, vectors, made_by, deadline)
 
     async def _embed_missing(
-        self, entries: Sequence[Entry], known: dict[str, Vector], made_by: str, deadline: Deadline
+        self, entries: Sequence[Entry], vectors: dict[str, Vector], made_by: str, deadline: Deadline
     ) -> None:
         failure: BackendError | None = None
         try:
-            await self._texts.add([text for entry in entries for text in entry.texts], known, deadline)
+            await self._texts.add([text for entry in entries for text in entry.texts], vectors, deadline)
         except BackendError as error:
             if len(entries) > 1 and not isinstance(error, BackendUnavailableError):
                 for entry in entries:  # the fault of one text, which need not be that of the other documents
-                    await self._embed_missing([entry], known, made_by, deadline)
+                    await self._embed_missing([entry], vectors, made_by, deadline)
                 return
             failure = error
         for entry in entries:
             texts = entry.texts
-            if all(text in known for text in texts):
-                entry.vectors, entry.made_by = stacked(texts, known), made_by
+            if all(text in vectors for text in texts):
+                entry.vectors, entry.made_by = stacked(texts, vectors), made_by
             elif failure is not None:
                 entry.warning = _unavailable(failure)
             else:
                 entry.warning = "Not embedded in time; found by keyword search now, vectors follow"
                 self._unfinished.keep(
-                    entry.identified.id, made_by, {text: known[text] for text in texts if text in known}
+                    entry.identified.id, made_by, {text: vectors[text] for text in texts if text in vectors}
                 )
                 entry.is_unfinished = entry.identified.id in self._unfinished
 
     async def _write(self, entries: Sequence[Entry]) -> None:
         """Store documents; leaves in each entry whether its vectors are in too, or why it could not be stored."""
-        left = list(entries)
+        waiting = list(entries)
 
         async def attempt() -> None:
-            nonlocal left
-            outcomes = await self._writer.write_all([entry.version() for entry in left])
-            for entry, outcome in zip(left, outcomes, strict=True):
+            nonlocal waiting
+            outcomes = await self._writer.write_all([entry.version() for entry in waiting])
+            for entry, outcome in zip(waiting, outcomes, strict=True):
                 entry.written = outcome
             failures = {
                 number: entry.written
-                for number, entry in enumerate(left)
+                for number, entry in enumerate(waiting)
                 if isinstance(entry.written, BackendUnavailableError)
             }
             # Only these are tried again: the others are stored, or rejected for good.
-            left = [left[number] for number in failures]
+            waiting = [waiting[number] for number in failures]
             for failure in failures.values():
                 raise failure
 
         try:
             await retrying(attempt)
         except BackendError as error:
-            for entry in left:
+            for entry in waiting:
                 entry.written = error
         rejected = [
             entry for entry in entries if isinstance(entry.written, BackendRejectedError) and entry.vectors is not None
@@ -356,9 +358,9 @@ class Indexer:
         """The vectors of the model in use, and its fingerprint; None where it fails."""
         try:
             made_by = self._embedder.model.fingerprint
-            known = await self._stored_vectors.of(texts, (id_,), made_by) if self._stored_vectors else {}
-            await self._texts.add(texts, known, Deadline.after(SLICE_S, self._clock))
-            return stacked(texts, known), made_by
+            vectors = await self._stored_vectors.of(texts, (id_,), made_by) if self._stored_vectors else {}
+            await self._texts.add(texts, vectors, Deadline.after(SLICE_S, self._clock))
+            return stacked(texts, vectors), made_by
         except (BackendError, KeyError):  # a text that was not embedded in time
             return None, None
 

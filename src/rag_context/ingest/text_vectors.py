@@ -50,33 +50,33 @@ class TextVectors:
         self._clock = clock
 
     async def of(
-        self, texts: Sequence[str], known: dict[str, Vector] | None = None, embedder: Embedder | None = None
+        self, texts: Sequence[str], vectors: dict[str, Vector] | None = None, embedder: Embedder | None = None
     ) -> Matrix:
-        """The vectors of all texts, `(n, dim) float32`, without a deadline; those in `known` are not made again.
+        """The vectors of all texts, `(n, dim) float32`, without a deadline; those in `vectors` are not made again.
 
         Raises:
             BackendError: the embedder failed.
         """
-        made = {} if known is None else known
-        await self.add(texts, made, None, embedder)
-        return stacked(texts, made)
+        vectors = {} if vectors is None else vectors
+        await self.add(texts, vectors, None, embedder)
+        return stacked(texts, vectors)
 
     async def add(
         self,
         texts: Sequence[str],
-        known: dict[str, Vector],
+        vectors: dict[str, Vector],
         deadline: Deadline | None,
         embedder: Embedder | None = None,
     ) -> bool:
-        """Add the vectors of texts to `known`; False where the deadline passed although the embedder works.
+        """Add the vectors of texts to `vectors`; False where the deadline passed although the embedder works.
 
         Only a timeout of the first slice counts as a failure of the embedder: much text is no fault of it.
 
         Raises:
-            BackendError: the embedder failed; the vectors of earlier slices are in `known`.
+            BackendError: the embedder failed; the vectors of earlier slices are in `vectors`.
         """
         # Each text once, however many chunks have it.
-        missing = [text for text in dict.fromkeys(texts) if text not in known]
+        missing = [text for text in dict.fromkeys(texts) if text not in vectors]
         for start in range(0, len(missing), SLICE):
             part = missing[start : start + SLICE]
             slice_deadline = Deadline.after(SLICE_S, self._clock)
@@ -89,7 +89,7 @@ class TextVectors:
                         made = await self._embed(part, slice_deadline, embedder)
             except TimeoutError:
                 return False
-            known.update(zip(part, made, strict=True))
+            vectors.update(zip(part, made, strict=True))
         return True
 
     async def _embed(self, texts: Sequence[str], deadline: Deadline, other: Embedder | None) -> Matrix:
@@ -98,9 +98,9 @@ class TextVectors:
             return await self._embedding.call(lambda: embedder.embed_documents(texts), deadline)
 
 
-def stacked(texts: Sequence[str], known: dict[str, Vector]) -> Matrix:
-    """The vectors of texts, which are all known, a row each."""
-    return np.stack([known[text] for text in texts])
+def stacked(texts: Sequence[str], vectors: dict[str, Vector]) -> Matrix:
+    """The vectors of texts, which are all in `vectors`, a row each."""
+    return np.stack([vectors[text] for text in texts])
 
 
 class StoredVectors:
@@ -159,24 +159,24 @@ class UnfinishedVectors:
     """
 
     def __init__(self, max_bytes: int = UNFINISHED_BYTES) -> None:
-        self._known: LRUCache[str, tuple[str, dict[str, Vector]]] = LRUCache(max_bytes, getsizeof=_size)
+        self._kept: LRUCache[str, tuple[str, dict[str, Vector]]] = LRUCache(max_bytes, getsizeof=_size)
 
     def __contains__(self, document_id: str) -> bool:
-        return document_id in self._known
+        return document_id in self._kept
 
     def keep(self, document_id: str, made_by: str, vectors: dict[str, Vector]) -> None:
         """Keep vectors by their texts; `made_by` is the fingerprint of the model that made them."""
         with suppress(ValueError):  # larger than the whole cache
-            self._known[document_id] = made_by, vectors
+            self._kept[document_id] = made_by, vectors
 
     def of(self, document_id: str, made_by: str) -> dict[str, Vector]:
         """The vectors of a document by that model; {} where there are none."""
-        kept_by, vectors = self._known.get(document_id, ("", {}))
+        kept_by, vectors = self._kept.get(document_id, ("", {}))
         return dict(vectors) if kept_by == made_by else {}
 
     def forget(self, document_id: str) -> None:
         """Drop a document that has all its vectors or was deleted."""
-        self._known.pop(document_id, None)
+        self._kept.pop(document_id, None)
 
 
 def _size(kept: tuple[str, dict[str, Vector]]) -> int:

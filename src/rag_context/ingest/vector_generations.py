@@ -6,7 +6,7 @@ a process that does not know of the switch yet goes on with the old generation u
 
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Protocol
 
 from rag_context.domain.documents import Chunk, Document, StoredVectors
@@ -275,11 +275,10 @@ class GenerationRebuilder:
         storage = self._vectors.of(generation)
         # A process that does not know of the run deletes documents without their new vectors.
         unknown = [id_ async for id_ in storage.stored_documents()]
-        known: Mapping[str, str] = {}
         for start in range(0, len(unknown), PAGE):
             some = unknown[start : start + PAGE]
-            known = await self._documents.content_hashes(some)
-            if gone := [id_ for id_ in some if id_ not in known]:
+            stored = await self._documents.content_hashes(some)
+            if gone := [id_ for id_ in some if id_ not in stored]:
                 await storage.discard(gone)
         if missing:
             await self._writer.mark_pending(missing)

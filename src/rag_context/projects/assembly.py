@@ -298,7 +298,7 @@ class Renderer:
         self.tokenizer = tokenizer
         self._lock = threading.Lock()
         self._counts: LRUCache[str, int] = LRUCache(COUNTED)
-        self._known: LRUCache[bytes, Rendered] = LRUCache(
+        self._rendered: LRUCache[bytes, Rendered] = LRUCache(
             remembered_chars, getsizeof=lambda rendered: len(rendered.text) + 1
         )
 
@@ -307,33 +307,33 @@ class Renderer:
         made: dict[str, Rendered] = {}
         missing: dict[str, str] = {}
         for content in dict.fromkeys(contents):
-            known = self.ready(content)
-            if known is None:
+            ready = self.ready(content)
+            if ready is None:
                 missing[content] = demoted(content, DOCUMENT_LEVEL)
             else:
-                made[content] = known
+                made[content] = ready
         counts = self.tokenizer.count(list(missing.values())) if missing else ()
         for (content, text), tokens in zip(missing.items(), counts, strict=True):
             made[content] = Rendered(text, tokens)
             with self._lock, suppress(ValueError):  # it is larger than the cache
-                self._known[_key(content)] = made[content]
+                self._rendered[_key(content)] = made[content]
         return [made[content] for content in contents]
 
     def ready(self, content: str) -> Rendered | None:
         """The rendered content from the cache, or None."""
         with self._lock:
-            return self._known.get(_key(content))
+            return self._rendered.get(_key(content))
 
     def count(self, texts: Sequence[str]) -> list[int]:
         """The number of tokens of each of some short texts."""
         # Not held while texts are counted, which takes long: two threads may count one text twice.
         with self._lock:
-            known = {text: self._counts[text] for text in texts if text in self._counts}
-        if missing := [text for text in dict.fromkeys(texts) if text not in known]:
-            known.update(zip(missing, self.tokenizer.count(missing), strict=True))
+            counts = {text: self._counts[text] for text in texts if text in self._counts}
+        if missing := [text for text in dict.fromkeys(texts) if text not in counts]:
+            counts.update(zip(missing, self.tokenizer.count(missing), strict=True))
             with self._lock:
-                self._counts.update(known)
-        return [known[text] for text in texts]
+                self._counts.update(counts)
+        return [counts[text] for text in texts]
 
 
 def _key(content: str) -> bytes:

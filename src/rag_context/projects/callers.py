@@ -151,7 +151,7 @@ class Activations:
             recent.replace(before, after)
         for keyed in self._keys.values():
             if any(each.tenant == before for each in keyed.all()):
-                # The entry's own key is the tenant, so it goes to another place.
+                # The entry's own key is the tenant, so it gets another one.
                 keyed.replace(before, None)
                 if after is not None:
                     keyed.put(after.tenant, after)
@@ -188,13 +188,13 @@ class ProjectRecords:
 
     async def activated(self, activation: Activation, *, is_used: bool = True) -> None:
         """Record that a project is followed; `is_used` says whether a caller activated it."""
-        known = None if is_used else self._records.get(activation.tenant)
+        earlier = None if is_used else self._records.get(activation.tenant)
         await self.put(
             ProjectRecord(
                 tenant=activation.tenant,
                 root=str(activation.repository_root),
                 config_path=str(activation.config.path),
-                last_used=self.now() if known is None else known.last_used,
+                last_used=self.now() if earlier is None else earlier.last_used,
                 is_followed=True,
                 is_forced=activation.branch_is_given,
             )

@@ -81,15 +81,15 @@ def checked(text: str, paths: Sequence[str]) -> Written:
 class _Citations:
     """The citations of an answer, to documents of the context and to others; each once, in reading order."""
 
-    def __init__(self, known: frozenset[str]) -> None:
-        self._known = known
+    def __init__(self, paths: frozenset[str]) -> None:
+        self._paths = paths
         self.cited: dict[str, None] = {}
         self.invented: dict[str, None] = {}
 
     def kept(self, match: re.Match[str]) -> str:
         """The replacement of a citation: without invented documents."""
         whole = _path(match["inside"])
-        parts = [whole] if whole in self._known else [_path(part) for part in _SEPARATOR.split(whole)]  # commas in it
+        parts = [whole] if whole in self._paths else [_path(part) for part in _SEPARATOR.split(whole)]  # commas in it
         real, made_up = self._separated(parts)
         if match["target"] is None:
             return match[0] if not made_up else f"{match['lead']}[{', '.join(real)}]" if real else ""
@@ -103,7 +103,7 @@ class _Citations:
     def plain(self, match: re.Match[str]) -> str:
         """The replacement of round brackets or code: without paths of invented documents, else unchanged."""
         parts = [_target(part) for part in _SEPARATOR.split(match["inside"])]
-        if not all(part in self._known or (_PATH_LIKE.fullmatch(part) and " " not in part) for part in parts):
+        if not all(part in self._paths or (_PATH_LIKE.fullmatch(part) and " " not in part) for part in parts):
             return match[0]
         real, made_up = self._separated(parts)
         if not made_up:
@@ -112,8 +112,8 @@ class _Citations:
         return f"{match['lead']}{opening}{', '.join(real)}{closing}" if real else ""
 
     def _separated(self, parts: Sequence[str]) -> tuple[list[str], list[str]]:
-        real = [part for part in parts if part in self._known]
-        made_up = [part for part in parts if part not in self._known and _PATH_LIKE.fullmatch(part)]
+        real = [part for part in parts if part in self._paths]
+        made_up = [part for part in parts if part not in self._paths and _PATH_LIKE.fullmatch(part)]
         self.cited.update(dict.fromkeys(real))
         self.invented.update(dict.fromkeys(made_up))
         return real, made_up

@@ -47,7 +47,7 @@ class _LinkReader:
 
     def __init__(self, documents: DocumentStore) -> None:
         self._documents = documents
-        self._known: LRUCache[tuple[str, str], tuple[str, ...]] = LRUCache(REMEMBERED_LINKS, getsizeof=_weight)
+        self._cache: LRUCache[tuple[str, str], tuple[str, ...]] = LRUCache(REMEMBERED_LINKS, getsizeof=_weight)
         self._reading: dict[tuple[str, str], asyncio.Task[tuple[str, ...]]] = {}
 
     async def of(self, document_id: str, content_hash: str) -> tuple[str, ...]:
@@ -56,9 +56,9 @@ class _LinkReader:
         If a caller is cancelled, the reading continues, and the next call finds the links in the cache.
         """
         key = document_id, content_hash
-        known = self._known.get(key)
-        if known is not None:
-            return known
+        cached = self._cache.get(key)
+        if cached is not None:
+            return cached
         reading = self._reading.get(key)
         if reading is None:
             reading = self._reading[key] = asyncio.create_task(self._read(document_id), name="read links")
@@ -70,7 +70,7 @@ class _LinkReader:
         if document is None:
             return ()
         found = await asyncio.to_thread(_links_of, document.content)
-        self._known[(document_id, document.content_hash)] = found
+        self._cache[(document_id, document.content_hash)] = found
         return found
 
     def _end(self, key: tuple[str, str], done: "asyncio.Task[tuple[str, ...]]") -> None:
@@ -229,7 +229,7 @@ class DocumentLists:
     def __init__(self, documents: DocumentStore) -> None:
         self._documents = documents
         self._reader = _LinkReader(documents)
-        self._known: LRUCache[Tenant, tuple[int, DocumentList]] = LRUCache(REMEMBERED_TENANTS)
+        self._cache: LRUCache[Tenant, tuple[int, DocumentList]] = LRUCache(REMEMBERED_TENANTS)
         # A lock that is dropped while it is held costs a second reading of the list and nothing else.
         self._locks: LRUCache[Tenant, asyncio.Lock] = LRUCache(REMEMBERED_TENANTS)
 
@@ -239,12 +239,12 @@ class DocumentLists:
         async with self._locks.setdefault(tenant, asyncio.Lock()):
             # Read first: a write while the list is read raises the version, and the next call reads what changed.
             version = self._documents.version
-            known = self._known.get(tenant)
-            if known is not None and known[0] == version:
-                return known[1]
-            before = known[1] if known is not None else self.empty(tenant)
+            cached = self._cache.get(tenant)
+            if cached is not None and cached[0] == version:
+                return cached[1]
+            before = cached[1] if cached is not None else self.empty(tenant)
             document_list = await self._renewed(before)
-            self._known[tenant] = version, document_list
+            self._cache[tenant] = version, document_list
             return document_list
 
     async def before(self, tenant: Tenant, until: datetime) -> DocumentList:

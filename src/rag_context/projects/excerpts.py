@@ -140,7 +140,7 @@ class Excerpts:
         """Assemble the context; a document that does not fit as a whole is represented by its best parts.
 
         Args:
-            entries: the documents; one that stands twice is included at its first place.
+            entries: the documents; of one that occurs twice, the first counts.
             passages: those that answer the question, the best first, by the path of their document.
             max_tokens: most tokens of the context; None: no bound.
             warn: called with a sentence and the path of a document.

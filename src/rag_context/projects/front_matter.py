@@ -142,8 +142,8 @@ def _values(text: str) -> tuple[dict[str, Json], list[str]]:
         node = loader.get_single_node()
         loaded: object = None if node is None else loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
-        place = f" (line {error.problem_mark.line + 2})" if error.problem_mark else ""
-        raise _UnreadableError(f"is not valid YAML: {error.problem}{place}; ignored") from None
+        line = f" (line {error.problem_mark.line + 2})" if error.problem_mark else ""
+        raise _UnreadableError(f"is not valid YAML: {error.problem}{line}; ignored") from None
     except (yaml.YAMLError, ValueError, RecursionError):
         raise _UnreadableError("is not valid YAML; ignored") from None
     if loaded is None:

@@ -161,15 +161,15 @@ def _walked_within(docs_folder: str, base: Sequence[str], parts: Sequence[str]) 
 
 def _walked(base: Sequence[str], parts: Sequence[str]) -> list[str] | None:
     """Resolve `.` and `..`; None if the path leads above the first part."""
-    place = list(base)
+    walked = list(base)
     for part in parts:
         if part == "..":
-            if not place:
+            if not walked:
                 return None
-            place.pop()
+            walked.pop()
         elif part not in ("", "."):
-            place.append(part)
-    return place
+            walked.append(part)
+    return walked
 
 
 def _spelt(walked: Sequence[str] | None) -> Iterator[str]:

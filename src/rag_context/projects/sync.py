@@ -322,11 +322,11 @@ class Synchroniser:
 
 
 def _planned(documents_list: DocumentList, scan: _Scan, changed: frozenset[str] | None) -> _Plan:
-    known = [document for document in documents_list.documents if _concerns(document.path, changed)]
-    kept = {document.path for document in known if document.path in scan.revisions}
+    stored = [document for document in documents_list.documents if _concerns(document.path, changed)]
+    kept = {document.path for document in stored if document.path in scan.revisions}
     # Files below a folder that cannot be read now may still exist.
-    missing = [each for each in known if each.path not in kept and not _below(each.path, scan.unseen)]
-    unchanged = [each for each in known if each.revision == scan.revisions.get(each.path)]
+    missing = [each for each in stored if each.path not in kept and not _below(each.path, scan.unseen)]
+    unchanged = [each for each in stored if each.revision == scan.revisions.get(each.path)]
     current = {each.path for each in unchanged}
     # A renamed file appears as a missing document and a new path. The new one reuses the vectors of the missing one,
     # which is deleted as any other: if the process ends in between, the next run deletes it.
