@@ -14,10 +14,12 @@ from typing import BinaryIO
 from rich.progress import DownloadColumn, MofNCompleteColumn, Progress
 
 from rag_context.api.collection_documents import NOT_EMBEDDED
+from rag_context.api.operations import routes
 from rag_context.api.wire import CONNECTION_PATTERN, name_problem
 from rag_context.cli.command_line import ExitCode, exit_code, run_to_end
 from rag_context.cli.connecting import CollectionsClient, open_client
 from rag_context.cli.console import Console, counted, safe
+from rag_context.cli.operation_options import Fields
 from rag_context.cli.options import Options, resumable
 from rag_context.cli.summary import IMPORTED, InvalidLines
 from rag_context.collections.collections import entry_id
@@ -43,15 +45,6 @@ _PLACE = re.compile(r"documents\[(\d+)\]")
 
 
 @dataclass(frozen=True, slots=True)
-class Addition:
-    """What comes in, and where to."""
-
-    name: str
-    file: Path
-    connection: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class _Line:
     """A document as it stands in the file."""
 
@@ -72,12 +65,12 @@ class _Summary:
         self.rejected.add(number, reason)
 
 
-def run_add(options: Options, what: Addition) -> ExitCode:
-    """Store the lines of a file; exits 1 when not all of them could be."""
+def run_add(options: Options, target: Fields, path: Path) -> ExitCode:
+    """Store the lines of a file in the collection `target`; exits 1 when not all of them could be."""
     console = Console()
     summary = _Summary(InvalidLines(console))
     with resumable(console, lambda: IMPORTED):
-        run_to_end(_add(options, what, summary, console))
+        run_to_end(_add(options, target, path, summary, console))
     rejected = summary.rejected.total
     if options.as_json:
         console.line(json.dumps({"stored": summary.stored, "refused": rejected}))
@@ -89,24 +82,24 @@ def run_add(options: Options, what: Addition) -> ExitCode:
     return ExitCode.FAILED if rejected else ExitCode.OK
 
 
-async def _add(options: Options, what: Addition, summary: _Summary, console: Console) -> None:
+async def _add(options: Options, target: Fields, path: Path, summary: _Summary, console: Console) -> None:
     loaded = options.load_available()
-    with _opened(what.file) as file, _adding(what.file, console) as show:
-        async with open_client(loaded, what.connection) as client:
-            collection = await client.send("GET", "collections", what.name)
-            if collection.get("embedding_provider") == "rag-context":
+    with _opened(path) as file, _adding(path, console) as show:
+        async with open_client(loaded) as client:
+            collection = await client.send(routes.GET_COLLECTION, target)
+            if collection.embedding_provider == "rag-context":
                 await client.model_loaded()
-            for batch, read in _batches(file, what.name, summary):
-                await _store(client, what.name, batch, summary)
+            for batch, read in _batches(file, target["name"], summary):
+                await _store(client, target, batch, summary)
                 show(read)
 
 
-async def _store(client: CollectionsClient, name: str, batch: list[_Line], summary: _Summary) -> None:
+async def _store(client: CollectionsClient, target: Fields, batch: list[_Line], summary: _Summary) -> None:
     """Store a batch; rejected lines are reported, and the others are tried without them."""
     while batch:
         body = b'{"documents":[' + b",".join(line.text for line in batch) + b"]}"
         try:
-            answer = await client.send("POST", "collections", name, "documents", body=body)
+            answer = await client.send(routes.ADD_DOCUMENTS, target, encoded_body=body)
         except InvalidInputError as error:
             wrong = _wrong(error)
             if not wrong:
@@ -115,7 +108,7 @@ async def _store(client: CollectionsClient, name: str, batch: list[_Line], summa
                 summary.reject(batch[place].number, _PLACE.sub(partial(_line_named, batch), reason))
             batch = [line for place, line in enumerate(batch) if place not in wrong]
         else:
-            summary.stored += answer["count"]
+            summary.stored += answer.count
             return
 
 

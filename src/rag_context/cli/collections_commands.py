@@ -3,18 +3,33 @@
 # ruff: noqa: PLC0415  (what takes long to load is imported by the command that needs it)
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 import typer
 
-from rag_context.api.operations import Operation
+from rag_context.api.collection_documents import RESERVED_ID
+from rag_context.api.collections import (
+    CollectionResponse,
+    CollectionsResponse,
+    CreatedCollectionResponse,
+    DeletedMatchingResponse,
+    DocumentsResponse,
+    MetadataResponse,
+    QueryResponse,
+    QueryResult,
+    StoredDocument,
+    UpdatedDocumentResponse,
+    ValuesResponse,
+)
+from rag_context.api.operations import Operation, Response, routes
 from rag_context.api.operations import collections as operations
+from rag_context.api.operations.routes import Route
+from rag_context.api.providers import ProvidersResponse
 from rag_context.cli.command_line import EPILOG, ExitCode, run_to_end
-from rag_context.cli.connecting import CollectionsClient, JsonObject, open_client
-from rag_context.cli.console import Console, ask_first, counted, safe
+from rag_context.cli.connecting import open_client
+from rag_context.cli.console import Console, Part, ask_first, counted, safe
 from rag_context.cli.operation_options import Fields, Name, with_fields
 from rag_context.cli.options import Options, Yes, with_options
 from rag_context.errors import InvalidInputError
@@ -50,22 +65,6 @@ _NAMES: Mapping[str, Name] = {
 }
 _JSON_ARGUMENT = Name(None, "JSON", "A JSON object.", is_argument=True, is_json=True)
 
-_Work: TypeAlias = Callable[[CollectionsClient], Awaitable[JsonObject]]
-_Print: TypeAlias = Callable[[JsonObject, Console], None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """What was typed."""
-
-    fields: Fields
-    options: Options
-
-    @property
-    def steps(self) -> tuple[str, str]:
-        """The address of the collection."""
-        return "collections", self.fields["name"]
-
 
 def _command(
     operation: Operation[Any, Any], names: Mapping[str, Name] = {}, name: str | None = None
@@ -74,45 +73,36 @@ def _command(
     return lambda run: group.command(name, epilog=EPILOG)(with_fields(operation, {**_NAMES, **names})(run))
 
 
-def _run(call: _Call, work: _Work, show: _Print) -> None:
-    """Do the work of a command, and print the answer."""
-    console = Console()
-    loaded = call.options.load_available()
+def _run(route: Route[Response], fields: Fields, options: Options, show: Callable[[Response, Console], None]) -> None:
+    """Call an address with the fields that were typed, and print the response."""
 
-    async def done() -> JsonObject:
-        async with open_client(loaded, call.fields.get("connection")) as client:
-            return await work(client)
+    async def response() -> Response:
+        async with open_client(options.load_available()) as client:
+            return await client.send(route, fields)
 
-    answer = run_to_end(done())
-    if call.options.as_json:
-        console.line(json.dumps(answer, ensure_ascii=False))
-    else:
-        show(answer, console)
+    options.show(run_to_end(response()), show)
 
 
 @_command(operations.COLLECTION_LIST, name="list")
 def list_collections(fields: Fields, options: Options) -> None:
     """List the collections of a connection."""
-    call = _Call(fields, options)
-    _run(call, lambda client: client.send("GET", "collections"), _show_list)
+    _run(routes.LIST_COLLECTIONS, fields, options, _show_list)
 
 
 @_command(operations.COLLECTION_GET)
 def show(fields: Fields, options: Options) -> None:
     """Show a collection: its labels, its metadata, its number of documents."""
-    call = _Call(fields, options)
-    _run(call, lambda client: client.send("GET", *call.steps), _show_one)
+    _run(routes.GET_COLLECTION, fields, options, _show_one)
 
 
 @_command(operations.COLLECTION_CREATE)
 def create(fields: Fields, options: Options) -> None:
     """Create an empty collection; an existing name is an error."""
-    body = {name: value for name, value in fields.items() if name != "connection"}
-    _run(
-        _Call(fields, options),
-        lambda client: client.send("POST", "collections", body=body),
-        lambda answer, console: console.note(f"Created {answer['name']} on connection {answer['connection']}."),
-    )
+
+    def show(created: CreatedCollectionResponse, console: Console) -> None:
+        console.note(f"Created {created.name} on connection {created.connection}.")
+
+    _run(routes.CREATE_COLLECTION, fields, options, show)
 
 
 @_command(operations.COLLECTION_DELETE)
@@ -120,11 +110,11 @@ def delete(fields: Fields, *, yes: Yes = False, options: Options) -> None:
     """Delete a collection with all documents in it."""
     if not yes:
         ask_first(f"Delete the collection {safe(fields['name'])} with all documents in it?")
-    call = _Call(fields, options)
     _run(
-        call,
-        lambda client: client.send("DELETE", *call.steps),
-        lambda answer, console: console.note(f"Deleted {answer['collection']}."),
+        routes.DELETE_COLLECTION,
+        fields,
+        options,
+        lambda deleted, console: console.note(f"Deleted {deleted.collection}."),
     )
 
 
@@ -142,7 +132,7 @@ def add(
     """
     from rag_context.cli import collections_batches as batches
 
-    return batches.run_add(options, batches.Addition(fields["name"], file, fields.get("connection")))
+    return batches.run_add(options, fields, file)
 
 
 @_command(operations.COLLECTION_QUERY)
@@ -150,20 +140,20 @@ def query(fields: Fields, options: Options) -> None:
     """Find documents by a text or a vector."""
     if "text" not in fields and "embedding" not in fields:
         raise InvalidInputError("Say what to find: a TEXT, or --embedding '[0.1, ...]'.")
-    call = _Call(fields, options)
-    body = {name: value for name, value in fields.items() if name not in ("name", "connection")}
 
-    async def work(client: CollectionsClient) -> JsonObject:
-        if "text" in fields and fields.get("mode") != "text":
-            await client.model_loaded()
-        return await client.send("POST", *call.steps, "query", body=body)
+    async def response() -> QueryResponse:
+        async with open_client(options.load_available()) as client:
+            if "text" in fields and fields.get("mode") != "text":
+                await client.model_loaded()
+            return await client.send(routes.QUERY_COLLECTION, fields)
 
-    def show(answer: JsonObject, console: Console) -> None:
-        _show_documents(answer["results"], console)
-        if not answer["results"]:
+    def show(found: QueryResponse, console: Console) -> None:
+        for each in found.results:
+            _show_document(each, console, (f"{each.score:.3f}  ", "cyan"))
+        if not found.results:
             console.note("Nothing found.")
 
-    _run(call, work, show)
+    options.show(run_to_end(response()), show)
 
 
 @_command(operations.COLLECTION_DOCUMENTS)
@@ -174,47 +164,39 @@ def documents(
     options: Options,
 ) -> None:
     """List documents by id, and how many there are in all."""
-    call = _Call(fields, options)
     offset = fields.get("offset", 0)
-    query = {
-        "where": json.dumps(fields["where"]) if "where" in fields else None,
-        "limit": str(fields["limit"]) if "limit" in fields else None,
-        "offset": str(offset),
-        "ids": json.dumps(fields["ids"]) if "ids" in fields else None,
-        "include": "embeddings" if embeddings else None,
-    }
 
-    def show(answer: JsonObject, console: Console) -> None:
-        _show_documents(answer["documents"], console)
-        first = offset + 1 if answer["count"] else 0
-        console.note(f"{first} to {offset + answer['count']} of {counted(answer['total'], 'document')}.")
+    def show(page: DocumentsResponse, console: Console) -> None:
+        for each in page.documents:
+            _show_document(each, console)
+        first = offset + 1 if page.count else 0
+        console.note(f"{first} to {offset + page.count} of {counted(page.total, 'document')}.")
 
-    _run(call, lambda client: client.send("GET", *call.steps, "documents", fields=query), show)
+    with_vectors = {"include": "embeddings"} if embeddings else {}
+    _run(routes.LIST_DOCUMENTS, {**fields, **with_vectors}, options, show)
 
 
 @_command(operations.COLLECTION_VALUES)
 def values(fields: Fields, options: Options) -> None:
     """List the distinct values of a metadata field."""
-    call = _Call(fields, options)
-    query = {"field": fields["field"]}
 
-    def show(answer: JsonObject, console: Console) -> None:
-        for value in answer["values"]:
+    def show(found: ValuesResponse, console: Console) -> None:
+        for value in found.values:
             console.show(value if isinstance(value, str) else json.dumps(value))
 
-    _run(call, lambda client: client.send("GET", *call.steps, "metadata-values", fields=query), show)
+    _run(routes.LIST_VALUES, fields, options, show)
 
 
 @_command(operations.COLLECTION_SET_METADATA, {"metadata": _JSON_ARGUMENT})
 def metadata(fields: Fields, options: Options) -> None:
     """Replace the metadata of a collection, or with --merge a part of it."""
-    _put_metadata(_Call(fields, options), "metadata")
+    _run(routes.PUT_METADATA, fields, options, _show_metadata)
 
 
 @_command(operations.COLLECTION_UPDATE_DOCUMENT, {"metadata": _JSON_ARGUMENT})
 def update(fields: Fields, options: Options) -> None:
     """Replace the metadata of one document, or with --merge a part of it; text and vector stay."""
-    _put_metadata(_Call(fields, options), "documents", fields["id"], "metadata")
+    _run(routes.PUT_DOCUMENT_METADATA, fields, options, _show_metadata)
 
 
 @_command(operations.COLLECTION_DELETE_DOCUMENTS, {"ids": Name(None, "ID", "Ids of documents.", is_argument=True)})
@@ -227,26 +209,31 @@ def remove(
     options: Options,
 ) -> None:
     """Delete documents by id, or those that pass a filter."""
-    call = _Call(fields, options)
     if ("where" in fields) == ("ids" in fields):
         raise InvalidInputError("Say what to delete: one or more IDs, or --where '{...}'.")
     if "where" in fields:
-        _remove_matching(call, yes=yes)
+        _run(routes.DELETE_MATCHING, {**fields, "confirm": yes}, options, _show_matching)
         return
     if "dry_run" in fields:
         raise InvalidInputError(
             "--dry-run goes with --where; `rag-context collections documents --id` shows documents."
         )
-    ids = fields["ids"]
+    run_to_end(_remove(fields, options))
+    ids = list(fields["ids"])
+    if options.as_json:
+        answer = {"status": "deleted", "collection": fields["name"], "ids": ids}
+        Console().line(json.dumps(answer, ensure_ascii=False))
+    else:
+        Console().note(f"{counted(len(ids), 'document')} deleted.")
 
-    async def work(client: CollectionsClient) -> JsonObject:
-        for id_ in ids:
-            if id_ == "all":
+
+async def _remove(fields: Fields, options: Options) -> None:
+    """Delete documents one by one: no address takes several ids."""
+    async with open_client(options.load_available()) as client:
+        for id_ in fields["ids"]:
+            if id_ == RESERVED_ID:
                 raise InvalidInputError("No document has the id 'all'; `rag-context collections empty` deletes all.")
-            await client.send("DELETE", *call.steps, "documents", id_)
-        return {"status": "deleted", "collection": fields["name"], "ids": list(ids)}
-
-    _run(call, work, lambda answer, console: console.note(f"{counted(len(answer['ids']), 'document')} deleted."))
+            await client.send(routes.DELETE_DOCUMENT, {**fields, "id": id_})
 
 
 @_command(operations.COLLECTION_EMPTY)
@@ -254,11 +241,11 @@ def empty(fields: Fields, *, yes: Yes = False, options: Options) -> None:
     """Delete all documents of a collection, or none; the collection stays."""
     if not yes:
         ask_first(f"Delete all documents of the collection {safe(fields['name'])}?")
-    call = _Call(fields, options)
     _run(
-        call,
-        lambda client: client.send("DELETE", *call.steps, "documents", "all"),
-        lambda answer, console: console.note(f"{counted(answer['count_deleted'], 'document')} deleted."),
+        routes.EMPTY_COLLECTION,
+        fields,
+        options,
+        lambda emptied, console: console.note(f"{counted(emptied.count_deleted, 'document')} deleted."),
     )
 
 
@@ -286,87 +273,66 @@ def copy(
 @with_options
 def providers(options: Options) -> None:
     """List the kinds of provider, what they can do, and the connections to them."""
-    call = _Call({}, options)
-    _run(call, lambda client: client.send("GET", "providers"), _show_providers)
+    _run(routes.LIST_PROVIDERS, {}, options, _show_providers)
 
 
-def _put_metadata(call: _Call, *steps: str) -> None:
-    """Put the metadata of a collection or of one of its documents."""
-    body = {"metadata": call.fields["metadata"]}
-    merge = {"merge": "true" if "merge" in call.fields else "false"}
-    _run(
-        call,
-        lambda client: client.send("PUT", *call.steps, *steps, body=body, fields=merge),
-        lambda answer, console: console.show(_compact(answer["metadata"])),
-    )
+def _show_metadata(stored: MetadataResponse | UpdatedDocumentResponse, console: Console) -> None:
+    console.show(_compact(stored.metadata))
 
 
-def _remove_matching(call: _Call, *, yes: bool) -> None:
-    query = {
-        "where": json.dumps(call.fields["where"]),
-        "dry_run": "true" if "dry_run" in call.fields else "false",
-        "confirm": "true" if yes else "false",
-    }
-
-    def show(answer: JsonObject, console: Console) -> None:
-        for id_ in answer["ids"]:
-            console.show(id_)
-        more = answer["count_deleted"] - len(answer["ids"])
-        rest = f" (the first {len(answer['ids'])} are listed)" if more > 0 else ""
-        done = "would be deleted" if answer["status"] == "preview" else "deleted"
-        console.note(f"{counted(answer['count_deleted'], 'document')} {done}{rest}.")
-
-    _run(call, lambda client: client.send("DELETE", *call.steps, "documents", fields=query), show)
+def _show_matching(deleted: DeletedMatchingResponse, console: Console) -> None:
+    for id_ in deleted.ids:
+        console.show(id_)
+    more = deleted.count_deleted - len(deleted.ids)
+    rest = f" (the first {len(deleted.ids)} are listed)" if more > 0 else ""
+    done = "would be deleted" if deleted.status == "preview" else "deleted"
+    console.note(f"{counted(deleted.count_deleted, 'document')} {done}{rest}.")
 
 
-def _show_list(answer: JsonObject, console: Console) -> None:
-    if not answer["collections"]:
+def _show_list(found: CollectionsResponse, console: Console) -> None:
+    if not found.collections:
         console.note("There are no collections yet; `rag-context collections create NAME` makes one.")
         return
-    rows = [
-        (each["name"], str(each["count"]), str(each.get("dimension", "")), _labels(each))
-        for each in answer["collections"]
-    ]
+    rows = [(each.name, str(each.count), str(each.dimension or ""), _labels(each)) for each in found.collections]
     titles = ("Name", "Documents", "Dimension", "Embeddings")
     console.show_table(titles, rows, right={"Documents", "Dimension"})
 
 
-def _show_one(answer: JsonObject, console: Console) -> None:
-    fields = (
-        ("Name", answer["name"]),
-        ("Connection", answer["connection"]),
-        ("Documents", str(answer["count"])),
-        ("Dimension", str(answer.get("dimension", "none yet"))),
-        ("Embeddings", _labels(answer)),
-        ("Model", answer.get("model", {}).get("name", "")),
-        ("Made by", "another program; it can only be read" if answer.get("read_only") else ""),
-        ("Created", answer.get("created", "")),
-        ("Metadata", _compact(answer["metadata"])),
+def _show_one(found: CollectionResponse, console: Console) -> None:
+    console.show_fields(
+        (
+            ("Name", found.name),
+            ("Connection", found.connection),
+            ("Documents", str(found.count)),
+            ("Dimension", str(found.dimension or "none yet")),
+            ("Embeddings", _labels(found)),
+            ("Model", found.model.name if found.model is not None else ""),
+            ("Made by", "another program; it can only be read" if found.read_only else ""),
+            ("Created", found.created.isoformat().replace("+00:00", "Z") if found.created is not None else ""),
+            ("Metadata", _compact(found.metadata)),
+        )
     )
-    console.show_fields(fields)
 
 
-def _show_documents(documents: Sequence[JsonObject], console: Console) -> None:
-    for document in documents:
-        score = f"{document['score']:.3f}  " if "score" in document else ""
-        console.show((score, "cyan"), (document["id"], "bold"))
-        text = " ".join(document["text"].split())
-        console.show_below(text[:_TEXT_CHARS] + ("…" if len(text) > _TEXT_CHARS else ""), "")
-        if document["metadata"]:
-            console.show_below(_compact(document["metadata"]), "dim")
+def _show_document(document: StoredDocument | QueryResult, console: Console, *before: Part) -> None:
+    console.show(*before, (document.id, "bold"))
+    text = " ".join(document.text.split())
+    console.show_below(text[:_TEXT_CHARS] + ("…" if len(text) > _TEXT_CHARS else ""), "")
+    if document.metadata:
+        console.show_below(_compact(document.metadata), "dim")
 
 
-def _show_providers(answer: JsonObject, console: Console) -> None:
+def _show_providers(found: ProvidersResponse, console: Console) -> None:
     rows = []
-    for each in answer["providers"]:
-        able = [name for name, value in each.get("capabilities", {}).items() if value is True]
-        name = (each["name"], "" if each["available"] else "dim")
-        rows.append((name, each["title"], ", ".join(able), ", ".join(each["connections"]), each.get("reason", "")))
+    for each in found.providers:
+        able = [] if each.capabilities is None else [name for name, value in each.capabilities if value is True]
+        name = (each.name, "" if each.available else "dim")
+        rows.append((name, each.title, ", ".join(able), ", ".join(each.connections), each.reason or ""))
     console.show_table(("Name", "Provider", "Can", "Connections", "Note"), rows)
 
 
-def _labels(collection: JsonObject) -> str:
-    labels = (collection.get("embedding_provider"), collection.get("embedding_model"))
+def _labels(collection: CollectionResponse) -> str:
+    labels = (collection.embedding_provider, collection.embedding_model)
     return " / ".join(label for label in labels if label)
 
 

@@ -5,13 +5,12 @@ one HTTP interface both with and without a server, so that they do the same.
 """
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, TypeAlias, TypeVar
-from urllib.parse import quote, urlencode
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from rag_context.api.index import BulkLine
 from rag_context.api.maintenance import HealthRequest, ReindexRequest
@@ -23,7 +22,7 @@ from rag_context.cli.server_transport import ServerTransport
 from rag_context.client import errors
 from rag_context.client.address import Address, announced_address
 from rag_context.client.async_http import AsyncHttp, AsyncTransport
-from rag_context.client.call import Batch, Call, call_of, json_object, missing, request_id_of, step_of
+from rag_context.client.call import DEFAULT_CONNECTION, Batch, Call, call_of, missing, request_id_of, route_call
 from rag_context.client.errors import (
     COMPONENT,
     AccessDeniedError,
@@ -49,8 +48,10 @@ from rag_context.files.target import OnReceipt, Target, listed_below
 from rag_context.settings import Loaded
 from rag_context.settings.keys import location_of
 
+if TYPE_CHECKING:
+    from rag_context.api.operations.routes import Route
+
 Answer = TypeVar("Answer")
-JsonObject: TypeAlias = dict[str, Any]
 _Wait: TypeAlias = Callable[[], Awaitable[bool]]
 
 _TIMEOUT_S = 60.0
@@ -217,18 +218,13 @@ class CollectionsClient:
     Args:
         http: reaches the application.
         place: who answers, for people.
-        connection: id of the requested connection; None: the default one.
         wait_for_model: waits until texts can be embedded, where that is up to this process.
     """
 
-    def __init__(
-        self, http: AsyncTransport, place: str, connection: str | None, wait_for_model: _Wait | None = None
-    ) -> None:
+    def __init__(self, http: AsyncTransport, place: str, wait_for_model: _Wait | None = None) -> None:
         self.place = place
         self._wait_for_model = wait_for_model
         self._http = http
-        self._fields = {} if connection is None else {"connection": connection}
-        self._answering_place = place if connection is None else f"{place} (connection {safe(connection)})"
 
     async def model_loaded(self) -> None:
         """Wait a while for the model, where it loads in this process."""
@@ -236,31 +232,34 @@ class CollectionsClient:
             await self._wait_for_model()
 
     async def send(
-        self, method: str, *steps: str, body: object = None, fields: Mapping[str, str | None] | None = None
-    ) -> JsonObject:
-        """Send a request. Raises: RagContextError.
+        self, route: "Route[Response]", fields: Mapping[str, Any], encoded_body: bytes | None = None
+    ) -> Response:
+        """Call an address with fields of its operation. Raises: RagContextError.
 
         Args:
-            method: of HTTP.
-            steps: of the address.
-            body: JSON, or the bytes of it; None: there is none.
-            fields: of the query string; one that is None is left out.
+            route: the address; it says which fields stand in it, in the query string and in the body.
+            fields: by their Python names; others are ignored.
+            encoded_body: the body, where it is JSON already.
         """
-        path = "/" + "/".join(map(step_of, steps))
-        own = self._fields if steps[0] == "collections" else {}
-        query = {name: value for name, value in {**own, **(fields or {})}.items() if value is not None}
-        content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        call = Call(f"{path}?{urlencode(query, quote_via=quote)}" if query else path, json_object, content, method)
+        connection = fields.get("connection", DEFAULT_CONNECTION)
+        names = [fields[step.strip("{}")] for step in route.steps if step.startswith("{")]
+        query = {name: fields[name] for name in route.query.model_fields if name in fields and name != "connection"}
+        in_body = () if route.body is None else route.body.model_fields
+        body = {name: fields[name] for name in in_body if name in fields} if in_body else None
+        call = route_call(route, *names, connection=connection, query=query, body=body)
+        if encoded_body is not None:
+            call = replace(call, body=encoded_body)
         try:
             return await self._http.send(call, request_id_of(None))
+        except ServerBusyError as error:
+            named = "" if connection == DEFAULT_CONNECTION else f" (connection {safe(connection)})"
+            raise failure_of(error, f"{self.place}{named}") from error
         except ClientError as error:
-            raise failure_of(
-                error, self._answering_place if isinstance(error, ServerBusyError) else self.place
-            ) from error
+            raise failure_of(error, self.place) from error
 
 
 @asynccontextmanager
-async def open_client(loaded: Loaded, connection: str | None) -> AsyncIterator[CollectionsClient]:
+async def open_client(loaded: Loaded) -> AsyncIterator[CollectionsClient]:
     """The running server of the data directory, or the directory itself.
 
     Raises:
@@ -269,10 +268,10 @@ async def open_client(loaded: Loaded, connection: str | None) -> AsyncIterator[C
     async with open_http(announced_address(loaded.settings), _COLLECTIONS_TIMEOUT_S) as http:
         url = await http.find()
         if url is not None:
-            yield CollectionsClient(http, f"the server at {url}", connection)
+            yield CollectionsClient(http, f"the server at {url}")
             return
     async with _in_process(loaded) as (http, wait_for_model):
-        yield CollectionsClient(http, f"the index in {location_of(loaded.settings)}", connection, wait_for_model)
+        yield CollectionsClient(http, f"the index in {location_of(loaded.settings)}", wait_for_model)
 
 
 @asynccontextmanager
