@@ -11,7 +11,7 @@ from rag_context.api.index import IndexRequest
 from rag_context.api.projects import DeleteDocumentsRequest
 from rag_context.api.search import SearchRequest
 from rag_context.api.stored_documents import DeleteRequest, GetRequest, ListRequest, SimilarRequest
-from rag_context.domain.documents import DEFAULT_TENANT, Tenant
+from rag_context.domain.documents import Tenant
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.ports.reading import DocumentStore
 from rag_context.projects.activation import Projects
@@ -267,7 +267,7 @@ class TenantResolver:
 
     def labelled(self, answer: Answer, tenant: Tenant) -> Answer:
         """The answer with a warning where the index may be older than the files of its project."""
-        if self._projects is None or tenant == DEFAULT_TENANT:  # which has no files
+        if self._projects is None:
             return answer
         behind = _behind(self._projects, tenant)
         warnings = [*([] if answer.warning is None else [answer.warning]), *behind]

@@ -19,7 +19,7 @@ from rag_context.api.maintenance import (
 )
 from rag_context.api.operations import memory
 from rag_context.api.search import SearchFailedError, SearchRequest, SearchResponse
-from rag_context.domain.documents import Counts, Status, utc_now
+from rag_context.domain.documents import DEFAULT_TENANT, Counts, Status, utc_now
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.embedders.model_vectors import BoundEmbedder
 from rag_context.errors import BackendError, RagContextError
@@ -171,13 +171,16 @@ class Service:
     async def _search(self, request: SearchRequest, request_id: str) -> tuple[SearchResponse, float | None]:
         started = self._clock()
         query = None
+        of_project = tenant_of(request) != DEFAULT_TENANT  # most are about the agents' own memory
         try:
-            request = await self._tenants.resolved(request)
+            request = await self._tenants.resolved(request) if of_project else request
         except BackendError as error:  # the list of projects cannot be read, and no earlier copy of it is cached
             answer = Answer((), Level.EMPTY, {}, 0, warning=WARNINGS[Level.EMPTY], error=str(error))
         else:
             query = query_of(request, self._min_score, self._now())
-            answer = self._tenants.labelled(await self._answer(query), query.where.tenant)
+            answer = await self._answer(query)
+            if of_project:
+                answer = self._tenants.labelled(answer, query.where.tenant)
         latency_ms = (self._clock() - started) * 1000.0
         self._recorder.search(request, answer, request_id, latency_ms)
         response = search_response(
@@ -380,7 +383,9 @@ class Service:
 
     async def _submission(self, request: IndexRequest) -> Submission | RagContextError:
         try:
-            return submission(await self._tenants.writable(request))
+            if tenant_of(request) != DEFAULT_TENANT:
+                request = await self._tenants.writable(request)
+            return submission(request)
         except RagContextError as error:
             return error
 
