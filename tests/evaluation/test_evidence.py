@@ -18,8 +18,10 @@ from rag_context.evaluation.evidence_quality import (
     evaluate_evidence,
     project_dataset,
 )
-from rag_context.evaluation.evidence_report import as_markdown, as_objects, as_tables, at_limits, figures
+from rag_context.evaluation.evidence_report import as_objects, at_limits, figures
 from rag_context.evaluation.quality import MODES
+from rag_context.evaluation.quality_page import evidence_markdown
+from rag_context.evaluation.report import Outcomes, as_tables
 from rag_context.search.query import Mode
 from rag_context.testing import Fault
 from tests.evaluation.collections import write_graded, write_lines, write_spans
@@ -239,11 +241,11 @@ def test_the_list_of_standing_instructions_has_a_table_of_its_own() -> None:
         measured("b", 1, 1.0, 1, 30),
     )
     outcome = EvidenceOutcome("tiny", 6, 2, rows)
-    lines = "\n".join(as_markdown([outcome])).partition("### Standing instructions")[2].partition("###")[0]
+    lines = "\n".join(evidence_markdown([outcome])).partition("### Standing instructions")[2].partition("###")[0]
     assert "| tiny | a | 2 | 50.0% | 1.50 |\n| tiny | all | 3 | 33.3% | 1.00 |" in lines
     assert "| tiny | b |" not in lines
     assert [each.get("standing") for each in as_objects([outcome])[0]["categories"]] == [0.5, None, 1 / 3]
-    assert "### Standing instructions" not in "\n".join(as_markdown([OUTCOME]))
+    assert "### Standing instructions" not in "\n".join(evidence_markdown([OUTCOME]))
 
 
 async def test_what_an_answer_lists_is_measured(harness: ServiceHarness, tmp_path: Path) -> None:
@@ -275,7 +277,7 @@ def test_evidence_per_1000_tokens_is_of_all_answers_together() -> None:
 
 
 def test_the_tables_show_each_figure_once() -> None:
-    lines = list(as_markdown([OUTCOME]))
+    lines = list(evidence_markdown([OUTCOME]))
     assert "| tiny | a | 2 | .500 | .500 | .750 | .500 | .500 | .750 |" in lines
     assert "| tiny | a | 2 | 100.0% | 50.0% |" in lines
     assert "| tiny | b | 1 | 100.0% | 0.0% | 0.0% | 100.0% |" in lines
@@ -283,14 +285,14 @@ def test_the_tables_show_each_figure_once() -> None:
     assert "| tiny | all | 3 | yes | 33.3% |" in lines
     assert "| tiny | 1 | .500 | 66.7% | 33 | 20.00 |" in lines
     out = io.StringIO()
-    Console(file=out, width=200).print(as_tables([OUTCOME]))
+    Console(file=out, width=200).print(as_tables(Outcomes(with_evidence=[OUTCOME])))
     assert "Correction first" in out.getvalue()
 
 
 def test_a_table_without_rows_is_left_out() -> None:
     only = EvidenceOutcome("tiny", 1, 0, OUTCOME.measured[:1])
-    assert "### Correction first" in list(as_markdown([OUTCOME]))
-    assert "### Correction first" not in list(as_markdown([only]))
+    assert "### Correction first" in list(evidence_markdown([OUTCOME]))
+    assert "### Correction first" not in list(evidence_markdown([only]))
 
 
 def test_programs_get_the_same_figures() -> None:

@@ -9,7 +9,8 @@ from rag_context.errors import InvalidInputError
 from rag_context.evaluation.datasets import Dataset, EvidenceQuestion, EvidenceSet, Item, load_dataset
 from rag_context.evaluation.interface_quality import evaluate_collections
 from rag_context.evaluation.quality import open_measured
-from rag_context.evaluation.report import Outcomes, as_json, page
+from rag_context.evaluation.quality_page import page
+from rag_context.evaluation.report import Outcomes, as_json
 from rag_context.search.query import Mode
 from rag_context.settings import Settings
 from tests.evaluation.collections import BREAD, FOX, WHALE, write_graded, write_spans

@@ -17,7 +17,8 @@ from rag_context.evaluation.quality import (
     ranked_documents,
     within_budget,
 )
-from rag_context.evaluation.report import Outcomes, as_json, page
+from rag_context.evaluation.quality_page import page
+from rag_context.evaluation.report import Outcomes, as_json
 from rag_context.search.query import Mode, Query
 from rag_context.settings import Settings
 from rag_context.testing import Fault

@@ -8,7 +8,8 @@ from xml.etree import ElementTree
 from rich.console import Console
 
 from rag_context.evaluation.quality import MODES, Outcome, Scores
-from rag_context.evaluation.report import ALL, Outcomes, as_json, as_tables, page, picture, rows_of
+from rag_context.evaluation.quality_page import page, picture
+from rag_context.evaluation.report import ALL, Outcomes, as_json, as_tables, rows_of
 from rag_context.search.query import Mode
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -18,7 +18,8 @@ from rag_context.evaluation.evidence_quality import evaluate_evidence, project_d
 from rag_context.evaluation.interface_quality import evaluate_collections, evaluate_projects
 from rag_context.evaluation.open_sets import write_open_sets
 from rag_context.evaluation.quality import evaluate, open_measured
-from rag_context.evaluation.report import Outcomes, as_json, as_tables, page, picture
+from rag_context.evaluation.quality_page import page, picture
+from rag_context.evaluation.report import Outcomes, as_json, as_tables
 from rag_context.logs import configure_logging
 from rag_context.settings import Settings
 

@@ -20,6 +20,7 @@ from rag_context.cli.options import Options, with_options
 from rag_context.client.address import read_announcement
 from rag_context.errors import InvalidInputError
 from rag_context.evaluation.load import SAMPLES, SHARES, Limits, Load, Measured, Stage, picture
+from rag_context.evaluation.measures import Latency
 from rag_context.evaluation.remote import Api, Server, bearer, reached
 from rag_context.evaluation.validation import (
     PROBES,
@@ -28,7 +29,6 @@ from rag_context.evaluation.validation import (
     Check,
     Event,
     Heading,
-    Latency,
     Report,
     Step,
     Validation,
@@ -112,7 +112,6 @@ async def _validate(
 
 def report_json(report: Report) -> dict[str, Any]:
     """The report for programs."""
-    latency = report.latency
     found: dict[str, Any] = {
         "passed": report.passed,
         "steps": [{"name": step.name, "passed": step.passed, "detail": step.detail} for step in report.steps],
@@ -125,7 +124,7 @@ def report_json(report: Report) -> dict[str, Any]:
                 {"question": check.question, "keyword": check.keyword, "found": check.found} for check in report.checks
             ],
         },
-        "latency": {"averageMs": latency.average_ms, "p95Ms": latency.p95_ms, "p99Ms": latency.p99_ms},
+        "latency": _latency_json(report.latency),
         "warnings": report.warnings,
     }
     ended = report.end_to_end
@@ -136,12 +135,14 @@ def report_json(report: Report) -> dict[str, Any]:
             "questions": ended.questions,
             "successAt3": ended.success,
             "missed": list(ended.missed),
-            "averageMs": ended.average_ms,
-            "p95Ms": ended.p95_ms,
-            "p99Ms": ended.p99_ms,
+            **_latency_json(ended.latency),
             "fallbackRate": ended.fallback_rate,
         }
     return found
+
+
+def _latency_json(latency: Latency) -> dict[str, float]:
+    return {"averageMs": latency.average_ms, "p95Ms": latency.p95_ms, "p99Ms": latency.p99_ms}
 
 
 class _Printer:

@@ -97,6 +97,21 @@ def percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[max(math.ceil(share * len(values)) - 1, 0)] if values else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Latencies of requests, in milliseconds; 0 without requests."""
+
+    average_ms: float
+    p95_ms: float
+    p99_ms: float
+
+    @classmethod
+    def of(cls, taken_ms: Sequence[float]) -> "Latency":
+        """The latency of requests that took so long."""
+        average = sum(taken_ms) / len(taken_ms) if taken_ms else 0.0
+        return cls(average, percentile(taken_ms, 0.95), percentile(taken_ms, 0.99))
+
+
 def _discounted(grades: Sequence[int]) -> float:
     return sum((2.0**grade - 1.0) / math.log2(rank + 1) for rank, grade in enumerate(grades, 1))
 

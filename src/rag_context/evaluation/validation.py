@@ -15,7 +15,7 @@ from rag_context.api.maintenance import HealthResponse
 from rag_context.domain.documents import Status
 from rag_context.errors import BackendDataError, BackendError, InvalidInputError
 from rag_context.evaluation.end_to_end import EndToEnd, run_end_to_end
-from rag_context.evaluation.measures import percentile
+from rag_context.evaluation.measures import Latency
 from rag_context.evaluation.remote import Api, Scratch, Server, say_hello
 from rag_context.service.telemetry import VALIDATING_AGENT
 
@@ -109,15 +109,6 @@ class Warned:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Latency:
-    """The latencies of all requests of a validation, in milliseconds."""
-
-    average_ms: float
-    p95_ms: float
-    p99_ms: float
-
-
 Event = Heading | Step | Check | Warned | Latency
 
 
@@ -156,10 +147,8 @@ class Report:
 
     @property
     def latency(self) -> Latency:
-        """The latencies of the requests."""
-        all_ms = self.latencies_ms
-        average = sum(all_ms) / len(all_ms) if all_ms else 0.0
-        return Latency(average, percentile(all_ms, 0.95), percentile(all_ms, 0.99))
+        """The latencies of all requests of the validation."""
+        return Latency.of(self.latencies_ms)
 
 
 @dataclass(frozen=True, slots=True)
