@@ -70,7 +70,7 @@ async def test_another_model_is_rejected_until_the_vectors_are_recreated(provide
     await filled(provider)
     before = await provider.collection("docs")
     collections = under(provider, OtherModel(dimension))
-    for asked in (search(collections, DOCS, CollectionQuery("x", limit=1)), collections.embedded(DOCS, "x")):
+    for asked in (search(collections, DOCS, CollectionQuery("x", limit=1)), collections.embed_query(DOCS, "x")):
         with pytest.raises(ConflictError, match=r"rag-context reindex.*'docs'"):
             await asked
     with pytest.raises(ConflictError):

@@ -16,17 +16,17 @@ from rag_context.collections.labels import (
     OWN_EMBEDDER,
     RECORD,
     SAMPLES,
-    are_alike,
+    are_same_vectors,
     built_name,
-    embeddable,
-    is_of,
-    labelled,
-    mismatch,
-    overriding,
+    is_made_by,
+    label_overrides,
+    model_mismatch,
+    model_record,
     record_of,
-    recorded,
+    require_embeddable,
+    require_writable,
+    with_labels,
     without_empty_labels,
-    writable,
 )
 from rag_context.collections.provider_connections import CollectionRef, Connection, Connections, ProviderCalls
 from rag_context.domain.clauses import EVERYTHING, Clause
@@ -70,11 +70,11 @@ class Collections:
     async def listing(self, connection: str) -> list[Collection]:
         """All collections of a connection, by name, without those that a reindexing is building."""
         found = await self._reading(connection).collections()
-        return [labelled(one) for one in found if BUILT not in one.name]
+        return [with_labels(one) for one in found if BUILT not in one.name]
 
     async def get(self, ref: CollectionRef) -> Collection:
         """Read one collection."""
-        return labelled(await self._raw(ref))
+        return with_labels(await self._stored(ref))
 
     async def create(self, collection: Collection, connection: str) -> Collection:
         """Create an empty collection. Raises: ConflictError if there is one of that name."""
@@ -89,13 +89,13 @@ class Collections:
             existing = await provider.collection(dated.name) if repeated else None
             return existing is not None and existing.created == dated.created
 
-        if not await self._on(connection).call(create, WRITE_S):
+        if not await self._connection(connection).call(create, WRITE_S):
             raise ConflictError(f"Collection '{collection.name}' already exists")
         return await self.get(CollectionRef(collection.name, connection))
 
     async def drop(self, ref: CollectionRef) -> None:
         """Delete a collection with all its documents."""
-        writable(await self._raw(ref))
+        await self._require_writable(ref)
         attempts = count()
 
         async def drop(provider: Provider) -> None:
@@ -109,7 +109,7 @@ class Collections:
                     raise
                 # It existed: the previous attempt deleted it, and only its response was lost.
 
-        await self._on(ref.connection).call(drop, WRITE_S)
+        await self._connection(ref.connection).call(drop, WRITE_S)
 
     async def replace_metadata(self, ref: CollectionRef, metadata: Mapping[str, Json]) -> Collection:
         """Replace the metadata; the embedding labels stay unless the metadata sets them.
@@ -118,16 +118,16 @@ class Collections:
             InvalidInputError: a label is not a string.
         """
         given = without_empty_labels(metadata)
-        before = writable(await self._raw(ref)).metadata
+        before = (await self._require_writable(ref)).metadata
         # The record of the model is not the caller's: without it the next query could not be checked.
         kept = {key: value for key, value in before.items() if key == RECORD}
-        merged = {**overriding(before), **kept, **given}
-        return labelled(await self._writing(ref.connection).replace_metadata(ref.name, merged))
+        merged = {**label_overrides(before), **kept, **given}
+        return with_labels(await self._writing(ref.connection).replace_metadata(ref.name, merged))
 
     async def merge_metadata(self, ref: CollectionRef, metadata: Mapping[str, Json]) -> Collection:
         """Set these keys and keep the others. Raises: InvalidInputError if a label is not a string."""
         changes = without_empty_labels(metadata)
-        writable(await self._raw(ref))
+        await self._require_writable(ref)
         return await self._merged(ref, changes)
 
     async def add(self, collection: Collection, connection: str, documents: Sequence[DocumentInput]) -> list[str]:
@@ -136,13 +136,13 @@ class Collections:
         Raises:
             InvalidInputError: two documents have one id, or a vector has the wrong dimension.
         """
-        writable(collection)
+        require_writable(collection)
         entries = await asyncio.to_thread(_entries, collection.name, documents)
         ref = CollectionRef(collection.name, connection)
         all_embedded = all(document.vector is not None for document in documents)
         if not all_embedded:
             # Before the texts are embedded: a new collection records the model before it has its first vector.
-            await self.agree(ref, collection)
+            await self.check_model(ref, collection)
         vectors = await self._vectors(connection, documents)
         _check_dimension(collection, documents, vectors.shape[1])
         if all_embedded and _is_new(collection) and collection.embedding_provider == OWN_EMBEDDER:
@@ -168,12 +168,12 @@ class Collections:
 
     async def matching(self, ref: CollectionRef, where: Clause) -> tuple[list[str], int]:
         """The ids of the documents that match a filter, and the number of all documents."""
-        count = (await self._raw(ref)).count
+        count = (await self._stored(ref)).count
         return await self._writing(ref.connection).ids(ref.name, where), count
 
     async def delete_matching(self, ref: CollectionRef, ids: Sequence[str], where: Clause) -> int:
         """Delete those of these documents that still match a filter; returns how many."""
-        writable(await self._raw(ref))
+        await self._require_writable(ref)
         async with self.write_lock.shared():
             return await self._writing(ref.connection).delete_many(ref.name, ids, where)
 
@@ -187,7 +187,7 @@ class Collections:
         Raises:
             NotFoundError: there is no such document.
         """
-        writable(await self._raw(ref))
+        await self._require_writable(ref)
         # Reading and writing are one step within this process: providers have none that changes metadata alone.
         async with self._updating:
             entry = (await self.get_entries(ref, [id_])).get(id_)
@@ -204,7 +204,7 @@ class Collections:
         """The documents nearest to a vector. Raises: InvalidInputError if it has another dimension."""
         return await self._reading(ref.connection).search(ref.name, vector, limit=limit, where=where)
 
-    async def embedded(self, ref: CollectionRef, text: str) -> Vector:
+    async def embed_query(self, ref: CollectionRef, text: str) -> Vector:
         """Embed a query with the model that embedded the collection: `(dim,) float32`.
 
         Raises:
@@ -212,11 +212,11 @@ class Collections:
             ConflictError: another model embedded the collection.
         """
         collection = await self.get(ref)
-        embeddable(collection)
-        await self.agree(ref, collection)
-        return await self._on(ref.connection).embedder.query(text)
+        require_embeddable(collection)
+        await self.check_model(ref, collection)
+        return await self._connection(ref.connection).embedder.query(text)
 
-    async def agree(self, ref: CollectionRef, collection: Collection) -> None:
+    async def check_model(self, ref: CollectionRef, collection: Collection) -> None:
         """Check that the model in use embedded a collection; a new collection records the model.
 
         A collection without a record (from an older version) records the model in use only if that makes the same
@@ -225,20 +225,20 @@ class Collections:
         Raises:
             ConflictError: another model embedded the collection.
         """
-        model = self._on(ref.connection).embedder.model
-        if recorded(collection) is None:
+        model = self._connection(ref.connection).embedder.model
+        if model_record(collection) is None:
             if not _is_new(collection) and not await self._made_by(ref, model):
-                raise mismatch(collection, ref.connection, model)
+                raise model_mismatch(collection, ref.connection, model)
             # Check the stored record: another process may have recorded its own model first.
             collection = await self._merged(ref, {RECORD: record_of(model)})
-        record = recorded(collection)
-        if record is None or not is_of(record, model):
-            raise mismatch(collection, ref.connection, model)
+        record = model_record(collection)
+        if record is None or not is_made_by(record, model):
+            raise model_mismatch(collection, ref.connection, model)
 
     async def _record_if_same_dimension(self, ref: CollectionRef, dimension: int) -> None:
         """Record the model for a collection whose first documents came with vectors of the model's dimension."""
         try:
-            model = self._on(ref.connection).embedder.model
+            model = self._connection(ref.connection).embedder.model
         except BackendError:
             return  # vectors can be stored without a model
         if model.dimension == dimension:
@@ -251,15 +251,15 @@ class Collections:
         sampled = [entry for entry in page.entries if entry.id in stored]
         if not sampled or any(len(stored[entry.id]) != model.dimension for entry in sampled):
             return not page.total
-        made = await self._on(ref.connection).embedder.documents([entry.text for entry in sampled])
-        return are_alike([stored[entry.id] for entry in sampled], made)
+        made = await self._connection(ref.connection).embedder.documents([entry.text for entry in sampled])
+        return are_same_vectors([stored[entry.id] for entry in sampled], made)
 
     async def _merged(self, ref: CollectionRef, metadata: Mapping[str, Json]) -> Collection:
-        return labelled(await self._writing(ref.connection).merge_metadata(ref.name, metadata))
+        return with_labels(await self._writing(ref.connection).merge_metadata(ref.name, metadata))
 
     async def delete(self, ref: CollectionRef, id_: str) -> None:
         """Delete one document. Raises: NotFoundError."""
-        writable(await self._raw(ref))
+        await self._require_writable(ref)
         async with self.write_lock.shared():
             existed = await self._writing(ref.connection).delete(ref.name, id_)
         if not existed:
@@ -267,7 +267,7 @@ class Collections:
 
     async def empty(self, ref: CollectionRef) -> int:
         """Delete all documents, or none if that fails; returns how many."""
-        before = writable(await self._raw(ref)).count
+        before = (await self._require_writable(ref)).count
         attempts = count()
 
         async def empty(provider: Provider) -> int:
@@ -276,32 +276,35 @@ class Collections:
             return before if repeated and not deleted else deleted
 
         async with self.write_lock.shared():
-            return await self._on(ref.connection).call(empty, WRITE_S)
+            return await self._connection(ref.connection).call(empty, WRITE_S)
 
     async def values(self, ref: CollectionRef, path: tuple[str, ...]) -> list[Json]:
         """The distinct values of a metadata field, unordered."""
         return await self._reading(ref.connection).values(ref.name, path)
 
     def _reading(self, connection: str) -> ProviderCalls:
-        return self._on(connection).within(READ_S)
+        return self._connection(connection).within(READ_S)
 
     def _writing(self, connection: str) -> ProviderCalls:
-        return self._on(connection).within(WRITE_S)
+        return self._connection(connection).within(WRITE_S)
 
-    def _on(self, connection: str) -> Connection:
+    def _connection(self, connection: str) -> Connection:
         return self.connections.require(connection)
 
-    async def _raw(self, ref: CollectionRef) -> Collection:
+    async def _stored(self, ref: CollectionRef) -> Collection:
         found = await self._reading(ref.connection).collection(ref.name)
         if found is None:
             raise NotFoundError(f"Collection '{ref.name}' not found")
         return found
 
+    async def _require_writable(self, ref: CollectionRef) -> Collection:
+        return require_writable(await self._stored(ref))
+
     async def _vectors(self, connection: str, documents: Sequence[DocumentInput]) -> Matrix:
         bare = [document.text for document in documents if document.vector is None]
         if not bare:
             return np.stack([document.vector for document in documents if document.vector is not None])
-        made = iter(await self._on(connection).embedder.documents(bare))
+        made = iter(await self._connection(connection).embedder.documents(bare))
         rows = [next(made) if document.vector is None else document.vector for document in documents]
         for position, row in enumerate(rows):
             if len(row) != len(rows[0]):

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from rag_context.collections.labels import BUILT, writable
+from rag_context.collections.labels import BUILT, require_writable
 from rag_context.domain.clauses import EVERYTHING
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError, ConflictError, InvalidInputError, NotFoundError
@@ -195,7 +195,7 @@ async def _prepare(
     existing = await target.provider.collection(target.name)
     dropped = 0
     if existing is not None:
-        writable(existing)
+        require_writable(existing)
         found = await _compare(source, target, meter) if existing.count else _Comparison(blank=True)
         conflicts = [*_conflicts(original, existing), *_difference_texts([], found.changed, found.extra)]
         if conflicts and on_difference is OnDifference.REJECT:

@@ -30,7 +30,7 @@ def built_name(name: str) -> str:
     return f"{name}{BUILT}reindex"
 
 
-def writable(collection: Collection) -> Collection:
+def require_writable(collection: Collection) -> Collection:
     """Return the collection if it is writable. Raises: ConflictError."""
     if collection.foreign:
         raise ConflictError(
@@ -40,7 +40,7 @@ def writable(collection: Collection) -> Collection:
     return collection
 
 
-def embeddable(collection: Collection) -> None:
+def require_embeddable(collection: Collection) -> None:
     """Check that the server embeds the texts of a collection. Raises: InvalidInputError."""
     if collection.embedding_provider != OWN_EMBEDDER:
         raise InvalidInputError(
@@ -50,9 +50,9 @@ def embeddable(collection: Collection) -> None:
         )
 
 
-def labelled(collection: Collection) -> Collection:
+def with_labels(collection: Collection) -> Collection:
     """The collection with the labels in its metadata moved to their fields."""
-    given = overriding(collection.metadata)
+    given = label_overrides(collection.metadata)
     return Collection(
         name=collection.name,
         metadata={key: value for key, value in collection.metadata.items() if key not in given},
@@ -65,7 +65,7 @@ def labelled(collection: Collection) -> Collection:
     )
 
 
-def overriding(metadata: Mapping[str, Json]) -> dict[str, str]:
+def label_overrides(metadata: Mapping[str, Json]) -> dict[str, str]:
     """The labels in the metadata, which override those that the collection was created with."""
     found = {label: metadata.get(label) for label in (PROVIDER_LABEL, MODEL_LABEL)}
     return {label: value for label, value in found.items() if isinstance(value, str)}
@@ -107,20 +107,20 @@ def record_of(model: EmbeddingModel) -> dict[str, Json]:
     }
 
 
-def recorded(collection: Collection) -> Record | None:
+def model_record(collection: Collection) -> Record | None:
     """The record in a collection; None if an older version made it, or if nothing was embedded yet."""
     found = collection.metadata.get(RECORD)
     return found if isinstance(found, Mapping) else None
 
 
-def is_of(record: Record, model: EmbeddingModel) -> bool:
+def is_made_by(record: Record, model: EmbeddingModel) -> bool:
     """Whether vectors of this model can be compared with those of the recorded one."""
     now = record_of(model)
     alike = all(record.get(key) == now[key] for key in ("dimension", "query_prefix", "document_prefix"))
     return alike and same_model(str(record.get("fingerprint")), model.fingerprint)
 
 
-def are_alike(stored: Sequence[np.ndarray[tuple[int], np.dtype[np.float32]]], made: Matrix) -> bool:
+def are_same_vectors(stored: Sequence[np.ndarray[tuple[int], np.dtype[np.float32]]], made: Matrix) -> bool:
     """Whether most of a sample's stored vectors, `(n, dim)`, equal those that the model makes for the same texts now.
 
     Most, because a document may have come with a vector of its own.
@@ -131,9 +131,9 @@ def are_alike(stored: Sequence[np.ndarray[tuple[int], np.dtype[np.float32]]], ma
     return bool(near.mean() > 0.5)
 
 
-def mismatch(collection: Collection, connection: str, model: EmbeddingModel) -> ConflictError:
+def model_mismatch(collection: Collection, connection: str, model: EmbeddingModel) -> ConflictError:
     """The error for a collection that another model embedded."""
-    record = recorded(collection)
+    record = model_record(collection)
     made_by = "another model"
     if record is not None:
         made_by = f"{record.get('name')} ({record.get('dimension')} dimensions, {str(record.get('fingerprint'))[:12]})"

@@ -17,7 +17,7 @@ from enum import StrEnum
 import numpy as np
 
 from rag_context.collections.collections import READ_S, Collections
-from rag_context.collections.labels import embeddable
+from rag_context.collections.labels import require_embeddable
 from rag_context.collections.provider_connections import CollectionRef, bulk
 from rag_context.domain.clauses import EVERYTHING, Clause
 from rag_context.domain.vectors import Vector
@@ -132,7 +132,7 @@ def _mixed(entry: Entry, cosine: float, share: float) -> Match:
 async def _vector(collections: Collections, ref: CollectionRef, query: CollectionQuery) -> Vector:
     if query.vector is not None:
         return query.vector
-    return await collections.embedded(ref, query.text or "")
+    return await collections.embed_query(ref, query.text or "")
 
 
 async def _scores(
@@ -321,8 +321,8 @@ class Conversations:
     async def _one(self, ref: CollectionRef, cache: "_Embeddings", limit: int) -> list[EntryHit] | RagContextError:
         try:
             collection = await self._collections.get(ref)
-            embeddable(collection)
-            await self._collections.agree(ref, collection)
+            require_embeddable(collection)
+            await self._collections.check_model(ref, collection)
             vector = await cache.vector(ref.connection, collection)
             return await self._collections.search(ref, vector, limit=limit)
         except (InvalidInputError, NotFoundError, ConflictError, BackendError) as error:

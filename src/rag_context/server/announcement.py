@@ -15,8 +15,8 @@ from rag_context.resilience.deadline import set_within
 
 logger = logging.getLogger(__name__)
 
-LOOK_EVERY_S = 1.0
-"""How often a server looks whether it, or another one, is still announced."""
+CHECK_EVERY_S = 1.0
+"""How often a server checks that it, or another one, is still announced."""
 
 STOP_S = 2.0
 
@@ -76,10 +76,10 @@ class _Keeper:
         self._announce()
 
     async def run(self, stop: asyncio.Event) -> None:
-        while not await set_within(stop, LOOK_EVERY_S):
-            await asyncio.to_thread(self._look)
+        while not await set_within(stop, CHECK_EVERY_S):
+            await asyncio.to_thread(self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         found = read_announcement(self._data_dir)
         if found is None:
             self._announce()

@@ -113,13 +113,13 @@ def _hashes(pattern: re.Pattern[str], text: str) -> str:
 
 
 class Events:
-    """The endpoint. Streams of the same time range share one look at the service."""
+    """The endpoint. Streams of the same time range share the calls of the service."""
 
     def __init__(self, service: Service, clock: Callable[[], float] = time.monotonic) -> None:
         self._service = service
         self._clock = clock
         self._watchers = 0
-        self._looks: dict[TimeRange, tuple[float, asyncio.Task[bytes]]] = {}
+        self._events: dict[TimeRange, tuple[float, asyncio.Task[bytes]]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send a `state` event now and whenever the state has changed, until the client or the server goes."""
@@ -139,7 +139,7 @@ class Events:
     async def _stream(self, time_range: TimeRange, send: Send) -> None:
         last, sent_at = b"", self._clock()
         while True:
-            seen = await self._look(time_range)
+            seen = await self._shared_event(time_range)
             now = self._clock()
             if seen != last or now - sent_at >= _SILENT_S:
                 await send(
@@ -148,13 +148,13 @@ class Events:
                 last, sent_at = seen, now
             await asyncio.sleep(_EVERY_S)
 
-    async def _look(self, time_range: TimeRange) -> bytes:
-        """The event as it is now; one look at the service is shared by all streams within the interval."""
-        look = self._looks.get(time_range)
-        if look is None or (look[1].done() and self._clock() - look[0] >= _EVERY_S / 2):
-            look = self._looks[time_range] = (self._clock(), asyncio.create_task(self._event(time_range)))
-        # One stream that ends must not cancel the look that the others wait for.
-        return await asyncio.shield(look[1])
+    async def _shared_event(self, time_range: TimeRange) -> bytes:
+        """The event as it is now; all streams share the one that was made within the interval."""
+        event = self._events.get(time_range)
+        if event is None or (event[1].done() and self._clock() - event[0] >= _EVERY_S / 2):
+            event = self._events[time_range] = (self._clock(), asyncio.create_task(self._event(time_range)))
+        # A stream that ends must not cancel the calls that the others wait for.
+        return await asyncio.shield(event[1])
 
     async def _event(self, time_range: TimeRange) -> bytes:
         service = self._service

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from rag_context.api.maintenance import ReindexedCollection, ReindexRequest, ReindexResponse
 from rag_context.collections.collections import WRITE_S, Collections
-from rag_context.collections.labels import OWN_EMBEDDER, RECORD, built_name, is_of, record_of, recorded
+from rag_context.collections.labels import OWN_EMBEDDER, RECORD, built_name, is_made_by, model_record, record_of
 from rag_context.collections.provider_connections import CollectionRef, Connection, ProviderCalls
 from rag_context.domain.clauses import EVERYTHING
 from rag_context.domain.documents import Status
@@ -61,8 +61,8 @@ class CollectionReindexing:
         """The collections of a connection that record another model than the one in use. Raises: BackendError."""
         model = connection.embedder.model
         found = await self._collections.listing(connection.id)
-        records = [(collection, recorded(collection)) for collection in found if _is_own(collection)]
-        return [collection for collection, record in records if record is not None and not is_of(record, model)]
+        records = [(collection, model_record(collection)) for collection in found if _is_own(collection)]
+        return [collection for collection, record in records if record is not None and not is_made_by(record, model)]
 
     async def run(self, on_progress: OnProgress = lambda _ref, _done, _total: None) -> list[Reindexed]:
         """Reindex the collections that another model embedded; a failure is reported and does not stop the others.
@@ -89,13 +89,13 @@ class CollectionReindexing:
             if not _is_own(collection):
                 continue
             model = connection.embedder.model
-            record = recorded(collection)
+            record = model_record(collection)
             if record is None and (collection.count or collection.dimension is not None):
                 try:
-                    await self._collections.agree(CollectionRef(collection.name, connection.id), collection)
+                    await self._collections.check_model(CollectionRef(collection.name, connection.id), collection)
                 except ConflictError:
                     stale.append(collection)
-            elif record is not None and not is_of(record, model):
+            elif record is not None and not is_made_by(record, model):
                 stale.append(collection)
         return stale
 
@@ -139,8 +139,8 @@ class CollectionReindexing:
     async def _prepare(self, provider: ProviderCalls, built: str, model: EmbeddingModel) -> None:
         """Create the collection to build in, or keep the one that an earlier run with the same model left."""
         left = await provider.collection(built)
-        record = None if left is None else recorded(left)
-        if left is not None and (record is None or not is_of(record, model)):
+        record = None if left is None else model_record(left)
+        if left is not None and (record is None or not is_made_by(record, model)):
             await provider.drop(built)
             left = None
         if left is None:
@@ -161,7 +161,7 @@ class CollectionReindexing:
             if not entries:
                 continue
             vectors = await connection.embedder.documents([entry.text for entry in entries])
-            if not is_of(record_of(model), connection.embedder.model):
+            if not is_made_by(record_of(model), connection.embedder.model):
                 raise BackendRejectedError("embedder", "the model changed during the reindexing")
             await provider.upsert(built, entries, vectors)
         on_progress(ref, total, total)

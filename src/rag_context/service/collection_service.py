@@ -48,7 +48,7 @@ from rag_context.api.collections import (
 )
 from rag_context.api.operations import collections as operations
 from rag_context.collections.collections import Collections, DocumentInput
-from rag_context.collections.labels import MODEL_LABEL, OWN_EMBEDDER, PROVIDER_LABEL, recorded
+from rag_context.collections.labels import MODEL_LABEL, OWN_EMBEDDER, PROVIDER_LABEL, model_record
 from rag_context.collections.provider_connections import DEFAULT, CollectionRef
 from rag_context.collections.registry import ProviderRegistry
 from rag_context.collections.searching import (
@@ -320,7 +320,7 @@ def _response(collection: Collection, connection: str) -> CollectionResponse:
 
 
 def _model(collection: Collection) -> RecordedModel | None:
-    record = recorded(collection)
+    record = model_record(collection)
     return None if record is None else RecordedModel.model_validate(record)
 
 

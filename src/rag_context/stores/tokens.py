@@ -89,7 +89,7 @@ class Narrowing:
 
 _EVERYTHING = Narrowing(None, exact=True)
 _ANYTHING = Narrowing(None, exact=False)
-_NOTHING = Narrowing(AnyOf(("!",)), exact=True)
+_NOTHING = Narrowing(AnyOf(("!",)), exact=True)  # no document has it: tokens begin with [ or #
 
 _OPPOSITES: Mapping[Operator, Operator] = {
     Operator.GREATER: Operator.AT_MOST,
@@ -162,6 +162,7 @@ def _opposite(clause: Clause) -> Narrowing:
             return _not_compared(path, operator, value)
         case Membership(path, values):
             tokens = tuple(_equal(path, value) for value in values if value is not None)
+            # A missing field equals null, so not being one of values with null among them means being there.
             there = [_compared(path, Operator.EXISTS, True)] * (None in values)
             return _all([*there, Narrowing(NoneOf(tokens), exact=True)] if tokens else there)
         case Conjunction(parts):
@@ -184,6 +185,7 @@ def _compared(path: Path, operator: Operator, value: Scalar) -> Narrowing:
             there = (present(path),)
             return Narrowing(AnyOf(there) if value else NoneOf(there), exact=True)
         case Operator.CONTAINS if isinstance(value, str):
+            # An element of a list is a token; a part of a text is none, so every text at the path is read.
             return Narrowing(AnyOf((_element(path, value), _fact("text", path))), exact=False)
         case Operator.CONTAINS:
             return _NOTHING if value is None else Narrowing(AnyOf((_element(path, value),)), exact=True)
@@ -211,6 +213,7 @@ def _not_compared(path: Path, operator: Operator, value: Scalar) -> Narrowing:
         return _ANYTHING
     if value is None or isinstance(value, bool):
         return _EVERYTHING
+    # What is no number is on neither side of one: a comparison is false of it, and so its negation true.
     within, exact = _within(path, _OPPOSITES[operator], value)
     return Narrowing(Or((NoneOf((_fact("number", path),)), within)), exact)
 

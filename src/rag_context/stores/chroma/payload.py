@@ -161,6 +161,7 @@ def cheap_condition(where: Filter) -> Where:
 
 def passes(fields: Fields, where: Filter) -> bool:
     """Whether `where` lets a row through."""
+    # Everything is compared again: the first search is made without a filter, and prefixes are only narrowed.
     at = fields.get(OCCURRED_AT, 0)
     return (
         fields.get(TENANT) == tenant_name(where.tenant)

@@ -140,6 +140,7 @@ async def read_current(
     current: list[tuple[Entry, Entry]] = []
     for _ in range(READ_ATTEMPTS):
         records = await mongo.chunks.find(query, fields).to_list()
+        # After the chunks: the other way round, a document that is replaced in between would seem to have none.
         keys = list({record["document"] for record in records})
         entries = {entry["_id"]: entry async for entry in mongo.documents.find({"_id": {"$in": keys}}, outline)}
         named = {key: entries[key].get("revision") if key in entries else None for key in keys}

@@ -111,28 +111,28 @@ class ServerSearch:
         self._client = client
         self._wait_s = float(client.options.server_selection_timeout)
         self._unreachable_s = self._wait_s if unreachable_s is None else min(self._wait_s, unreachable_s)
-        self._looking: asyncio.Task[object] | None = None
+        self._search: asyncio.Task[object] | None = None
 
     async def found(self) -> bool:
         """Whether there is a server before the caller's time is over. Raises: PyMongoError.
 
         It waits for a primary if other members are reachable, because they are about to elect one.
         """
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._ping(), name="mongodb server search")
-            self._looking.add_done_callback(log_failure())
+        if self._search is None or self._search.done():
+            self._search = asyncio.create_task(self._ping(), name="mongodb server search")
+            self._search.add_done_callback(log_failure())
         # `wait` leaves the task running when a caller's time is over: others wait for it too.
-        done, _ = await asyncio.wait({self._looking}, timeout=self._unreachable_s)
+        done, _ = await asyncio.wait({self._search}, timeout=self._unreachable_s)
         if not done and self._client.topology_description.has_known_servers:
-            done, _ = await asyncio.wait({self._looking}, timeout=self._wait_s - self._unreachable_s)
+            done, _ = await asyncio.wait({self._search}, timeout=self._wait_s - self._unreachable_s)
         for ping in done:
             ping.result()
         return bool(done)
 
     async def close(self) -> None:
         """Cancel the search for a server."""
-        if self._looking is not None:
-            await ended(self._looking)
+        if self._search is not None:
+            await ended(self._search)
 
     async def _ping(self) -> object:
         return await self._client.admin.command("ping")

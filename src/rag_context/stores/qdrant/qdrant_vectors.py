@@ -295,6 +295,7 @@ class QdrantVectors:
         return warning
 
     async def _check(self, vector: Vector) -> None:
+        # Before the call: the server's own message would not say what to do.
         if not await self._collection.fits(vector.shape[0]):
             raise BackendDataError(COMPONENT, self._collection.mismatch(vector.shape[0]))
 

@@ -82,6 +82,7 @@ class CollectionStorage:
             try:
                 await self._connection.upsert(operation)
             except NoCollectionError:
+                # Removed with its record, or by hand: only in the second case it is created again.
                 await self._registry.require(self._name)
                 await self._make(dimension)
                 await self._connection.upsert(operation)
@@ -261,6 +262,7 @@ class ForeignCollection:
         """The entries nearest to a vector by cosine, of those that the server finds nearest by its own measure."""
         vectors = await self._vectors()
         check_dimension(self._name, vectors.size, len(vector))
+        # A filter is checked here, document by document: more are requested until enough of them pass.
         count = limit if where == EVERYTHING else 4 * limit
         while vectors.size is not None and limit > 0:
             near = await self._connection.nearest(
