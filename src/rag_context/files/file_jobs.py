@@ -179,6 +179,7 @@ class FileJobs:
                 yield from self._documents(OpenFile(loaded, each.entry, self._twin(loaded)))
 
     def _load(self, found: Found) -> Loaded | Rejected:
+        # Before it is opened: lock files and bundles can be very large.
         if not found.named and (reason := self._settings.generated.name(found.path)):
             return Rejected(printable(found.path), reason, failed=False)
         return load_file(found, max_bytes=self._settings.max_bytes)

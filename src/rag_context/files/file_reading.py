@@ -75,6 +75,7 @@ UNSUPPORTED = {
 }
 """Formats with text that are not supported."""
 
+# UTF-32 before UTF-16: the mark of the former begins with the mark of the latter.
 _ENCODINGS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
@@ -213,6 +214,7 @@ def load_file(found: Found, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Loaded | R
     """The bytes of a file; of one that cannot be used, only as many as it takes to detect that."""
     path = found.path
     try:
+        # Bytes that are not UTF-8 are surrogates in a path, which neither JSON nor a store can hold.
         os.fspath(path).encode()
     except UnicodeEncodeError:
         return Rejected(printable(path), "its name is not valid UTF-8")

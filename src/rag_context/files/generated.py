@@ -119,6 +119,7 @@ def _anywhere(pattern: str) -> str:
 
 def _shape(text: str, *, is_data: bool) -> str | None:
     head = text[:_HEAD_CHARS].split("\n", _HEAD_LINES)[:_HEAD_LINES]
+    # In comments only: a text that explains how code is generated is written by people.
     if any(_MARK.search(line) for line in head if line.lstrip().startswith(_COMMENT)):
         return "generated, as its first lines state"
     if text.lstrip().startswith("-----BEGIN ") and not _is_sentences(text):

@@ -184,6 +184,7 @@ def _lines(file: BinaryIO) -> Iterator[bytes | None]:
         if len(line) <= LINE_BYTES:
             yield line.strip().removeprefix(b"\xef\xbb\xbf")
             continue
+        # The rest is passed over in pieces, so that a line of any length takes little memory.
         while line and not line.endswith(b"\n"):
             line = file.readline(_SKIPPED_AT_ONCE)
         yield None

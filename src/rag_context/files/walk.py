@@ -162,6 +162,7 @@ def walk(root: Root, generated: Generated | None = None) -> Iterator[Found | Rej
         if isinstance(item, Found) and not root.takes(item.path):
             continue
         is_empty = False
+        # With a pattern, other files that are left out do not matter; a folder that cannot be read may hold matches.
         if not root.pattern or isinstance(item, Found) or item.unknown:
             yield item
     if root.pattern and is_empty:

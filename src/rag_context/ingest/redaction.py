@@ -143,6 +143,7 @@ def _fold(content: str) -> str:
 def _secrets(rule: Rule, content: str, offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
     end = 0
     for offset in offsets:
+        # An anchor inside the last secret begins no other one.
         match = rule.pattern.match(content, offset) if offset >= end else None
         if match and rule.is_secret(match["secret"]):
             end = match.end("secret")

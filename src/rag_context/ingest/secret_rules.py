@@ -39,6 +39,7 @@ class Rule:
     is_secret: Callable[[str], bool]
 
 
+# Also behind `\n`, `\r` and `\t` as JSON and programs write them, whose letter would be a part of the word otherwise.
 _WORD_START = r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))"
 _ANY_START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
 _KEY_LABEL = r"[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"

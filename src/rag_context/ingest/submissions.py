@@ -185,6 +185,7 @@ class Preparation:
         try:
             window = embedder.model.window
         except BackendError:
+            # The document is stored without vectors. `complete` cuts it again if the model's window is another one.
             window = self._window
         return chunks_of(document, embedder.tokenizer, window)
 

@@ -27,7 +27,7 @@ from rag_context.projects.records import (
     ProjectNotActivatedError,
     PromotionLevel,
 )
-from rag_context.projects.sync import FileOutcome, FileReceipt, Progress, is_document, no_progress
+from rag_context.projects.sync import FileOutcome, Progress, SyncReceipt, is_document, no_progress
 from rag_context.projects.tenants import Deletion, Tenants, tenants_of
 
 FIRST_SYNC_TIMEOUT_S = 20.0
@@ -380,7 +380,7 @@ class Projects:
             raise DocumentNotFoundError(f"{relative!r} is not a document of the project")
         return relative
 
-    async def _document(self, receipt: FileReceipt) -> ProjectDocument:
+    async def _document(self, receipt: SyncReceipt) -> ProjectDocument:
         """The stored document of a file, from the receipt for indexing it."""
         if receipt.outcome is FileOutcome.REJECTED:
             message = f"{receipt.path!r} cannot be indexed: {receipt.reason}"

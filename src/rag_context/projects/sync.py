@@ -48,7 +48,7 @@ class FileOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class FileReceipt:
+class SyncReceipt:
     """The result for one file, by its path relative to the docs folder, with reason and warnings."""
 
     path: str
@@ -65,7 +65,7 @@ class FileReceipt:
 class SyncReport:
     """One receipt per file."""
 
-    receipts: tuple[FileReceipt, ...] = ()
+    receipts: tuple[SyncReceipt, ...] = ()
 
     @property
     def counts(self) -> Mapping[FileOutcome, int]:
@@ -73,7 +73,7 @@ class SyncReport:
         return Counter(receipt.outcome for receipt in self.receipts)
 
     @property
-    def changed(self) -> tuple[FileReceipt, ...]:
+    def changed(self) -> tuple[SyncReceipt, ...]:
         """The receipts of files that were not unchanged."""
         return tuple(each for each in self.receipts if each.outcome is not FileOutcome.UNCHANGED)
 
@@ -89,7 +89,7 @@ class SyncProgress:
 
     done: int
     total: int
-    receipt: FileReceipt | None = None
+    receipt: SyncReceipt | None = None
 
 
 Progress = Callable[[SyncProgress], None]
@@ -126,7 +126,7 @@ class _Scan:
     """The files as they are: revisions by path, receipts of rejected files, and paths that could not be read."""
 
     revisions: dict[str, str] = field(default_factory=dict)
-    rejected: list[FileReceipt] = field(default_factory=list)
+    rejected: list[SyncReceipt] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
 
 
@@ -188,13 +188,13 @@ class Synchroniser:
             return await self.reconcile(progress)
         return await self._update(frozenset(relative_path(root, path) for path in places), progress)
 
-    async def index(self, path: str) -> FileReceipt:
+    async def index(self, path: str) -> SyncReceipt:
         """Index one file, even if it is unchanged. Raises: BackendError."""
         async with self._lock:
             scan = await asyncio.to_thread(self._scanned, frozenset({path}))
             if path in scan.revisions:
                 return await self._index(path, (), await self._similar_ids({path: scan.revisions[path]}))
-            left_out = FileReceipt(path, FileOutcome.REJECTED, reason="ignore files or patterns exclude it")
+            left_out = SyncReceipt(path, FileOutcome.REJECTED, reason="ignore files or patterns exclude it")
             return next((receipt for receipt in scan.rejected if receipt.path == path), left_out)
 
     async def _update(self, changed: frozenset[str] | None, progress: Progress) -> SyncReport:
@@ -222,9 +222,9 @@ class Synchroniser:
             for path, digest in revisions.items()
         }
 
-    async def _indexed(self, plan: _Plan, revisions: Mapping[str, str], progress: Progress) -> list[FileReceipt]:
+    async def _indexed(self, plan: _Plan, revisions: Mapping[str, str], progress: Progress) -> list[SyncReceipt]:
         waiting = iter(plan.index.items())
-        receipts: list[FileReceipt] = []
+        receipts: list[SyncReceipt] = []
         total = len(plan.index) + len(plan.remove)
         similar = await self._similar_ids({path: revisions[path] for path in plan.index})
         if len(plan.index) > 1:
@@ -243,15 +243,15 @@ class Synchroniser:
 
     async def _index_or_report(
         self, path: str, candidates: Sequence[ProjectDocument], similar: Mapping[str, tuple[str, ...]]
-    ) -> FileReceipt:
+    ) -> SyncReceipt:
         try:
             return await self._index(path, candidates, similar)
         except BackendError as error:
-            return FileReceipt(path, FileOutcome.REJECTED, reason=f"could not be stored: {error}", again=True)
+            return SyncReceipt(path, FileOutcome.REJECTED, reason=f"could not be stored: {error}", again=True)
 
     async def _index(
         self, path: str, candidates: Sequence[ProjectDocument], similar: Mapping[str, tuple[str, ...]]
-    ) -> FileReceipt:
+    ) -> SyncReceipt:
         # Read again: the scan keeps revisions only, so that the texts of a large folder are not all in memory.
         file = await asyncio.to_thread(self._read, path)
         if isinstance(file, Rejected):
@@ -262,24 +262,24 @@ class Synchroniser:
                 read.document, reuse_from=[*(each.id for each in candidates), *similar.get(path, ())]
             )
         except InvalidInputError as error:
-            return FileReceipt(path, FileOutcome.REJECTED, reason=str(error), warnings=read.warnings)
+            return SyncReceipt(path, FileOutcome.REJECTED, reason=str(error), warnings=read.warnings)
         text = text_digest(read.revision)
         renamed_from = next(
             (candidate.path for candidate in candidates if text_digest(candidate.revision) == text), None
         )
         return _receipt(path, receipt, read.warnings, renamed_from)
 
-    async def _removed(self, plan: _Plan, progress: Progress, renamed: frozenset[str]) -> list[FileReceipt]:
+    async def _removed(self, plan: _Plan, progress: Progress, renamed: frozenset[str]) -> list[SyncReceipt]:
         """Delete the documents of missing files; those of renamed files have receipts already."""
-        receipts: list[FileReceipt] = []
+        receipts: list[SyncReceipt] = []
         for i, document in enumerate(plan.remove):
             try:
                 await self._indexer.remove(document.id)
             except BackendError as error:
                 reason = f"could not be deleted: {error}"
-                receipt = FileReceipt(document.path, FileOutcome.REJECTED, document.id, reason, again=True)
+                receipt = SyncReceipt(document.path, FileOutcome.REJECTED, document.id, reason, again=True)
             else:
-                receipt = FileReceipt(document.path, FileOutcome.REMOVED, document.id)
+                receipt = SyncReceipt(document.path, FileOutcome.REMOVED, document.id)
             if receipt.outcome is FileOutcome.REJECTED or document.path not in renamed:
                 receipts.append(receipt)
             progress(SyncProgress(len(plan.index) + i + 1, len(plan.index) + len(plan.remove), receipt))
@@ -369,19 +369,19 @@ def _below(path: str, places: Collection[str]) -> bool:
     return "." in places or path in places or any(parent.as_posix() in places for parent in PurePosixPath(path).parents)
 
 
-def _renamed(receipts: Iterable[FileReceipt]) -> Iterator[str]:
+def _renamed(receipts: Iterable[SyncReceipt]) -> Iterator[str]:
     return (receipt.renamed_from for receipt in receipts if receipt.renamed_from is not None)
 
 
-def _unchanged(document: ProjectDocument) -> FileReceipt:
-    return FileReceipt(document.path, FileOutcome.UNCHANGED, document.id, warnings=document.warnings)
+def _unchanged(document: ProjectDocument) -> SyncReceipt:
+    return SyncReceipt(document.path, FileOutcome.UNCHANGED, document.id, warnings=document.warnings)
 
 
-def _rejection(path: str, rejected: Rejected) -> FileReceipt:
-    return FileReceipt(path, FileOutcome.REJECTED, reason=rejected.reason, again=rejected.unknown)
+def _rejection(path: str, rejected: Rejected) -> SyncReceipt:
+    return SyncReceipt(path, FileOutcome.REJECTED, reason=rejected.reason, again=rejected.unknown)
 
 
-def _receipt(path: str, receipt: Receipt, warnings: tuple[str, ...], renamed_from: str | None) -> FileReceipt:
+def _receipt(path: str, receipt: Receipt, warnings: tuple[str, ...], renamed_from: str | None) -> SyncReceipt:
     outcome = {
         Outcome.INDEXED: FileOutcome.INDEXED,
         Outcome.REPLACED: FileOutcome.REPLACED,
@@ -390,4 +390,4 @@ def _receipt(path: str, receipt: Receipt, warnings: tuple[str, ...], renamed_fro
     }[receipt.outcome]
     if renamed_from is not None and outcome is FileOutcome.INDEXED:
         outcome = FileOutcome.RENAMED
-    return FileReceipt(path, outcome, receipt.document_id, receipt.warning, renamed_from, warnings)
+    return SyncReceipt(path, outcome, receipt.document_id, receipt.warning, renamed_from, warnings)

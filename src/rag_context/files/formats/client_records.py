@@ -112,6 +112,7 @@ class Marks:
         for preface in self.prefaces:
             text = _without(text, preface, kinds)
         kept: list[str] = []
+        # Where each tag is closed for the last time: a tag that is never closed behind a place is only mentioned there.
         last = {match["name"]: match.end() for match in self._tag.finditer(text) if match["slash"]}
         at, name, depth = 0, "", 0
         for match in self._tag.finditer(text):
@@ -143,6 +144,7 @@ def inside(text: str, tags: Sequence[str]) -> str | None:
     """The content of the tag that a client wraps the person's text in; None without one."""
     for tag in tags:
         opening = re.search(rf"^[ \t]*<{tag}(?:\s[^<>]*)?>", text, re.MULTILINE)
+        # The last one, because the person may mention the tag.
         end = text.rfind(f"</{tag}>")
         if opening is not None and end >= opening.end():
             return text[opening.end() : end].strip()
@@ -214,6 +216,7 @@ def _kind(part: Fields) -> str:
     if part.get("thought") is True:
         return REASONING
     found = _PARTS.get(word(part, "type")) or next((kind for name, kind in _PARTS.items() if name in part), "")
+    # A part with a text is a text, whatever else it has; only reasoning has a text as well.
     return "" if isinstance(part.get("text"), str) and found != REASONING else found
 
 
@@ -293,6 +296,7 @@ def _records(data: bytes) -> Iterator[Fields]:
     start = data[:_HEAD_BYTES].lstrip(b"\xef\xbb\xbf \t\r\n")
     if start.startswith(b"["):
         return whole_elements(data)
+    # The messages may be many megabytes; the fields before them are read from the beginning alone.
     head = fields(beginning(start.decode("utf-8", "replace")))
     if not any(isinstance(head.get(key), list) for key in MESSAGE_FIELDS):
         return lines(data)

@@ -163,6 +163,7 @@ def documents(conversation: Conversation, max_chars: int = MAX_CHARS) -> Iterato
                 number += 1
                 yield _document(conversation, head, stretch, messages, times, number)
                 stretch, messages, times, size = [], [], [], len(head)
+            # Only where the time changes: a message has the time of the last entry before it.
             if message.at is not None and (not times or times[-1][1] != microseconds(message.at)):
                 times.append((size, microseconds(message.at)))
             stretch.append(line)

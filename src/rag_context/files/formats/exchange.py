@@ -144,6 +144,7 @@ def receive(source: Source) -> bytes:
 
 
 def _exactly(source: Source, size: int) -> bytes:
+    # A buffered stream returns less only at its end.
     data = source.read(size)
     if len(data) < size:
         raise CutOffError

@@ -50,6 +50,7 @@ def _branch(nodes: Mapping[str, object], last: object) -> list[Fields]:
         last = max((key for key in written if written[key]), key=lambda key: str(written[key]), default=None)
     path: list[Fields] = []
     seen: set[str] = set()
+    # `seen`, because parents may form a circle in a damaged file.
     while isinstance(last, str) and last in nodes and last not in seen:
         seen.add(last)
         path.append(fields(nodes[last]))
@@ -166,6 +167,7 @@ def lines_or_elements(data: bytes) -> Iterator[Fields]:
     if not data[:4096].lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
         return whole_elements(data)
     try:
+        # As one value first: the lines of an object that is written over several lines are no objects.
         return iter([fields(json.loads(data))])
     except (ValueError, RecursionError):
         first = data.split(b"\n", 1)[0]

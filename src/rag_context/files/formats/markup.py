@@ -80,6 +80,7 @@ def _seen(page: BeautifulSoup) -> BeautifulSoup | Tag:
     for declaration in page.find_all(string=lambda text: isinstance(text, PreformattedString)):
         declaration.extract()
     for link in page.select("a"):
+        # Decomposed is a link in another one that was removed before.
         if not link.decomposed and link.get_text(strip=True) in _ANCHOR_SIGNS:
             link.decompose()
         elif not link.decomposed and not str(link.get("href", "")).strip().lower().startswith(_WEB):
@@ -116,6 +117,7 @@ def extract_word(data: bytes, limits: Limits) -> Extracted:
 
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            # As the archive states them: zipfile reads no more of a part than that.
             size = sum(part.file_size for part in archive.infolist())
         if size > limits.unpacked_bytes:
             raise ConversionError(f"unpacks to {size} bytes, more than {limits.unpacked_bytes}")

@@ -245,6 +245,7 @@ def _prose(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
         )
         for section in sections
     ]
+    # No cut between a heading and its text.
     bodies = {section.body for section in sections if section.level}
     boundaries = [unit for unit in prose.boundaries(text, fences) if unit.offset not in bodies]
     return _blocked(ruler, blocks, boundaries, sizes, " > ")

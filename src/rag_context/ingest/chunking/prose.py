@@ -175,6 +175,7 @@ def conversation(text: str, fences: Sequence[Range] = ()) -> Conversation:
             continue
         clock = (match["clock"] or clock).strip()
         found.append((match.start(), (match[style],), clock))
+    # What stands before the first message has no speaker.
     if not found or found[0][0] > 0:
         found.insert(0, (0, (), ""))
     ends = [*(start for start, _, _ in found[1:]), len(text)]
