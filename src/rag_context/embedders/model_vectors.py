@@ -324,9 +324,9 @@ class BoundEmbedder:
         if not same_vectors(model, self._recorded):
             if self._former is None or not same_vectors(self._former.model, self._recorded):
                 raise BackendRejectedError("embedder", _mismatch(self._recorded, model))
-            embedder = self._former
+            embedder, model = self._former, self._former.model
         # Its own fingerprint may differ from the index's by float noise, and stores compare fingerprints as text.
-        return embedder, replace(embedder.model, fingerprint=self._recorded.fingerprint)
+        return embedder, replace(model, fingerprint=self._recorded.fingerprint)
 
 
 def _mismatch(index: EmbeddingModel, configured: EmbeddingModel) -> str:

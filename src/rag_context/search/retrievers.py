@@ -212,9 +212,9 @@ class Retrievers:
         if query.vector is not None:
             return VectorResults(query.vector, (), embedder.model.calibration)
         with self.reported("embedding"), self.deadline.applied():
-            made_by = embedder.model.fingerprint  # read before embedding: shows a model that is replaced meanwhile
+            model = embedder.model  # read before embedding: shows a model that is replaced meanwhile
             vector = await embedder.embed_query(query.text)
-        return VectorResults(vector, (), embedder.model.calibration, made_by)
+        return VectorResults(vector, (), model.calibration, model.fingerprint)
 
     async def _standing(
         self, search: Callable[..., Awaitable[Sequence[VectorHit]]]

@@ -1,6 +1,5 @@
 """The service: one method per use case of the memory, called by HTTP, MCP, the CLI and Python alike."""
 
-import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,13 +9,7 @@ import numpy as np
 
 from rag_context.api import stored_documents as stored
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, VersionsRequest, VersionsResponse
-from rag_context.api.maintenance import (
-    HealthResponse,
-    ReindexRequest,
-    ReindexResponse,
-    StatsRequest,
-    StatsResponse,
-)
+from rag_context.api.maintenance import HealthResponse, ReindexRequest, ReindexResponse, StatsRequest, StatsResponse
 from rag_context.api.operations import memory
 from rag_context.api.search import SearchFailedError, SearchRequest, SearchResponse
 from rag_context.domain.documents import DEFAULT_TENANT, Counts, Status, utc_now
@@ -58,8 +51,6 @@ from rag_context.service.project_service import ProjectDependencies, ProjectServ
 from rag_context.service.rebuilding import Rebuilding
 from rag_context.service.telemetry import TIME_RANGES, Recorder, Telemetry, describe, describe_indexing
 from rag_context.tracing import span
-
-logger = logging.getLogger(__name__)
 
 PROBE = Query("health", limit=1)
 """The query that tries whether searches work again after the breaker opened."""
