@@ -40,7 +40,7 @@ def leaf(words: list[str]) -> Any:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_what_is_to_be_typed_exists(page: Path) -> None:
+def test_commands_on_the_pages_exist(page: Path) -> None:
     for words in calls(page):
         command = leaf(words)
         known = {"--help", *(name for param in command.params for name in param.opts)}
@@ -48,7 +48,7 @@ def test_what_is_to_be_typed_exists(page: Path) -> None:
         assert {word for word in words if word.startswith("--")} <= known, words
 
 
-def test_the_pages_tell_people_to_type_something() -> None:
+def test_the_pages_have_commands() -> None:
     assert sum(len(calls(page)) for page in PAGES) > 60
 
 
@@ -72,7 +72,7 @@ def test_the_messages_on_the_troubleshooting_page_are_those_of_the_program() -> 
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_and_anchors_exist(page: Path) -> None:
     for path, anchor in LINK.findall(page.read_text(encoding="utf-8")):
         if path == EXAMPLE:
             continue
@@ -84,7 +84,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_settings_are_called_by_their_names(page: Path) -> None:
+def test_settings_on_the_pages_exist(page: Path) -> None:
     sections = "|".join({name.partition(".")[0] for name in KEYS if "." in name})
 
     named = set(re.findall(rf"`((?:{sections})\.[a-z_]+)`", page.read_text(encoding="utf-8")))

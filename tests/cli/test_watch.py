@@ -77,7 +77,7 @@ def test_a_line_for_every_change_from_the_first_to_the_last(commands: Commands) 
     assert commands("health", "--json").json()["indexedDocuments"] == 2
 
 
-def test_a_server_that_goes_away_is_no_end(commands: Commands) -> None:
+def test_watching_continues_after_a_server_was_killed(commands: Commands) -> None:
     folder = commands.folder / "notes"
     folder.mkdir()
     with serving(commands) as served, watching(commands, "notes", "--json") as watch:

@@ -255,7 +255,7 @@ def test_another_servers_announcement_is_left_alone(tmp_path: Path) -> None:
     assert left.instance == "a later one" != INSTANCE
 
 
-def test_a_reader_that_goes_away_is_no_accident(commands: Commands) -> None:
+def test_a_reader_that_closes_the_pipe_is_no_error(commands: Commands) -> None:
     for number in range(3):
         commands.write(f"{number}.md", f"text {number}")
     process = commands.start("index", ".", "--json")

@@ -57,11 +57,11 @@ def test_both_clients_have_the_same_methods_with_the_same_parameters(kind: type,
     assert len(parameters[0]) > 10
 
 
-def test_waiting_is_taken_out_of_the_code_and_not_out_of_what_is_said_of_it(script: ModuleType) -> None:
+def test_await_is_removed_from_code_and_not_from_docstrings(script: ModuleType) -> None:
     assert script.blocking(ASYNCHRONOUS) == BLOCKING
 
 
-def test_an_edit_of_what_is_generated_is_noticed(
+def test_an_edit_of_a_generated_file_is_noticed(
     script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--check"])

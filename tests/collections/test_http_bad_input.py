@@ -409,7 +409,7 @@ async def test_another_method_is_405_and_says_which_are_allowed(
 @pytest.mark.parametrize(
     "path", ["/collections/", "/collections/docs/", "/collections/docs/more", "/collections/a/b/c/d"]
 )
-async def test_an_address_of_nothing_is_404(client: httpx2.AsyncClient, path: str) -> None:
+async def test_an_unknown_address_is_404(client: httpx2.AsyncClient, path: str) -> None:
     assert (await client.get(path)).status_code in (400, 404)
 
 

@@ -102,7 +102,7 @@ def test_requests_without_an_answer_count_as_failures(tmp_path: Path) -> None:
         (("--url", "http://127.0.0.1:1", "--questions", "missing.txt"), 2, "cannot be read"),
     ],
 )
-def test_what_cannot_be_measured_is_said_at_once(
+def test_invalid_stages_and_servers_are_rejected_at_once(
     arguments: tuple[str, ...], status: int, named: str, tmp_path: Path
 ) -> None:
     done = command("bench", *arguments, data_dir=tmp_path)

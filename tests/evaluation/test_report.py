@@ -52,7 +52,7 @@ def test_programs_get_every_mean_interval_and_p_value() -> None:
     }
 
 
-def test_people_get_tables_without_a_leading_nought() -> None:
+def test_tables_show_shares_without_a_leading_zero() -> None:
     out = io.StringIO()
     Console(file=out, width=200).print(as_tables(Outcomes([graded("one", 0.4)])))
     assert ".400 (.400 to .400)" in out.getvalue()

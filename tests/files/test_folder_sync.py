@@ -243,7 +243,9 @@ class TestRenamed:
 class TestTrouble:
     """Nothing accepted is lost, and what was not accepted is tried again."""
 
-    async def test_an_index_that_goes_away_is_reported_and_the_next_run_goes_on(self, place: SyncedFolder) -> None:
+    async def test_an_index_that_becomes_unavailable_is_reported_and_the_next_run_goes_on(
+        self, place: SyncedFolder
+    ) -> None:
         for number in range(3):
             place.write(f"{number}.md")
         place.target.down = BackendUnavailableError("server", "It went away.")

@@ -104,7 +104,7 @@ async def test_create_edit_rename_delete_and_ignore(place: Followed) -> None:
         await place.until("c.md")
 
 
-async def test_an_index_that_goes_away_is_reached_again_and_misses_nothing(place: Followed) -> None:
+async def test_an_index_that_is_unavailable_for_a_while_misses_no_change(place: Followed) -> None:
     async with place.followed():
         place.target.down = BackendUnavailableError("server", "It went away.")
         (place.folder / "a.md").write_text("x")

@@ -125,7 +125,7 @@ def test_a_conversation_that_is_not_read_to_its_end_keeps_no_caller_waiting() ->
     assert children() == before
 
 
-def test_closing_ends_the_process_at_work_and_tells_nothing_of_its_file() -> None:
+def test_closing_ends_the_busy_process_and_reports_nothing_about_its_file() -> None:
     talks = [samples.conversation(f"c{number}", "", ("user", "words " * 50_000, 1.0)) for number in range(20)]
     before = children()
     with Converter(LIMITS, workers=1) as converter:

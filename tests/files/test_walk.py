@@ -88,7 +88,7 @@ class TestWalking:
 
         assert names(docs) == ["a.md"]
 
-    def test_a_pattern_that_means_nothing_is_passed_over(self, tmp_path: Path) -> None:
+    def test_a_pattern_without_a_meaning_is_ignored(self, tmp_path: Path) -> None:
         write(tmp_path, {".gitignore": b"!\n\xff\n/\n*.log\n", "a.log": "l", "a.md": "a"})
 
         assert names(tmp_path) == ["a.md"]

@@ -55,7 +55,7 @@ def test_a_chunk_of_several_people_has_no_speaker() -> None:
     assert [chunk.speaker for chunk in cut("@jonas (he): Really?")] == ["jonas"]
 
 
-def test_a_long_message_is_said_by_one_speaker_to_its_end() -> None:
+def test_every_part_of_a_long_message_has_its_speaker() -> None:
     answer = " ".join(f"This is sentence {number}." for number in range(200))
     chunks = cut(f"[user] Tell me.\n[assistant] {answer}\n", window=64)
     assert len(chunks) > 3

@@ -72,7 +72,7 @@ async def test_a_list_for_models_has_no_schemas_of_answers() -> None:
         assert all(tool.output_schema is None for tool in (await client.list_tools()).tools)
 
 
-async def test_what_is_not_listed_is_accepted_all_the_same(harness: ServiceHarness) -> None:
+async def test_arguments_that_are_not_listed_are_accepted(harness: ServiceHarness) -> None:
     async with connected(harness.service, structured=True) as client:
         found = await client.call_tool("rag_context_search", {"query": "red foxes", "explain": True, "mode": "text"})
     assert not found.is_error

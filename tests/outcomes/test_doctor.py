@@ -156,7 +156,7 @@ def test_each_of_many_faults_is_named_with_what_to_do(home: Path) -> None:
 
 
 @pytest.mark.parametrize(("left", "state"), [(None, "gone"), (b"", "empty")])
-def test_an_index_that_was_lost_is_not_taken_for_a_new_one(home: Path, left: bytes | None, state: str) -> None:
+def test_a_lost_index_is_not_mistaken_for_a_new_one(home: Path, left: bytes | None, state: str) -> None:
     (home / "rag-context.db.json").write_text('{"documents": 12, "collections": 0}')
     if left is not None:
         (home / "rag-context.db").write_bytes(left)

@@ -75,7 +75,7 @@ def listed(server: Served, **fields: Any) -> list[dict[str, Any]]:
     return documents
 
 
-def test_a_search_is_bounded_by_when_it_was_said(server: Served) -> None:
+def test_a_search_is_bounded_by_event_time(server: Served) -> None:
     (old,) = found(server, "gate code", since="2025-02-28T00:00:00Z", until="2025-03-02T00:00:00Z")
     assert (old["source"], old["occurredAt"]) == ("gate", "2025-03-01T08:00:00Z")
     assert old["timestamp"] > "2026"

@@ -288,7 +288,7 @@ async def test_a_docs_folder_that_is_a_link_out_of_the_repository_is_rejected(
         await projects.activate(str(shop))
 
 
-async def test_a_project_whose_docs_folder_comes_later_is_followed_all_the_same(
+async def test_a_project_whose_docs_folder_is_created_later_is_followed(
     harness: SyncHarness, projects: Projects, shop: Path
 ) -> None:
     shutil.rmtree(shop / "docs")
@@ -379,7 +379,7 @@ async def test_a_promotion_that_cannot_be_stored_leaves_the_file_as_it_was(
     assert found.promotion_level is PromotionLevel.STANDARD
 
 
-async def test_a_caller_who_goes_away_does_not_leave_half_a_promotion(harness: SyncHarness, shop: Path) -> None:
+async def test_a_caller_that_disconnects_leaves_no_half_promotion(harness: SyncHarness, shop: Path) -> None:
     projects = Projects(harness.indexer, harness.documents, watch=ManualWatch())
     activation = await projects.activate(str(shop))
     harness.writer.fault = Fault(delay_s=0.2)

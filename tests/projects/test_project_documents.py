@@ -85,12 +85,12 @@ def test_the_innermost_declared_folder_decides(tmp_path: Path) -> None:
     assert kinds.by_folder("problems/a.md") == "problem"
 
 
-def test_a_folder_that_a_project_gives_to_a_kind_of_its_own_is_that_kinds(tmp_path: Path) -> None:
+def test_a_folder_of_a_custom_doc_type_has_that_type(tmp_path: Path) -> None:
     kinds = declared(tmp_path, folder="problems")
     assert kinds.by_folder("problems/a.md") == "recipe"
 
 
-def test_a_project_adds_kinds_with_schemas_of_their_own(tmp_path: Path) -> None:
+def test_a_project_adds_doc_types_with_their_own_schemas(tmp_path: Path) -> None:
     kinds = declared(tmp_path, {"type": "object", "required": ["servings"]}, schema_file="recipe.json")
     info = kinds.named("recipe")
     assert info is not None

@@ -82,7 +82,7 @@ async def test_activation_says_what_is_active_and_what_there_is(harness: HttpHar
     assert any(warning.startswith("tools/driver.md: front matter") for warning in reply["warnings"]) is False
 
 
-async def test_a_time_in_the_question_is_said_and_as_of_one_nothing_later_is_found(
+async def test_a_time_in_the_question_is_reported_and_as_of_hides_what_is_later(
     harness: HttpHarness, shop: Path
 ) -> None:
     write(

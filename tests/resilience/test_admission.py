@@ -92,7 +92,7 @@ async def test_the_wait_is_reported_and_begins_no_work() -> None:
     assert waits[0] < 0.04 < waits[1]
 
 
-async def test_one_that_goes_away_while_it_waits_leaves_the_queue() -> None:
+async def test_a_caller_that_disconnects_while_it_waits_leaves_the_queue() -> None:
     work = Work(make(1))
     tasks = [asyncio.create_task(work.run(number)) for number in range(3)]
     await turn()

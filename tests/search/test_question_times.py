@@ -149,7 +149,7 @@ def test_a_time_is_read_as_people_mean_it(question: str, phrase: str, period: st
 
 
 @pytest.mark.parametrize("question", NO_TIMES)
-def test_what_looks_like_a_time_is_none(question: str) -> None:
+def test_words_that_only_look_like_times_are_ignored(question: str) -> None:
     assert windows(question, ASKED) == ()
 
 

@@ -110,7 +110,7 @@ async def test_the_order_is_that_of_the_smoothed_scores_with_the_factor() -> Non
         assert await answered(harness, "my valve pressure", mode) == await answered(harness, "valve pressure", mode)
 
 
-async def test_documents_stand_to_what_the_user_said_as_without_the_rule() -> None:
+async def test_documents_keep_their_order_beside_what_the_user_said() -> None:
     harness = ChainHarness()
     await harness.add("manual", "The valve holds pressure, valve by valve.")
     await harness.add("mine", "Our valve lost pressure on the way to the old harbour.", kind=CHAT, speaker="User")

@@ -148,7 +148,7 @@ async def test_a_time_is_searched_by_itself_where_the_first_hits_have_too_few_of
     assert [hit.chunk.id for hit in best] == [hit.chunk.id for hit in [*hits[:40], *hits[-inside:]]]
 
 
-async def test_a_time_of_hits_that_do_not_say_theirs_is_searched_by_itself() -> None:
+async def test_a_time_is_searched_separately_if_hits_have_no_time() -> None:
     calls: list[int] = []
 
     async def search(limit: int, _where: Filter) -> list[VectorHit]:

@@ -85,7 +85,7 @@ def test_an_event_comes_at_once_and_with_each_change(client: httpx2.Client, open
         state_where(lines, lambda state: not state["health"]["healthy"])
 
 
-def test_a_store_that_is_down_is_said_and_ends_no_stream(client: httpx2.Client, open_server: Running) -> None:
+def test_a_store_that_is_down_is_reported_and_ends_no_stream(client: httpx2.Client, open_server: Running) -> None:
     open_server.service.failure = BackendUnavailableError("documents", "down")
     with client.stream("GET", "/events") as reply:
         lines = reply.iter_lines()

@@ -34,7 +34,7 @@ def mcp(name: object, arguments: object = None) -> bytes:
         ("/mcp", b"", mcp("rag_context_reindex", {})),
     ],
 )
-def test_what_only_the_first_worker_knows_is_sent_to_it(path: str, query: bytes, body: bytes) -> None:
+def test_requests_that_only_the_first_worker_can_answer_are_sent_to_it(path: str, query: bytes, body: bytes) -> None:
     assert needs_first(path, query, body)
 
 

@@ -80,7 +80,7 @@ async def test_a_user_who_may_not_add_the_extension_learns_who_can(empty: str) -
         assert await put(store, document("a"), vector=axis(0))
 
 
-async def test_an_extension_that_is_too_old_is_rejected_and_nothing_is_made(empty: str) -> None:
+async def test_an_extension_that_is_too_old_is_rejected_and_nothing_is_created(empty: str) -> None:
     execute(empty, "CREATE EXTENSION vector")
     # As after an upgrade of the server's packages without one of the database.
     execute(empty, "UPDATE pg_extension SET extversion = '0.7.4' WHERE extname = 'vector'")

@@ -16,7 +16,7 @@ def answers(found: list[tuple[Probe, str | BackendError]]) -> dict[str, str]:
     return {probe.name: f"{type(answer).__name__}: {answer}" for probe, answer in found}
 
 
-async def test_each_backend_tells_its_version(tmp_path: Path) -> None:
+async def test_each_backend_reports_its_version(tmp_path: Path) -> None:
     with mongodb_server(tmp_path / "mongodb") as mongodb, redis_server() as redis, running("key") as qdrant:
         stores = {
             "documents": "mongodb",
@@ -36,7 +36,7 @@ async def test_each_backend_tells_its_version(tmp_path: Path) -> None:
     assert rejected["Qdrant"] == "BackendRejectedError: it rejects the key"
 
 
-async def test_postgresql_tells_its_version_and_pgvectors() -> None:
+async def test_postgresql_reports_its_version_and_that_of_pgvector() -> None:
     with postgres_server() as url:
         stores = {"documents": "postgres", "vectors": "postgres", "postgres_url": url}
         found = answers(await answers_of_all(Settings.model_validate({"stores": stores})))

@@ -257,7 +257,7 @@ async def test_a_replacement_that_does_not_fit_leaves_the_old_version(path: Path
         assert len(await store.texts.search("fox", limit=5, where=Filter())) == 1
 
 
-async def test_damaged_pages_are_reported_not_believed(path: Path) -> None:
+async def test_damaged_pages_are_reported_and_not_returned(path: Path) -> None:
     async with open_database(path) as store:
         for number in range(50):
             await put(store, document(str(number), f"word{number} " + "padding " * 200), vector=axis(number % 16))

@@ -294,7 +294,7 @@ async def test_noted_retrievals_are_written_while_the_store_is_open(path: Path) 
                     await asyncio.sleep(0.05)
 
 
-async def test_a_reader_notices_that_another_file_took_the_place_of_its_own(path: Path) -> None:
+async def test_a_reader_notices_that_its_file_was_replaced(path: Path) -> None:
     async with open_database(path) as store:
         await put(store, document("old", "old"), vector=axis(0))
         # Every reading thread has the file open.

@@ -197,7 +197,7 @@ async def test_every_passage_of_a_conversation_is_matched_by_its_own_time(store:
     assert await found(Filter(since=NOON + minutes(3))) == set()
 
 
-async def test_a_match_says_who_said_it(store: Stores) -> None:
+async def test_a_match_has_the_speaker_of_its_chunk(store: Stores) -> None:
     said = ("User", None, "Zoë\0 B")
     talk = document("talk", content_type="chat")
     talked = await put(store, talk, "one fox", "two foxes", "three foxes", vector=axis(0), speakers=said)

@@ -185,7 +185,7 @@ async def test_every_passage_of_a_conversation_is_found_by_its_own_time(store: S
     assert len(await found(2, None)) == 2
 
 
-async def test_a_hit_says_who_said_it(store: Stores) -> None:
+async def test_a_hit_has_the_speaker_of_its_chunk(store: Stores) -> None:
     said = ("User", None, "Zoë\0 B")
     talk = document("talk", content_type="chat")
     talked = await put(store, talk, "one", "two", "three", vector=axis(0), speakers=said)

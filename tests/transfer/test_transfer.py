@@ -596,7 +596,7 @@ class TestBesideWriters:
         assert [chunk["id"] for chunk in line["chunks"]] == [chunk.id for chunk in new.chunks]
         assert line["vectors"] is not None
 
-    async def test_a_document_that_goes_away_is_left_out(self, indexes: Indexes) -> None:
+    async def test_a_document_that_is_deleted_meanwhile_is_left_out(self, indexes: Indexes) -> None:
         index = await indexes.one()
         gone, there = piece("a"), piece("b")
         await index.put(gone, there)

@@ -114,7 +114,7 @@ def test_what_is_not_json_is_reported_as_such(text: str) -> None:
         ({"x" * 5000: {"y": 1}}, "is compared with an object"),
     ],
 )  # fmt: skip
-def test_what_means_nothing_is_rejected_by_name(where: object, message: str) -> None:
+def test_an_invalid_filter_is_rejected_with_the_reason(where: object, message: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         parse(where)
     assert str(caught.value).startswith("Invalid 'where' filter: ")
