@@ -254,7 +254,7 @@ def _given(**values: object) -> dict[str, object]:
 
 
 def _options(defaults: RetrievalOptions, project: Mapping[str, object], call: Mapping[str, object]) -> RetrievalOptions:
-    return replace(defaults, **cast("dict[str, Any]", {**project, **_given(**call)}))
+    return replace(defaults, **cast("dict[str, Any]", project)).overridden(**call)
 
 
 def _traced(

@@ -14,9 +14,9 @@ The errors form a tree of their own below `RagContextError`; clients distinguish
 
 import datetime
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rag_context.domain.documents import Json
 from rag_context.errors import FieldError, RagContextError
@@ -109,6 +109,11 @@ class RetrievalOptions:
     follow_related_docs: bool = False
     max_tokens: int | None = DEFAULT_MAX_TOKENS
     as_of: datetime.datetime | None = None
+
+    def overridden(self, **values: object) -> "RetrievalOptions":
+        """These options with the values of a call, by name; None means that the call does not set the option."""
+        given: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
+        return replace(self, **given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

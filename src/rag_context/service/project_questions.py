@@ -1,8 +1,7 @@
 """The questions to project documents, one method per tool: a context, or the documents that answer."""
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -90,19 +89,16 @@ class ProjectQuestions:
         """A context for a question, and an answer if a chat model is configured."""
         project = await self._resolver.resolve(request, context.caller)
         await self._check_doc_types(request.doc_types, project)
-        options = replace(
-            project.options,
-            **_given(
-                doc_types=_tuple(request.doc_types),
-                max_results=request.max_sources,
-                min_relevance_score=request.min_relevance_score,
-                min_promotion_level=_level(request.min_promotion_level),
-                include_critical=_inclusion(request.include_critical),
-                max_link_depth=request.link_depth,
-                max_tokens=request.max_tokens,
-                include_superseded=request.include_superseded or None,
-                as_of=request.as_of,
-            ),
+        options = project.options.overridden(
+            doc_types=_tuple(request.doc_types),
+            max_results=request.max_sources,
+            min_relevance_score=request.min_relevance_score,
+            min_promotion_level=_level(request.min_promotion_level),
+            include_critical=_inclusion(request.include_critical),
+            max_link_depth=request.link_depth,
+            max_tokens=request.max_tokens,
+            include_superseded=request.include_superseded or None,
+            as_of=request.as_of,
         )
         behind = self._resolver.behind(project.tenant)
         fields = await self._context(request.query, project.tenant, options, context.request_id, behind)
@@ -113,16 +109,13 @@ class ProjectQuestions:
         """The documents that answer a question."""
         project = await self._resolver.resolve(request, context.caller)
         await self._check_doc_types(request.doc_types, project)
-        options = replace(
-            project.search_options,
-            **_given(
-                doc_types=_tuple(request.doc_types),
-                max_results=request.limit,
-                min_relevance_score=request.min_relevance_score,
-                promotion_levels=tuple(PromotionLevel.of(level) for level in request.promotion_levels or ()) or None,
-                include_superseded=request.include_superseded or None,
-                as_of=request.as_of,
-            ),
+        options = project.search_options.overridden(
+            doc_types=_tuple(request.doc_types),
+            max_results=request.limit,
+            min_relevance_score=request.min_relevance_score,
+            promotion_levels=tuple(PromotionLevel.of(level) for level in request.promotion_levels or ()) or None,
+            include_superseded=request.include_superseded or None,
+            as_of=request.as_of,
         )
         behind = self._resolver.behind(project.tenant)
         fields = await self._documents(request.query, project.tenant, options, context.request_id, behind)
@@ -134,13 +127,10 @@ class ProjectQuestions:
     ) -> SearchExternalDocsResponse:
         """The external documents that answer a question."""
         activation, tenant, path = external(await self._resolver.resolve(request, context.caller))
-        options = replace(
-            activation.search_options,
-            **_given(
-                max_results=request.limit,
-                min_relevance_score=request.min_relevance_score,
-                as_of=request.as_of,
-            ),
+        options = activation.search_options.overridden(
+            max_results=request.limit,
+            min_relevance_score=request.min_relevance_score,
+            as_of=request.as_of,
         )
         behind = self._resolver.behind(activation.tenant)
         fields = await self._documents(request.query, tenant, options, context.request_id, behind)
@@ -151,17 +141,14 @@ class ProjectQuestions:
     async def query_external(self, request: RagQueryExternalRequest, context: CallContext) -> RagQueryExternalResponse:
         """A context of external documents for a question."""
         activation, tenant, path = external(await self._resolver.resolve(request, context.caller))
-        options = replace(
-            activation.options,
-            **_given(
-                max_results=request.max_sources,
-                min_relevance_score=request.min_relevance_score,
-                max_link_depth=request.link_depth,
-                max_tokens=request.max_tokens,
-                as_of=request.as_of,
-                include_critical=CriticalInclusion.NEVER,
-                min_promotion_level=PromotionLevel.STANDARD,  # external documents cannot be promoted
-            ),
+        options = activation.options.overridden(
+            max_results=request.max_sources,
+            min_relevance_score=request.min_relevance_score,
+            max_link_depth=request.link_depth,
+            max_tokens=request.max_tokens,
+            as_of=request.as_of,
+            include_critical=CriticalInclusion.NEVER,
+            min_promotion_level=PromotionLevel.STANDARD,  # external documents cannot be promoted
         )
         behind = self._resolver.behind(activation.tenant)
         fields = await self._context(request.query, tenant, options, context.request_id, behind)
@@ -251,11 +238,6 @@ class ProjectQuestions:
         if unknown := [name for name in unknown if name not in known]:
             message = f"Unknown doc type {unknown[0]!r}; known are {', '.join(sorted(known))}"
             raise InvalidDocTypeError(message, [FieldError("doc_types", message)])
-
-
-def _given(**values: object) -> Mapping[str, Any]:
-    """The options that a request sets; those of the project apply to the others."""
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _tuple(names: list[str] | None) -> tuple[str, ...] | None:
