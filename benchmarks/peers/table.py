@@ -150,24 +150,27 @@ _HEADER = """\
 
 _INTRODUCTION = """## Beside other software
 
+This section compares rag-context with other software (the peers), side by side in one run.
+
 ```console
 $ python -m benchmarks.peers
 ```
 
-measures rag-context and other software side by side, and writes this section. The sizes are 1 000 and 10 000 texts,
-unless `--sizes` names others; `--full` adds 100 000, which takes hours, and `--quick` measures 300 and writes nothing.
-Each peer runs in its own environment, which the command makes from the package registry with the versions of
-`benchmarks/peers/locks/` and keeps in the user's cache directory (`--cache` names another). A peer that cannot be
-installed or started stays in the table, with the reason, and the command ends with status 1.
+The command measures and writes this section. The sizes are 1 000 and 10 000 texts, unless `--sizes` names others.
+`--full` adds 100 000, which takes hours; `--quick` measures 300 and writes nothing. Each peer runs in its own
+environment, which the command makes from the package registry with the versions of `benchmarks/peers/locks/` and keeps
+in the user's cache directory (`--cache` names another). A peer that cannot be installed or started stays in the table,
+with the reason, and the command ends with status 1.
 
-- All have the same model, the bundled all-MiniLM-L6-v2, and embed the same texts, of two sentences each: one chunk of
-  rag-context. LangChain, LlamaIndex and Chroma's client get it through their interface for custom embeddings, and run
-  it as rag-context does: one text per run, on one thread, as many at once as there are cores. mcp-server-qdrant embeds
-  with fastembed.
-- There is one client. Every question goes to all peers, one after the other and in another order each time; no question
-  comes twice, and the first twenty are not counted. A question returns at most five results, with their texts.
-- Indexing is measured in ten parts, in the same turns, and includes the embedding and, where data is in memory, saving
-  it once at the end. Before the questions, five texts are searched by themselves; a peer that finds none is out.
-- Both ratios are the peer's figure divided by that of rag-context in the same run: a p50 above 1 is slower, an indexing
+- **Model and texts.** All have the same model, the bundled all-MiniLM-L6-v2, and embed the same texts, of two sentences
+  each, which are one chunk of rag-context. LangChain, LlamaIndex and Chroma's client use the model through their
+  interface for custom embeddings, and run it as rag-context does: one text per run, on one thread, as many runs at once
+  as there are cores. mcp-server-qdrant embeds with fastembed.
+- **Searches.** There is one client. It sends every question to all peers, one after the other and in another order each
+  time. No question is sent twice, and the first twenty are not counted. A question returns at most five results, with
+  their texts.
+- **Indexing** is measured in ten parts, in the same turns. It includes the embedding and, if data is in memory, saving
+  it once at the end. Before the questions, five texts are searched; a peer that finds none of them is not measured.
+- **Ratios** are the peer's figure divided by that of rag-context in the same run: a p50 above 1 is slower, an indexing
   rate below 1 is slower.
 """
