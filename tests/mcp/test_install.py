@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rag_context.cli.command_line import app
-from rag_context.cli.mcp_clients import CLIENTS, Launch, client, planned
+from rag_context.cli.mcp_clients import CLIENTS, Launch, find_client, planned
 
 LAUNCH = Launch("/opt/rag-context", ("mcp", "--data-dir", "/data dir/ü"))
 OTHER = {"command": "other", "args": ["a b"]}
@@ -22,7 +22,7 @@ def run(*arguments: str, **extra: str) -> tuple[int, str, str]:
 
 def read(name: str, text: str) -> Any:
     """The table of servers in a client's file."""
-    known = client(name)
+    known = find_client(name)
     return (tomllib.loads(text) if known.is_toml else json.loads(text))[known.section]
 
 
@@ -32,7 +32,7 @@ def names(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("name", CLIENTS)
 def test_a_snippet_is_a_whole_file_that_runs_this_program(name: str) -> None:
-    entry = read(name, client(name).snippet(LAUNCH))["rag-context"]
+    entry = read(name, find_client(name).snippet(LAUNCH))["rag-context"]
     assert entry["command"] == "/opt/rag-context"
     assert entry["args"] == ["mcp", "--data-dir", "/data dir/ü"]
 
@@ -113,7 +113,7 @@ def test_what_cannot_be_configured_is_reported(arguments: tuple[str, ...], says:
 
 @pytest.mark.parametrize("name", ["cursor", "vscode", "codex"])
 def test_a_file_that_is_not_there_is_made(tmp_path: Path, name: str) -> None:
-    path = tmp_path / "deep" / "folder" / client(name).path().name
+    path = tmp_path / "deep" / "folder" / find_client(name).path().name
     status, _, _ = run("install", name, "--path", str(path))
     assert status == 0
     assert read(name, path.read_text())["rag-context"]["args"] == ["mcp"]
@@ -122,7 +122,7 @@ def test_a_file_that_is_not_there_is_made(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["cursor", "codex"])
 def test_all_else_stays_and_a_copy_is_kept(tmp_path: Path, name: str) -> None:
-    path = tmp_path / client(name).path().name
+    path = tmp_path / find_client(name).path().name
     before = {
         "cursor": json.dumps({"theme": "dark ü", "mcpServers": {"other": OTHER}}, indent=4, ensure_ascii=False),
         "codex": '# mine\nmodel = "m"\n\n[mcp_servers.other]\ncommand = "other"\nargs = ["a b"]\n\n[tui]\nx = 1\n',
@@ -142,7 +142,7 @@ def test_all_else_stays_and_a_copy_is_kept(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["cursor", "codex"])
 def test_a_second_time_changes_nothing(tmp_path: Path, name: str) -> None:
-    path = tmp_path / client(name).path().name
+    path = tmp_path / find_client(name).path().name
     run("install", name, "--path", str(path))
     before = path.read_text(), path.stat().st_mtime_ns
     status, said, _ = run("install", name, "--path", str(path))
@@ -153,7 +153,7 @@ def test_a_second_time_changes_nothing(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["cursor", "codex"])
 def test_an_entry_of_old_is_brought_up_to_date_where_it_is_one_of_many(tmp_path: Path, name: str) -> None:
-    path = tmp_path / client(name).path().name
+    path = tmp_path / find_client(name).path().name
     old = {
         "cursor": json.dumps(
             {
@@ -170,7 +170,7 @@ def test_an_entry_of_old_is_brought_up_to_date_where_it_is_one_of_many(tmp_path:
         ),
     }[name]
     path.write_text(old)
-    change = planned(client(name), LAUNCH, path)
+    change = planned(find_client(name), LAUNCH, path)
     assert read(name, change.after) == {
         "other": OTHER,
         "rag-context": {
@@ -180,10 +180,10 @@ def test_an_entry_of_old_is_brought_up_to_date_where_it_is_one_of_many(tmp_path:
             "disabled": True,
         },
     }, "what was added to it stays"
-    by_address = read(name, planned(client(name), Launch(url="http://h/mcp"), path).after)["rag-context"]
+    by_address = read(name, planned(find_client(name), Launch(url="http://h/mcp"), path).after)["rag-context"]
     assert {"env", "disabled"} & by_address.keys() == {"disabled"}, "what only commands have does not"
     path.write_text(change.after)
-    assert not planned(client(name), LAUNCH, path).is_needed
+    assert not planned(find_client(name), LAUNCH, path).is_needed
 
 
 def test_a_dry_run_shows_the_file_and_writes_nothing(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_dry_run_shows_the_file_and_writes_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_cannot_be_added_to_is_left_as_it_is(tmp_path: Path, name: str, text: str) -> None:
-    path = tmp_path / client(name).path().name
+    path = tmp_path / find_client(name).path().name
     path.write_text(text)
     status, _, said = run("install", name, "--path", str(path))
     assert status == 78
@@ -233,5 +233,5 @@ def test_a_link_is_followed_and_stays_a_link(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", CLIENTS)
 def test_the_page_for_people_shows_what_would_be_printed(name: str) -> None:
     page = (Path(__file__).parents[2] / "docs" / "clients" / f"{name}.md").read_text(encoding="utf-8")
-    assert client(name).snippet(Launch("rag-context", ("mcp",))) in page
+    assert find_client(name).snippet(Launch("rag-context", ("mcp",))) in page
     assert f"mcp install {name}" in page

@@ -326,8 +326,8 @@ def run_to_end(work: Coroutine[Any, Any, T]) -> T:
         raise KeyboardInterrupt from None
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"rag-context {__version__}")
         raise typer.Exit
 

@@ -293,49 +293,49 @@ def _running_version(url: str) -> str | None:
 def clients() -> Iterator[Finding]:
     """The entries for this server in the files of MCP clients of this user and this folder."""
     found = False
-    files = [(known, known.path()) for known in CLIENTS.values()]
+    files = [(client, client.path()) for client in CLIENTS.values()]
     files.append((CLIENTS["claude-code"], Path.home() / ".claude.json"))
-    for known, path in files:
+    for client, path in files:
         if not path.is_file():
             continue
         try:
-            entry = _entry(known, path)
+            entry = _entry(client, path)
         except (OSError, ValueError) as error:
             found = True
             step = "correct the file; until then the client starts no server"
-            yield Finding("clients", "warning", f"{known.title}'s {path} cannot be read: {error}", step)
+            yield Finding("clients", "warning", f"{client.title}'s {path} cannot be read: {error}", step)
             continue
         if entry is not None:
             found = True
-            yield _wire(known, path, entry)
+            yield _check_entry(client, path, entry)
     if not found:
         yield Finding("clients", "ok", "No MCP client is set up; `rag-context mcp install CLIENT` does it")
 
 
-def _entry(known: Client, path: Path) -> Mapping[str, Any] | None:
+def _entry(client: Client, path: Path) -> Mapping[str, Any] | None:
     """What a client runs for this server. Raises: OSError, ValueError."""
     text = path.read_text(encoding="utf-8")
     content: Any = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text or "{}")
-    servers = content.get(known.section, {}) if isinstance(content, dict) else None
+    servers = content.get(client.section, {}) if isinstance(content, dict) else None
     if not isinstance(servers, dict):
-        raise ValueError(f"{known.section} is not a table of servers")  # noqa: TRY004  (as a parser's error)
+        raise ValueError(f"{client.section} is not a table of servers")  # noqa: TRY004  (as a parser's error)
     entry = servers.get(NAME)
     return entry if isinstance(entry, dict) else None
 
 
-def _wire(known: Client, path: Path, entry: Mapping[str, Any]) -> Finding:
-    step = f"`rag-context mcp install {known.name}` writes the entry again"
+def _check_entry(client: Client, path: Path, entry: Mapping[str, Any]) -> Finding:
+    step = f"`rag-context mcp install {client.name}` writes the entry again"
     url = next((entry[key] for key in ("url", "httpUrl", "serverUrl") if isinstance(entry.get(key), str)), None)
     if url is not None:
         version = _running_version(url.rstrip("/").removesuffix("/mcp"))
         if version is None:
-            message = f"{known.title} ({path}) calls {url}, where no rag-context answers"
+            message = f"{client.title} ({path}) calls {url}, where no rag-context answers"
             return Finding("clients", "wrong", message, f"start the server (`rag-context serve`), or {step}")
-        return Finding("clients", "ok", f"{known.title} ({path}) calls rag-context {version} at {url}")
+        return Finding("clients", "ok", f"{client.title} ({path}) calls rag-context {version} at {url}")
     program = str(entry.get("command", ""))
     if shutil.which(program) is None:
-        return Finding("clients", "wrong", f"{known.title} ({path}) runs {program!r}, which is not there", step)
-    return Finding("clients", "ok", f"{known.title} ({path}) runs {program}")
+        return Finding("clients", "wrong", f"{client.title} ({path}) runs {program!r}, which is not there", step)
+    return Finding("clients", "ok", f"{client.title} ({path}) runs {program}")
 
 
 def problems(area: str, error: RagContextError, default_step: str, status: Severity = "wrong") -> Iterator[Finding]:

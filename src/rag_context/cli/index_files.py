@@ -29,7 +29,8 @@ from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.connecting import Connection, open_connection
 from rag_context.cli.console import Console, one_line
 from rag_context.cli.options import Options, named_path, resumable, with_options
-from rag_context.cli.summary import Embedding, Rate, Sink, Summary, receipts_file
+from rag_context.cli.progress import Embedding, Rate
+from rag_context.cli.summary import Sink, Summary, receipts_file
 from rag_context.domain.documents import Metadata
 from rag_context.errors import BackendUnavailableError, InvalidInputError, RagContextError
 from rag_context.files.file_jobs import ReadingSettings

@@ -15,7 +15,7 @@ from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Console, counted, safe
 from rag_context.cli.local_connection import MODEL_WAIT_S
 from rag_context.cli.options import ConfigOptions, Options, resumable, with_options
-from rag_context.cli.summary import Stages, stages
+from rag_context.cli.progress import Stages, stages
 from rag_context.collections.copying import CopyProgress, Stage, copy_all, own_collections
 from rag_context.domain.reports import IntegrityReport, Thoroughness
 from rag_context.errors import BackendError, ConflictError, IndexMismatchError
@@ -122,8 +122,10 @@ def reindex(options: ConfigOptions) -> ExitCode:
     console.show(f"{counted(count, 'document')} reindexed.")
     for one in collections:
         name = f"{one.ref.name} on connection {one.ref.connection}"
-        said = f"{counted(one.documents, 'document')} reindexed" if one.error is None else f"not reindexed: {one.error}"
-        console.show(f"Collection {name}: {said}.")
+        outcome = (
+            f"{counted(one.documents, 'document')} reindexed" if one.error is None else f"not reindexed: {one.error}"
+        )
+        console.show(f"Collection {name}: {outcome}.")
     return ExitCode.FAILED if any(one.error for one in collections) else ExitCode.OK
 
 

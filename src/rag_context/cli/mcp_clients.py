@@ -89,34 +89,34 @@ class Client:
         """Whether the file is TOML rather than JSON."""
         return self.path().suffix == ".toml"
 
-    def snippet(self, how: Launch) -> str:
+    def snippet(self, launch: Launch) -> str:
         """The whole file, if it held nothing else."""
-        entry = self.entry(how)
+        entry = self.entry(launch)
         if self.is_toml:
             return _toml(f"{self.section}.{NAME}", entry)
         return json.dumps({self.section: {NAME: entry}}, indent=2, ensure_ascii=False) + "\n"
 
 
-def _command(how: Launch) -> Entry:
-    return {"command": how.command, "args": list(how.arguments)}
+def _command(launch: Launch) -> Entry:
+    return {"command": launch.command, "args": list(launch.arguments)}
 
 
-def _typed(how: Launch) -> Entry:
-    return {"type": "http", "url": how.url} if how.url else {"type": "stdio", **_command(how)}
+def _typed(launch: Launch) -> Entry:
+    return {"type": "http", "url": launch.url} if launch.url else {"type": "stdio", **_command(launch)}
 
 
 def _with(field: str) -> Callable[[Launch], Entry]:
     """An entry whose address stands in `field`."""
-    return lambda how: {field: how.url} if how.url else _command(how)
+    return lambda launch: {field: launch.url} if launch.url else _command(launch)
 
 
-def _desktop(how: Launch) -> Entry:
-    if how.url:
+def _desktop(launch: Launch) -> Entry:
+    if launch.url:
         raise InvalidInputError(
             "Claude Desktop's file takes commands only: leave --url out, or add the address as a connector in its "
             "settings"
         )
-    return _command(how)
+    return _command(launch)
 
 
 def _application_data() -> Path:
@@ -163,10 +163,10 @@ _KNOWN = (
     Client("codex", "Codex", lambda: Path.home() / ".codex" / "config.toml", "mcp_servers", _with("url")),
     Client("gemini", "Gemini CLI", lambda: Path.home() / ".gemini" / "settings.json", "mcpServers", _with("httpUrl")),
 )
-CLIENTS: Mapping[str, Client] = {known.name: known for known in _KNOWN}
+CLIENTS: Mapping[str, Client] = {client.name: client for client in _KNOWN}
 
 
-def client(name: str) -> Client:
+def find_client(name: str) -> Client:
     """A client by its name.
 
     Raises:
@@ -212,7 +212,7 @@ class Change:
         return backup
 
 
-def planned(known: Client, how: Launch, path: Path) -> Change:
+def planned(client: Client, launch: Launch, path: Path) -> Change:
     """How a client's file would look with this server in it; all else in it stays, and what was added to its entry.
 
     Raises:
@@ -222,12 +222,12 @@ def planned(known: Client, how: Launch, path: Path) -> Change:
         before = path.read_text(encoding="utf-8") if path.exists() else None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"Cannot read {path}: {error}") from error
-    merge = _merged_toml if known.is_toml else _merged_json
+    merge = _merged_toml if client.is_toml else _merged_json
     try:
-        return Change(path, before, merge(before or "", known, how))
+        return Change(path, before, merge(before or "", client, launch))
     except _UnreadableError as error:
         raise ConfigurationError(
-            f"Cannot add to {path}: {error}. Add the lines of `rag-context mcp --print-config {known.name}` to it "
+            f"Cannot add to {path}: {error}. Add the lines of `rag-context mcp --print-config {client.name}` to it "
             "yourself."
         ) from error
 
@@ -236,36 +236,36 @@ class _UnreadableError(Exception):
     """A client's file is not of the form that its files have."""
 
 
-def _merged_json(before: str, known: Client, how: Launch) -> str:
+def _merged_json(before: str, client: Client, launch: Launch) -> str:
     if not before.strip():
-        return known.snippet(how)
+        return client.snippet(launch)
     try:
-        held = json.loads(before)
+        content = json.loads(before)
     except ValueError as error:
         raise _UnreadableError(f"it is not plain JSON ({error}), perhaps because of comments") from error
-    servers = _servers(held, known)
-    entry = _brought_up(servers, known.entry(how))
+    servers = _servers(content, client)
+    entry = _updated(servers, client.entry(launch))
     if servers.get(NAME) == entry:
         return before
-    held[known.section] = {**servers, NAME: entry}
-    return json.dumps(held, indent=_indent(before), ensure_ascii=False) + "\n"
+    content[client.section] = {**servers, NAME: entry}
+    return json.dumps(content, indent=_indent(before), ensure_ascii=False) + "\n"
 
 
-def _servers(held: Any, known: Client) -> Entry:
-    servers = held.get(known.section, {}) if isinstance(held, dict) else None
+def _servers(content: Any, client: Client) -> Entry:
+    servers = content.get(client.section, {}) if isinstance(content, dict) else None
     if not isinstance(servers, dict):
-        raise _UnreadableError(f"it has no table {known.section!r} of servers")
+        raise _UnreadableError(f"it has no table {client.section!r} of servers")
     return servers
 
 
-def _brought_up(servers: Entry, entry: Entry) -> Entry:
+def _updated(servers: Entry, entry: Entry) -> Entry:
     """The entry with what people and their client have added to the one that is there, such as `env`."""
-    held = servers.get(NAME)
-    if not isinstance(held, dict):
+    existing = servers.get(NAME)
+    if not isinstance(existing, dict):
         return entry
     # Some clients reject an entry with what belongs to the other way to reach a server.
     foreign = _OURS | (_OF_ADDRESSES if "command" in entry else _OF_COMMANDS)
-    return entry | {key: value for key, value in held.items() if key not in foreign}
+    return entry | {key: value for key, value in existing.items() if key not in foreign}
 
 
 def _indent(text: str) -> int | str:
@@ -277,25 +277,25 @@ def _indent(text: str) -> int | str:
     return 2
 
 
-def _merged_toml(before: str, known: Client, how: Launch) -> str:
+def _merged_toml(before: str, client: Client, launch: Launch) -> str:
     try:
-        held = tomllib.loads(before)
+        content = tomllib.loads(before)
     except tomllib.TOMLDecodeError as error:
         raise _UnreadableError(f"it is not TOML ({error})") from error
-    servers = _servers(held, known)
-    entry = _brought_up(servers, known.entry(how))
+    servers = _servers(content, client)
+    entry = _updated(servers, client.entry(launch))
     if servers.get(NAME) == entry:
         return before
-    kept = _without_table(before, f"{known.section}.{NAME}")
+    kept = _without_table(before, f"{client.section}.{NAME}")
     after = f"{kept.rstrip()}\n\n" if kept.strip() else ""
-    expected = {**held, known.section: {**servers, NAME: entry}}
+    expected = {**content, client.section: {**servers, NAME: entry}}
     try:
-        after += _toml(f"{known.section}.{NAME}", entry)
+        after += _toml(f"{client.section}.{NAME}", entry)
         is_right = tomllib.loads(after) == expected
     except (tomllib.TOMLDecodeError, TypeError):  # or a value is of a kind that JSON has not
         is_right = False
     if not is_right:
-        raise _UnreadableError(f"its table {known.section!r} is written in another way")
+        raise _UnreadableError(f"its table {client.section!r} is written in another way")
     return after
 
 
@@ -338,33 +338,33 @@ class Target:
 def run_print(name: str, target: Target) -> ExitCode:
     """Print the lines for people to copy; where they belong goes to stderr."""
     console = Console()
-    known = client(name)
-    snippet = known.snippet(_launch_of(target, console))
+    client = find_client(name)
+    snippet = client.snippet(_launch_of(target, console))
     console.line(snippet.rstrip("\n"))
-    console.note((f"{known.title} reads this from {known.path()}. {known.remark}".strip(), "dim"))
+    console.note((f"{client.title} reads this from {client.path()}. {client.remark}".strip(), "dim"))
     return ExitCode.OK
 
 
 def run_install(name: str, target: Target, *, path: Path | None, dry_run: bool) -> ExitCode:
     """Write the entry where it belongs, or say what would be written."""
     console = Console()
-    known = client(name)
-    change = planned(known, _launch_of(target, console), path or known.path())
+    client = find_client(name)
+    change = planned(client, _launch_of(target, console), path or client.path())
     if dry_run:
         console.line(change.after.rstrip("\n"))
         would = "would be written to" if change.is_needed else "is already in"
         console.note((f"This {would} {change.path}.", "dim"))
         return ExitCode.OK
     if not change.is_needed:
-        console.show(f"{known.title}: already there, in {change.path}.")
+        console.show(f"{client.title}: already there, in {change.path}.")
         return ExitCode.OK
     try:
         backup = change.apply()
     except OSError as error:
         raise ConfigurationError(f"Cannot write {change.path}: {error.strerror}") from error
-    console.show(f"{known.title}: added to {change.path}." + (f" The file as it was: {backup}." if backup else ""))
-    if known.remark:
-        console.note((known.remark, "dim"))
+    console.show(f"{client.title}: added to {change.path}." + (f" The file as it was: {backup}." if backup else ""))
+    if client.remark:
+        console.note((client.remark, "dim"))
     return ExitCode.OK
 
 

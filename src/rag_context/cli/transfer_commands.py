@@ -23,7 +23,8 @@ from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Console, counted, separated
 from rag_context.cli.local_connection import MODEL_WAIT_S
 from rag_context.cli.options import Options, resumable, with_options
-from rag_context.cli.summary import IMPORTED, InvalidLines, Rate, Stages, stages
+from rag_context.cli.progress import Rate, Stages, stages
+from rag_context.cli.summary import IMPORTED, InvalidLines
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendError, InvalidInputError, RagContextError
 from rag_context.logs import configure_logging
