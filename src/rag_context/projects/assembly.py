@@ -60,8 +60,8 @@ DEEPEST = 6
 # list before a text, and a block that it leaves open, change what lines mean.
 _BEFORE = "- x\n\n"
 _BEFORE_LINES = 2
-_BEHIND = "\n\n---\n\n### x\n"
-_BEHIND_LINES = 4
+_AFTER = "\n\n---\n\n### x\n"
+_AFTER_LINES = 4
 _HTML_ENDS = ("-->", "?>", "]]>", ">", "</pre>", "</script>", "</style>", "</textarea>")
 
 _LINE_END = re.compile(r"\r\n?")
@@ -152,15 +152,15 @@ def allocate(entries: Sequence[Entry], count: Count, max_tokens: int | None) -> 
     while left:
         of_sections = sum(headings[section] for section in {entry.section for entry in left})
         needs = [heads[id(e)] + e.whole.tokens if e.whole is not None else math.inf for e in left]
-        shares = _filled(needs, _weights(left), max_tokens - of_sections)
+        shares = _shares(needs, _weights(left), max_tokens - of_sections)
         # One is dropped at a time, since its share may be enough for the others.
-        starving = [i for i, need in enumerate(needs) if shares[i] < min(need, LEAST_SHARE)]
-        if not starving or len(left) == 1:
+        too_small = [i for i, need in enumerate(needs) if shares[i] < min(need, LEAST_SHARE)]
+        if not too_small or len(left) == 1:
             return [
                 Slot(entry, None if share >= need else int(share) - heads[id(entry)] - EXCERPT_LINE_TOKENS)
                 for entry, share, need in zip(left, shares, needs, strict=True)
             ]
-        left.remove(_least(left))
+        left.remove(_first_to_drop(left))
     return []
 
 
@@ -211,7 +211,7 @@ def _fits_alone(entry: Entry, head: int, budget: int) -> bool:
     return head + min(whole, EXCERPT_LINE_TOKENS + LEAST_TOKENS) <= budget
 
 
-def _filled(needs: Sequence[float], weights: Sequence[float], budget: float) -> list[float]:
+def _shares(needs: Sequence[float], weights: Sequence[float], budget: float) -> list[float]:
     """Shares of a budget: none is larger than its need, and the rest goes to the others by weight."""
     shares = [0.0] * len(needs)
     waiting = set(range(len(needs)))
@@ -243,7 +243,7 @@ def _weights(entries: Sequence[Entry]) -> list[float]:
     return [WEIGHTS[entry.section] * weight / totals[entry.section] for entry, weight in zip(entries, raw, strict=True)]
 
 
-def _least(entries: Sequence[Entry]) -> Entry:
+def _first_to_drop(entries: Sequence[Entry]) -> Entry:
     """The entry to drop first: the last linked one, then the last found one except the first, then a critical one."""
     for section, protected in ((Section.LINKED, 0), (Section.RELEVANT, 1), (Section.CRITICAL, 0)):
         of_section = [entry for entry in entries if entry.section is section]
@@ -356,20 +356,20 @@ def demoted(text: str, below: int) -> str:
         headings = _headings(text)
     lines = text.split("\n")
     for heading in reversed(headings):
-        _sink(heading, lines, below)
+        _demote(heading, lines, below)
     return "\n".join(lines)
 
 
 def _headings(text: str) -> list[Token]:
     """The headings of a text, and the heading that follows it in a context."""
-    tokens = _PARSER.parse(f"{_BEFORE}{text}{_BEHIND}")
+    tokens = _PARSER.parse(f"{_BEFORE}{text}{_AFTER}")
     return [token for token in tokens if token.type == "heading_open"]
 
 
 def _is_closed(text: str, headings: list[Token]) -> bool:
     """Whether the heading after a text is parsed as a heading, and not as part of an open block of the text."""
-    behind = _BEFORE_LINES + text.count("\n") + _BEHIND_LINES
-    return bool(headings) and headings[-1].level == 0 and headings[-1].map == [behind, behind + 1]
+    following = _BEFORE_LINES + text.count("\n") + _AFTER_LINES
+    return bool(headings) and headings[-1].level == 0 and headings[-1].map == [following, following + 1]
 
 
 def _closed(text: str) -> str:
@@ -381,7 +381,7 @@ def _closed(text: str) -> str:
     return text
 
 
-def _sink(heading: Token, lines: list[str], below: int) -> None:
+def _demote(heading: Token, lines: list[str], below: int) -> None:
     """Demote a heading of `lines`, and write it on one line."""
     assert heading.map is not None  # noqa: S101  (blocks have one)
     start, end = (line - _BEFORE_LINES for line in heading.map)

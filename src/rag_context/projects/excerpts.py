@@ -173,13 +173,14 @@ class Excerpts:
         """
         if not shares:
             return {}
-        begun = await asyncio.to_thread(self._begun, shares)
-        for turn in range(ROUNDS):
-            growing = [each for each in begun.values() if each.kept and each.spent <= FULL_SHARE * each.tokens]
-            near = await self._near(growing) if growing else []
-            if not [each for each in growing if each.extend(near, beyond_section=turn == 0)]:
+        selections = await asyncio.to_thread(self._selections, shares)
+        for number in range(ROUNDS):
+            extensible = [each for each in selections.values() if each.kept and each.spent <= FULL_SHARE * each.tokens]
+            near = await self._near(extensible) if extensible else []
+            # A list and not `any`, which would stop after the first one that was extended.
+            if not [each for each in extensible if each.extend(near, beyond_section=number == 0)]:
                 break
-        return await asyncio.to_thread(self._all_made, begun)
+        return await asyncio.to_thread(self._rendered_all, selections)
 
     async def _with_texts(
         self, entries: Sequence[Entry], max_tokens: int | None, warn: Callable[[str, str], None]
@@ -219,24 +220,26 @@ class Excerpts:
             for entry, text, tokens in read
         }
 
-    def _begun(self, shares: Mapping[str, tuple[Sequence[Passage], int]]) -> "dict[str, _Growing]":
+    def _selections(self, shares: Mapping[str, tuple[Sequence[Passage], int]]) -> "dict[str, _Selection]":
         best = self.renderer.render([found[0].chunk.text for found, _ in shares.values()])
-        begun = {}
+        selections = {}
         for (name, (found, tokens)), first in zip(shares.items(), best, strict=True):
-            begun[name] = growing = _Growing(found[0], tokens, min(DENSE_CHARS_PER_TOKEN, _density(first)))
+            selections[name] = selection = _Selection(found[0], tokens, min(DENSE_CHARS_PER_TOKEN, _density(first)))
             for passage in found:
-                growing.take(passage, passage.chunk.span.heading, HEAD_TOKENS)
-        return begun
+                selection.select(passage, passage.chunk.span.heading, HEAD_TOKENS)
+        return selections
 
-    def _all_made(self, begun: "Mapping[str, _Growing]") -> dict[str, Rendered | None]:
+    def _rendered_all(self, selections: "Mapping[str, _Selection]") -> dict[str, Rendered | None]:
         # The parts of all documents are counted in one batch; below, the renderer has them in its caches.
-        parts = [_parts(each.kept) for each in begun.values()]
+        parts = [_parts(each.kept) for each in selections.values()]
         self.renderer.render([part.text for each in parts for part in each])
         self.renderer.count([_around(each) for each in parts if each])
-        return {name: self._made(each) for name, each in begun.items()}
+        return {name: self._rendered(each) for name, each in selections.items()}
 
-    def _made(self, grown: "_Growing") -> Rendered | None:
-        return self._fitted(grown.kept, grown.tokens) if grown.kept else self._trimmed(grown.best, grown.tokens)
+    def _rendered(self, selection: "_Selection") -> Rendered | None:
+        if not selection.kept:
+            return self._trimmed(selection.best, selection.tokens)
+        return self._fitted(selection.kept, selection.tokens)
 
     def _fitted(self, kept: dict[int, Passage], tokens: int) -> Rendered | None:
         """Render the passages, without the last added ones if the headings of the parts need their tokens."""
@@ -260,10 +263,10 @@ class Excerpts:
         lines = tuple((part.start_line, part.end_line) for part in parts)
         return Rendered(text, around + sum(each.tokens for each in made), lines, sum(len(part.text) for part in parts))
 
-    async def _near(self, growing: Sequence["_Growing"]) -> list[Passage]:
+    async def _near(self, extensible: Sequence["_Selection"]) -> list[Passage]:
         """The passages directly before and after the selected ones; none if the store fails."""
-        ends = [end for each in growing for end in each.ends()]
-        kept = {passage.chunk.id for each in growing for passage in each.kept.values()}
+        ends = [end for each in extensible for end in each.ends()]
+        kept = {passage.chunk.id for each in extensible for passage in each.kept.values()}
         try:
             with self.deadline.applied():
                 near = await self.documents.neighbours(ends)
@@ -290,7 +293,7 @@ class Excerpts:
 
 
 @dataclass(slots=True)
-class _Growing:
+class _Selection:
     """The passages that are selected from a document, by position, each with the heading of its section."""
 
     best: Passage
@@ -300,7 +303,7 @@ class _Growing:
     kept: dict[int, Passage] = field(default_factory=dict)
     headings: dict[int, str] = field(default_factory=dict)
 
-    def take(self, passage: Passage, heading: str, further_tokens: int = 0) -> bool:
+    def select(self, passage: Passage, heading: str, further_tokens: int = 0) -> bool:
         """Select a passage if it fits; returns whether it does."""
         cost = math.ceil(len(passage.chunk.text) / self.density) + further_tokens
         if self.spent + cost > self.tokens:
@@ -322,7 +325,7 @@ class _Growing:
                 continue
             heading = self.headings.get(position - 1, self.headings.get(position + 1, ""))
             if beyond_section or _is_within(passage.chunk.span.heading, heading):
-                grown = self.take(passage, heading) or grown
+                grown = self.select(passage, heading) or grown
         return grown
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from rag_context.domain.documents import microseconds
-from rag_context.files.formats.exchange import CHAT, MAX_CHARS, Extracted, Label, front_matter
+from rag_context.files.formats.exchange import CHAT, MAX_CHARS, Extracted, Label, title_block
 from rag_context.files.formats.json_stream import Fields
 from rag_context.provenance import is_role, role_name
 
@@ -146,7 +146,7 @@ def joined(messages: Iterable[Message]) -> list[Message]:
 
 def documents(conversation: Conversation, max_chars: int = MAX_CHARS) -> Iterator[Extracted]:
     """The conversation as documents: one, several if it is longer than `max_chars`, or none if it has no text."""
-    head = front_matter(conversation.title)
+    head = title_block(conversation.title)
     stretch: list[str] = []
     messages: list[Message] = []
     times: list[tuple[int, int]] = []

@@ -86,7 +86,7 @@ class ConversionError(Exception):
         self.expected = expected
 
 
-def front_matter(title: str) -> str:
+def title_block(title: str) -> str:
     """The title as front matter, for a text without one; empty for an empty title."""
     title = " ".join(title.split())[:200]
     if not title:

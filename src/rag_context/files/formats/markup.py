@@ -16,7 +16,7 @@ from bs4.builder import ParserRejectedMarkup
 from bs4.element import PreformattedString
 from markdownify import MarkdownConverter
 
-from rag_context.files.formats.exchange import ConversionError, Extracted, Limits, front_matter
+from rag_context.files.formats.exchange import ConversionError, Extracted, Limits, title_block
 
 _UNSEEN = (
     "title, script, style, noscript, template, svg, math annotation, iframe, object, embed, canvas, img, picture, "
@@ -70,7 +70,7 @@ def markdown(page: BeautifulSoup) -> str:
     text = "\n".join(line.rstrip() for line in text.strip().splitlines())
     if not text:
         raise ConversionError("holds no text", expected=True)
-    return (front_matter(title) if body.h1 is None else "") + text + "\n"
+    return (title_block(title) if body.h1 is None else "") + text + "\n"
 
 
 def _seen(page: BeautifulSoup) -> BeautifulSoup | Tag:

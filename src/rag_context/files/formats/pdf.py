@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pypdfium2
 from pypdfium2 import PdfDocument, PdfiumError
 
-from rag_context.files.formats.exchange import MAX_CHARS, ConversionError, Extracted, Limits, front_matter
+from rag_context.files.formats.exchange import MAX_CHARS, ConversionError, Extracted, Limits, title_block
 
 _WRONG_PASSWORD = pypdfium2.raw.FPDF_ERR_PASSWORD
 # PDFium's marks of a word that is broken at the end of a line.
@@ -33,7 +33,7 @@ def extract(data: bytes, _limits: Limits) -> Extracted:
         raise ConversionError("not a whole PDF file") from error
     if not any(page.strip() for page in pages):
         raise ConversionError("holds no text; scanned pages must be made readable (OCR) first")
-    return Extracted(front_matter(title) + "".join(_sections(pages, chapters)))
+    return Extracted(title_block(title) + "".join(_sections(pages, chapters)))
 
 
 def _pages(document: PdfDocument) -> Iterator[str]:
