@@ -15,7 +15,7 @@ from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Calibration, EmbeddingModel
 from rag_context.errors import BackendStartingError
 from rag_context.evaluation.measures import percentile
-from rag_context.ports.writing import IndexWriter, ModelRegistry
+from rag_context.ports.writing import IndexWriter, ModelRegistry, Version
 from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_database
 
 CHUNKS = 100_000
@@ -86,7 +86,7 @@ async def fill(registry: ModelRegistry, writer: IndexWriter, count: int, *, toge
         async with places:
             document, chunks = _document(number, [texts.passage() for _ in range(PER_DOCUMENT)])
             own = vectors[number * PER_DOCUMENT : (number + 1) * PER_DOCUMENT]
-            await writer.write(document, chunks, own, MODEL.fingerprint)
+            await writer.write(Version(document, chunks, own, MODEL.fingerprint))
 
     await asyncio.gather(*(write(number) for number in range(count // PER_DOCUMENT)))
 

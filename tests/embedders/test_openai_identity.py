@@ -12,6 +12,7 @@ import pytest
 from rag_context.domain.vectors import Vector
 from rag_context.embedders.model_vectors import PROBE, BoundEmbedder, fingerprint, same_model
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendUnavailableError
+from rag_context.ports.writing import Version
 from rag_context.stores.sqlite import SqliteStore, open_database
 from tests.embedders.remote_embedder import embedder_over
 from tests.servers.embedding_stub import Behaviour, EmbeddingStub, Wire, embedding_stub, reply, vector
@@ -207,7 +208,7 @@ async def test_a_process_that_sees_the_model_through_noise_writes_under_the_inde
                 maker = bound.model.fingerprint
                 vectors = await bound.embed_documents(["text"])
                 written = document(name)
-                assert await store.documents.write(written, chunks_of(written), vectors, maker)
+                assert await store.documents.write(Version(written, chunks_of(written), vectors, maker))
                 recorded = await store.documents.recorded_model()
                 assert recorded is not None
                 assert recorded.fingerprint == maker
@@ -231,7 +232,7 @@ async def test_another_model_behind_the_address_is_rejected_until_the_index_is_r
     """D-10: found while running."""
     async with bound_index(tmp_path) as (store, stub, bound):
         written = document("first")
-        await store.documents.write(written, chunks_of(written), await bound.embed_documents(["text"]))
+        await store.documents.write(Version(written, chunks_of(written), await bound.embed_documents(["text"])))
         stub.seed = "another"
         with pytest.raises(BackendRejectedError, match="run `rag-context reindex`"):
             await bound.ping()

@@ -18,7 +18,7 @@ from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ingest.reconciliation import Reconciler
 from rag_context.ingest.split_stores import TwoStoreWriter
 from rag_context.ingest.vector_generations import VectorStorage
-from rag_context.ports.writing import VectorWriter
+from rag_context.ports.writing import VectorWriter, Version
 from rag_context.resilience.dependency import Dependency
 from rag_context.stores.sqlite import open_documents, open_vectors
 from rag_context.testing import FakeEmbedder
@@ -219,7 +219,7 @@ class SplitStores:
 
     async def write(self, document: Document) -> bool:
         chunks = chunks_of(document)
-        return await self.writer.write(document, chunks, await self.embedded(chunks), self.maker)
+        return await self.writer.write(Version(document, chunks, await self.embedded(chunks), self.maker))
 
     async def sweep(self) -> None:
         """Complete what is pending."""

@@ -12,7 +12,7 @@ from rag_context.domain.reports import IssueKind, Thoroughness
 from rag_context.errors import BackendUnavailableError
 from rag_context.ingest.reconciliation import PAGE, Divergence, Reconciler, TwoStoreAuditor
 from rag_context.ports.reading import DocumentStore
-from rag_context.ports.writing import IndexAuditor, VectorWriter
+from rag_context.ports.writing import IndexAuditor, VectorWriter, Version
 from rag_context.service.index_maintenance import Audit, report
 from rag_context.stores.sqlite import open_auditor
 from rag_context.testing import Fault, Faulty
@@ -108,22 +108,22 @@ async def test_a_document_that_came_in_since_is_not_purged(split: SplitStores) -
 
 
 async def test_pending_documents_are_no_difference(split: SplitStores) -> None:
-    await split.writer.write(document("three", "Not yet"), chunks_of(document("three", "Not yet")), None)
-    await split.writer.write(document("one", "Replaced"), chunks_of(document("one", "Replaced")), None)
+    await split.writer.write(Version(document("three", "Not yet"), chunks_of(document("three", "Not yet"))))
+    await split.writer.write(Version(document("one", "Replaced"), chunks_of(document("one", "Replaced"))))
     assert not await split.reconciler.differ()
     assert await split.reconciler.compare() == Divergence()
 
 
 async def test_lost_vectors_show_although_something_is_pending(split: SplitStores) -> None:
     """One document that can never be embedded must not hide that all others lost their vectors."""
-    await split.writer.write(document("three", "Not yet"), chunks_of(document("three", "Not yet")), None)
+    await split.writer.write(Version(document("three", "Not yet"), chunks_of(document("three", "Not yet"))))
     await split.vectors.clear()
     assert await split.reconciler.differ()
 
 
 async def test_a_document_without_text_is_no_difference(split: SplitStores) -> None:
     empty = document("empty", "x")
-    assert await split.writer.write(empty, [], np.zeros((0, 16), np.float32), split.maker)
+    assert await split.writer.write(Version(empty, [], np.zeros((0, 16), np.float32), split.maker))
     assert await split.reconciler.compare() == Divergence()
 
 

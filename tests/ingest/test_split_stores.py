@@ -11,7 +11,7 @@ import pytest
 from rag_context.domain.documents import Counts, Document
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError, BackendUnavailableError
 from rag_context.ports.reading import DocumentStore, KeywordIndex, MetricsStore, VectorStore
-from rag_context.ports.writing import DocumentWriter, IndexWriter, ModelRegistry, VectorWriter
+from rag_context.ports.writing import DocumentWriter, IndexWriter, ModelRegistry, VectorWriter, Version
 from rag_context.testing import FakeEmbedder, Fault, Faulty
 from tests.ingest.split_stores import Schedule, SplitStores, chunks_of, document, opened
 
@@ -60,7 +60,7 @@ async def test_a_document_is_indexed_once_its_vectors_are_stored(split: SplitSto
 
 
 async def test_without_vectors_it_is_pending_and_found_by_keyword_search(split: SplitStores) -> None:
-    assert not await split.writer.write(OLD, chunks_of(OLD), None)
+    assert not await split.writer.write(Version(OLD, chunks_of(OLD)))
     assert await split.home.documents.pending(10) == [OLD.id]
     assert await split.by_text("wolf") == ids(OLD)[:1]
     assert await split.by_vector("wolf") == []
@@ -80,7 +80,7 @@ async def test_a_vector_store_that_fails_leaves_an_acknowledged_document_that_wa
     failing: Faulty[VectorWriter] = Faulty(split.vectors)
     failing.fault = Fault(error)
     writer = split.over(failing.port)
-    assert not await writer.write(OLD, chunks_of(OLD), await split.embedded(chunks_of(OLD)), split.maker)
+    assert not await writer.write(Version(OLD, chunks_of(OLD), await split.embedded(chunks_of(OLD)), split.maker))
     assert await split.by_text("wolf") == ids(OLD)[:1]
     assert await split.home.documents.pending(10) == [OLD.id]
     assert "its vectors follow" in caplog.text
@@ -95,7 +95,9 @@ async def test_a_dead_vector_store_costs_writers_no_time_once_it_is_known(split:
     writer = split.over(failing.port)
     for number in range(5):
         each = document(str(number), "Some text")
-        assert not await writer.write(each, chunks_of(each), await split.embedded(chunks_of(each)), split.maker)
+        assert not await writer.write(
+            Version(each, chunks_of(each), await split.embedded(chunks_of(each)), split.maker)
+        )
     assert failing.calls == 6  # three failures, each tried twice
     assert len(await split.home.documents.pending(10)) == 5
 
@@ -113,7 +115,7 @@ async def test_a_new_version_leaves_nothing_of_the_old_one(split: SplitStores) -
 
 async def test_a_new_version_that_waits_hides_nothing_and_then_replaces_all(split: SplitStores) -> None:
     await split.write(OLD)
-    await split.writer.write(NEW, chunks_of(NEW), None)
+    await split.writer.write(Version(NEW, chunks_of(NEW)))
     assert await split.by_text("dragon") == ids(NEW)[1:2]
     assert not await split.reconciler.differ()
     await split.sweep()
@@ -131,7 +133,7 @@ async def test_a_deleted_document_is_gone_from_both(split: SplitStores) -> None:
 
 
 async def test_vectors_that_do_not_fit_are_rejected(split: SplitStores) -> None:
-    await split.writer.write(OLD, chunks_of(OLD), None)
+    await split.writer.write(Version(OLD, chunks_of(OLD)))
     with pytest.raises(BackendRejectedError, match="1 vectors were submitted for 2 chunks"):
         await split.writer.attach(OLD.id, OLD.content_hash, np.ones((1, 16), np.float32), split.maker)
     assert await split.home.documents.pending(10) == [OLD.id]
@@ -154,10 +156,10 @@ async def test_what_another_process_completed_is_not_done_again(split: SplitStor
 async def test_a_rechunked_document_has_the_vectors_of_its_new_chunks(split: SplitStores) -> None:
     await split.write(OLD)
     whole = chunks_of(document("a", OLD.content.replace(". ", ", ")))
-    assert await split.writer.rechunk(OLD, whole, await split.embedded(whole), split.maker)
+    assert await split.writer.rechunk(Version(OLD, whole, await split.embedded(whole), split.maker))
     assert await split.by_vector("wolf") == [whole[0].id]
     assert not await split.reconciler.compare()
-    assert not await split.writer.rechunk(NEW, chunks_of(NEW), None)
+    assert not await split.writer.rechunk(Version(NEW, chunks_of(NEW)))
 
 
 class TestModels:
@@ -165,9 +167,9 @@ class TestModels:
 
     async def test_vectors_of_another_model_are_rejected_before_anything_changes(self, split: SplitStores) -> None:
         with pytest.raises(BackendRejectedError, match="another model"):
-            await split.writer.write(OLD, chunks_of(OLD), await split.embedded(chunks_of(OLD)), "stranger")
+            await split.writer.write(Version(OLD, chunks_of(OLD), await split.embedded(chunks_of(OLD)), "stranger"))
         assert await split.home.documents.stored(OLD.id) is None
-        await split.writer.write(OLD, chunks_of(OLD), None)
+        await split.writer.write(Version(OLD, chunks_of(OLD)))
         with pytest.raises(BackendRejectedError, match="another model"):
             await split.writer.attach(OLD.id, OLD.content_hash, await split.embedded(chunks_of(OLD)), "stranger")
         assert await split.vectors.count() == 0
@@ -178,7 +180,7 @@ class TestModels:
         schedule = Schedule("AAR")  # documents, vectors, then the reindexing
         writer, chunks = split.another(schedule, "A"), chunks_of(OLD)
         vectors = await split.embedded(chunks)
-        writing = asyncio.create_task(writer.write(OLD, chunks, vectors, split.maker))
+        writing = asyncio.create_task(writer.write(Version(OLD, chunks, vectors, split.maker)))
         registry = schedule.of("R", split.home.documents)
         await registry.drop_vectors()
         assert not await writing
@@ -275,7 +277,7 @@ class TestFaults:
             await assert_is_there_whole(split, OLD)
 
     async def test_during_a_completion(self, split: SplitStores, cut: Callable[[SplitStores], None]) -> None:
-        await split.writer.write(OLD, chunks_of(OLD), None)
+        await split.writer.write(Version(OLD, chunks_of(OLD)))
         split.wire.mend()
         cut(split)
         await tried(split.sweep())
@@ -329,7 +331,7 @@ class TestRaces:
         for letter, version in versions.items():
             chunks = chunks_of(version)
             writer = split.another(self.schedule, letter)
-            work[letter] = writer.write(version, chunks, await split.embedded(chunks), split.maker)
+            work[letter] = writer.write(Version(version, chunks, await split.embedded(chunks), split.maker))
         await self.race(**work)
         await split.look_again()
         last = max(order.index("A"), order.index("B"))
@@ -340,7 +342,9 @@ class TestRaces:
         await split.write(OLD)
         self.schedule = Schedule(order)
         chunks = chunks_of(NEW)
-        writing = split.another(self.schedule, "A").write(NEW, chunks, await split.embedded(chunks), split.maker)
+        writing = split.another(self.schedule, "A").write(
+            Version(NEW, chunks, await split.embedded(chunks), split.maker)
+        )
         await self.race(A=writing, D=split.another(self.schedule, "D").delete(OLD.id))
         await split.look_again()
         if await split.home.documents.stored(NEW.id) is None:
@@ -351,11 +355,11 @@ class TestRaces:
 
     @pytest.mark.parametrize("order", merges("SS", "AAA"))
     async def test_a_sweep_never_completes_a_version_that_was_replaced(self, split: SplitStores, order: str) -> None:
-        await split.writer.write(OLD, chunks_of(OLD), None)
+        await split.writer.write(Version(OLD, chunks_of(OLD)))
         self.schedule = Schedule(order)
         old, new = await split.embedded(chunks_of(OLD)), await split.embedded(chunks_of(NEW))
         sweeping = split.another(self.schedule, "S").attach(OLD.id, OLD.content_hash, old, split.maker)
-        writing = split.another(self.schedule, "A").write(NEW, chunks_of(NEW), new, split.maker)
+        writing = split.another(self.schedule, "A").write(Version(NEW, chunks_of(NEW), new, split.maker))
         await self.race(S=sweeping, A=writing)
         await split.look_again()
         await assert_is_there_whole(split, NEW)

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from rag_context.domain.documents import Document
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendError
+from rag_context.ports.writing import Version
 from rag_context.stores.sqlite import FILE_NAME, open_database
 from tests.ingest.split_stores import SplitStores, chunks_of, document, opened
 
@@ -64,7 +65,7 @@ class TwoStoresAtRandom(RuleBasedStateMachine):
 
     @rule(version=versions)
     def write_without_vectors(self, version: Document) -> None:
-        self.runner.run(self._written(self.split.writer.write(version, chunks_of(version), None), version))
+        self.runner.run(self._written(self.split.writer.write(Version(version, chunks_of(version))), version))
 
     @rule(place=st.integers(0, 2), at=crashes)
     def delete(self, place: int, at: Crash) -> None:
@@ -121,7 +122,7 @@ class TwoStoresAtRandom(RuleBasedStateMachine):
         there = await self.split.home.documents.get(version.id)
         if there == version:
             vectors = await self.split.embedded(chunks_of(version))
-            await self.one.documents.write(version, chunks_of(version), vectors)
+            await self.one.documents.write(Version(version, chunks_of(version), vectors))
         else:
             assert not acknowledged
             assert there == before

@@ -13,6 +13,7 @@ from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Rebuild
 from rag_context.errors import BackendRejectedError
 from rag_context.ingest.vector_generations import GRACE_S, GenerationRebuilder
+from rag_context.ports.writing import Version
 from rag_context.settings import Settings, StoreSettings
 from rag_context.stores.mongodb.document_store import MongoDocuments
 from rag_context.stores.sqlite.split import SqliteSplitDocuments
@@ -77,7 +78,7 @@ async def stores(settings: Settings, clock: FrozenClock) -> AsyncIterator[Stores
 async def write(stores: Stores, written: Document) -> None:
     chunks = chunks_of(written)
     vectors = await OLD.embed_documents([chunk.text for chunk in chunks])
-    assert await stores.writer.write(written, chunks, vectors, OLD.model.fingerprint)
+    assert await stores.writer.write(Version(written, chunks, vectors, OLD.model.fingerprint))
 
 
 def rebuilder_of(stores: Stores) -> GenerationRebuilder:

@@ -24,6 +24,7 @@ from rag_context.domain.documents import (
     document_id,
 )
 from rag_context.domain.vectors import Vector
+from rag_context.ports.writing import Version
 from rag_context.projects.assembly import Renderer
 from rag_context.projects.project_documents import DocsFolder, project_input
 from rag_context.projects.records import PromotionLevel, RetrievalOptions
@@ -89,7 +90,7 @@ class ManyTenants:
         chunk = Chunk(
             chunk_id, id_, 0, draft.content, Span(0, len(draft.content), 1, 6), occurred_at=document.timestamp
         )
-        await self.harness.documents.write(document, [chunk], vector[np.newaxis])
+        await self.harness.documents.write(Version(document, [chunk], vector[np.newaxis]))
 
 
 def mark(tenant: Tenant) -> str:

@@ -16,6 +16,7 @@ from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendUnavailableError
 from rag_context.ports.reading import CandidateRequest, CandidateSource, Shortlist, Snapshot
+from rag_context.ports.writing import Version
 from rag_context.resilience.dependency import Breaker, Dependency, constant_cooldown
 from rag_context.search.chain import TEXT_MISSING, WARNINGS, SearchChain
 from rag_context.search.query import Answer, Level, Mode, Query
@@ -79,7 +80,7 @@ async def fill(store: Store) -> None:
         )
         vectors = None if number % 11 == 0 else await embedder.embed_documents(texts)
         speakers = [SPEAKERS[(number + place) % 4] if kind == "chat" else None for place in range(len(texts))]
-        await store.documents.write(each, chunks_of(each, *texts, speakers=speakers), vectors)
+        await store.documents.write(Version(each, chunks_of(each, *texts, speakers=speakers), vectors))
 
 
 def keyword_candidates(store: Store) -> CandidateSource:

@@ -14,7 +14,7 @@ from rag_context.domain.search import Filter
 from rag_context.embedders.model_vectors import BoundEmbedder
 from rag_context.errors import BackendTimeoutError, ConfigurationError, ForeignIndexError
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
-from rag_context.ports.writing import IndexAuditor
+from rag_context.ports.writing import IndexAuditor, Version
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.index_maintenance import ISSUE_TYPES, Audit, report
 from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_auditor, open_database
@@ -244,7 +244,7 @@ async def test_a_newer_version_is_not_put_back_by_a_repair(index: Path) -> None:
         assert old is not None
         newer = DocumentInput("def pump():\n    return 'off'\n", "code", "s", "pump.py")
         await indexer.index(newer)
-        assert not await store.documents.rechunk(old, [], None)
+        assert not await store.documents.rechunk(Version(old, []))
         stored = await store.documents.get(receipt.document_id)
         assert stored is not None
         assert stored.content == newer.content

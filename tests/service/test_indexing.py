@@ -1,14 +1,13 @@
 """Indexing through the service: what is stored, when, and what is reported of it."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from rag_context.api.index import BulkLine
-from rag_context.domain.documents import Document
 from rag_context.errors import BackendDataError, BackendStartingError, BackendUnavailableError, InvalidInputError
 from rag_context.ingest.redaction import RedactionMode
+from rag_context.ports.writing import Version
 from rag_context.testing import Fault, MemoryStore
 from tests.service.harness import ServiceHarness
 
@@ -308,12 +307,12 @@ async def test_a_line_that_cannot_be_stored_keeps_no_other_from_being_stored(
 ) -> None:
     write, tries = type(harness.store).write, 0
 
-    async def refuse_one(store: MemoryStore, document: Document, *rest: Any) -> bool:
+    async def refuse_one(store: MemoryStore, version: Version) -> bool:
         nonlocal tries
-        if document.source == "b":
+        if version.document.source == "b":
             tries += 1
             raise BackendUnavailableError("documents", "no room")
-        return await write(store, document, *rest)
+        return await write(store, version)
 
     monkeypatch.setattr(type(harness.store), "write", refuse_one)
     lines = lines_of(a="quokkas", b="voles", c="bats")

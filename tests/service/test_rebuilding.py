@@ -15,6 +15,7 @@ from rag_context.errors import BackendDataError, BackendRejectedError, BackendUn
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ingest.submissions import Outcome
 from rag_context.ports.models import Embedder
+from rag_context.ports.writing import Version
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.rebuilding import ABANDONED_S, LEASE_S, Rebuilding
 from rag_context.stores.sqlite import SqliteStore, open_database
@@ -208,7 +209,7 @@ async def test_a_run_cuts_documents_of_an_earlier_version_again(old: Process) ->
     assert document is not None
     span = Span(0, len(document.content), 1, 2)
     whole = Chunk(receipt.document_id, document.id, 0, document.content, span, occurred_at=document.occurred_at)
-    await old.store.documents.write(document, [whole], None)
+    await old.store.documents.write(Version(document, [whole]))
     await old.rebuilding.begin()
     assert await old.work()
     assert [chunk.speaker for chunk in await old.store.documents.chunks(document.id)] == ["User", "Assistant"]

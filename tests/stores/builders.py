@@ -12,7 +12,7 @@ from rag_context.domain.documents import DEFAULT_TENANT, Chunk, Document, Messag
 from rag_context.domain.search import ChunkRef
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.ports.reading import DocumentStore, KeywordIndex, MetricsStore, VectorStore
-from rag_context.ports.writing import IndexWriter, ModelRegistry
+from rag_context.ports.writing import IndexWriter, ModelRegistry, Version
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DIMENSION = 16
@@ -118,7 +118,7 @@ async def put(
     """Write a document, each chunk with `vector`; returns the chunk ids."""
     chunks = chunks_of(document, *texts, times=times, speakers=speakers)
     vectors = None if vector is None else np.tile(vector, (len(chunks), 1))
-    await store.documents.write(document, chunks, vectors)
+    await store.documents.write(Version(document, chunks, vectors))
     return [chunk.id for chunk in chunks]
 
 

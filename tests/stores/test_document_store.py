@@ -189,7 +189,7 @@ async def test_chunks_that_stay_keep_their_vectors_while_the_rest_is_pending(sto
 async def test_vectors_that_do_not_fit_the_chunks_are_rejected_and_nothing_is_stored(store: Stores) -> None:
     written = document("a")
     with pytest.raises(BackendRejectedError):
-        await store.documents.write(written, chunks_of(written), unit_vectors(2))
+        await store.documents.write(Version(written, chunks_of(written), unit_vectors(2)))
     assert await store.documents.counts() == Counts(0, 0, 0, 0)
 
 
@@ -197,7 +197,7 @@ async def test_vectors_of_another_dimension_are_rejected_and_the_old_version_sta
     await put(store, document("a", "old"), vector=axis(0))
     new = document("a", "new")
     with pytest.raises(BackendRejectedError, match="dimension 8"):
-        await store.documents.write(new, chunks_of(new), unit_vectors(1, dimension=8))
+        await store.documents.write(Version(new, chunks_of(new), unit_vectors(1, dimension=8)))
     assert await store.documents.get(new.id) == document("a", "old")
 
 
@@ -206,7 +206,7 @@ async def test_one_bad_write_among_many_fails_alone(store: Stores) -> None:
     bad = document("bad")
     results = await asyncio.gather(
         *(put(store, each) for each in good[:15]),
-        store.documents.write(bad, chunks_of(bad), unit_vectors(7)),
+        store.documents.write(Version(bad, chunks_of(bad), unit_vectors(7))),
         *(put(store, each) for each in good[15:]),
         return_exceptions=True,
     )
@@ -216,7 +216,7 @@ async def test_one_bad_write_among_many_fails_alone(store: Stores) -> None:
 
 async def test_a_document_without_chunks_can_be_kept(store: Stores) -> None:
     empty = document("a", "")
-    await store.documents.write(empty, [], None)
+    await store.documents.write(Version(empty, []))
     assert await store.documents.attach(empty.id, empty.content_hash, unit_vectors(0)) is True
     assert await store.documents.counts() == Counts(documents=1, pending=0, chunks=0, vectors=0)
 
@@ -385,10 +385,10 @@ async def test_vectors_of_a_model_that_is_no_longer_the_indexs_are_rejected(stor
     """A reindexing elsewhere must not be mixed with what was begun before it."""
     await store.documents.adopt_model(MODEL)
     first, second = document("first"), document("second")
-    await store.documents.write(first, chunks_of(first), unit_vectors(1), MODEL.fingerprint)
-    await store.documents.write(second, chunks_of(second), None)
+    await store.documents.write(Version(first, chunks_of(first), unit_vectors(1), MODEL.fingerprint))
+    await store.documents.write(Version(second, chunks_of(second)))
     with pytest.raises(BackendRejectedError, match="another model"):
-        await store.documents.write(document("third"), chunks_of(document("third")), unit_vectors(1), "b" * 64)
+        await store.documents.write(Version(document("third"), chunks_of(document("third")), unit_vectors(1), "b" * 64))
     await store.documents.drop_vectors()
     with pytest.raises(BackendRejectedError, match="another model"):
         await store.documents.attach(second.id, second.content_hash, unit_vectors(1), MODEL.fingerprint)

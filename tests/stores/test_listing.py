@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rag_context.domain.documents import Cursor, Document, Listing, Metadata, Missing, Retrievals, Stored, Tenant
 from rag_context.domain.search import Filter
+from rag_context.ports.writing import Version
 from tests.stores.builders import NOON, Stores, axis, chunks_of, document, minutes, put, unit_vectors
 from tests.stores.filters import corpora, filters, passes, remove_examples
 
@@ -217,7 +218,7 @@ async def test_vectors_come_back_as_they_were_put_in(store: Stores) -> None:
     made = document("a", "one two three")
     chunks = chunks_of(made, "one", "two", "three")
     vectors = unit_vectors(3, seed=4)
-    await store.documents.write(made, chunks, vectors)
+    await store.documents.write(Version(made, chunks, vectors))
     pending = await put(store, document("pending"))
     found = await store.vectors.vectors([*(chunk.id for chunk in reversed(chunks)), *pending, "nobody"])
     assert set(found) == {chunk.id for chunk in chunks}

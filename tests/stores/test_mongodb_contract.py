@@ -14,7 +14,7 @@ from rag_context.domain.documents import Chunk, Document
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendRejectedError
 from rag_context.ports.reading import DocumentStore, KeywordIndex, MetricsStore
-from rag_context.ports.writing import DocumentWriter, IndexAuditor, ModelRegistry
+from rag_context.ports.writing import DocumentWriter, IndexAuditor, ModelRegistry, Version
 from rag_context.stores.mongodb import MongoStore
 from rag_context.stores.mongodb.document_store import MongoDocuments
 from rag_context.stores.sqlite import open_vectors
@@ -55,12 +55,11 @@ class Joined:
     def __getattr__(self, name: str) -> object:
         return getattr(self._documents, name)
 
-    async def write(
-        self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
-    ) -> bool:
-        await self._check_model(made_by)
+    async def write(self, version: Version) -> bool:
+        await self._check_model(version.made_by)
+        document, chunks, vectors = version.document, version.chunks, version.vectors
         await self._documents.put(document, chunks)
-        return vectors is not None and await self._add(document, chunks, vectors, made_by)
+        return vectors is not None and await self._add(document, chunks, vectors, version.made_by)
 
     async def attach(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str | None = None) -> bool:
         await self._check_model(made_by)

@@ -15,6 +15,7 @@ from rag_context.domain.documents import Document
 from rag_context.domain.reports import IntegrityReport, IssueKind, Thoroughness
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendError
+from rag_context.ports.writing import Version
 from rag_context.service.index_maintenance import document_issues
 from rag_context.stores.postgres.audit import PostgresAuditor
 from rag_context.stores.postgres.connection import Database
@@ -96,7 +97,7 @@ class PostgresAtRandom(RuleBasedStateMachine):
         by = self.fake.model.fingerprint if has_vectors else None
         before = self.runner.run(self.documents.get(version.id))
         with self._crashing(at):
-            acknowledged = self.runner.run(_tried(self.documents.write(version, chunks, vectors, by)))
+            acknowledged = self.runner.run(_tried(self.documents.write(Version(version, chunks, vectors, by))))
         there = self.runner.run(self.documents.get(version.id))
         assert there == version if acknowledged else there in (before, version)
         if there == version:
@@ -170,7 +171,7 @@ class PostgresAtRandom(RuleBasedStateMachine):
     async def _copied(self, version: Document) -> None:
         chunks = chunks_of(version)
         vectors = await self.fake.embed_documents([chunk.text for chunk in chunks])
-        await self.one.documents.write(version, chunks, vectors)
+        await self.one.documents.write(Version(version, chunks, vectors))
 
     async def _end_as_one_file(self) -> None:
         await self._sweep()

@@ -7,6 +7,7 @@ from rag_context.domain.documents import Counts
 from rag_context.domain.reports import IntegrityReport, IssueKind, Thoroughness
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Calibration, EmbeddingModel
+from rag_context.ports.writing import Version
 from rag_context.service.index_maintenance import document_issues
 from rag_context.stores.postgres import PostgresStore
 from tests.servers.postgres_fixtures import database, postgres, server, template
@@ -24,7 +25,7 @@ async def index(postgres: PostgresStore) -> PostgresStore:
     """A sound index of one document in two chunks."""
     await postgres.documents.adopt_model(MODEL)
     document, chunks = sound()
-    await postgres.documents.write(document, chunks, np.stack([axis(0), axis(1)]), MODEL.fingerprint)
+    await postgres.documents.write(Version(document, chunks, np.stack([axis(0), axis(1)]), MODEL.fingerprint))
     return postgres
 
 
@@ -109,7 +110,7 @@ async def test_changed_content_is_named_and_replaced_by_indexing_its_source_agai
     stored = await index.documents.stored(document.id)
     assert stored is not None
     assert stored.content_hash == ""
-    await index.documents.write(document, chunks, np.stack([axis(0), axis(1)]), MODEL.fingerprint)
+    await index.documents.write(Version(document, chunks, np.stack([axis(0), axis(1)]), MODEL.fingerprint))
     assert await kinds(index) == set()
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from rag_context.domain.documents import Counts
 from rag_context.domain.search import Filter
+from rag_context.ports.writing import Version
 from rag_context.stores.postgres import PostgresStore, open_postgres
 from tests.servers.postgres_fixtures import database, postgres, server, template
 from tests.stores import test_sqlite_rebuild
@@ -30,7 +31,7 @@ async def file(postgres: PostgresStore) -> AsyncIterator[PostgresStore]:
     await postgres.documents.adopt_model(OLD)
     for number, name in enumerate("abc"):
         written = document(name)
-        await postgres.documents.write(written, chunks_of(written), axis(number)[None], OLD.fingerprint)
+        await postgres.documents.write(Version(written, chunks_of(written), axis(number)[None], OLD.fingerprint))
     yield postgres
 
 
@@ -77,6 +78,6 @@ async def test_another_server_follows_the_switch(file: PostgresStore, database: 
         assert len(await other.vectors.search(query_vector, limit=5, where=Filter())) == 3
         assert other.vectors.made_by == NEW.fingerprint
         written = document("d")
-        await other.documents.write(written, chunks_of(written), unit_vectors(1, dimension=8), NEW.fingerprint)
+        await other.documents.write(Version(written, chunks_of(written), unit_vectors(1, dimension=8), NEW.fingerprint))
         assert len(await file.vectors.search(query_vector, limit=5, where=Filter())) == 4
         assert await file.documents.counts() == Counts(4, 0, 4, 4)

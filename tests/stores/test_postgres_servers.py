@@ -13,6 +13,7 @@ from rag_context.domain.reports import SearchRecord
 from rag_context.domain.vectors import Matrix
 from rag_context.embedders.model_vectors import BoundEmbedder
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
+from rag_context.ports.writing import Version
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.background_maintenance import BackgroundMaintenance
 from rag_context.stores.postgres import PostgresStore, open_postgres
@@ -61,7 +62,7 @@ async def test_a_pending_document_is_embedded_by_one_of_two_servers(database: st
         sweepers = [(await write_path(store, embedder))[1] for store in (one, other)]
         for number in range(DOCUMENTS):
             written = document(f"number {number}", f"Entry {number}")
-            await one.documents.write(written, chunks_of(written), None)
+            await one.documents.write(Version(written, chunks_of(written)))
         embedder.calls = 0
         done = await asyncio.gather(*(each.sweep(lambda _done: None) for each in sweepers))
         assert await pending(one) == 0
@@ -120,7 +121,7 @@ async def test_an_index_over_the_vectors_is_built_by_one_server(
         written = document("many", *(f"Sentence {number}" for number in range(400)))
         chunks = chunks_of(written)
         vectors = await FakeEmbedder().embed_documents([chunk.text for chunk in chunks])
-        await stores[0].documents.write(written, chunks, vectors)
+        await stores[0].documents.write(Version(written, chunks, vectors))
         await asyncio.gather(*(store.vectors.build_index(0) for store in stores))
         assert [await store.vectors.build_index(0) for store in stores] == [True] * 4, "the others find it"
     assert caplog.messages.count("the index over the vectors was built") == 1

@@ -21,6 +21,7 @@ from rag_context.errors import (
     ForeignIndexError,
 )
 from rag_context.ports.reading import CandidateRequest, Shortlist
+from rag_context.ports.writing import Version
 from rag_context.provenance import is_standing
 from rag_context.stores.postgres import PostgresStore, open_postgres
 from rag_context.stores.postgres.connection import Database, migrations
@@ -368,7 +369,7 @@ async def test_every_filter_is_applied_inside_a_search_by_index(database: str) -
         for number in range(0, 1200, 100):
             written = document(str(number), metadata=Metadata(tags=("red",) if number % 400 == 0 else ()))
             chunks = chunks_of(written, *(str(position) for position in range(100)))
-            await store.documents.write(written, chunks, vectors[number : number + 100])
+            await store.documents.write(Version(written, chunks, vectors[number : number + 100]))
         exact = PostgresVectors(store.database, store.documents._state, store.documents)
         assert await store.vectors.build_index(0)
         for where in (EVERYTHING, Filter(tags=("red",)), Filter(source=document("0").source)):
@@ -389,7 +390,9 @@ async def test_a_search_is_planned_once_unless_it_has_a_filter(database: str) ->
     async with open_postgres(database, exact_rows=10) as store:
         written = document("a", metadata=Metadata(tags=("red",)))
         vectors = unit_vectors(30)
-        await store.documents.write(written, chunks_of(written, *(f"wolf {each}" for each in range(30))), vectors)
+        await store.documents.write(
+            Version(written, chunks_of(written, *(f"wolf {each}" for each in range(30))), vectors)
+        )
         assert await store.vectors.build_index(0)
         for vector in vectors[:4]:
             for where in (EVERYTHING, Filter(tags=("red",))):
@@ -419,7 +422,7 @@ async def test_an_index_is_built_once_the_vectors_are_many_and_stay(database: st
     async with open_postgres(database, exact_rows=10) as store:
         written = document("a")
         texts = [str(position) for position in range(30)]
-        await store.documents.write(written, chunks_of(written, *texts), unit_vectors(30))
+        await store.documents.write(Version(written, chunks_of(written, *texts), unit_vectors(30)))
         assert await store.vectors.build_index(0)
         assert "by index" in await store.vectors.ping()
         assert await store.vectors.build_index(0), "another server finds it"

@@ -3,17 +3,15 @@
 All of them run against the server at RAG_TEST_QDRANT_URL where that is set, each in a collection of its own.
 """
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from uuid import uuid4
 
 import pytest
 
-from rag_context.domain.documents import Chunk, Document
 from rag_context.domain.search import Filter
-from rag_context.domain.vectors import Matrix
 from rag_context.ports.reading import VectorStore
-from rag_context.ports.writing import VectorWriter
+from rag_context.ports.writing import VectorWriter, Version
 from rag_context.stores.qdrant import CollectionPlan, QdrantVectors, open_qdrant
 from rag_context.testing.memory_stores import MemoryStore
 from tests.servers.qdrant import Endpoint, endpoint
@@ -31,14 +29,12 @@ class Documents(MemoryStore):
 
     elsewhere: VectorWriter = field(kw_only=True)
 
-    async def write(
-        self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
-    ) -> bool:
-        await super().write(document, chunks, vectors, made_by)
-        if vectors is None:
-            await self.elsewhere.discard([document.id])
+    async def write(self, version: Version) -> bool:
+        await super().write(version)
+        if version.vectors is None:
+            await self.elsewhere.discard([version.document.id])
             return False
-        await self.elsewhere.put(document, chunks, vectors)
+        await self.elsewhere.put(version.document, version.chunks, version.vectors)
         return True
 
     async def delete(self, document_id: str) -> bool:

@@ -10,6 +10,7 @@ from rag_context.domain.documents import Counts, Document
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Calibration, EmbeddingModel
 from rag_context.errors import BackendRejectedError
+from rag_context.ports.writing import Version
 from rag_context.stores.sqlite import SqliteStore, open_database
 from tests.stores.builders import axis, chunks_of, document, unit_vectors
 
@@ -24,7 +25,7 @@ async def file(tmp_path: Path) -> AsyncIterator[SqliteStore]:
         await opened.documents.adopt_model(OLD)
         for number, name in enumerate("abc"):
             written = document(name)
-            await opened.documents.write(written, chunks_of(written), axis(number)[None], OLD.fingerprint)
+            await opened.documents.write(Version(written, chunks_of(written), axis(number)[None], OLD.fingerprint))
         yield opened
 
 
@@ -63,12 +64,12 @@ async def test_it_can_be_done_again_and_again(file: SqliteStore) -> None:
         assert await file.rebuilder.switch(NEW.fingerprint, ())
         written = document("a", "replaced")
         await file.documents.write(
-            written, chunks_of(written, "replaced"), unit_vectors(1, dimension=8), NEW.fingerprint
+            Version(written, chunks_of(written, "replaced"), unit_vectors(1, dimension=8), NEW.fingerprint)
         )
         await file.documents.delete(written.id)
         assert await file.documents.counts() == Counts(2, 0, 2, 2)
         written = document("a")
-        await file.documents.write(written, chunks_of(written), unit_vectors(1, dimension=8), NEW.fingerprint)
+        await file.documents.write(Version(written, chunks_of(written), unit_vectors(1, dimension=8), NEW.fingerprint))
 
 
 async def test_what_is_written_or_deleted_meanwhile_is_right_in_both(file: SqliteStore) -> None:
@@ -76,7 +77,7 @@ async def test_what_is_written_or_deleted_meanwhile_is_right_in_both(file: Sqlit
     for number, name in enumerate("abc"):
         await add(file, document(name), number)
     changed = document("a", "another text")
-    await file.documents.write(changed, chunks_of(changed, "another text"), axis(5)[None], OLD.fingerprint)
+    await file.documents.write(Version(changed, chunks_of(changed, "another text"), axis(5)[None], OLD.fingerprint))
     await file.documents.delete(document("b").id)
     assert await file.rebuilder.missing("", 10) == [changed.id]
     assert not await add(file, document("a"), 0), "an earlier version"
@@ -98,7 +99,7 @@ async def test_a_document_that_can_have_no_vectors_keeps_no_caller_waiting(file:
 
 async def test_a_pending_document_has_its_vectors_with_the_others(file: SqliteStore) -> None:
     late = document("d")
-    await file.documents.write(late, chunks_of(late), None)
+    await file.documents.write(Version(late, chunks_of(late)))
     await file.rebuilder.begin(NEW)
     for number, name in enumerate("abcd"):
         await add(file, document(name), number)
@@ -144,5 +145,5 @@ async def test_another_process_follows(file: SqliteStore, tmp_path: Path) -> Non
         await file.rebuilder.switch(NEW.fingerprint, ())
         assert len(await other.vectors.search(unit_vectors(1, dimension=8)[0], limit=5, where=Filter())) == 3
         written = document("d")
-        await other.documents.write(written, chunks_of(written), unit_vectors(1, dimension=8), NEW.fingerprint)
+        await other.documents.write(Version(written, chunks_of(written), unit_vectors(1, dimension=8), NEW.fingerprint))
         assert len(await file.vectors.search(unit_vectors(1, dimension=8)[0], limit=5, where=Filter())) == 4

@@ -11,6 +11,7 @@ from rag_context.domain.documents import Counts
 from rag_context.ingest.reconciliation import Reconciler
 from rag_context.ingest.split_stores import TwoStoreWriter
 from rag_context.ports.reading import KeywordIndex, MetricsStore, VectorStore
+from rag_context.ports.writing import Version
 from rag_context.resilience.dependency import Dependency
 from rag_context.stores.sqlite import open_documents, open_vectors
 from tests.stores import test_document_store, test_listing, test_vector_store
@@ -74,6 +75,6 @@ async def test_vectors_count_as_stored_once_their_document_is_indexed(store: Sto
 async def test_vectors_of_another_dimension_are_rejected_and_the_new_version_waits(store: Stores) -> None:
     await put(store, document("a", "old"), vector=axis(0))
     new = document("a", "new")
-    assert not await store.documents.write(new, chunks_of(new), unit_vectors(1, dimension=8))
+    assert not await store.documents.write(Version(new, chunks_of(new), unit_vectors(1, dimension=8)))
     assert await store.documents.get(new.id) == new
     assert await store.documents.pending(5) == [new.id]

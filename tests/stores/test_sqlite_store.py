@@ -16,6 +16,7 @@ import pytest
 from rag_context.domain.documents import Chunk, Counts, Metadata, Span, microseconds
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendStartingError
+from rag_context.ports.writing import Version
 from rag_context.stores.sqlite import open_database
 from rag_context.stores.sqlite.changes import REMEMBERED_DELETIONS, delete_document, forget_old_deletions
 from rag_context.stores.sqlite.database import READERS, Database
@@ -203,7 +204,7 @@ async def test_terms_in_thousands_of_chunks_are_ranked_as_exactly_as_rare_ones(s
         Chunk(f"{number:04d}", big.id, number, text, Span(0, 1, 1, 1), occurred_at=NOON)
         for number, text in enumerate(texts)
     ]
-    await store.documents.write(big, chunks, None)
+    await store.documents.write(Version(big, chunks))
     hits = await store.texts.search("common often rare", limit=10, where=Filter())
     everything = await store.texts.score("common often rare", refs(*(chunk.id for chunk in chunks)))
     best = sorted(everything.values(), key=lambda hit: (-hit.bm25, hit.chunk.id))

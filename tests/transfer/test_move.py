@@ -16,6 +16,7 @@ from rag_context.domain.clauses import EVERYTHING
 from rag_context.domain.documents import Document, Tenant
 from rag_context.domain.search import Filter
 from rag_context.ports.provider import Collection, Entry, Provider
+from rag_context.ports.writing import Version
 from rag_context.settings import Settings, StoreSettings
 from rag_context.stores.postgres import open_postgres
 from rag_context.testing import FakeEmbedder
@@ -67,7 +68,7 @@ def in_postgres(url: str, data_dir: Path) -> Settings:
 async def put(stores: Stores, *documents: Document, seed: int = 0) -> None:
     for number, each in enumerate(documents):
         chunks = chunks_of(each, f"{each.content} one", f"{each.content} two")
-        await stores.writer.write(each, chunks, unit_vectors(2, seed=seed + number), MODEL.fingerprint)
+        await stores.writer.write(Version(each, chunks, unit_vectors(2, seed=seed + number), MODEL.fingerprint))
 
 
 async def fill(settings: Settings) -> None:
@@ -76,7 +77,7 @@ async def fill(settings: Settings) -> None:
         await put(stores, *(document(name, f"{name} is said.", thread=TALK, content_type="chat") for name in NAMES))
         await put(stores, document("page", "A page.", tenant=PROJECT), document("nul", "A \x00 in it."))
         pending = document("pending", "Not embedded yet.")
-        await stores.writer.write(pending, chunks_of(pending), None)
+        await stores.writer.write(Version(pending, chunks_of(pending)))
     async with opened_collections(settings) as notes:
         await notes.create(Collection("notes", {"kept": True}, "somewhere", "some-model"))
         await notes.upsert("notes", [Entry(f"{n}", f"note {n}", {"n": n}) for n in range(20)], unit_vectors(20))
@@ -233,7 +234,7 @@ def test_vectors_of_another_model_are_no_target(commands: Commands, database: st
         async with open_stores(in_postgres(database, commands.data_dir)) as stores:
             await stores.registry.adopt_model(FakeEmbedder(dimension=8).model)
             one = document("turn 0", "turn 0 is said.", thread=TALK, content_type="chat")
-            await stores.writer.write(one, chunks_of(one), unit_vectors(1, dimension=8))
+            await stores.writer.write(Version(one, chunks_of(one), unit_vectors(1, dimension=8)))
 
     asyncio.run(held())
     rejected = commands("move", "--to", database)

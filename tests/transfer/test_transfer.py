@@ -35,7 +35,7 @@ from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.embedders.model_vectors import same_vectors
 from rag_context.errors import BackendRejectedError, BackendUnavailableError, InvalidInputError
 from rag_context.ports.reading import DocumentStore, VectorStore
-from rag_context.ports.writing import IndexWriter, ModelRegistry
+from rag_context.ports.writing import IndexWriter, ModelRegistry, Version
 from rag_context.stores.postgres import PostgresStore
 from rag_context.stores.sqlite import open_database
 from rag_context.testing import FakeEmbedder, Fault, Faulty, MemoryStore
@@ -62,7 +62,7 @@ class Index:
     async def put(self, *moved: "Piece") -> None:
         for each in moved:
             made_by = FAKE.model.fingerprint if each.vectors is not None else None
-            await self.writer.write(each.document, each.chunks, each.vectors, made_by)
+            await self.writer.write(Version(each.document, each.chunks, each.vectors, made_by))
 
     async def export(self, project: str | None = None) -> bytes:
         out = io.BytesIO()
@@ -638,13 +638,11 @@ class Stopping:
         self._writer = writer
         self._left = after
 
-    async def write(
-        self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
-    ) -> bool:
+    async def write(self, version: Version) -> bool:
         self._left -= 1
         if self._left < 0:
             raise BackendUnavailableError("documents", "gone", retry_after_s=0.0)
-        return await self._writer.write(document, chunks, vectors, made_by)
+        return await self._writer.write(version)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._writer, name)
@@ -657,12 +655,10 @@ class Choosy:
         self._writer = writer
         self._refused = rejected
 
-    async def write(
-        self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
-    ) -> bool:
-        if document.id == self._refused:
+    async def write(self, version: Version) -> bool:
+        if version.document.id == self._refused:
             raise BackendRejectedError("documents", "too large for this store")
-        return await self._writer.write(document, chunks, vectors, made_by)
+        return await self._writer.write(version)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._writer, name)

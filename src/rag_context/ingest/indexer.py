@@ -21,7 +21,7 @@ from rag_context.ingest.submissions import Entry, Preparation, Receipt, Submissi
 from rag_context.ingest.text_vectors import SLICE_S, StoredVectors, TextVectors, UnfinishedVectors, stacked
 from rag_context.ports.models import Embedder
 from rag_context.ports.reading import DocumentStore
-from rag_context.ports.writing import IndexWriter, PendingClaims, VectorRebuilder
+from rag_context.ports.writing import IndexWriter, PendingClaims, VectorRebuilder, Version
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency, retrying
 from rag_context.tracing import span
@@ -177,7 +177,7 @@ class Indexer:
             if cut_alike(current, chunks):
                 done = await trying(lambda: self._writer.attach(id_, document.content_hash, vectors, made_by))
             else:
-                done = await trying(lambda: self._writer.rechunk(document, chunks, vectors, made_by))
+                done = await trying(lambda: self._writer.rechunk(Version(document, chunks, vectors, made_by)))
             self._unfinished.forget(id_)
             return done
 
@@ -200,7 +200,7 @@ class Indexer:
             stored = await self._documents.chunks(id_)
             if not cut_alike(stored, chunks):
                 old = await self._old_vectors(texts, id_)
-                if not await retrying(lambda: self._writer.rechunk(document, chunks, *old)):
+                if not await retrying(lambda: self._writer.rechunk(Version(document, chunks, *old))):
                     return False
             return await retrying(lambda: rebuilder.add(id_, document.content_hash, vectors, made_by))
 
@@ -215,7 +215,7 @@ class Indexer:
             if document is None:
                 return False
             chunks = await self._preparation.chunks(document)
-            return await retrying(lambda: self._writer.rechunk(document, chunks, None))
+            return await retrying(lambda: self._writer.rechunk(Version(document, chunks)))
 
     async def remove(self, id_: str) -> bool:
         """Delete a document; False where it is unknown. Raises: BackendError (nothing was deleted)."""

@@ -78,9 +78,7 @@ class TwoStoreWriter:
         except BackendError:
             return False
 
-    async def write(
-        self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
-    ) -> bool:
+    async def write(self, version: Version) -> bool:
         """Store a document in place of its earlier version; returns whether its vectors are in too.
 
         Raises:
@@ -88,15 +86,16 @@ class TwoStoreWriter:
             BackendError: the document could not be stored.
         """
         # Before anything is stored: afterwards a rejection would leave the new version without its vectors.
+        document, chunks, vectors = version.document, version.chunks, version.vectors
         if vectors is not None:
             require_shape("documents", vectors, len(chunks))
-            await self._check_model(made_by)
+            await self._check_model(version.made_by)
         # From here on the document is pending: if the process ends, the background sweep embeds it again.
         await self._writer.put(document, chunks)
         if vectors is None:
             return False
         try:
-            return await self._add(document, chunks, vectors, made_by, self._in_request)
+            return await self._add(document, chunks, vectors, version.made_by, self._in_request)
         except BackendError as error:
             logger.warning("document %s is stored, its vectors follow: %s", document.id, error)
             return False
@@ -125,20 +124,19 @@ class TwoStoreWriter:
         require_shape("documents", vectors, len(chunks))
         return await self._add(document, chunks, vectors, made_by, self._in_background)
 
-    async def rechunk(
-        self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
-    ) -> bool:
+    async def rechunk(self, version: Version) -> bool:
         """Put other chunks in place of this version's; False where the document was changed or deleted meanwhile.
 
         Raises:
             BackendError: they could not be stored, or were made by another model; the document is pending.
         """
+        document, chunks, vectors = version.document, version.chunks, version.vectors
         if vectors is not None:
             require_shape("documents", vectors, len(chunks))
-            await self._check_model(made_by)
+            await self._check_model(version.made_by)
         if not await self._writer.rechunk(document, chunks):
             return False
-        return vectors is None or await self._add(document, chunks, vectors, made_by, self._in_background)
+        return vectors is None or await self._add(document, chunks, vectors, version.made_by, self._in_background)
 
     async def delete(self, document_id: str) -> bool:
         """Delete a document: it is pending until its vectors are deleted, so that a crash leaves it complete.

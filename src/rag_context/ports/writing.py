@@ -16,12 +16,14 @@ from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A version of a document to store, its chunks, and their vectors `(len(chunks), dim) float32` if there are any."""
+    """A version of a document to store, with all its chunks."""
 
     document: Document
     chunks: Sequence[Chunk]
     vectors: Matrix | None = None
+    """`(len(chunks), dim) float32`; None stores it as pending."""
     made_by: str | None = None
+    """Fingerprint of the model that made the vectors, which must be the index's; None is not checked."""
 
 
 class IndexWriter(Protocol):
@@ -31,9 +33,7 @@ class IndexWriter(Protocol):
     they are rejected (BackendRejectedError) and nothing changes; None skips this check.
     """
 
-    async def write(
-        self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
-    ) -> bool:
+    async def write(self, version: Version) -> bool:
         """Store a document in place of its earlier version; one of the two is found at any time.
 
         Returns whether its vectors are stored too. Without vectors, or where they cannot be stored now, the document
@@ -52,10 +52,8 @@ class IndexWriter(Protocol):
         """Add the vectors of a pending document; False where it was changed or deleted meanwhile."""
         ...
 
-    async def rechunk(
-        self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
-    ) -> bool:
-        """Put other chunks in place of this version's; False where the document was changed or deleted meanwhile."""
+    async def rechunk(self, version: Version) -> bool:
+        """Put other chunks in place of those of this version; False where it was changed or deleted meanwhile."""
         ...
 
     async def delete(self, document_id: str) -> bool: ...
@@ -66,7 +64,7 @@ async def written_in_turn(versions: Sequence[Version], writer: IndexWriter) -> l
     results: list[bool | Exception] = []
     for each in versions:
         try:
-            results.append(await writer.write(each.document, each.chunks, each.vectors, each.made_by))
+            results.append(await writer.write(each))
         except Exception as error:  # noqa: BLE001  (it belongs to this version)
             results.append(error)
     return results

@@ -57,15 +57,14 @@ class MemoryStore:
     _entries: dict[str, _Entry] = field(default_factory=dict)
     model: EmbeddingModel | None = None
 
-    async def write(
-        self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
-    ) -> bool:
-        if vectors is not None:
-            self._check_model(made_by)
+    async def write(self, version: Version) -> bool:
+        if version.vectors is not None:
+            self._check_model(version.made_by)
+        document = version.document
         self._entries.pop(document.id, None)
-        self._entries[document.id] = _Entry(document, tuple(chunks), vectors)
+        self._entries[document.id] = _Entry(document, tuple(version.chunks), version.vectors)
         self.version += 1
-        return vectors is not None
+        return version.vectors is not None
 
     async def write_all(self, versions: Sequence[Version]) -> list[bool | Exception]:
         return await written_in_turn(versions, self)
@@ -79,13 +78,11 @@ class MemoryStore:
         self.version += 1
         return True
 
-    async def rechunk(
-        self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
-    ) -> bool:
-        entry = self._entries.get(document.id)
-        if entry is None or entry.document.content_hash != document.content_hash:
+    async def rechunk(self, version: Version) -> bool:
+        entry = self._entries.get(version.document.id)
+        if entry is None or entry.document.content_hash != version.document.content_hash:
             return False
-        await self.write(document, chunks, vectors, made_by)
+        await self.write(version)
         return True
 
     async def delete(self, document_id: str) -> bool:

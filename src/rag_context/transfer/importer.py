@@ -16,7 +16,7 @@ from rag_context.domain.documents import Stored
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendRejectedError, InvalidInputError
 from rag_context.ports.reading import DocumentStore
-from rag_context.ports.writing import IndexWriter, ModelRegistry
+from rag_context.ports.writing import IndexWriter, ModelRegistry, Version
 from rag_context.resilience.dependency import retrying
 from rag_context.transfer.lines import IndexedDocument, model_of, read_document
 
@@ -223,10 +223,12 @@ class Importer:
         document, chunks, vectors = entry.document, entry.chunks, entry.vectors
         if vectors is not None and self._model is not None:
             try:
-                return await retrying(partial(self._writer.write, document, chunks, vectors, self._model.fingerprint))
+                return await retrying(
+                    partial(self._writer.write, Version(document, chunks, vectors, self._model.fingerprint))
+                )
             except BackendRejectedError:
                 pass  # the index's model has just been replaced
-        return await retrying(partial(self._writer.write, document, chunks, None))
+        return await retrying(partial(self._writer.write, Version(document, chunks)))
 
     async def _complete(self, entry: IndexedDocument, stored: Stored) -> bool:
         """Store the vectors of a pending document; False where they are rejected, or it changed meanwhile."""
@@ -238,6 +240,6 @@ class Importer:
             if stored.chunk_ids == tuple(chunk.id for chunk in chunks):
                 attach = partial(self._writer.attach, document.id, document.content_hash, vectors, made_by)
                 return await retrying(attach)
-            return await retrying(partial(self._writer.rechunk, document, chunks, vectors, made_by))
+            return await retrying(partial(self._writer.rechunk, Version(document, chunks, vectors, made_by)))
         except BackendRejectedError:
             return False

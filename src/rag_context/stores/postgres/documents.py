@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
-from functools import partial
 
 from rag_context.domain.documents import (
     Chunk,
@@ -257,26 +256,17 @@ class PostgresDocuments:
         """Write something that changes nothing of the index. Raises: BackendError (why a write would fail)."""
         await try_write(self._database)
 
-    async def write(
-        self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
-    ) -> bool:
+    async def write(self, version: Version) -> bool:
         """Store a document in place of its earlier version, in one transaction that is durable when this returns.
 
         Returns whether its vectors are stored too.
 
-        Args:
-            document: the document.
-            chunks: all its chunks.
-            vectors: `(len(chunks), dim) float32`; None stores it as pending.
-            made_by: fingerprint of the model that made them, which must be the index's; None is not checked.
-
         Raises:
             BackendRejectedError: the vectors do not match the chunks or the index.
         """
-        words = await self._computing.run(partial(_analysed, chunks), chars=len(document.content))
-        version = Version(document, chunks, vectors, made_by)
+        words = await self._analysed(version)
         await self._state.change(lambda connection, change: writer.write_document(connection, change, version, words))
-        return vectors is not None
+        return version.vectors is not None
 
     async def write_all(self, versions: Sequence[Version]) -> list[bool | Exception]:
         """As `write` for each, one after the other."""
@@ -294,16 +284,13 @@ class PostgresDocuments:
             )
         )
 
-    async def rechunk(
-        self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
-    ) -> bool:
+    async def rechunk(self, version: Version) -> bool:
         """Put other chunks in place of this version's; False where the document was changed or deleted meanwhile.
 
         Raises:
             BackendRejectedError: the vectors do not match the chunks or the index.
         """
-        words = await self._computing.run(partial(_analysed, chunks), chars=len(document.content))
-        version = Version(document, chunks, vectors, made_by)
+        words = await self._analysed(version)
         return await self._state.change(
             lambda connection, change: writer.rechunk_document(connection, change, version, words)
         )
@@ -349,7 +336,8 @@ class PostgresDocuments:
         row = await self._database.fetchrow(statement, *parameters.values)
         return 0 if row is None else int(row[0])
 
-
-def _analysed(chunks: Sequence[Chunk]) -> list[ChunkTerms]:
-    """The terms of each chunk."""
-    return [ChunkTerms(chunk.searchable) for chunk in chunks]
+    async def _analysed(self, version: Version) -> list[ChunkTerms]:
+        """The terms of each chunk."""
+        return await self._computing.run(
+            lambda: [ChunkTerms(chunk.searchable) for chunk in version.chunks], chars=len(version.document.content)
+        )

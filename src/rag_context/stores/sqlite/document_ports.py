@@ -143,23 +143,15 @@ class SqliteDocuments:
         """Write something that changes nothing of the index. Raises: BackendError (why a write would fail)."""
         await self._database.try_write()
 
-    async def write(
-        self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
-    ) -> bool:
+    async def write(self, version: Version) -> bool:
         """Store a document in place of its earlier version, in one transaction that is on disk when this returns.
 
         Returns whether its vectors are stored too.
 
-        Args:
-            document: the document.
-            chunks: all its chunks.
-            vectors: `(len(chunks), dim) float32`; None stores it as pending.
-            made_by: fingerprint of the model that made them, which must be the index's; None is not checked.
-
         Raises:
             BackendRejectedError: the vectors do not match the chunks or the index.
         """
-        (result,) = await self.write_all([Version(document, chunks, vectors, made_by)])
+        (result,) = await self.write_all([version])
         if isinstance(result, Exception):
             raise result
         return result
@@ -187,18 +179,16 @@ class SqliteDocuments:
         await self._memory.follow_own(len(vectors))
         return done
 
-    async def rechunk(
-        self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
-    ) -> bool:
+    async def rechunk(self, version: Version) -> bool:
         """Put other chunks in place of this version's; False where the document was changed or deleted meanwhile.
 
         Raises:
             BackendRejectedError: the vectors do not match the chunks or the index.
         """
-        analysed = await self._computing.run(partial(changes.analysed_terms, chunks), chars=len(document.content))
-        version = Version(document, chunks, vectors, made_by)
+        chars = len(version.document.content)
+        analysed = await self._computing.run(partial(changes.analysed_terms, version.chunks), chars=chars)
         done = await self._database.write(partial(changes.rechunk_document, version, analysed))
-        await self._memory.follow_own(len(chunks))
+        await self._memory.follow_own(len(version.chunks))
         return done
 
     async def delete(self, document_id: str) -> bool:
