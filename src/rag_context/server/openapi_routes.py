@@ -6,6 +6,7 @@ from rag_context.api.maintenance import StatsRequest
 from rag_context.api.operations import Access
 from rag_context.api.operations.routes import ROUTES, Route
 from rag_context.api.wire import DOTS, Schema, json_schema
+from rag_context.server.middleware import OPEN_PATHS
 from rag_context.server.options import ServerOptions
 from rag_context.server.pages import EVENTS_PATH, MAX_WATCHERS, PAGE_PREFIX
 
@@ -136,12 +137,11 @@ def operation_paths(options: ServerOptions) -> dict[str, Any]:
         "/docs": ("This document, for people", _plain("text/html", "A page"), (401, 403, 429, 503)),
         "/": ("The page that shows the memory", _plain("text/html", "A page"), (401, 403, 429, 503)),
     }
-    open_paths = {"/health", "/live", "/ready", "/docs", "/"}
     paths: dict[str, Any] = {}
     for path, (summary, success, errors) in described.items():
         name = path.strip("/").replace(".", "_") or "home"
         operation = operation_of(summary, "operation", name, success, errors)
-        if path in open_paths and options.api_keys:
+        if path in OPEN_PATHS and options.api_keys:
             operation["security"] = [{}, {"bearer": []}, {"key": []}]
         paths[path] = {"get": operation}
     return paths | _page_paths(options)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeAlias
 
 import httpx2
 
@@ -15,6 +15,9 @@ from rag_context.settings import Settings, StoreSettings, mask_url
 TIMEOUT_S = 10.0
 OLDEST_POSTGRES, OLDEST_PGVECTOR = 16, (0, 8)
 _UNAUTHORIZED = (401, 403)
+Request: TypeAlias = Callable[[str, StoreSettings], Awaitable[str]]
+"""Returns the version of the backend at an address. Raises: BackendError."""
+
 _DRIVERS = {"PostgreSQL": "asyncpg", "MongoDB": "pymongo", "Redis": "redis.asyncio"}
 
 
@@ -37,26 +40,25 @@ class Probe:
 
 def probes(settings: Settings) -> Iterator[Probe]:
     """The backends on servers that the settings choose, without the embedding server."""
-    chosen = settings.stores
-    known: tuple[tuple[str, str, str | None, bool, Callable[[str, StoreSettings], Awaitable[str]]], ...] = (
-        ("PostgreSQL", "postgres_url", chosen.postgres_url, chosen.documents == "postgres", _postgres),
-        ("Qdrant", "qdrant_url", chosen.qdrant_url, chosen.vectors == "qdrant", _qdrant),
-        ("Chroma", "chroma_url", chosen.chroma_url, chosen.vectors == "chroma" and not chosen.chroma_dir, _chroma),
-        ("MongoDB", "mongodb_uri", chosen.mongodb_uri, chosen.documents == "mongodb", _mongodb),
-        ("Redis", "redis_url", chosen.redis_url, chosen.cache == "redis", _redis),
+    stores = settings.stores
+    backends: tuple[tuple[str, str, bool, Request], ...] = (
+        ("PostgreSQL", "postgres_url", stores.documents == "postgres", _postgres),
+        ("Qdrant", "qdrant_url", stores.vectors == "qdrant", _qdrant),
+        ("Chroma", "chroma_url", stores.vectors == "chroma" and not stores.chroma_dir, _chroma),
+        ("MongoDB", "mongodb_uri", stores.documents == "mongodb", _mongodb),
+        ("Redis", "redis_url", stores.cache == "redis", _redis),
     )
-    for name, key, url, is_configured, request in known:
-        if is_configured and url is not None:
-            yield Probe(name, f"stores.{key}", mask_url(url), _bounded(name, request, url, chosen))
+    for name, key, is_selected, request in backends:
+        url = getattr(stores, key)
+        if is_selected and url is not None:
+            yield Probe(name, f"stores.{key}", mask_url(url), _bounded(name, request, url, stores))
 
 
-def _bounded(
-    name: str, request: Callable[[str, StoreSettings], Awaitable[str]], url: str, chosen: StoreSettings
-) -> Callable[[], Awaitable[str]]:
+def _bounded(name: str, request: Request, url: str, stores: StoreSettings) -> Callable[[], Awaitable[str]]:
     async def version() -> str:
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                return await request(url, chosen)
+                return await request(url, stores)
         except TimeoutError as error:
             raise BackendUnavailableError(name, f"it did not answer within {TIMEOUT_S:.0f} s") from error
         except OSError as error:
@@ -65,15 +67,15 @@ def _bounded(
     return version
 
 
-async def _qdrant(url: str, chosen: StoreSettings) -> str:
-    key = chosen.qdrant_api_key.get_secret_value() if chosen.qdrant_api_key is not None else None
+async def _qdrant(url: str, stores: StoreSettings) -> str:
+    key = stores.qdrant_api_key.get_secret_value() if stores.qdrant_api_key is not None else None
     headers = {} if key is None else {"api-key": key}
     version = await _get("Qdrant", url.rstrip("/") + "/", headers)
     await _get("Qdrant", url.rstrip("/") + "/collections", headers)  # which needs the key, where the version does not
     return str(version.get("version", "of an unknown version")) if isinstance(version, dict) else str(version)
 
 
-async def _chroma(url: str, _chosen: StoreSettings) -> str:
+async def _chroma(url: str, _stores: StoreSettings) -> str:
     return str(await _get("Chroma", url.rstrip("/") + "/api/v2/version", {}))
 
 
@@ -93,7 +95,7 @@ async def _get(name: str, url: str, headers: dict[str, str]) -> Any:
         raise BackendRejectedError(name, "what answers there is another program") from error
 
 
-async def _mongodb(url: str, _chosen: StoreSettings) -> str:
+async def _mongodb(url: str, _stores: StoreSettings) -> str:
     from pymongo import AsyncMongoClient  # noqa: PLC0415  (an extra)
     from pymongo.errors import OperationFailure, PyMongoError  # noqa: PLC0415
 
@@ -108,7 +110,7 @@ async def _mongodb(url: str, _chosen: StoreSettings) -> str:
         await client.close()
 
 
-async def _postgres(url: str, _chosen: StoreSettings) -> str:
+async def _postgres(url: str, _stores: StoreSettings) -> str:
     import asyncpg  # noqa: PLC0415  (an extra)
 
     try:
@@ -127,7 +129,7 @@ async def _postgres(url: str, _chosen: StoreSettings) -> str:
     return f"{version} with pgvector {vector}"
 
 
-async def _redis(url: str, _chosen: StoreSettings) -> str:
+async def _redis(url: str, _stores: StoreSettings) -> str:
     from redis.asyncio import Redis  # noqa: PLC0415  (an extra)
     from redis.exceptions import AuthenticationError, RedisError  # noqa: PLC0415
 
@@ -144,13 +146,13 @@ async def _redis(url: str, _chosen: StoreSettings) -> str:
 
 async def answers_of_all(settings: Settings) -> list[tuple[Probe, str | BackendError]]:
     """The version of each backend, or why it is not known; all at once."""
-    every = list(probes(settings))
-    for probe in every:
+    selected = list(probes(settings))
+    for probe in selected:
         if probe.name in _DRIVERS:  # takes seconds on a busy machine: not on the loop, where others' time would pass
             await asyncio.to_thread(import_module, _DRIVERS[probe.name])
-    answers = await asyncio.gather(*(each.version() for each in every), return_exceptions=True)
+    answers = await asyncio.gather(*(each.version() for each in selected), return_exceptions=True)
     found: list[tuple[Probe, str | BackendError]] = []
-    for probe, answer in zip(every, answers, strict=True):
+    for probe, answer in zip(selected, answers, strict=True):
         if isinstance(answer, BaseException) and not isinstance(answer, BackendError):
             raise answer
         found.append((probe, answer))
