@@ -119,8 +119,8 @@ def settings_row(key: Key) -> str:
     """One setting as a row."""
     default = key.default
     is_empty = default is None or default in ((), {})
-    if isinstance(default, int):
-        default = int(default)
+    if isinstance(default, bool):
+        default = str(default).lower()
     cells = (
         f"`{key.name}`",
         "<br>".join(f"`{name}`" for name in key.variables),
