@@ -20,7 +20,7 @@ from rag_context.stores.sqlite.memory import chunk_index, vector_scan
 from rag_context.stores.sqlite.memory import terms as postings
 from rag_context.stores.sqlite.memory.chunk_index import Change, MemoryIndex
 from rag_context.stores.sqlite.memory.columns import StoredChunk, StoredDocument, StoredVector
-from rag_context.stores.sqlite.memory.following import FEW_ROWS, Memory, Reading
+from rag_context.stores.sqlite.memory.following import FEW_ROWS, IndexSnapshot, Memory
 from rag_context.stores.sqlite.memory.terms import packed
 from rag_context.stores.sqlite.memory.vector_scan import BLOCK_ROWS
 from tests.stores.builders import NOON, axis, document, ids, minutes, put, refs
@@ -173,7 +173,7 @@ def neighbours_in(path: Path, chunk_ids: list[str]) -> dict[str, Neighbours]:
     return found
 
 
-def best_of(vector: Vector) -> Callable[[Reading], list[str]]:
+def best_of(vector: Vector) -> Callable[[IndexSnapshot], list[str]]:
     return lambda at: owners(at.index.vector_hits(vector, 5, Filter(), at.stored_vectors))
 
 

@@ -166,7 +166,7 @@ class SqliteDocuments:
             partial(changes.write_document, version, each) for version, each in zip(versions, analysed, strict=True)
         ]
         results = await self._database.write_all(writes)
-        await self._memory.follow_own(sum(len(version.chunks) for version in versions))
+        await self._memory.await_own_rows(sum(len(version.chunks) for version in versions))
         return results
 
     async def attach(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str | None = None) -> bool:
@@ -176,7 +176,7 @@ class SqliteDocuments:
             BackendRejectedError: the vectors do not match the chunks or the index.
         """
         done = await self._database.write(partial(changes.attach_vectors, document_id, content_hash, vectors, made_by))
-        await self._memory.follow_own(len(vectors))
+        await self._memory.await_own_rows(len(vectors))
         return done
 
     async def rechunk(self, version: Version) -> bool:
@@ -188,7 +188,7 @@ class SqliteDocuments:
         chars = len(version.document.content)
         analysed = await self._computing.run(partial(changes.analysed_terms, version.chunks), chars=chars)
         done = await self._database.write(partial(changes.rechunk_document, version, analysed))
-        await self._memory.follow_own(len(version.chunks))
+        await self._memory.await_own_rows(len(version.chunks))
         return done
 
     async def delete(self, document_id: str) -> bool:

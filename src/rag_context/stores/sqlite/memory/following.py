@@ -119,7 +119,7 @@ class _Followed:
 
     generation: int
     at: _Position
-    is_reading: bool
+    is_loading: bool
     """Whether the vectors are still being read."""
     is_behind: bool = False
     """Whether vectors are to be compared once more: they were read in an older snapshot than the chunks."""
@@ -127,7 +127,7 @@ class _Followed:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class IndexSnapshot:
     """The index and a connection to the file in one snapshot, in a reading thread."""
 
     index: MemoryIndex
@@ -160,7 +160,7 @@ class Memory:
         self._has_vectors = has_vectors
         self._changing = threading.Lock()
         self._followed: _Followed | None = None
-        self._reading = 0
+        self._loading = 0
         """Chunks that are being read."""
 
     @property
@@ -169,7 +169,7 @@ class Memory:
         followed = self._followed
         return None if followed is None else followed.at.made_by
 
-    async def read(self, work: Callable[[Reading], T], *, needs_vectors: bool, timeout_s: float = math.inf) -> T:
+    async def read(self, work: Callable[[IndexSnapshot], T], *, needs_vectors: bool, timeout_s: float = math.inf) -> T:
         """Run `work` on the index, in a reading thread and in one snapshot of the file.
 
         Many changes are waited for so long; then it runs on the index as it was before them, and must say so.
@@ -195,7 +195,7 @@ class Memory:
         while not self._is_ready(self._has_vectors):
             await self._database.round()
 
-    async def follow_own(self, rows: int) -> None:
+    async def await_own_rows(self, rows: int) -> None:
         """Wait until rows that this process has just stored are in memory; few of them are read by the next search."""
         if rows > FEW_ROWS:
             with suppress(BackendError):  # they are stored all the same, and searches say what they are without
@@ -213,13 +213,13 @@ class Memory:
                 try:
                     followed = self._followed = _tolerantly(self._load, connection)
                 finally:
-                    self._reading = 0
-        if followed.is_reading:
+                    self._loading = 0
+        if followed.is_loading:
             self._read_vectors(followed, connection)
 
     def _is_ready(self, needs_vectors: bool) -> bool:
         followed = self._followed
-        return followed is not None and not (needs_vectors and followed.is_reading)
+        return followed is not None and not (needs_vectors and followed.is_loading)
 
     async def _wait(self, needs_vectors: bool) -> None:
         """Wait for a small index; for a large one only a moment, then raise an error that counts as no failure."""
@@ -230,13 +230,13 @@ class Memory:
                     await self._database.round()
             except TimeoutError:
                 steps += 1
-                has_alternative = self._followed is not None or self._reading > FEW_CHUNKS
+                has_alternative = self._followed is not None or self._loading > FEW_CHUNKS
                 if steps * STEP_S >= WAITING_S and has_alternative and not self._is_ready(needs_vectors):
                     what = "chunks" if self._followed is None else "vectors"
                     raise BackendStartingError(COMPONENT, f"the {what} are still being read into memory") from None
 
     def _answer(
-        self, work: Callable[[Reading], T], needs_vectors: bool, may_be_behind: bool, connection: sqlite3.Connection
+        self, work: Callable[[IndexSnapshot], T], needs_vectors: bool, may_lag: bool, connection: sqlite3.Connection
     ) -> tuple[T] | None:
         """None if the index must be read again, or the vectors, or many changes."""
         followed = self._followed
@@ -249,13 +249,13 @@ class Memory:
         if is_behind or not is_same:
             if self._catch_up_soon(followed, connection):
                 is_behind = False
-            elif not (may_be_behind and is_same):
+            elif not (may_lag and is_same):
                 return None
-        if needs_vectors and followed.is_reading:
+        if needs_vectors and followed.is_loading:
             return None
         try:
             with followed.index.reading() as index:
-                return (work(Reading(index, connection, is_behind)),)
+                return (work(IndexSnapshot(index, connection, is_behind)),)
         except OldSnapshotError:
             with self._changing:
                 if followed.at.version <= stored and not is_behind:  # not an older snapshot: the file has lost them
@@ -297,7 +297,7 @@ class Memory:
 
     def _load(self, connection: sqlite3.Connection) -> _Followed:
         """All chunks; vectors are read after it."""
-        (self._reading,) = connection.execute("SELECT chunks FROM totals").fetchone()
+        (self._loading,) = connection.execute("SELECT chunks FROM totals").fetchone()
         followed = _Followed(self._database.file.generation, _position(connection), self._has_vectors)
         for documents in _batches(connection.execute(_DOCUMENTS, (0,))):
             followed.index.apply(Change(documents=[StoredDocument(*row) for row in documents]))
@@ -322,7 +322,7 @@ class Memory:
             if is_current():
                 # Vectors up to `then` are in memory, chunks may be further: the next search reads what came between.
                 followed.at = followed.at._replace(last_vector=then.last_vector, last_deletion=then.last_deletion)
-                followed.is_reading, followed.is_behind = False, True
+                followed.is_loading, followed.is_behind = False, True
 
 
 def _tolerantly(read: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection) -> T:
@@ -343,8 +343,8 @@ def _catch_up(followed: _Followed, connection: sqlite3.Connection) -> None:
         return
     deleted = connection.execute(_DELETED, (was.last_deletion,)).fetchall()
     are_replaced = at.vectors_epoch > was.vectors_epoch
-    is_reading = followed.is_reading or are_replaced
-    vectors = [] if is_reading else connection.execute(_VECTORS, (was.last_vector,)).fetchall()
+    is_loading = followed.is_loading or are_replaced
+    vectors = [] if is_loading else connection.execute(_VECTORS, (was.last_vector,)).fetchall()
     change = Change(
         deleted=[key for key, is_there in deleted if not is_there],
         without_vector=[key for key, is_there in deleted if is_there],
@@ -358,7 +358,7 @@ def _catch_up(followed: _Followed, connection: sqlite3.Connection) -> None:
         followed.index.drop_vectors()
     for step in _steps(change):
         followed.index.apply(step)
-    followed.is_reading = is_reading
+    followed.is_loading = is_loading
     followed.is_behind = followed.is_behind and at.version < was.version
     # Last, because searches read it without the lock: it must not run ahead of the index.
     followed.at = _later(was, at)

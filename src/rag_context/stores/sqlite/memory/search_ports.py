@@ -14,7 +14,7 @@ from rag_context.ports.reading import CandidateRequest, Snapshot
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.document_rows import read_passages
 from rag_context.stores.sqlite.faults import COMPONENT
-from rag_context.stores.sqlite.memory.following import CATCH_UP_S, Memory, Reading
+from rag_context.stores.sqlite.memory.following import CATCH_UP_S, IndexSnapshot, Memory
 from rag_context.stores.sqlite.memory.vector_scan import vector_of
 
 BEHIND = "Documents that were just stored are still being read into memory, and are not part of this answer"
@@ -174,7 +174,7 @@ class SqliteCandidates:
 class _SqliteSnapshot:
     """The index in memory and the file, neither of which changes meanwhile."""
 
-    def __init__(self, at: Reading) -> None:
+    def __init__(self, at: IndexSnapshot) -> None:
         self.lag = BackendStartingError(COMPONENT, BEHIND) if at.is_behind else None
         self._at = at
         self._index = at.index
