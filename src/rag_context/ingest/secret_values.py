@@ -76,6 +76,7 @@ def looks_bare(value: str) -> bool:
     """For unquoted values in any other notation, which might as well be a word of a sentence or of a program."""
     digits = len(_DIGIT.findall(value))
     random = (digits and _SYMBOL.search(value)) or (len(value) >= 20 and digits >= 3)
+    # Names of files have digits and signs too.
     is_path = "/" in value and "." in value
     return bool(random) and not is_path and not _HASH.match(value.lower()) and looks_assigned(value)
 

@@ -242,6 +242,7 @@ def _query_values(file: ConfigFile) -> dict[str, object]:
 
 def _boosting(section: Retrieval) -> dict[str, object]:
     if section.apply_relevance_boosting is False:
+        # None is a value here: no boosts. An option that the file does not set is left out.
         return {"boosts": None}
     given = _given(important=section.important_boost, critical=section.critical_boost)
     if not given and section.apply_relevance_boosting is None:

@@ -102,6 +102,7 @@ class DocTypes:
     def __init__(self, infos: Sequence[DocTypeInfo]) -> None:
         self.infos = tuple(infos)
         self._by_name = {info.name: info for info in infos}
+        # The longest folder first, so that the innermost decides; of equal ones the project's own.
         by_depth = sorted(infos, key=lambda info: (-len(info.folder), not info.custom))
         self._folders = [(info.folder, info.name) for info in by_depth]
         self._validators: dict[str, Validator] = {info.name: _validator(info.schema) for info in infos if info.schema}

@@ -320,6 +320,7 @@ async def follow(
             for target in await targets(document):
                 if target.path in visited:
                     continue
+                # Now, and not when its links are read: each document is listed once, by the shortest way to it.
                 visited.add(target.path)
                 following.append(target)
                 if target.path not in passed:

@@ -176,6 +176,7 @@ def lets_through(options: RetrievalOptions, level: PromotionLevel) -> bool:
 
 def _direction(vector: Vector) -> Vector:
     """A caller's vector as float32, normalised to length 1."""
+    # In float64, in which the norm of large numbers does not overflow.
     given = np.asarray(vector, dtype=np.float64)
     if given.ndim != 1 or not given.size or not np.isfinite(given).all():
         raise InvalidInputError("The query vector must be one row of finite numbers")
@@ -202,6 +203,7 @@ def _matches(results: Sequence[Result], options: RetrievalOptions, lookup: Docum
         matches.append(
             Match(
                 document=document,
+                # A share of the best, because a boost is a fixed number and fused scores have no fixed scale.
                 rank=(fused / best if best > 0.0 else 0.0) + boost,
                 raw=raw,
                 boosted=min(1.0, raw + boost),

@@ -292,6 +292,7 @@ def rewrite(path: Path, level: PromotionLevel) -> Rewrite:
             raise _unusable(f"{path.name!r} is not valid UTF-8") from error
         after = promoted(text, level).encode()
         if after != before:
+            # Once more just before it is replaced: an editor may have saved the file meanwhile.
             if folder.read(path.name) != before:
                 raise FileSystemError(f"Another program is changing {path.name!r}: try again")
             folder.write(path.name, after)

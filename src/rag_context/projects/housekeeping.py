@@ -75,6 +75,7 @@ class Housekeeping:
             each for each in await self._projects.project_records.records() if each.is_followed and each.config_path
         ]
         waiting = {record.tenant: record for record in records[:MAX_RESUMED]}
+        # All of them first: queries say why the documents of those that wait may be old.
         self._projects.resuming.update(dict.fromkeys(waiting, CATCHING_UP))
         for record in records[MAX_RESUMED:]:
             logger.warning("project %s is not followed again: too many projects are followed", record.tenant.project)

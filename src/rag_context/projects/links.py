@@ -83,6 +83,7 @@ def link_candidates(href: str, document: str, docs_folder: str) -> tuple[str, ..
     """
     if len(href) > MAX_PATH_CHARS or _SCHEME.match(href) or href.startswith(("//", "\\\\")):
         return ()
+    # Cut before it is decoded: an encoded `#` or `?` is a part of the name.
     decoded = _decoded(re.split(r"[?#]", href, maxsplit=1)[0])
     return tuple(dict.fromkeys(_resolved(decoded, document, docs_folder))) if decoded else ()
 
@@ -131,6 +132,7 @@ def located(docs_root: Path, requested: str) -> str:
         real = path.resolve(strict=True)
     except (OSError, RuntimeError, ValueError):
         raise DocumentNotFoundError(f"There is no file {'/'.join(walked)!r} in the docs folder") from None
+    # Any link in it, also one that leads to another place inside: a document has one path.
     if real != docs_root.resolve().joinpath(*walked):
         raise invalid_path("The path is a symbolic link or contains one: send the path of the file itself")
     if not path.is_file():
@@ -204,6 +206,7 @@ def links(body: str) -> tuple[str, ...]:
         return ()
     if len(body) > MAX_PARSED_CHARS:
         body = _promising(body)
+    # Blocks only: the brackets of each paragraph are counted before its links are parsed.
     parser = MarkdownIt("commonmark", {"maxNesting": _MAX_NESTING}).disable("inline")
     references: EnvType = {}
     blocks = parser.parse(body, references)

@@ -76,6 +76,7 @@ def project_input(document: DocumentInput, path: str, folder: DocsFolder) -> Rea
     front = read_front_matter(document.content)
     revision = folder.revision(document.content)
     doc_type, warnings = _doc_type(front, path, folder.doc_types)
+    # The indexer redacts the content only.
     values = {key: _redacted(value) for key, value in {**front.further, **_values(front)}.items()}
     extra: dict[str, Json] = {
         **values,
@@ -84,6 +85,7 @@ def project_input(document: DocumentInput, path: str, folder: DocsFolder) -> Rea
         "promotion_level": front.promotion_level.label,
         "char_count": len(document.content) - front.body_start,
         "line_count": document.content.count("\n") + (not document.content.endswith("\n")),
+        # Files are compared by it, so that no text is read from the store.
         "revision": revision,
     }
     if warnings:
@@ -125,6 +127,7 @@ def _doc_type(front: FrontMatter, path: str, doc_types: DocTypes) -> tuple[str, 
     doc_type = front.doc_type or doc_types.by_folder(path)
     if not front.values:
         return doc_type, front.warnings
+    # What the reader of front matter has reported already a schema would say again in other words.
     reported = {warning.partition(" must ")[0] for warning in front.warnings}
     found = doc_types.complaints(doc_type, front.values)
     complaints = [complaint for complaint in found if complaint.partition(" must ")[0] not in reported]

@@ -116,6 +116,7 @@ def open_project(config_path: str, branch_name: str | None = None, *, is_forced:
     tenant = Tenant(config.project_name, branch, path_hash(root))
     external = config.external
     if external is not None:
+        # To check its patterns: an invalid one must not stop a project that is followed already.
         external_scope(external)
     return Activation(
         config=replace(config, warnings=(*config.warnings, *doc_types.warnings)),

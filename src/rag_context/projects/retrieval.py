@@ -215,6 +215,7 @@ class Run:
 
     async def _text(self, document_id: str) -> Text | BackendError | None:
         try:
+            # An error is a value here: the other documents are shown without the one that cannot be read.
             with self._deadline.applied():
                 document = await self._dependencies.documents.get(document_id)
         except BackendError as error:
@@ -325,12 +326,14 @@ class RetrievalService:
         front = {document.path: document for document in run.critical()}
         found = await run.find(aside=front)
         relevant = [match for match in found.matches if match.document.path not in front][: options.max_results]
+        # Critical documents that the search found too have scores and passages.
         first = [match for match in found.matches if match.document.path in front]
         others = [front[path] for path in front.keys() - {match.document.path for match in first}]
         if options.include_critical is CriticalInclusion.RELEVANT:
             others = []
         others.sort(key=lambda document: document.path)
         sources = [match.document for match in (*relevant, *first)]
+        # Links pass through the critical documents that were not found: these are in the context anyway.
         links, critical, rest, documents = await asyncio.gather(
             run.links(sources, {document.path for document in others}),
             run.candidates(first),
@@ -365,6 +368,7 @@ class RetrievalService:
             answer: Answer | None = None
             lookup = await self._lookup(options, deadline, warnings)
         else:
+            # At the same time: a retrieval takes as long as the slower of the two.
             lookup_read = self._lookup(options, deadline, warnings)
             answer, lookup = await asyncio.gather(self._dependencies.search(query), lookup_read)
         return Run(self._dependencies, options, deadline, lookup, query, answer, warnings)
@@ -384,6 +388,7 @@ class RetrievalService:
 
     def _check_dimension(self, vector: Vector) -> None:
         try:
+            # Without the model nothing can be compared, and the search says itself that it is not available.
             model = self._dependencies.model()
         except BackendError:
             return

@@ -91,6 +91,7 @@ def has_branch(root: Path, branch: str) -> bool:
     except InvalidInputError:
         return True
     shared = folder / (_first_bytes(folder / "commondir").strip() or ".")
+    # A name that was cut, and references in a format that is not read here, cannot be compared.
     if len(branch) >= MAX_BRANCH_CHARS or (shared / "reftable").exists():
         return True
     if (shared / "refs/heads" / branch).is_file():
@@ -151,6 +152,7 @@ def _git_folder(root: Path) -> Path:
 
 def _first_bytes(path: Path) -> str:
     try:
+        # Resolved, because `read_start` rejects links, and a repository may be below one.
         return read_start(path.resolve(), _MAX_HEAD_BYTES).decode("utf-8", "replace")
     except (OSError, RuntimeError, ValueError):
         return ""
