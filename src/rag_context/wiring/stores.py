@@ -109,9 +109,9 @@ async def open_stores(settings: Settings, *, clock: Callable[[], float] = time.m
     Raises:
         ConfigurationError: the configuration can never work.
     """
-    chosen = settings.stores
+    backends = settings.stores
     async with AsyncExitStack() as stack:
-        if _has_one_store(chosen):
+        if _has_one_store(backends):
             yield _one_store(await _open_store(settings, stack), settings)
         else:
             backend = await stack.enter_async_context(_open_documents(settings))
@@ -125,10 +125,10 @@ async def open_index_auditor(settings: Settings) -> AsyncIterator[IndexAuditor]:
     Raises:
         ConfigurationError: the configuration can never work, or there is no index.
     """
-    chosen = settings.stores
-    if _has_one_store(chosen):
+    backends = settings.stores
+    if _has_one_store(backends):
         async with AsyncExitStack() as stack:
-            if chosen.documents == "postgres":
+            if backends.documents == "postgres":
                 yield (await _open_postgres(settings, stack)).auditor
             else:
                 yield await stack.enter_async_context(open_auditor(settings.data_dir / FILE_NAME))
@@ -164,14 +164,14 @@ async def open_cache(settings: StoreSettings) -> AsyncIterator[Cache | None]:
         yield cache
 
 
-def _has_one_store(chosen: StoreSettings) -> bool:
+def _has_one_store(backends: StoreSettings) -> bool:
     """Whether one backend has documents and vectors. Raises: ConfigurationError where PostgreSQL has one of them."""
-    if "postgres" in (chosen.documents, chosen.vectors) and chosen.documents != chosen.vectors:
+    if "postgres" in (backends.documents, backends.vectors) and backends.documents != backends.vectors:
         raise ConfigurationError(
-            f'PostgreSQL holds documents and vectors, but stores.documents is "{chosen.documents}" and stores.vectors'
-            f' is "{chosen.vectors}": set both to "postgres", or neither.'
+            f'PostgreSQL holds documents and vectors, but stores.documents is "{backends.documents}" and stores.vectors'
+            f' is "{backends.vectors}": set both to "postgres", or neither.'
         )
-    return chosen.documents == chosen.vectors and chosen.documents in {"embedded", "postgres"}
+    return backends.documents == backends.vectors and backends.documents in {"embedded", "postgres"}
 
 
 async def _open_store(settings: Settings, stack: AsyncExitStack) -> "SqliteStore | PostgresStore":
@@ -183,12 +183,12 @@ async def _open_store(settings: Settings, stack: AsyncExitStack) -> "SqliteStore
 async def _open_postgres(settings: Settings, stack: AsyncExitStack) -> "PostgresStore":
     from rag_context.stores.postgres import open_postgres  # noqa: PLC0415  (an extra)
 
-    chosen = settings.stores
+    backends = settings.stores
     return await stack.enter_async_context(
         open_postgres(
-            _required(chosen.postgres_url, "stores.postgres_url"),
-            pool_size=chosen.postgres_pool_size,
-            statement_cache_size=chosen.postgres_statement_cache_size,
+            _required(backends.postgres_url, "stores.postgres_url"),
+            pool_size=backends.postgres_pool_size,
+            statement_cache_size=backends.postgres_statement_cache_size,
         )
     )
 
@@ -248,37 +248,37 @@ def _guarded(name: str, ping: Callable[[], Awaitable[str]], settings: Settings) 
 
 @asynccontextmanager
 async def _open_documents(settings: Settings) -> AsyncIterator[DocumentBackend]:
-    chosen = settings.stores
-    if chosen.documents == "embedded":
+    backends = settings.stores
+    if backends.documents == "embedded":
         async with open_documents(settings.data_dir / FILE_NAME) as half:
             yield DocumentBackend(half.documents, half.writer, half.texts, half.metrics)
         return
     from rag_context.stores.mongodb import open_mongodb  # noqa: PLC0415  (an extra)
 
-    uri = _required(chosen.mongodb_uri, "stores.mongodb_uri")
-    async with open_mongodb(uri, documents=chosen.mongodb_documents, metrics=chosen.mongodb_metrics) as store:
+    uri = _required(backends.mongodb_uri, "stores.mongodb_uri")
+    async with open_mongodb(uri, documents=backends.mongodb_documents, metrics=backends.mongodb_metrics) as store:
         yield DocumentBackend(store.documents, store.documents, store.texts, store.metrics)
 
 
 @asynccontextmanager
 async def _open_document_auditor(settings: Settings) -> AsyncIterator[IndexAuditor]:
-    chosen = settings.stores
-    if chosen.documents == "embedded":
+    backends = settings.stores
+    if backends.documents == "embedded":
         async with open_auditor(settings.data_dir / FILE_NAME) as auditor:
             yield auditor
         return
     from rag_context.stores.mongodb import open_mongodb  # noqa: PLC0415  (an extra)
 
-    uri = _required(chosen.mongodb_uri, "stores.mongodb_uri")
-    async with open_mongodb(uri, documents=chosen.mongodb_documents, metrics=chosen.mongodb_metrics) as store:
+    uri = _required(backends.mongodb_uri, "stores.mongodb_uri")
+    async with open_mongodb(uri, documents=backends.mongodb_documents, metrics=backends.mongodb_metrics) as store:
         yield store.auditor
 
 
 @asynccontextmanager
 async def _open_vectors(settings: Settings) -> AsyncIterator[OpenGeneration]:
-    chosen = settings.stores
+    backends = settings.stores
     name = "-generation-{}"
-    match chosen.vectors:
+    match backends.vectors:
         case "embedded":
             async with AsyncExitStack() as stack:
                 first = settings.data_dir / VECTORS_FILE_NAME
@@ -295,30 +295,30 @@ async def _open_vectors(settings: Settings) -> AsyncIterator[OpenGeneration]:
             from rag_context.stores.qdrant import CollectionPlan, open_qdrant  # noqa: PLC0415  (an extra)
 
             plan = CollectionPlan(
-                chosen.qdrant_collection,
-                quantization=chosen.qdrant_quantization,
-                shards=chosen.qdrant_shards,
-                replicas=chosen.qdrant_replicas,
+                backends.qdrant_collection,
+                quantization=backends.qdrant_quantization,
+                shards=backends.qdrant_shards,
+                replicas=backends.qdrant_replicas,
             )
             async with open_qdrant(
-                _required(chosen.qdrant_url, "stores.qdrant_url"),
+                _required(backends.qdrant_url, "stores.qdrant_url"),
                 plan,
-                api_key=chosen.qdrant_api_key.get_secret_value() if chosen.qdrant_api_key else None,
-                transport=chosen.qdrant_transport,
-                grpc_port=chosen.qdrant_grpc_port,
-                consistency=chosen.qdrant_read_consistency,
+                api_key=backends.qdrant_api_key.get_secret_value() if backends.qdrant_api_key else None,
+                transport=backends.qdrant_transport,
+                grpc_port=backends.qdrant_grpc_port,
+                consistency=backends.qdrant_read_consistency,
             ) as qdrant:
                 yield lambda generation: qdrant.sibling(name.format(generation)) if generation else qdrant
         case "chroma":
             await asyncio.to_thread(import_module, "rag_context.stores.chroma")
             from rag_context.stores.chroma import open_chroma_dir, open_chroma_server  # noqa: PLC0415  (an extra)
 
-            if chosen.chroma_dir is not None:
-                async with open_chroma_dir(chosen.chroma_dir, chosen.chroma_collection) as chroma:
+            if backends.chroma_dir is not None:
+                async with open_chroma_dir(backends.chroma_dir, backends.chroma_collection) as chroma:
                     yield lambda generation: chroma.sibling(name.format(generation)) if generation else chroma
             else:
-                url = _required(chosen.chroma_url, "stores.chroma_url")
-                async with open_chroma_server(url, chosen.chroma_collection) as chroma:
+                url = _required(backends.chroma_url, "stores.chroma_url")
+                async with open_chroma_server(url, backends.chroma_collection) as chroma:
                     yield lambda generation: chroma.sibling(name.format(generation)) if generation else chroma
 
 

@@ -55,14 +55,14 @@ best AS (
 ),
 fused AS (
     SELECT c.*, CASE WHEN by_cosine IS NULL OR best.cosine <= 0.0 THEN by_score WHEN best.score <= 0.0 THEN by_cosine
-                     ELSE weight * by_cosine + (1.0 - weight) * by_score END * said AS fused
+                     ELSE weight * by_cosine + (1.0 - weight) * by_score END * speaker_boost AS fused
     FROM candidates AS c CROSS JOIN best CROSS JOIN LATERAL (
         SELECT greatest(c.cosine, 0.0) / nullif(best.cosine, 0.0) + 0.0 * c.cosine AS by_cosine,
                coalesce(c.score / nullif(best.score, 0.0), 0.0) AS by_score,
                CASE WHEN kind = '{CODE}' THEN {{code_weight}}::float8 ELSE {{weight}}::float8 END AS weight,
                CASE WHEN lower(split_part(c.speaker, ' ', 1)) = ANY ({{speakers}}::text[])
                          OR c.speaker IS NULL AND kind <> '{CHAT}'
-                    THEN {{boost}}::float8 ELSE 1.0 END AS said
+                    THEN {{boost}}::float8 ELSE 1.0 END AS speaker_boost
     ) AS each
 ),
 shortlist AS MATERIALIZED (

@@ -46,8 +46,8 @@ _DOCUMENT_WIDTH = 15
 
 _PASSAGES = f"""
 SELECT {_CHUNK}, d.title, d.content_type, d.session_id, d.source, d.timestamp, {METADATA}
-FROM json_each(?) AS asked
-CROSS JOIN chunks AS c ON c.id = asked.value
+FROM json_each(?) AS requested
+CROSS JOIN chunks AS c ON c.id = requested.value
 CROSS JOIN passages AS p ON p.chunk = c.key
 CROSS JOIN documents AS d ON d.key = c.document
 """  # noqa: S608  (column lists of our own)
@@ -130,7 +130,7 @@ def readable(document_id: str) -> Iterator[None]:
 def lenient(connection: sqlite3.Connection) -> Iterator[None]:
     """Inside the block, invalid UTF-8 is read as replacement characters."""
     strict = connection.text_factory
-    connection.text_factory = lambda held: held.decode("utf-8", "replace")
+    connection.text_factory = lambda stored: stored.decode("utf-8", "replace")
     try:
         yield
     finally:
@@ -226,8 +226,8 @@ def read_periods(connection: sqlite3.Connection) -> Periods | None:
 
 def read_states(document_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, Stored]:
     """What is stored of each document that is known."""
-    asked = f"{_STORED} WHERE d.id IN (SELECT value FROM json_each(?))"  # noqa: S608  (values are bound)
-    rows = connection.execute(asked, (json.dumps(document_ids),))
+    statement = f"{_STORED} WHERE d.id IN (SELECT value FROM json_each(?))"  # noqa: S608  (values are bound)
+    rows = connection.execute(statement, (json.dumps(document_ids),))
     return {row[0]: _state(row) for row in rows}
 
 
@@ -240,7 +240,7 @@ def read_inventory(after: str, limit: int, connection: sqlite3.Connection) -> di
 def read_content_hashes(document_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, str]:
     """The content hash of each stored document."""
     rows = connection.execute(
-        "SELECT d.id, d.content_hash FROM json_each(?) AS asked JOIN documents AS d ON d.id = asked.value",
+        "SELECT d.id, d.content_hash FROM json_each(?) AS requested JOIN documents AS d ON d.id = requested.value",
         (json.dumps(document_ids),),
     )
     return dict(rows.fetchall())

@@ -106,8 +106,8 @@ def find_bad_vectors(connection: sqlite3.Connection) -> Iterator[tuple[int, str]
         yield from ((key, str(id_)) for key, id_, vector in batch if len(vector) != size)
         matrix = np.frombuffer(b"".join([row[2] for row in fitting]), dtype="<f4").reshape(len(fitting), size // 4)
         norms = np.linalg.norm(matrix.astype(np.float64), axis=1)
-        for place in np.flatnonzero(~(np.abs(norms - 1.0) <= NORM_TOLERANCE)).tolist():  # a NaN is not close either
-            yield fitting[place][0], str(fitting[place][1])
+        for number in np.flatnonzero(~(np.abs(norms - 1.0) <= NORM_TOLERANCE)).tolist():  # a NaN is not close either
+            yield fitting[number][0], str(fitting[number][1])
 
 
 def recorded_model(connection: sqlite3.Connection) -> EmbeddingModel | None:

@@ -20,8 +20,8 @@ _PAGE = 1000
 
 _STORED = """
 SELECT d.id, d.content_hash, json_group_array(c.id)
-FROM json_each(?) AS asked
-CROSS JOIN documents AS d ON d.id = asked.value
+FROM json_each(?) AS requested
+CROSS JOIN documents AS d ON d.id = requested.value
 CROSS JOIN chunks AS c ON c.document = d.key
 CROSS JOIN vectors AS v ON v.chunk = c.key
 GROUP BY d.key

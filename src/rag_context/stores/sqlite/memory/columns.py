@@ -366,15 +366,15 @@ def turns_around(
         two arrays `(m,)` of rows, -1 where there is none.
     """
     conversations, keys = documents.conversations(), documents.keys()
-    asked = conversations[document_of[rows]]
-    members = documents.in_conversations(np.unique(asked).tolist())[document_of] & live[: len(document_of)]
+    conversation_of = conversations[document_of[rows]]
+    members = documents.in_conversations(np.unique(conversation_of).tolist())[document_of] & live[: len(document_of)]
     chunks = np.flatnonzero(members)
     owners = document_of[chunks]
     # By conversation, then turn, then position: a conversation is one run, and so is each of its turns.
     order = np.lexsort((positions[chunks], keys[owners], conversations[owners]))
     chunks, owners = chunks[order], owners[order]
-    starts = np.searchsorted(conversations[owners], asked, "left")
-    ends = np.searchsorted(conversations[owners], asked, "right")
+    starts = np.searchsorted(conversations[owners], conversation_of, "left")
+    ends = np.searchsorted(conversations[owners], conversation_of, "right")
     before, after = np.full(len(rows), -1, dtype=np.intp), np.full(len(rows), -1, dtype=np.intp)
     for number, row in enumerate(rows.tolist()):
         start, end = int(starts[number]), int(ends[number])

@@ -48,7 +48,7 @@ WHERE c.key > ? ORDER BY c.key
 
 _VECTORS = "SELECT chunk, vector, seq FROM vectors WHERE seq > ? ORDER BY seq"
 
-_STORED = "SELECT v.vector FROM json_each(?) AS asked CROSS JOIN vectors AS v ON v.seq = asked.value"
+_STORED = "SELECT v.vector FROM json_each(?) AS requested CROSS JOIN vectors AS v ON v.seq = requested.value"
 
 _DELETED = """
 SELECT d.chunk, EXISTS (SELECT 1 FROM chunks AS c WHERE c.key = d.chunk) FROM deletions AS d WHERE d.seq > ?

@@ -20,8 +20,8 @@ from rag_context.stores.sqlite.memory.vector_scan import vector_of
 BEHIND = "Documents that were just stored are still being read into memory, and are not part of this answer"
 
 _VECTORS = """
-SELECT c.id, v.vector FROM json_each(?) AS asked
-CROSS JOIN chunks AS c ON c.id = asked.value
+SELECT c.id, v.vector FROM json_each(?) AS requested
+CROSS JOIN chunks AS c ON c.id = requested.value
 CROSS JOIN vectors AS v ON v.chunk = c.key
 """
 
