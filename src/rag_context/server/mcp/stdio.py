@@ -135,18 +135,18 @@ class _Reader:
         self._wire = wire
         self._loop = asyncio.get_running_loop()
         self._lines: asyncio.Queue[bytes | OversizedLineError | None] = asyncio.Queue()
-        self._wanted = threading.Semaphore(0)
+        self._requested = threading.Semaphore(0)
         threading.Thread(target=self._run, name="mcp stdin", daemon=True).start()
 
     async def next(self) -> bytes | OversizedLineError | None:
         # A line is read only when it is needed: until then the pipe fills, and the client waits.
-        self._wanted.release()
+        self._requested.release()
         return await self._lines.get()
 
     def _run(self) -> None:
         line: bytes | OversizedLineError | None = b""
         while line is not None:
-            self._wanted.acquire()
+            self._requested.acquire()
             try:
                 line = self._wire.read_line()
             except OversizedLineError as error:
