@@ -117,6 +117,7 @@ class Telemetry:
         If an earlier write takes longer than the timeout, the queue stays as it is.
         """
         deadline = Deadline.after(timeout_s, self._clock)
+        # One write at a time: whoever reads statistics after `flush` finds what another flush had taken out before.
         try:
             await deadline.bound("documents", self._turn.acquire())
         except BackendTimeoutError:
@@ -138,6 +139,8 @@ class Telemetry:
                 await self._prune()
 
     async def _write(self, deadline: Deadline) -> None:
+        # Taken out before the write: records that come meanwhile wait for the next one, and a store that is down cannot
+        # make the queue fill up with what it has already rejected.
         searches, errors = _drained(self._searches), _drained(self._errors)
         retrieved = _drained(self._retrieved)
         try:
