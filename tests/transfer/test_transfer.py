@@ -32,7 +32,6 @@ from rag_context.domain.documents import (
     document_id,
 )
 from rag_context.domain.vectors import EmbeddingModel, Matrix
-from rag_context.embedders.model_vectors import same_vectors
 from rag_context.errors import BackendRejectedError, BackendUnavailableError, InvalidInputError
 from rag_context.ports.reading import DocumentStore, VectorStore
 from rag_context.ports.writing import IndexWriter, ModelRegistry, Version
@@ -75,7 +74,7 @@ class Index:
         return out.getvalue()
 
     async def take(self, export: bytes, conflict: Conflict = Conflict.KEEP) -> "Taken":
-        importer = Importer(self.documents, self.writer, self.registry, same_vectors, conflict)
+        importer = Importer(self.documents, self.writer, self.registry, conflict)
         broken: list[tuple[int, str]] = []
         headers: list[tuple[ExportHeader, EmbeddingModel | None]] = []
         imported = await importer.import_lines(
@@ -363,7 +362,7 @@ class TestRepeated:
         source, target = await indexes.memory(), await indexes.one()
         await source.put(*(piece(str(number)) for number in range(60)))
         file = Counting(await source.export())
-        importer = Importer(target.documents, target.writer, target.registry, same_vectors)
+        importer = Importer(target.documents, target.writer, target.registry)
         ahead: list[int] = []
 
         def look(imported: Imported) -> None:
@@ -421,7 +420,7 @@ class TestModels:
     async def test_a_reindexing_during_an_import_leaves_documents_that_wait(self, indexes: Indexes) -> None:
         source, target = await indexes.one(), await indexes.one()
         await source.put(piece("a"))
-        importer = Importer(target.documents, target.writer, target.registry, same_vectors)
+        importer = Importer(target.documents, target.writer, target.registry)
         export = Lines(Reindexed(await source.export(), target.registry))
         imported = await importer.import_lines(export, lambda *_: None, lambda _: None, lambda *_: None)
         assert (imported.pending, imported.outcomes[ImportOutcome.NEW]) == (1, 1)
@@ -547,7 +546,7 @@ class TestBroken:
         longest = max(map(len, (header, one, two, *rest)))
         long = two.rstrip() + b" " * 3 * longest + b"\n"
         broken: list[int] = []
-        importer = Importer(target.documents, target.writer, target.registry, same_vectors)
+        importer = Importer(target.documents, target.writer, target.registry)
         lines = Lines(io.BytesIO(b"".join([header, one, b"x" * 4 * longest + b"\n", long, *rest])), longest=longest)
         imported = await importer.import_lines(
             lines, lambda *_: None, lambda _: None, lambda number, _: broken.append(number)

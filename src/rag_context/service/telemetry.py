@@ -117,7 +117,7 @@ class Telemetry:
         If an earlier write takes longer than the timeout, the queue stays as it is.
         """
         deadline = Deadline.after(timeout_s, self._clock)
-        # One write at a time: whoever reads statistics after `flush` finds what another flush had taken out before.
+        # One write at a time: statistics that are read after `flush` have what another flush had taken out before.
         try:
             await deadline.bound("documents", self._turn.acquire())
         except BackendTimeoutError:

@@ -14,6 +14,7 @@ from typing import BinaryIO
 from rag_context.api.export_lines import ExportFooter, ExportHeader, read_header, read_line
 from rag_context.domain.documents import Stored
 from rag_context.domain.vectors import EmbeddingModel
+from rag_context.embedders.model_vectors import same_vectors
 from rag_context.errors import BackendRejectedError, InvalidInputError
 from rag_context.ports.reading import DocumentStore
 from rag_context.ports.writing import IndexWriter, ModelRegistry, Version
@@ -108,7 +109,6 @@ class Importer:
         documents: reads the stored documents.
         writer: stores; what it acknowledged is durable.
         registry: records the model of the index.
-        comparable: whether vectors of two models can be compared.
         conflict: what to do with a document of which the index has a newer version.
     """
 
@@ -117,13 +117,11 @@ class Importer:
         documents: DocumentStore,
         writer: IndexWriter,
         registry: ModelRegistry,
-        comparable: Callable[[EmbeddingModel, EmbeddingModel], bool],
         conflict: Conflict = Conflict.KEEP,
     ) -> None:
         self._documents = documents
         self._writer = writer
         self._registry = registry
-        self._comparable = comparable
         self._conflict = conflict
         self._model: EmbeddingModel | None = None
         self._end: ExportFooter | None = None
@@ -184,7 +182,7 @@ class Importer:
     async def use_vectors_of(self, made_by: EmbeddingModel | None) -> EmbeddingModel | None:
         """Use the vectors of what comes if they are of the index's model, which is returned; else it returns None."""
         model = await self._registry.recorded_model()
-        self._model = model if made_by and model and self._comparable(made_by, model) else None
+        self._model = model if made_by and model and same_vectors(made_by, model) else None
         return self._model
 
     async def _import(self, line: bytes, imported: Imported) -> None:

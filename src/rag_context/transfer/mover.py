@@ -82,18 +82,15 @@ class Mover:
     Args:
         source: the index to read; it may be in use, but what changes meanwhile is found by the comparison only.
         target: the index to fill.
-        comparable: whether vectors of two models can be compared.
     """
 
-    def __init__(
-        self, source: Index, target: Index, comparable: Callable[[EmbeddingModel, EmbeddingModel], bool]
-    ) -> None:
+    def __init__(self, source: Index, target: Index) -> None:
         self._source = source
         self._target = target
         self._reader = Exporter(source.documents, source.vectors, source.registry)
         self._readers = asyncio.Semaphore(READERS)
         # A document that the target has in a newer version stays: a repeated move takes nothing back.
-        self._importer = Importer(target.documents, target.writer, target.registry, comparable, Conflict.KEEP)
+        self._importer = Importer(target.documents, target.writer, target.registry, Conflict.KEEP)
 
     async def compare(self, on_progress: OnProgress) -> Difference:
         """Compare the two. Raises: BackendError where one is unavailable."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from rag_context.collections.provider_connections import TextEmbedder
-from rag_context.embedders.model_vectors import BoundEmbedder, CachedEmbedder, OpenFormer, same_vectors
+from rag_context.embedders.model_vectors import BoundEmbedder, CachedEmbedder, OpenFormer
 from rag_context.errors import ConfigurationError
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ingest.redaction import RedactionMode
@@ -110,7 +110,7 @@ async def open_import(
         IndexMismatchError: another model embedded the index.
     """
     async with _opened(settings, OnMismatch.REJECT) as (stores, service):
-        importer = Importer(stores.documents, stores.writer, stores.registry, same_vectors, conflict)
+        importer = Importer(stores.documents, stores.writer, stores.registry, conflict)
         async with nullcontext() if stores.bulk is None else stores.bulk.loading(on_built):
             yield importer, service
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pydantic import TypeAdapter, ValidationError
 
 from rag_context.collections.provider_connections import DEFAULT
-from rag_context.embedders.model_vectors import same_vectors
 from rag_context.errors import InvalidInputError
 from rag_context.ports.provider import Provider
 from rag_context.settings import Settings, StoreSettings, check_available
@@ -59,7 +58,7 @@ async def open_move(settings: Settings, to: str) -> AsyncIterator[Move]:
         require_index(settings.data_dir / FILE_NAME)
     async with AsyncExitStack() as stack:
         ends = (await _opened(settings, stack), await _opened(target, stack))
-        yield Move(*ends, Mover(_index(ends[0].stores), _index(ends[1].stores), same_vectors))
+        yield Move(*ends, Mover(_index(ends[0].stores), _index(ends[1].stores)))
 
 
 def _index(stores: Stores) -> Index:
