@@ -73,6 +73,12 @@ def run(server: Served, **fields: Any) -> dict[str, Any]:
     return response
 
 
+def has_embedded(server: Served, documents: int) -> bool:
+    """Whether a run has begun and is past so many documents; before it begins, all of the old model's are done."""
+    report = run(server, statusOnly=True)
+    return report["status"] == "running" and report["done"] > documents
+
+
 def model(server: Served) -> str:
     return str(server.health()["embeddingModel"]["name"])
 
@@ -108,7 +114,7 @@ def test_what_is_written_and_deleted_meanwhile_is_right_afterwards(embedder: Emb
     with served(data_dir, "--reindex", **settings(embedder, "letters")) as server:
         server.wait_ready()
         embedder.long_text_s = SLOWLY_S
-        wait_until(lambda: run(server, statusOnly=True)["done"] > 5)
+        wait_until(lambda: has_embedded(server, 5))
         assert model(server) == "words", "the old model answers"
         assert complete(server)
         new, changed = "a heron waits at the lower weir", "the sluice keeper counts seven grey geese"
@@ -133,7 +139,7 @@ def test_killed_in_the_middle_the_old_vectors_answer_and_the_next_start_goes_on(
     new = settings(embedder, "letters")
     with served(data_dir, "--reindex", **new) as server:
         embedder.long_text_s = SLOWLY_S
-        wait_until(lambda: run(server, statusOnly=True)["done"] > 20)
+        wait_until(lambda: has_embedded(server, 20))
         server.kill()
     with served(data_dir, **settings(embedder)) as server:  # after a change back to the old model everything is found
         server.wait_ready()
@@ -154,7 +160,7 @@ def test_where_the_old_model_is_gone_keyword_search_answers_and_says_so(
     embedder.models = {"letters"}
     embedder.long_text_s = SLOWLY_S
     with served(data_dir, "--reindex", **settings(embedder, "letters")) as server:
-        wait_until(lambda: run(server, statusOnly=True)["done"] > 5)
+        wait_until(lambda: has_embedded(server, 5))
         answer = server.search(quotation(TEXTS["/24.md"]))
         assert (answer["fallbackLevel"], answer["results"][0]["source"]) == (2, "/24.md")
         assert answer["warning"] == "Vector search unavailable, using text search fallback"
