@@ -6,7 +6,7 @@ import pytest
 
 from rag_context.api.operations import memory, routes
 from rag_context.client.call import call_of, route_call, tool_call
-from rag_context.client.options import index_fields, time_range_of
+from rag_context.client.parameters import index_fields, time_range_of
 from rag_context.errors import InvalidInputError
 
 

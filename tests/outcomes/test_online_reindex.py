@@ -76,7 +76,7 @@ def run(server: Served, **fields: Any) -> dict[str, Any]:
 def has_embedded(server: Served, documents: int) -> bool:
     """Whether a run has begun and is past so many documents; before it begins, all of the old model's are done."""
     report = run(server, statusOnly=True)
-    return report["status"] == "running" and report["done"] > documents
+    return bool(report["status"] == "running" and report["done"] > documents)
 
 
 def model(server: Served) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 
 from rag_context.api.operations import Access
-from rag_context.client.options import activation_of, in_project
+from rag_context.client.parameters import activation_of, in_project
 from rag_context.ports.models import ChatModel
 from rag_context.projects.activation import Projects
 from rag_context.projects.assembly import Renderer

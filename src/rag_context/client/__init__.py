@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         ServerTimeoutError,
         ServerUnreachableError,
     )
-    from rag_context.client.options import CollectionDocument, Filters, IndexOptions, SearchOptions, TenantOptions
+    from rag_context.client.parameters import CollectionDocument, Filters, IndexOptions, SearchOptions, TenantOptions
     from rag_context.client.repeats import Retries
     from rag_context.domain.documents import Metadata
     from rag_context.in_process import open_context
@@ -71,7 +71,7 @@ _MODULES = {
         "ServerTimeoutError",
         "ServerUnreachableError",
     ),
-    "rag_context.client.options": (
+    "rag_context.client.parameters": (
         "CollectionDocument",
         "Filters",
         "IndexOptions",

@@ -23,7 +23,7 @@ from rag_context.client.address import address_of
 from rag_context.client.async_collections import AsyncCollections
 from rag_context.client.async_http import AsyncHttp, AsyncTransport
 from rag_context.client.call import BULK, AsyncDocuments, Batch, Call, async_each, call_of, request_id_of, tool_call
-from rag_context.client.options import (
+from rag_context.client.parameters import (
     Filters,
     IndexOptions,
     SearchOptions,

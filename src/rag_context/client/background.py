@@ -14,7 +14,7 @@ from rag_context.api.index import IndexRequest
 from rag_context.client.async_client import AsyncClient
 from rag_context.client.blocking_client import Client
 from rag_context.client.call import request_of
-from rag_context.client.options import IndexOptions, index_fields
+from rag_context.client.parameters import IndexOptions, index_fields
 from rag_context.client.repeats import Retries
 from rag_context.domain.documents import CHAT, CODE, DECISION
 from rag_context.errors import RagContextError

@@ -24,7 +24,7 @@ from rag_context.client.address import address_of
 from rag_context.client.blocking_collections import Collections
 from rag_context.client.blocking_http import Http, Transport
 from rag_context.client.call import BULK, Batch, Call, Documents, call_of, each, request_id_of, tool_call
-from rag_context.client.options import (
+from rag_context.client.parameters import (
     Filters,
     IndexOptions,
     SearchOptions,

@@ -24,7 +24,7 @@ from rag_context.api.operations import Response, routes
 from rag_context.api.operations.routes import Route
 from rag_context.api.providers import ProviderHealthResponse, ProviderResponse, ProvidersResponse
 from rag_context.client.call import DEFAULT_CONNECTION, Call, route_call
-from rag_context.client.options import CollectionDocument, Embedding, QueryMode
+from rag_context.client.parameters import CollectionDocument, Embedding, QueryMode
 from rag_context.errors import InvalidInputError
 
 Answer = TypeVar("Answer")

@@ -12,7 +12,7 @@ from rag_context.api.collections import QueryResult, StoredDocument
 from rag_context.api.search import SearchRequest, SearchResponse
 from rag_context.client import AsyncClient, Client, CollectionDocument, ConflictError, NotFoundError, SearchOptions
 from rag_context.client.call import DEFAULT_CONNECTION, request_of
-from rag_context.client.options import QueryMode
+from rag_context.client.parameters import QueryMode
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.integrations import metadata_of
 

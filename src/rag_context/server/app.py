@@ -1,7 +1,6 @@
 """The HTTP application: routes over the registry, inside the middleware."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeAlias
@@ -41,8 +40,6 @@ from rag_context.server.requests import (
 from rag_context.server.tools import Registry, Tool, build_tools
 from rag_context.service.handlers import CallContext
 from rag_context.service.service import Service
-
-logger = logging.getLogger(__name__)
 
 _NDJSON_KINDS = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
 

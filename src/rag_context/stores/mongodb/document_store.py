@@ -1,6 +1,5 @@
 """Documents and chunks: reading and writing them."""
 
-import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 
@@ -43,8 +42,6 @@ TRIAL_MS = 1_500
 
 _ATTEMPTS = 3
 _OF_OTHERS = {"_id": {"$gte": ObjectId("0" * 24), "$lte": ObjectId("f" * 24)}}
-
-logger = logging.getLogger(__name__)
 
 
 class MongoDocuments(MongoRegistry):

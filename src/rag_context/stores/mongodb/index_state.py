@@ -6,7 +6,6 @@ shows: the two numbers differ, and once nothing has changed for a while the coun
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
@@ -23,8 +22,6 @@ from rag_context.ports.vector_checks import require_comparable
 from rag_context.stores.mongodb.document_records import INDEXED, OURS, PENDING, Entry, is_ours
 from rag_context.stores.mongodb.mongo import Mongo
 from rag_context.stores.server_stores import log_failure
-
-logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.resources import files
@@ -66,8 +65,6 @@ _LOCK_TIMEOUT = {"lock_timeout": "5s"}
 
 _NO_TIMEOUTS = {"statement_timeout": "0", "lock_timeout": "0"}
 """Of other connections, whatever their user has: to build an index may take hours, and waits for transactions."""
-
-logger = logging.getLogger(__name__)
 
 
 class Database:

@@ -54,8 +54,6 @@ FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid JOIN pg_namespace 
 WHERE n.nspname = 'rag_context' AND c.relname = $1
 """
 
-logger = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
 class PostgresStore:
