@@ -16,6 +16,9 @@ from tests.ingest.split_stores_process import draft
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = 4
+MOST_ROUNDS = 16
+ENOUGH = 20
+"""Documents that must have been acknowledged; a slow machine needs more rounds for them."""
 
 
 async def killed(directory: Path, prefix: str, after_s: float) -> dict[str, int]:
@@ -43,7 +46,9 @@ async def found_by_text(split: SplitStores, word: str) -> set[str]:
 async def test_what_was_acknowledged_is_found_and_nothing_twice_however_often_it_is_killed(tmp_path: Path) -> None:
     moments = random.Random(7)
     acknowledged: dict[str, int] = {}
-    for number in range(ROUNDS):
+    for number in range(MOST_ROUNDS):
+        if number >= ROUNDS and len(acknowledged) > ENOUGH:
+            break
         acknowledged.update(await killed(tmp_path, f"r{number}", moments.uniform(0.0, 0.4)))
         async with opened(tmp_path) as split:
             indexer = await split.indexer()
@@ -65,4 +70,4 @@ async def test_what_was_acknowledged_is_found_and_nothing_twice_however_often_it
             async with open_auditor(tmp_path / "documents.db") as auditor:
                 examined = await Audit(TwoStoreAuditor(auditor, split.reconciler)).examine(Thoroughness.FULL)
             assert examined.issues == ()
-    assert len(acknowledged) > 20
+    assert len(acknowledged) > ENOUGH

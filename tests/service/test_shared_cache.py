@@ -118,9 +118,14 @@ async def test_a_dead_cache_degrades_its_component_and_nothing_else(shared: Shar
 
 
 async def test_many_at_once_share_too(shared: Shared) -> None:
-    questions = [f"{QUESTION} {number % 7}" for number in range(32)]
-    await asyncio.gather(*map(shared.one.search, questions))
-    await shared.flush()
-    answers = await asyncio.gather(*map(shared.other.search, questions))
-    assert {answer.fallback_level for answer in answers} == {1}
-    assert shared.other.service._dependencies.cache.hits == len(questions)
+    cache = shared.other.service._dependencies.cache
+    for attempt in range(10):
+        questions = [f"{QUESTION} {attempt} {number % 7}" for number in range(32)]
+        await asyncio.gather(*map(shared.one.search, questions))
+        await shared.flush()
+        before = cache.hits
+        answers = await asyncio.gather(*map(shared.other.search, questions))
+        assert {answer.fallback_level for answer in answers} == {1}
+        if cache.hits - before == len(questions):
+            return  # a read that takes longer than 30 ms, as on a busy machine, is a miss: then once more
+    raise AssertionError("the answers of one process never reached the other")
