@@ -86,7 +86,7 @@ def test_line_ends_and_byte_order_marks_do_not_matter(start: str, end: str) -> N
         ("a: !!python/object/apply:os.system [x]", "tag"),
         ("a: !!timestamp nonsense", "tag"),
         ("a: " + "[" * 20 + "]" * 20, "levels deep"),
-        ("a: " + "[" * 30_000, "levels deep"),
+        ("a: " + "[" * 30_000, "nest"),  # newer versions of PyYAML reject it themselves, in their own words
         ("a: " + "x" * 70_000, "longer than"),
     ],
 )
