@@ -6,6 +6,7 @@ import pytest
 
 from rag_context.client import AsyncClient, BadRequestError, ServerBusyError, ServerError, open_context
 from rag_context.errors import ConfigurationError
+from rag_context.logs import REQUEST_ID
 from rag_context.server.direct_calls import DirectCalls
 from rag_context.settings import Settings, VocabularySettings
 from tests.server.stub_service import StubService, as_service
@@ -59,3 +60,19 @@ async def test_a_busy_memory_says_when_to_come_back() -> None:
         with pytest.raises(ServerBusyError) as failed:
             await memory.search("valves", strict=True)
     assert (failed.value.status, failed.value.code, failed.value.retry_after_s) == (429, "CIRCUIT_OPEN", 42.0)
+
+
+class Noting(StubService):
+    """Notes the request id that its log lines would have."""
+
+    noted = ""
+
+    async def _behave(self) -> None:
+        self.noted = str(REQUEST_ID.get())
+
+
+async def test_a_call_is_logged_with_its_request_id_and_the_caller_keeps_its_own() -> None:
+    stub, before = Noting(), REQUEST_ID.get()
+    async with AsyncClient(transport=DirectCalls(as_service(stub), Settings())) as memory:
+        await memory.get("d1", request_id="r-8")
+    assert (stub.noted, REQUEST_ID.get()) == ("r-8", before)

@@ -11,6 +11,7 @@ from rag_context.api.wire import Vocabulary, WireResponse
 from rag_context.client.call import Batch, Call
 from rag_context.client.errors import ClientError
 from rag_context.client.replies import error_from
+from rag_context.logs import REQUEST_ID
 from rag_context.server.bulk import BulkRun
 from rag_context.server.collection_routes import CollectionHandlers, matched, read_query
 from rag_context.server.failures import failure_reply
@@ -47,15 +48,17 @@ class DirectCalls:
 
     async def send(self, call: Call[Answer], request_id: str) -> Answer:
         """Perform a call. Raises: ClientError."""
+        token = REQUEST_ID.set(request_id)
         try:
             response = await self._perform(call, request_id)
         except Exception as error:
             raise _client_error(error, request_id) from error
+        finally:
+            REQUEST_ID.reset(token)  # the caller's own task goes on
         return call.read(response.to_json())
 
     async def send_batch(self, batch: Batch, request_id: str) -> None:
         """Index the documents that have no receipt yet. Raises: ClientError."""
-
         content = batch.begin()
         run = BulkRun(
             service=self._service,
@@ -71,13 +74,16 @@ class DirectCalls:
         async def send(message: Message) -> None:
             batch.take(message.get("body", b""))
 
-        await run.run(receive, send)
+        token = REQUEST_ID.set(request_id)
+        try:
+            await run.run(receive, send)
+        finally:
+            REQUEST_ID.reset(token)
 
     async def aclose(self) -> None:
         """Nothing is open: who opened the service closes it."""
 
     async def _perform(self, call: Call[Answer], request_id: str) -> WireResponse:
-
         context = CallContext(request_id)
         path, _, query = call.path.partition("?")
         if path.startswith(_TOOLS):
@@ -96,7 +102,6 @@ class DirectCalls:
 
 
 def _client_error(error: Exception, request_id: str) -> ClientError:
-
     reply = failure_reply(error, request_id)
     wait = dict(reply.headers).get(b"retry-after")
     return error_from(reply.status, reply.body, None if wait is None else wait.decode(), request_id, str(error))
