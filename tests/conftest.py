@@ -13,8 +13,9 @@ from tests.cli.restored_logging import restored_logging
 # servers that run as another user are started by a fork. No test uses gRPC in a child.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
-settings.register_profile("same", derandomize=True)
-settings.register_profile("explore", max_examples=2000)
+# No deadline: on a busy machine one example may take any time.
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("explore", max_examples=2000, deadline=None)
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE", "same")
 )  # every run the same, unless the variable says otherwise
