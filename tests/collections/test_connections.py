@@ -237,3 +237,25 @@ async def test_what_a_provider_raises_is_a_failure_of_it_and_its_text_is_kept_ba
     assert str(caught.value) == "The provider 'memory' of connection 'a' failed with KeyError"
     assert await used(connection) == 0
     await connection.close()
+
+
+@pytest.mark.parametrize(
+    ("stores", "connections", "provider", "noted"),
+    [
+        ({}, {}, "embedded", set()),
+        ({"vectors": "qdrant", "documents": "mongodb"}, {}, "qdrant", set()),
+        ({"vectors": "chroma"}, {}, "chroma", set()),
+        ({"vectors": "chroma", "chroma_dir": "chroma"}, {}, "embedded", set()),
+        ({"documents": "mongodb"}, {}, "embedded", {"default"}),
+        ({"vectors": "qdrant"}, {"default": {"provider": "embedded"}}, "embedded", {"default"}),
+        ({"vectors": "qdrant"}, {"a": {"provider": "chroma", "folder": "a"}}, "qdrant", {"a"}),
+        ({"vectors": "qdrant"}, {"a": {"provider": "chroma", "url": "http://h:1"}}, "qdrant", set()),
+    ],
+)
+async def test_collections_are_where_the_index_is_and_those_of_one_machine_are_noted(
+    stores: dict[str, str], connections: dict[str, object], provider: str, noted: set[str], tmp_path: Path
+) -> None:
+    settings = Settings.model_validate({"data_dir": tmp_path, "stores": stores, "connections": connections})
+    async with open_all_connections(settings) as opened:
+        assert opened.require("default").provider == provider
+        assert {id_ for id_, connection in opened.items() if connection.note} == noted

@@ -23,6 +23,11 @@ NEEDS = {
         "helm ",
     ),
     "a Qdrant server": ("curl -X POST -H", "export QDRANT_URL="),
+    "collections that were made before the stores were servers (tests/outcomes/test_shared_stores.py has some)": (
+        "rag-context collections list --connection data-directory",
+        "rag-context collections copy data-directory:manual",
+        "rag-context collections delete manual --connection data-directory",
+    ),
     "another machine": ("rag-context export - | ssh ",),
     "root, and it changes the machine": ("useradd ", "python3 -m venv /opt/", "systemctl ", "apt-get "),
     "packages from the network; the environment of the tests has them": (

@@ -116,6 +116,7 @@ class Connection:
         opener: opens the provider; called again after a failure.
         embedder: embeds texts for its collections; None: callers send embeddings.
         clock: monotonic seconds.
+        note: what operators should know of it, for health reports.
     """
 
     def __init__(
@@ -125,9 +126,12 @@ class Connection:
         opener: Opener,
         embedder: TextEmbedder | None = None,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        note: str | None = None,
     ) -> None:
         self.id = id_
         self.provider = provider
+        self.note = note
         self._embedder = embedder
         self._opener = opener
         self._clock = clock

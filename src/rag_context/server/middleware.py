@@ -104,16 +104,14 @@ class HostOriginMiddleware:
 class AuthMiddleware:
     """Finds out who is calling; without a valid key only the open paths answer.
 
-    An address that presented too many wrong keys is rejected before its next one is read, or the answer would
-    still tell a right guess. Keys that were right from there before go on: others' mistakes behind the same proxy
-    lock no one out.
+    Of an address that presented too many wrong keys further ones get 429. A key that is right always passes: clients
+    behind one proxy have one address, and the mistakes or the attack of one of them must not lock out the others.
     """
 
     def __init__(self, app: ASGIApp, options: ServerOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self._app = app
         self._keys = options.api_keys
         self._wrong = TokenBuckets(WRONG_KEYS_PER_S, WRONG_KEYS, clock)
-        self._right: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Set the caller of the request, or reject it."""
@@ -139,25 +137,18 @@ class AuthMiddleware:
 
     def _caller(self, presented: bytes, network: str) -> Caller:
         caller = identify(presented, self._keys)
-        # Before the bucket is read: wrong keys of others at this address must not lock out a key that was right.
-        if caller is not None and (caller.name, network) in self._right:
+        if caller is not None:
             return caller
-        if wait := self._wrong.wait_s(network):
+        if wait := self._wrong.take(network):
             raise RequestRejectedError(
                 429,
                 ErrorCode.RATE_LIMITED,
                 f"Too many wrong API keys from this address: wait {retry_after(wait)} s",
                 retry_after=retry_after(wait),
             )
-        if caller is None:
-            self._wrong.take(network)
-            raise RequestRejectedError(
-                401, ErrorCode.UNAUTHORIZED, "API key not valid", www_authenticate='Bearer error="invalid_token"'
-            )
-        self._right[caller.name, network] = None
-        if len(self._right) > _MAX_BUCKETS:
-            self._right.popitem(last=False)
-        return caller
+        raise RequestRejectedError(
+            401, ErrorCode.UNAUTHORIZED, "API key not valid", www_authenticate='Bearer error="invalid_token"'
+        )
 
 
 class RateLimit:

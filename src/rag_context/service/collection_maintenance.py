@@ -229,9 +229,9 @@ class CollectionMaintenance:
         self._progress: dict[CollectionRef, tuple[int, int]] = {}
 
     async def examine(self) -> list[Finding]:
-        """Check the connections that were used since the start; a success is cached for half a minute."""
-        used = [connection for connection in self._collections.connections.values() if connection.was_used]
-        return list(await asyncio.gather(*(self._examine(connection) for connection in used)))
+        """Check the connections that were used since the start, or that have a note; a success is cached a while."""
+        reported = [one for one in self._collections.connections.values() if one.was_used or one.note]
+        return list(await asyncio.gather(*(self._examine(connection) for connection in reported)))
 
     async def reindex(self, on_progress: OnProgress = lambda _ref, _done, _total: None) -> list[Reindexed]:
         """Embed the collections again that another model embedded; returns the result for each."""
@@ -314,9 +314,13 @@ class CollectionMaintenance:
             return []
 
     async def _examine(self, connection: Connection) -> Finding:
+        if not connection.was_used:  # a report opens nothing
+            return Finding(connection.dependency.name, ROLE, Status.HEALTHY, 0.0, connection.note or "")
         monitor = self._monitors.get(connection.id)
         if monitor is None:
-            monitor = self._monitors[connection.id] = HealthMonitor([(ROLE, connection.dependency)], self._clock)
+            notes = {connection.dependency.name: connection.note} if connection.note else {}
+            monitor = HealthMonitor([(ROLE, connection.dependency)], self._clock, notes=notes)
+            self._monitors[connection.id] = monitor
         (finding,) = await monitor.examine()
         if finding.status is not Status.HEALTHY:
             return finding

@@ -64,6 +64,7 @@ class HealthMonitor:
         dependencies: the dependencies, each with the description of its role.
         clock: monotonic seconds.
         writes: by name of a dependency, a function that makes a write without effect there; it raises BackendError.
+        notes: by name of a dependency, what its detail says besides.
     """
 
     def __init__(
@@ -71,7 +72,9 @@ class HealthMonitor:
         dependencies: Sequence[tuple[str, Dependency]],
         clock: Callable[[], float] = time.monotonic,
         writes: Mapping[str, Callable[[], Awaitable[None]]] | None = None,
+        notes: Mapping[str, str] | None = None,
     ) -> None:
+        self._notes = notes or {}
         self._dependencies = tuple(dependencies)
         self._clock = clock
         self._cached: dict[str, _CachedFinding] = {}
@@ -108,6 +111,7 @@ class HealthMonitor:
             return cached.finding
         started = self._clock()
         status, detail = await _probed(part, Deadline.after(TIMEOUT_S, self._clock))
+        detail = "; ".join(filter(None, (detail, self._notes.get(part.name))))
         finding = Finding(part.name, role, status, (self._clock() - started) * 1000.0, detail)
         if status is Status.HEALTHY:
             until = self._clock() + SUCCESS_TTL_S

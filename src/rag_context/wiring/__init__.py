@@ -44,7 +44,7 @@ from rag_context.transfer.exporter import Exporter
 from rag_context.transfer.importer import Conflict, Importer
 from rag_context.wiring.collection_providers import open_all_connections, open_collection_service
 from rag_context.wiring.model_adapters import OnMismatch, check_model, former_embedders, open_embedder, open_reranking
-from rag_context.wiring.stores import Stores, open_cache, open_index_auditor, open_stores
+from rag_context.wiring.stores import Stores, local_notes, open_cache, open_index_auditor, open_stores
 
 __all__ = ["Duties", "OnMismatch", "open_all_connections", "open_audit", "open_export", "open_import", "open_service"]
 
@@ -230,7 +230,7 @@ def _dependencies(
             load,
             duties,
         ),
-        health=HealthMonitor(monitored, writes=stores.writes),
+        health=HealthMonitor(monitored, writes=stores.writes, notes=local_notes(settings.stores)),
         rebuilding=rebuilding,
         admissions=_admissions(settings),
         look=stores.refresh_version if settings.server.workers > 1 else None,

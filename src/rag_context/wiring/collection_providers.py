@@ -1,6 +1,7 @@
 """The built-in kinds of provider, and the configured connections. Adapters are imported when a provider is opened."""
 
 import asyncio
+import logging
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,10 +16,12 @@ from pydantic import AfterValidator, BaseModel, Field, StringConstraints, model_
 from pydantic_core import PydanticCustomError
 
 from rag_context.collections.collections import Collections
+from rag_context.collections.labels import BUILT
 from rag_context.collections.provider_connections import DEFAULT, Connection, Connections, Opener, TextEmbedder, closing
 from rag_context.collections.registry import ProviderKind, ProviderRegistry, Registered
+from rag_context.domain.reports import counted
 from rag_context.embedders.model_vectors import CachedEmbedder
-from rag_context.errors import ConfigurationError, InvalidInputError
+from rag_context.errors import BackendError, ConfigurationError, InvalidInputError
 from rag_context.ports.provider import Capabilities, Provider
 from rag_context.resilience.admission import Admissions
 from rag_context.resilience.dependency import Dependency
@@ -26,9 +29,12 @@ from rag_context.service.collection_service import CollectionService
 from rag_context.service.provider_service import AllowedAddresses
 from rag_context.settings import ConnectionSettings, EmbedderSettings, Settings
 from rag_context.settings.values import Expected, HttpUrl, PostgresUrl, Secret, Section, UserPath
-from rag_context.stores.sqlite import FILE_NAME
+from rag_context.stores.sqlite import FILE_NAME, stored_names
 from rag_context.stores.tokens import CAPABILITIES
 from rag_context.wiring.model_adapters import open_embedder
+from rag_context.wiring.stores import ONLY_HERE, local_notes, uses_servers
+
+logger = logging.getLogger(__name__)
 
 CHROMA_URL = "http://localhost:8000"
 QDRANT_PORT = 6333
@@ -232,17 +238,34 @@ async def _open_chroma(memory: str, options: ChromaConfiguration) -> AsyncIterat
             yield provider
 
 
+LOCAL = "data-directory"
+"""The connection to the collections of the data directory, where `default` is a server and nothing else leads there."""
+
+MOST_NAMED = 5
+
+
 def _default(settings: Settings) -> ConnectionSettings:
-    """Collections are where the documents are: in PostgreSQL, else in the data directory."""
+    """Collections are where the documents are, or beside their vectors: shared by all servers that share those."""
     stores = settings.stores
-    if stores.documents != "postgres" or stores.postgres_url is None:
-        return ConnectionSettings(provider="embedded")
-    options = {
-        "url": stores.postgres_url,
-        "pool_size": stores.postgres_pool_size,
-        "statement_cache_size": stores.postgres_statement_cache_size,
-    }
-    return ConnectionSettings.model_validate({"provider": "postgres", **options})
+    options: dict[str, object] = {"provider": "embedded"}
+    if stores.documents == "postgres":
+        options = {
+            "provider": "postgres",
+            "url": stores.postgres_url,
+            "pool_size": stores.postgres_pool_size,
+            "statement_cache_size": stores.postgres_statement_cache_size,
+        }
+    elif stores.vectors == "qdrant":
+        options = {
+            "provider": "qdrant",
+            "url": stores.qdrant_url,
+            "api_key": stores.qdrant_api_key,
+            "transport": stores.qdrant_transport,
+            "grpc_port": stores.qdrant_grpc_port,
+        }
+    elif stores.vectors == "chroma" and stores.chroma_dir is None:
+        options = {"provider": "chroma", "url": stores.chroma_url}
+    return ConnectionSettings.model_validate(options)
 
 
 def _tables(settings: Settings) -> dict[str, ConnectionSettings]:
@@ -250,11 +273,46 @@ def _tables(settings: Settings) -> dict[str, ConnectionSettings]:
     return {DEFAULT: _default(settings), **settings.connections}
 
 
+def _with_local(settings: Settings) -> tuple[dict[str, ConnectionSettings], dict[str, str]]:
+    """All connections; and by id, of those that keep collections on this machine only beside server stores, a note.
+
+    Collections that the data directory got before `default` was a server stay reachable, on a connection of their own.
+    """
+    tables = _tables(settings)
+    if not uses_servers(settings.stores):
+        return tables, {}
+    notes = {id_: f"collections of the connection {id_} {ONLY_HERE}" for id_, one in tables.items() if _is_local(one)}
+    if not any(one.provider == "embedded" for one in tables.values()):
+        names = _local_names(settings)
+        if names:
+            tables.setdefault(LOCAL, ConnectionSettings(provider="embedded"))
+            shown = ", ".join(map(repr, names[:MOST_NAMED])) + (" ..." if names[MOST_NAMED:] else "")
+            notes[LOCAL] = (
+                f"{counted(len(names), 'collection')} of the data directory ({shown}) {ONLY_HERE}; "
+                f"`rag-context collections copy {LOCAL}:NAME NAME` copies one to {tables[DEFAULT].provider}"
+            )
+    return tables, notes
+
+
+def _local_names(settings: Settings) -> list[str]:
+    try:
+        return [name for name in stored_names(settings.data_dir / FILE_NAME) if BUILT not in name]
+    except BackendError as error:
+        logger.warning("collections of the data directory, if there are any, are not found: %s", error)
+        return []
+
+
+def _is_local(connection: ConnectionSettings) -> bool:
+    return connection.provider == "embedded" or (
+        connection.provider == "chroma" and "folder" in connection.configuration
+    )
+
+
 @asynccontextmanager
 async def open_connections(
     settings: Settings, registry: ProviderRegistry, default_embedder: TextEmbedder | None = None
 ) -> AsyncIterator[Connections]:
-    """The configured connections, none of them opened yet; `default` is where the documents are unless configured.
+    """The configured connections, none opened yet; `default` is with documents or vectors unless configured.
 
     Args:
         settings: the configuration.
@@ -264,7 +322,7 @@ async def open_connections(
     Raises:
         ConfigurationError: a connection can never work.
     """
-    tables = _tables(settings)
+    tables, notes = await asyncio.to_thread(_with_local, settings)
     # Before anything is opened, so that a connection that can never work is reported at the start.
     openers = {id_: _opener(id_, connection, registry) for id_, connection in tables.items()}
     async with AsyncExitStack() as stack:
@@ -273,7 +331,7 @@ async def open_connections(
             embedder = default_embedder
             if connection.embedder is not None:
                 embedder = await _embedder(id_, settings, connection.embedder, stack)
-            made.append(Connection(id_, connection.provider, openers[id_], embedder))
+            made.append(Connection(id_, connection.provider, openers[id_], embedder, note=notes.get(id_)))
         yield await stack.enter_async_context(closing(Connections(made)))
 
 
@@ -289,6 +347,8 @@ async def open_collection_service(
     registry = provider_registry(settings)
     allowed = AllowedAddresses(settings.server.test_addresses, tuple(_addresses(settings, registry)))
     async with open_connections(settings, registry, default_embedder) as connections:
+        for note in (*local_notes(settings.stores).values(), *(one.note for one in connections.values() if one.note)):
+            logger.warning(note)
         service = CollectionService(Collections(connections), registry, admissions, allowed)
         try:
             yield service

@@ -48,6 +48,27 @@ LEAST_SHARE = 1.0 / 3.0
 """Share of a search's deadline; a call with a smaller time budget that times out does not count as a failure."""
 
 
+ONLY_HERE = "on this machine only: another server does not have them"
+
+
+def uses_servers(stores: StoreSettings) -> bool:
+    """Whether a store of the index is a server, which other servers may share."""
+    return not all(_local_stores(stores).values())
+
+
+def local_notes(stores: StoreSettings) -> dict[str, str]:
+    """By component, what is kept on this machine alone although another store of the index is a server."""
+    contents = {"documents": "documents and statistics", "vectors": "vectors"}
+    if not uses_servers(stores):
+        return {}
+    return {name: f"{contents[name]} {ONLY_HERE}" for name, is_local in _local_stores(stores).items() if is_local}
+
+
+def _local_stores(stores: StoreSettings) -> dict[str, bool]:
+    is_folder = stores.vectors == "chroma" and stores.chroma_dir is not None
+    return {"documents": stores.documents == "embedded", "vectors": stores.vectors == "embedded" or is_folder}
+
+
 @dataclass(frozen=True, slots=True)
 class Stores:
     """The stores of a service, in one backend or several."""

@@ -17,6 +17,7 @@ from rag_context.stores.sqlite.embedded import (
     open_vectors,
     require_index,
     start_vectors,
+    stored_names,
 )
 
 __all__ = [
@@ -31,4 +32,5 @@ __all__ = [
     "open_vectors",
     "require_index",
     "start_vectors",
+    "stored_names",
 ]

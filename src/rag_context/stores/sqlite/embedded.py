@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -171,3 +171,19 @@ def require_index(path: Path) -> DatabaseFile:
         raise ConfigurationError(f"There is no index in {str(file.path.parent)!r}; choose another data_dir.")
     file.check_path()
     return file
+
+
+def stored_names(path: Path) -> list[str]:
+    """The names of the collections in the file at `path`, sorted; none without a file.
+
+    Raises:
+        BackendError: the file cannot be read.
+    """
+    if not path.is_file():
+        return []
+    try:
+        connection, _ = DatabaseFile(path).open_reader()
+        with closing(connection):
+            return [name for (name,) in connection.execute("SELECT name FROM collections ORDER BY name")]
+    except (OSError, sqlite3.Error) as error:
+        raise translated(error, path) from error
