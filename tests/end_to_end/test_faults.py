@@ -4,6 +4,7 @@ import itertools
 import shutil
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,9 +57,12 @@ def test_a_store_of_garbage_is_never_overwritten_and_answers_go_down_to_level_4(
     garbage = b"this is not a database " * 1000
     (data_dir / "rag-context.db").write_bytes(garbage)
     with served(data_dir) as server:
-        levels = [server.search(f"question {i}")["fallbackLevel"] for i in range(6)]
-        assert levels == [3, 3, 3, 3, 3, 4]
-        assert server.search("one more")["circuitBreakerOpen"]
+        answers: list[dict[str, Any]] = []
+        while not answers or not answers[-1]["circuitBreakerOpen"]:
+            answers.append(server.search(f"question {len(answers)}"))
+        assert len(answers) >= 5  # and more where several began within one deadline
+        assert {answer["fallbackLevel"] for answer in answers} == {3}
+        assert server.search("one more")["fallbackLevel"] == 4
         assert server.health()["mongoStatus"] == "unavailable"
         rejected = server.tool("index", {"content": TEXT, "contentType": "code", "sessionId": "s", "source": "x"})
         assert rejected.status_code == 503

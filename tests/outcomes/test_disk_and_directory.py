@@ -198,8 +198,7 @@ def test_a_data_directory_that_is_moved_away_is_level_3_and_heals_when_it_is_bac
         assert answer["warning"] == "All search methods failed, returning empty results"
         rejected = server.tool("index", BODY)
         assert (rejected.status_code, rejected.json()["code"]) == (503, "SERVICE_UNAVAILABLE")
-        for _ in range(3):
-            server.search(next(questions))
+        wait_until(lambda: server.search(next(questions))["circuitBreakerOpen"])
         report = server.health()
         assert (report["healthy"], report["circuitBreakerOpen"], report["mongoStatus"]) == (False, True, "unavailable")
         assert "The data directory" in documents(server)["detail"]

@@ -139,6 +139,34 @@ def test_cooldowns_double_up_to_a_cap() -> None:
     assert [cooldown(openings) for openings in (1, 2, 3, 4, 5, 500)] == [1.0, 2.0, 4.0, 8.0, 15.0, 15.0]
 
 
+def test_the_first_cooldowns_may_all_be_short() -> None:
+    cooldown = doubling_cooldown(1.0, 15.0, first_probes=3)
+    assert [cooldown(openings) for openings in (1, 2, 3, 4, 5, 500)] == [1.0, 1.0, 1.0, 2.0, 4.0, 15.0]
+
+
+def test_a_probe_may_come_at_once_where_the_cause_has_ended() -> None:
+    clock = FrozenClock()
+    breaker = make(clock)
+    open_it(breaker)
+    breaker.half_open()
+    assert breaker.state is BreakerState.HALF_OPEN
+    with breaker.probe() as permit:
+        permit.succeed()
+    assert breaker.closed
+
+
+def test_failures_from_before_the_cause_ended_are_not_counted() -> None:
+    breaker = make(FrozenClock())
+    fail(breaker)
+    with breaker.permit() as slow:
+        fail(breaker)
+        breaker.half_open()
+        slow.fail()
+    fail(breaker)
+    fail(breaker)
+    assert breaker.closed
+
+
 def test_closing_forgets_earlier_openings() -> None:
     clock = FrozenClock()
     breaker = Breaker("thing", threshold=1, cooldown=doubling_cooldown(1.0, 15.0), clock=clock)

@@ -153,11 +153,16 @@ def test_many_calls_that_fail_interval_after_interval_open_it() -> None:
     assert breaker.state is BreakerState.OPEN
 
 
-def test_one_caller_that_retries_at_once_has_each_failure_counted() -> None:
-    breaker = _breaker(FrozenClock())
-    for _ in range(5):
+def test_failures_of_one_caller_within_an_interval_are_one_event() -> None:
+    clock = FrozenClock()
+    breaker = _breaker(clock)
+    for _ in range(4 * 4):
         with breaker.permit() as permit:
             permit.fail()
+        clock.advance(EVENT_S / 4)
+    assert breaker.closed
+    with breaker.permit() as fifth:
+        fifth.fail()
     assert breaker.state is BreakerState.OPEN
 
 

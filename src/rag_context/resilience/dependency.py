@@ -3,8 +3,8 @@
 `Breaker` is a circuit breaker (Nygard, "Release It!", 2007): after enough failures in a row it rejects calls at once,
 until a probe succeeds. Closed lets everything in. Open lets nothing in. When the cooldown is over, one probe at a time
 may try (half-open): its success closes the breaker, its failure opens it again. A permit that ends without a verdict
-(cancelled, crashed) only frees its place. Calls that ran beside one another and failed together are one event, not as
-many failures in a row.
+(cancelled, crashed) only frees its place. Failures that began within a short time are one event, not several in a row:
+those of one caller as those of many.
 
 `Dependency.guard` puts breaker, timeout and retry around a port once, so that its users just call it. `retrying` is for
 work that may take longer: attempts with backoff.
@@ -42,6 +42,9 @@ P = TypeVar("P")
 FAILURES_TO_OPEN = 3
 FIRST_PROBE_S = 1.0
 LAST_PROBE_S = 15.0
+PROBES_AT_FIRST = 6
+"""So many probes come after `FIRST_PROBE_S` each, as most faults are short; then the time between them doubles."""
+
 BYPASS_TIMEOUT_S = 2.0
 """Longest wait of a call that bypasses the open breaker."""
 
@@ -74,9 +77,9 @@ def constant_cooldown(seconds: float) -> Callable[[int], float]:
     return lambda _openings: seconds
 
 
-def doubling_cooldown(first_s: float, cap_s: float) -> Callable[[int], float]:
-    """A cooldown that doubles with every failed probe, up to a cap."""
-    return lambda openings: min(first_s * 2.0 ** min(openings - 1, 30), cap_s)
+def doubling_cooldown(first_s: float, cap_s: float, first_probes: int = 1) -> Callable[[int], float]:
+    """A cooldown that is the same before each of the first probes, then doubles with each failed one, up to a cap."""
+    return lambda openings: min(first_s * 2.0 ** min(max(openings - first_probes, 0), 30), cap_s)
 
 
 class Permit:
@@ -86,8 +89,6 @@ class Permit:
         self.verdict: bool | None = None
         self.began = began
         """When it was let in, by the breaker's clock."""
-        self.alone = True
-        """Whether no other was under way at any time of it."""
 
     def succeed(self) -> None:
         self.verdict = True
@@ -103,8 +104,7 @@ class Breaker:
         name: what it guards, for messages.
         threshold: failures in a row that open it.
         cooldown: seconds to stay open, given how often it opened since it was last closed.
-        event_s: failures that began within so many seconds of each other, some of them beside others, count once;
-            0 counts each of them.
+        event_s: failures that began within so many seconds of a counted one are one with it; 0 counts each of them.
         clock: monotonic seconds.
     """
 
@@ -122,10 +122,10 @@ class Breaker:
         self._cooldown = cooldown
         self._event_s = event_s
         self._clock = clock
-        self._under_way: list[Permit] = []
         self._event_began = float("-inf")
         self._failures = 0
         self._openings = 0
+        self._era = 0  # changes where results of calls that are under way say nothing about what comes
         self._open_until: float | None = None
         self._probing = False
 
@@ -157,17 +157,12 @@ class Breaker:
         if not self.closed:
             raise self._rejection()
         # A result of a call that began before the breaker opened or closed says nothing about what came after.
-        era = self._openings
+        era = self._era
         permit = Permit(self._clock())
-        self._under_way.append(permit)
-        if len(self._under_way) > 1:
-            for beside in (self._under_way[0], permit):  # those between were notified
-                beside.alone = False
         try:
             yield permit
         finally:
-            self._under_way.remove(permit)
-            if permit.verdict is not None and era == self._openings and not self._is_counted(permit):
+            if permit.verdict is not None and era == self._era and not self._is_counted(permit):
                 self._record(permit.verdict)
 
     @contextmanager
@@ -200,18 +195,27 @@ class Breaker:
             if permit.verdict is not None and (permit.verdict or self.closed):
                 self._record(permit.verdict)
 
+    def half_open(self) -> None:
+        """Let a probe in at once where it is open; count failures from 0 where it is closed: the cause has ended."""
+        self._era += 1
+        if self._open_until is None:
+            self._failures = 0
+        else:
+            self._open_until = min(self._open_until, self._clock())
+
     def _is_counted(self, permit: Permit) -> bool:
-        """Whether a failure belongs to an event that was counted. Each failure of a caller that retries is counted:
-        only calls that ran beside others and began shortly after the event may have failed for the same reason."""
+        """Whether a failure belongs to an event that was counted: it may have failed for the same reason."""
         if permit.verdict:
             return False
-        if not permit.alone and permit.began < self._event_began + self._event_s:
+        if self._failures and permit.began < self._event_began + self._event_s:
             return True
         self._event_began = permit.began
         return False
 
     def _record(self, succeeded: bool) -> None:
         if succeeded:
+            if self._open_until is not None:
+                self._era += 1
             self._failures = self._openings = 0
             self._open_until = None
             return
@@ -219,6 +223,7 @@ class Breaker:
         if self._failures >= self._threshold:
             # Not reset before a success: with each failed probe in a row the cooldown may grow.
             self._openings += 1
+            self._era += 1
             self._open_until = self._clock() + self._cooldown(self._openings)
 
     def _rejection(self) -> BreakerOpenError:
@@ -249,7 +254,7 @@ class Dependency:
         self.breaker = Breaker(
             name,
             threshold=FAILURES_TO_OPEN,
-            cooldown=doubling_cooldown(FIRST_PROBE_S, LAST_PROBE_S),
+            cooldown=doubling_cooldown(FIRST_PROBE_S, LAST_PROBE_S, PROBES_AT_FIRST),
             clock=clock,
         )
         self.failures = 0

@@ -75,6 +75,7 @@ class BackgroundMaintenance:
         rebuilding: continues a run that embeds all documents again; None: the store has no such runs.
         load: reads into memory what the first search needs; `bound` is set after it.
         duties: whether this process also completes, compares and rebuilds what is in the index.
+        on_available: called when a backend is available again.
     """
 
     def __init__(
@@ -88,12 +89,14 @@ class BackgroundMaintenance:
         rebuilding: Rebuilding | None = None,
         load: Callable[[], Awaitable[object]] | None = None,
         duties: Duties = Duties.ALL,
+        on_available: Callable[[], None] = lambda: None,
     ) -> None:
         self._duties = duties
         self._reconciler = reconciler
         self._rebuilding = rebuilding
         self._load = load
         self._dependencies = tuple(dependencies)
+        self._on_available = on_available
         self._embedder = embedder
         self._indexer = indexer
         self._documents = documents
@@ -114,7 +117,8 @@ class BackgroundMaintenance:
     async def run(self) -> None:
         """Run all tasks until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._probe())
+            for part in self._dependencies:
+                group.create_task(self._probe(part))
             group.create_task(self._bind())
             group.create_task(self._finish())
             if self._duties is Duties.ALL:
@@ -122,23 +126,21 @@ class BackgroundMaintenance:
                 group.create_task(self._reconcile())
                 group.create_task(self._rebuild())
 
-    async def _probe(self) -> None:
-        unavailable: set[str] = set()
+    async def _probe(self, part: Dependency) -> None:
+        """Probe a backend while its breaker is open: each by itself, as one that hangs must not delay the others."""
+        was_available = True
         while True:
             await asyncio.sleep(PROBE_EVERY_S)
-            due = [part for part in self._dependencies if part.breaker.state is BreakerState.HALF_OPEN]
-            await asyncio.gather(*(self._probe_one(part) for part in due))
-            still_unavailable = {part.name for part in self._dependencies if not part.breaker.closed}
-            for name in unavailable - still_unavailable:  # by this probe, or by one of a health report
-                logger.info("%s is available again", name)
+            if part.breaker.state is BreakerState.HALF_OPEN:
+                try:
+                    await part.probe(Deadline.after(PROBE_TIMEOUT_S, self._clock))
+                except BackendError as error:
+                    logger.info("%s is still unavailable: %s", part.name, error)
+            if part.breaker.closed and not was_available:  # by this probe, or by one of a health report
+                logger.info("%s is available again", part.name)
                 self._sweep_now.set()
-            unavailable = still_unavailable
-
-    async def _probe_one(self, part: Dependency) -> None:
-        try:
-            await part.probe(Deadline.after(PROBE_TIMEOUT_S, self._clock))
-        except BackendError as error:
-            logger.info("%s is still unavailable: %s", part.name, error)
+                self._on_available()
+            was_available = part.breaker.closed
 
     async def _bind(self) -> None:
         """Compare the model with the index, again and again: another process may reindex with another model."""

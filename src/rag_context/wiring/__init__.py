@@ -229,6 +229,8 @@ def _dependencies(
             rebuilding,
             load,
             duties,
+            # A backend's own probe has shown that it answers: the next search need not wait for the cooldown.
+            breaker.half_open,
         ),
         health=HealthMonitor(monitored, writes=stores.writes, notes=local_notes(settings.stores)),
         rebuilding=rebuilding,
