@@ -13,12 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import BaseModel
 
 from rag_context.api.operations.routes import OPERATIONS
-from rag_context.api.wire import Vocabulary, json_schema
+from rag_context.api.wire import Vocabulary, WireResponse, json_schema
 from rag_context.cli.command_line import EXIT_CODES, loaded
 from rag_context.cli.mcp_clients import CLIENTS, Client, Launch
 from rag_context.errors import InvalidInputError
+from rag_context.server.mcp.handshake import LISTS
+from rag_context.server.mcp.protocol import listed_tool
+from rag_context.server.mcp.resources import RECALL, REMEMBER, TEMPLATE
+from rag_context.server.tools import tool_of
 from rag_context.service.meters import METRICS, Declaration
 from rag_context.settings import FILE_NAME, KEYS, ApiKey, ConnectionSettings, Key
 
@@ -344,6 +349,34 @@ def by_address(client: Client, kind: str) -> str:
     )
 
 
+def mcp_lists() -> str:
+    """What MCP lists without its library: the tools with their sets and schemas, prompts and resource templates."""
+    # With one more category that field is listed, for those whose configuration adds some.
+    vocabulary = Vocabulary.extended(categories=("other",))
+
+    async def never(_request: object, _context: object) -> WireResponse:
+        raise NotImplementedError
+
+    tools = [tool_of(operation, never, vocabulary) for operation in OPERATIONS.values()]
+    lists = {
+        "tools": [
+            {
+                "toolset": tool.toolset,
+                "tool": _sent(listed_tool(tool, structured=False)),
+                "output": _sent(listed_tool(tool, structured=True))["outputSchema"],
+            }
+            for tool in tools
+        ],
+        "prompts": [_sent(prompt) for prompt in (RECALL, REMEMBER)],
+        "resourceTemplates": [_sent(TEMPLATE)],
+    }
+    return json.dumps(lists, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+def _sent(model: BaseModel) -> dict[str, Any]:
+    return model.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
 def main() -> int:
     """Write or compare; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -357,13 +390,13 @@ def main() -> int:
         "metrics.md": metrics_page(),
         **{f"clients/{name}.md": client_page(client) for name, client in CLIENTS.items()},
     }
-    for name, page in pages.items():
-        path, text = DOCS / name, NOTICE + page
+    files = {DOCS / name: NOTICE + page for name, page in pages.items()} | {LISTS: mcp_lists()}
+    for path, text in files.items():
         if not arguments.check:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         elif not path.is_file() or path.read_text(encoding="utf-8") != text:
-            print(f"docs/{name} is out of date: run `make docs`", file=sys.stderr)
+            print(f"{path.relative_to(DOCS.parent)} is out of date: run `make docs`", file=sys.stderr)
             stale += 1
     return 1 if stale else 0
 

@@ -4,8 +4,8 @@ from typing import Any, cast
 
 import pytest
 
-from rag_context.api.operations import Toolset
 from rag_context.api.operations.routes import OPERATIONS, ROUTES, Route
+from rag_context.api.toolsets import Toolset
 from rag_context.client.async_collections import AsyncCollections
 from rag_context.client.call import Answer, Call
 

@@ -7,7 +7,8 @@ from typing import Any, cast
 import mcp_types as types
 
 from mcp import Client
-from rag_context.api.operations import Access, Toolset
+from rag_context.api.operations import Access
+from rag_context.api.toolsets import ALL_TOOLS, Toolsets
 from rag_context.api.wire import Vocabulary
 from rag_context.server.mcp.protocol import McpServer, Memory, RequestContext
 from rag_context.server.tools import build_tools
@@ -18,10 +19,10 @@ BOTH_ERAS = ("legacy", "2026-07-28")
 """How the official client connects: after a handshake, or each request by itself."""
 
 
-def memory_of(service: object, toolset: Toolset = Toolset.ALL) -> Memory:
+def memory_of(service: object) -> Memory:
     """A memory over any service that fits."""
     fitting = cast("Service", service)
-    return Memory(fitting, build_tools(fitting, Vocabulary()).only(toolset))
+    return Memory(fitting, build_tools(fitting, Vocabulary()))
 
 
 @asynccontextmanager
@@ -29,18 +30,18 @@ async def connected(
     service: object,
     access: Access = Access.WRITE,
     mode: str = "2026-07-28",
-    toolset: Toolset = Toolset.ALL,
+    toolsets: Toolsets = ALL_TOOLS,
     *,
     structured: bool = False,
 ) -> AsyncIterator[Client]:
     """The official client connected to the server."""
-    memory = memory_of(service, toolset)
+    memory = memory_of(service)
 
     async def opened() -> Memory:
         return memory
 
     server = McpServer(
-        opened, lambda _context: RequestContext(REQUEST_ID, access, structured=structured), toolset
+        opened, lambda _context: RequestContext(REQUEST_ID, access, toolsets, structured=structured)
     ).server()
     async with Client(server, mode=cast("Any", mode)) as client:
         yield client

@@ -281,7 +281,7 @@ async def test_progress_comes_before_the_answer(http_server: Running, mode: str)
         assert (total, message) == (3, None)
         received.append(progress)
 
-    async with Client(f"{http_server.url}/mcp", mode=cast("Any", mode)) as client:
+    async with Client(f"{http_server.url}/mcp?tools=operations", mode=cast("Any", mode)) as client:
         reported = await client.call_tool("rag_context_reindex", {"wait": True}, progress_callback=listen)
     assert not reported.is_error
     assert received == [1, 2, 3]

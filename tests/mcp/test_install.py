@@ -101,8 +101,11 @@ def test_what_the_client_rejects_of_this_environment_is_reported() -> None:
         (("--url", "http://localhost:3000", "install", "cursor"), "behind `mcp install`"),
         (("--tools", "projects", "install", "cursor"), "behind `mcp install`"),
         (("--url", "http://localhost:3000"), "--url goes with --print-config"),
-        (("--print-config", "cursor", "--tools", "some"), "memory, operations, projects, collections, all"),
-        (("install", "cursor", "--tools", "all", "--url", "http://localhost:3000"), "offers all its tools"),
+        (
+            ("--print-config", "cursor", "--tools", "some"),
+            "memory, operations, projects, collections, search-fetch, all",
+        ),
+        (("install", "cursor", "--tools", "all", "--url", "http://localhost:3000/mcp?structured=true"), "exclude"),
     ],
 )
 def test_what_cannot_be_configured_is_reported(arguments: tuple[str, ...], says: str) -> None:

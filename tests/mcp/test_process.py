@@ -21,6 +21,21 @@ from tests.end_to_end.process import COMMAND, TIMEOUT_S, command, environment, s
 from .mcp_client import read
 from .test_stdio import INITIALIZED, OPENING, search
 
+REPORT = """
+import os, sys
+
+write = os.write
+
+def noted(descriptor, data):
+    if b'"id":"resources/list"' in bytes(data):
+        with open({report!r}, "w") as file:
+            file.write(" ".join(sys.modules))
+    return write(descriptor, data)
+
+os.write = noted
+"""
+"""Notes what is imported when the last list is answered."""
+
 STRAY = """
 import os, subprocess, sys, threading, time
 
@@ -80,6 +95,40 @@ def spoken(data_dir: Path, **extra: str) -> Iterator[Spoken]:
     finally:
         process.kill()
         process.communicate()
+
+
+def test_the_opening_is_answered_before_anything_heavy_is_imported(tmp_path: Path) -> None:
+    """P-3: a client shows the model no tools that come later than a second or so, and imports take that long."""
+    lists = ("tools/list", "prompts/list", "resources/templates/list", "resources/list")
+    requests = [{"jsonrpc": "2.0", "id": method, "method": method} for method in lists]
+    messages = [OPENING, INITIALIZED, *requests]
+    report = tmp_path / "imported.txt"
+    (tmp_path / "sitecustomize.py").write_text(REPORT.format(report=str(report)))
+    done = subprocess.run(
+        [COMMAND, "mcp", "--data-dir", str(tmp_path / "data")],
+        input="".join(json.dumps(message) + "\n" for message in messages),
+        capture_output=True,
+        text=True,
+        env=environment(PYTHONPATH=str(tmp_path)),
+        timeout=TIMEOUT_S,
+        check=True,
+    )
+    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == ["init", *lists]
+    imported = set(report.read_text().split())
+    assert "rag_context.server.mcp.handshake" in imported
+    assert not {"asyncio", "mcp", "numpy", "onnxruntime", "pydantic", "typer"} & imported
+
+
+async def test_a_client_with_an_empty_list_of_resources_is_notified(tmp_path: Path) -> None:
+    """P-3."""
+    command("index", str(Path(__file__)), data_dir=tmp_path)
+    request = {"jsonrpc": "2.0", "id": "early", "method": "resources/list"}
+    with spoken(tmp_path) as client:
+        client.send(request)
+        assert client.receive()["result"] == {"resources": []}
+        assert client.receive()["method"] == "notifications/resources/list_changed"
+        client.send({**request, "id": "late"})
+        assert len(client.receive()["result"]["resources"]) == 1
 
 
 def test_stray_output_stays_off_the_wire_and_the_end_of_input_is_the_end(tmp_path: Path) -> None:
@@ -165,7 +214,7 @@ def test_an_index_of_another_model_is_reported_to_the_agent_and_to_people(tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "extra", "status", "says"),
     [
-        (("--tools", "everything"), {}, 2, "memory, operations, projects, collections, all"),
+        (("--tools", "everything"), {}, 2, "memory, operations, projects, collections, search-fetch, all"),
         ((), {"RAG_CONTEXT_SEARCH__LIMITT": "1"}, 78, "RAG_CONTEXT_SEARCH__"),
     ],
 )

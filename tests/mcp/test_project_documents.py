@@ -11,10 +11,11 @@ import jsonschema
 import pytest
 
 from mcp import Client
-from rag_context.api.operations import Access, Toolset
+from rag_context.api.operations import Access
+from rag_context.api.toolsets import ALL_TOOLS, Toolset, toolsets_named
 from rag_context.api.wire import Vocabulary
 from rag_context.projects.callers import CallerId
-from rag_context.server.mcp.handshake import INSTRUCTIONS
+from rag_context.server.mcp.handshake import instructions
 from rag_context.server.mcp.protocol import McpServer, Memory, RequestContext
 from rag_context.server.mcp.readable import readable
 from rag_context.server.tools import build_tools
@@ -47,8 +48,8 @@ def connected(
     async def opened() -> Memory:
         return memory
 
-    visit = RequestContext("r-1", access, CallerId(session), structured)
-    return Client(McpServer(opened, lambda _context: visit, Toolset.ALL).server())
+    visit = RequestContext("r-1", access, ALL_TOOLS, CallerId(session), structured=structured)
+    return Client(McpServer(opened, lambda _context: visit).server())
 
 
 async def test_the_sample_interactions_run_as_written(harness: HttpHarness, config: str) -> None:
@@ -124,13 +125,16 @@ async def test_sessions_work_on_projects_of_their_own(harness: HttpHarness, conf
         assert named.structured_content["project_name"] == "sample-shop"
 
 
-@pytest.mark.parametrize("toolset", Toolset)
-async def test_the_instructions_name_only_tools_that_are_offered(harness: HttpHarness, toolset: Toolset) -> None:
+@pytest.mark.parametrize("sets", [*Toolset, "all", "memory,projects", "projects,collections", "operations,memory"])
+async def test_the_instructions_name_only_tools_that_are_offered(harness: HttpHarness, sets: str) -> None:
     """P-1."""
+    toolsets = toolsets_named(sets)
     tools = build_tools(harness.service, Vocabulary())
-    named = tools.keys() & set(re.findall(r"\w+", INSTRUCTIONS[toolset]))
+    named = tools.keys() & set(re.findall(r"\w+", instructions(toolsets)))
+    if Toolset.SEARCH_FETCH not in toolsets:
+        named -= {"search", "fetch"}  # are words, too
     assert named
-    assert named <= tools.only(toolset).keys()
+    assert named <= tools.only(toolsets).keys()
 
 
 async def test_who_may_only_read_is_shown_the_tools_that_read(harness: HttpHarness) -> None:

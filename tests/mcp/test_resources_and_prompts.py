@@ -6,7 +6,8 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, TextContent, TextResourceContents
 
-from rag_context.api.operations import Access, Toolset
+from rag_context.api.operations import Access
+from rag_context.api.toolsets import Toolset
 from rag_context.errors import BackendUnavailableError
 from rag_context.server.mcp.resources import PAGE, PREFIX
 from rag_context.testing import Fault
@@ -142,7 +143,7 @@ async def test_prompts_are_listed_with_their_arguments(harness: ServiceHarness) 
 
 
 async def test_prompts_that_need_other_tools_are_not_offered(harness: ServiceHarness) -> None:
-    async with connected(harness.service, toolset=Toolset.PROJECTS) as client:
+    async with connected(harness.service, toolsets=frozenset({Toolset.PROJECTS})) as client:
         assert (await client.list_prompts()).prompts == []
         with pytest.raises(MCPError, match="Unknown prompt: recall"):
             await client.get_prompt("recall", {"topic": "a"})

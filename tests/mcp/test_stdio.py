@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from rag_context.api.operations import Toolset
 from rag_context.api.search import SearchRequest, SearchResponse
-from rag_context.server.mcp.handshake import LINE_BYTES, Wire, answer_ahead
+from rag_context.api.toolsets import MEMORY_TOOLS
+from rag_context.server.mcp.handshake import LINE_BYTES, Conversation, Opening, Wire
 from rag_context.server.mcp.protocol import Memory
 from rag_context.server.mcp.stdio import serve_stdio
 from rag_context.service.handlers import CallContext
@@ -75,7 +75,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 @asynccontextmanager
-async def piped(service: object, *, ahead: bool = True) -> AsyncIterator[Pipe]:
+async def piped(service: object, *, opening: object = OPENING) -> AsyncIterator[Pipe]:
     """A conversation that was opened, over a service."""
     memory = memory_of(service)
 
@@ -88,9 +88,12 @@ async def piped(service: object, *, ahead: bool = True) -> AsyncIterator[Pipe]:
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(out_read, "rb")
     )
-    first = json.dumps(OPENING).encode() + b"\n"
-    serving = serve_stdio(Wire(in_read, out_write), opened, Toolset.MEMORY, first=first, answered_ahead=ahead)
-    pipe = Pipe(in_write, reader, asyncio.create_task(serving), out_write)
+    conversation = Conversation(Wire(in_read, out_write), Opening(MEMORY_TOOLS))
+    os.write(in_write, json.dumps(opening).encode() + b"\n")
+    await asyncio.to_thread(conversation.wait_until_needed, 0.0)
+    pipe = Pipe(in_write, reader, asyncio.create_task(serve_stdio(conversation, opened, MEMORY_TOOLS)), out_write)
+    if opening == OPENING:
+        assert (await pipe.receive())["id"] == "init"
     await pipe.send(INITIALIZED)
     try:
         yield pipe
@@ -100,19 +103,19 @@ async def piped(service: object, *, ahead: bool = True) -> AsyncIterator[Pipe]:
         transport.close()
 
 
-async def test_what_was_answered_ahead_is_not_answered_again() -> None:
+async def test_an_opening_that_was_answered_is_not_answered_again() -> None:
     """P-3."""
     async with piped(StubService()) as pipe:
-        await pipe.send({"jsonrpc": "2.0", "id": 1, "method": "ping"})
+        await pipe.send({"jsonrpc": "2.0", "id": 1, "method": "resources/list", "params": {"cursor": 7}})
         assert [message["id"] for message in await pipe.rest()] == [1]
 
 
-async def test_what_was_not_answered_ahead_is_answered_by_the_library() -> None:
-    async with piped(StubService(), ahead=False) as pipe:
+async def test_an_opening_that_was_not_answered_is_answered_by_the_library() -> None:
+    nameless = {**OPENING, "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c"}}}
+    async with piped(StubService(), opening=nameless) as pipe:
         (answer,) = await pipe.rest()
-    ahead = answer_ahead(json.dumps(OPENING).encode(), Toolset.MEMORY)
-    assert ahead is not None
-    assert answer == json.loads(ahead)
+    assert answer["id"] == "init"
+    assert "error" in answer
 
 
 @pytest.mark.parametrize("id_", [0, -7, 2**53, "", "7", "ü"])

@@ -36,8 +36,9 @@ async def test_every_tool_of_the_registry_is_listed_with_its_schemas_and_hints()
     assert list(listed) == list(memory_of(StubService()).tools)
     for name, tool in memory_of(StubService()).tools.items():
         shown = listed[name]
-        hidden = {tool.request.model_fields[field].alias or field for field in tool.request.for_programs}
-        assert shown.input_schema["properties"].keys() == tool.input_schema["properties"].keys() - hidden
+        assert shown.input_schema["properties"].keys() == tool.input_schema["properties"].keys() - (
+            tool.request.unlisted() | {"category"}
+        )
         assert shown.output_schema is not None
         assert shown.output_schema["required"] == tool.output_schema["required"]
         assert shown.title == tool.title

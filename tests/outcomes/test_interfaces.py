@@ -4,17 +4,18 @@ import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import pytest
-from mcp_types import TextContent
+from mcp.shared.exceptions import MCPError
+from mcp_types import Implementation, TextContent
 
 from mcp import Client, StdioServerParameters
 from tests.end_to_end.process import COMMAND, Served, command, environment, served
 
-LIST_CHARS = 8_000
-"""Of the tools' names, descriptions and input schemas as JSON: about 2 000 tokens."""
+LIST_CHARS = 6_200
+"""Of the tools' names, descriptions and input schemas as JSON: about 1 350 tokens."""
 
 PASSAGE = "The pump of hall seven is checked every Monday before the shift begins."
 
@@ -31,7 +32,8 @@ def initialized(server: Served, version: str) -> dict[str, Any]:
     params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
     message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
     headers = {"Accept": "application/json, text/event-stream"}
-    result: dict[str, Any] = httpx2.post(f"{server.url}/mcp", json=message, headers=headers).json()["result"]
+    reply = httpx2.post(f"{server.url}/mcp", json=message, headers=headers, timeout=60)
+    result: dict[str, Any] = reply.json()["result"]
     return result
 
 
@@ -86,6 +88,49 @@ async def test_an_agents_tools_cost_little_and_index_a_folder(tmp_path: Path) ->
         missing = await client.call_tool("rag_context_index_files", {"path": str(tmp_path / "nowhere")})
     assert missing.is_error
     assert "There is no file or folder at" in text(missing)
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("", {"rag_context_search", "rag_context_index", "rag_context_get", "rag_context_list", "rag_context_delete"}),
+        ("?tools=search-fetch", {"search", "fetch"}),
+        ("?tools=operations,search-fetch", {"search", "fetch", "rag_context_stats", "rag_context_health"}),
+    ],
+)
+async def test_the_address_says_which_tools_are_offered(server: Served, query: str, names: set[str]) -> None:
+    async with Client(f"{server.url}/mcp{query}") as client:
+        listed = {tool.name for tool in (await client.list_tools()).tools}
+        with pytest.raises(MCPError, match="add the set collections"):
+            await client.call_tool("collection_delete", {"name": "faq"})
+    assert names <= listed
+    assert ("operations" in query) or listed == names
+
+
+def test_an_unknown_set_of_tools_is_reported(server: Served) -> None:
+    reply = httpx2.post(f"{server.url}/mcp?tools=everything", json={"jsonrpc": "2.0", "id": 1, "method": "ping"})
+    assert reply.status_code == 400
+    assert "memory, operations, projects, collections, search-fetch, all" in reply.json()["error"]
+
+
+async def test_a_research_client_searches_and_fetches(server: Served) -> None:
+    async with Client(f"{server.url}/mcp?tools=search-fetch") as client:
+        found = json.loads(text(await client.call_tool("search", {"query": "when is the pump checked"})))
+        (result,) = found["results"]
+        document = json.loads(text(await client.call_tool("fetch", {"id": result["id"]})))
+    assert result.keys() == {"id", "title", "url", "text"}
+    assert document.keys() == {"id", "title", "text", "url", "metadata"}
+    assert result["text"] == document["text"] == PASSAGE
+    assert result["url"] == document["url"] == f"rag-context://documents/{result['id']}"
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_statistics_name_the_program_that_called(server: Served, mode: str) -> None:
+    program = Implementation(name=f"tester-{mode}", version="1")
+    async with Client(f"{server.url}/mcp", mode=cast("Any", mode), client_info=program) as client:
+        await client.call_tool("rag_context_search", {"query": "who checks the pump"})
+    stats = httpx2.post(f"{server.url}/tools/rag_context_stats", json={}).json()
+    assert stats["queriesByAgent"][program.name] == 1
 
 
 def text(result: Any) -> str:

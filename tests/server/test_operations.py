@@ -6,8 +6,9 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from rag_context import AsyncClient, Client
-from rag_context.api.operations import Operation, Toolset
+from rag_context.api.operations import Operation
 from rag_context.api.operations.routes import OPERATIONS, ROUTES
+from rag_context.api.toolsets import Toolset
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.command_line import loaded
 from rag_context.cli.operation_options import command_fields

@@ -110,7 +110,9 @@ _REQUIRED = {
 class IndexRequest(WireRequest):
     """A document to keep."""
 
-    for_programs: ClassVar[frozenset[str]] = frozenset({"agent", "branch", "path_hash"})
+    for_programs: ClassVar[frozenset[str]] = frozenset(
+        {"agent", "metadata.decision_id", "metadata.game", "branch", "path_hash"}
+    )
 
     sentences: ClassVar[Mapping[str, Sentences]] = {
         "content": Sentences("Content cannot be empty", "Content too large (max 100KB)"),
@@ -142,20 +144,17 @@ class IndexRequest(WireRequest):
     ]
     metadata: Annotated[
         MetadataFields | None,
-        Field(description="Metadata of the document; further keys are stored, at most 16 KiB as JSON in all"),
+        Field(description="Metadata; further keys are stored, 16 KiB as JSON in all"),
     ] = None
     agent: Annotated[
         Identifier | None, Field(description="Agent making the call; absent: metadata.agent, else unknown")
     ] = None
     occurred_at: Annotated[
         Instant | None,
-        Field(
-            description="When it was said, decided or written (RFC 3339 with offset); absent: the date of its front "
-            "matter or of its first message, else now"
-        ),
+        Field(description="When it was said, decided or written; absent: the date that it states itself, else now"),
     ] = None
     project: Annotated[
-        Identifier | None, Field(description="Project the document belongs to; absent: the agents' own memory")
+        Identifier | None, Field(description="Project of the document; absent: the agents' own memory")
     ] = None
     branch: Branch = None
     path_hash: RootHash = None
@@ -298,6 +297,8 @@ MAX_NAMED = 20
 
 class IndexFilesRequest(WireRequest):
     """A file or folder to take in."""
+
+    for_programs: ClassVar[frozenset[str]] = frozenset({"include"})
 
     path: Annotated[
         str,

@@ -47,7 +47,7 @@ class SearchRequest(WireRequest):
         "query": Sentences("Query cannot be empty", "Query too long (max 1000 characters)"),
     }
     for_programs: ClassVar[frozenset[str]] = frozenset(
-        {"agent", "min_score", "mode", "explain", "strict", "branch", "path_hash"}
+        {"agent", "as_of", "explain", "game", "min_score", "mode", "strict", "branch", "path_hash"}
     )
 
     query: Annotated[
@@ -85,8 +85,7 @@ class SearchRequest(WireRequest):
         Field(
             ge=1,
             le=MAX_TOKENS,
-            description="Most tokens of all passages together, by the embedding model's tokenizer; the answer is cut "
-            "after the last whole passage that fits, and `omitted` says how many were left out",
+            description="Most tokens of all passages together; the answer ends with the last whole passage that fits",
         ),
         BeforeValidator(integral),
     ] = None

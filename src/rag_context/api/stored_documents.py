@@ -84,7 +84,9 @@ CURSOR_CHARS = 1024
 class ListRequest(WireRequest):
     """Which documents, and where to go on. Cursors are made and read by the server only."""
 
-    for_programs: ClassVar[frozenset[str]] = frozenset({"category", "game", "until", "as_of", "branch", "path_hash"})
+    for_programs: ClassVar[frozenset[str]] = frozenset(
+        {"as_of", "category", "content_type", "game", "until", "branch", "path_hash"}
+    )
 
     limit: Annotated[
         int,
@@ -239,7 +241,7 @@ class DeleteRequest(ChoiceRequest):
     ] = False
     confirm: Annotated[
         bool,
-        Field(description=f"Needed to delete more than {MANY} documents at once, or more than half of all"),
+        Field(description=f"Needed for more than {MANY} documents at once, or more than half of all"),
         Otherwise(False),
     ] = False
     project: Project = None

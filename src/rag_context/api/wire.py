@@ -103,11 +103,16 @@ class WireRequest(BaseModel):
     sentences: ClassVar[Mapping[str, Sentences]] = {}
     for_programs: ClassVar[frozenset[str]] = frozenset()
     """Fields, by their Python names, that MCP accepts and does not list: a model that must choose a tool does not need
-    them, and every list of tools is paid for in tokens."""
+    them, and every list of tools is paid for in tokens. A dot leads to a field of an object."""
 
     exactly_one_of: ClassVar[tuple[str, ...]] = ()
     """Fields of which a `ChoiceRequest` names one and only one. Strict clients reject `oneOf` at the top of a tool's
     schema, so only OpenAPI tells of it."""
+
+    @classmethod
+    def unlisted(cls) -> frozenset[str]:
+        """The names of `for_programs` on the wire."""
+        return frozenset(".".join(map(to_camel, name.split("."))) for name in cls.for_programs)
 
     @classmethod
     def with_vocabulary(cls, vocabulary: Vocabulary) -> type[Self]:
@@ -146,6 +151,9 @@ class WireResponse(BaseModel):
         protected_namespaces=(),
         defer_build=True,
     )
+
+    is_json_text: ClassVar[bool] = False
+    """Whether models get the JSON itself, because a client's contract says so."""
 
     text_only: ClassVar[frozenset[str]] = frozenset()
     """Fields that hold long texts: where a reply has a text and a structure, they stand in the text alone."""
@@ -240,12 +248,8 @@ OfSource = Annotated[
         description="Only documents of this source; ending in * it is a prefix",
     ),
 ]
-Since = Annotated[
-    Instant | None, Field(description="Only what was said or written at this moment or later (RFC 3339 with offset)")
-]
-Until = Annotated[
-    Instant | None, Field(description="Only what was said or written before this moment (RFC 3339 with offset)")
-]
+Since = Annotated[Instant | None, Field(description="Only what was said or written at this moment or later")]
+Until = Annotated[Instant | None, Field(description="Only what was said or written before this moment")]
 AsOf = Annotated[
     Instant | None,
     Field(
@@ -261,9 +265,7 @@ Count = Annotated[int, Field(ge=0)]
 Milliseconds = Annotated[float, Field(ge=0)]
 
 
-Project = Annotated[
-    Identifier | None, Field(description="Project the documents belong to; absent: the agents' own memory")
-]
+Project = Annotated[Identifier | None, Field(description="Project of the documents; absent: the agents' own memory")]
 Branch = Annotated[Identifier | None, Field(description="Branch of the project")]
 RootHash = Annotated[PathHash | None, Field(description="First 16 hex digits of the SHA-256 of the repository's root")]
 

@@ -14,7 +14,7 @@ _INTERRUPTED = 130
 def main() -> None:
     """Load the command line and run it; Ctrl-C while it loads is as quiet an end as later on.
 
-    `--version` alone, which scripts run, is answered without loading anything.
+    `--version` alone, which scripts run, is answered without loading anything, and so is a client of `mcp`.
     """
     try:
         if sys.argv[1:] == ["--version"]:
@@ -23,8 +23,13 @@ def main() -> None:
         gc.disable()  # until the command is loaded: what that makes is not garbage
         # Else pydantic reads the metadata of every installed package, in search of plug-ins.
         os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+        conversation = None
+        if sys.argv[1:2] == ["mcp"]:
+            from rag_context.cli.mcp_opening import begin  # noqa: PLC0415
+
+            conversation = begin(sys.argv[2:])
         from rag_context.cli.command_line import main as run  # noqa: PLC0415
 
-        run()
+        run(conversation)
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)

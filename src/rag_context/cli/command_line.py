@@ -295,14 +295,18 @@ def loaded() -> Any:
     return command_line
 
 
-def main() -> None:
-    """Run the command line."""
+def main(begun: object = None) -> None:
+    """Run the command line.
+
+    Args:
+        begun: what `mcp` began before this was loaded: the conversation with its client.
+    """
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             # A file name or a passage that the terminal cannot show must not end a command with a traceback.
             reconfigure(errors="backslashreplace")
-    app()
+    app(obj=begun)
 
 
 def run_to_end(work: Coroutine[Any, Any, T]) -> T:

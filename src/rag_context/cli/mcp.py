@@ -6,19 +6,22 @@ The opening request is answered before anything heavy is loaded; the index and i
 import asyncio
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rag_context.api.toolsets import Toolset, Toolsets, toolsets_named
 from rag_context.cli.command_line import ExitCode, exit_code, report
 from rag_context.cli.console import Console
+from rag_context.cli.mcp_opening import LOAD_AFTER_S
 from rag_context.cli.options import ConfigOptions, with_options
 from rag_context.errors import InvalidInputError, RagContextError
 from rag_context.logs import configure_logging
-from rag_context.server.mcp.handshake import OversizedLineError, Wire, answer_ahead, claim_wire
+from rag_context.server.mcp.handshake import CATEGORY, Conversation, Opening, claim_wire
 from rag_context.settings import Settings
 
 if TYPE_CHECKING:
@@ -27,17 +30,14 @@ if TYPE_CHECKING:
 _QUIET = "warning"
 
 
-MEMORY: Final = "memory"
-TOOLSETS: Final = (MEMORY, "operations", "projects", "collections", "all")
-"""The agents' memory, looking after it, project documents, named collections, or everything."""
-
 group = typer.Typer(no_args_is_help=False, pretty_exceptions_enable=False)
 
 Tools = Annotated[
     str,
     typer.Option(
-        metavar="memory|operations|projects|collections|all",
-        help="Which tools to offer: the agents' memory, operations, project documents, named collections, or all.",
+        metavar="SETS",
+        help="Which tools to offer, separated by commas: memory (the agents' memory), operations, projects (their "
+        "documents), collections, search-fetch (the two that ChatGPT calls), or all.",
     ),
 ]
 Url = Annotated[
@@ -50,7 +50,7 @@ Url = Annotated[
 @with_options
 def mcp(
     context: typer.Context,
-    tools: Tools = MEMORY,
+    tools: Tools = Toolset.MEMORY.value,
     structured: Annotated[
         bool, typer.Option("--structured", help="Answer with structured content, for programs, instead of text.")
     ] = False,
@@ -68,7 +68,7 @@ def mcp(
     Known clients are claude (Claude Desktop), claude-code, cursor, vscode, windsurf, codex and gemini.
     """
     if context.invoked_subcommand is not None:
-        if tools != MEMORY or any((structured, print_config, url, options.data_dir, options.config)):
+        if tools != Toolset.MEMORY or any((structured, print_config, url, options.data_dir, options.config)):
             raise InvalidInputError(f"Put the options behind `mcp {context.invoked_subcommand}`, not before it")
         return None
     if print_config is not None:
@@ -77,8 +77,7 @@ def mcp(
         return mcp_clients.run_print(print_config, mcp_clients.Target(tools, url, options))
     if url is not None:
         raise InvalidInputError("--url goes with --print-config CLIENT, or behind `mcp install CLIENT`")
-    check_toolset(tools)
-    return _run(options, tools=tools, structured=structured)
+    return _run(options, toolsets_named(tools), context.find_object(Conversation), structured=structured)
 
 
 @group.command("install")
@@ -94,7 +93,7 @@ def install_in(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the file as it would be, and write nothing.")] = (
         False
     ),
-    tools: Tools = MEMORY,
+    tools: Tools = Toolset.MEMORY.value,
     url: Url = None,
     *,
     options: ConfigOptions,
@@ -111,55 +110,44 @@ def install_in(
     return mcp_clients.run_install(client, target, path=path, dry_run=dry_run)
 
 
-def _run(options: ConfigOptions, *, tools: str, structured: bool = False) -> ExitCode:
+def _run(
+    options: ConfigOptions, toolsets: Toolsets, conversation: Conversation | None, *, structured: bool
+) -> ExitCode:
     """Serve until the client closes its end, or SIGTERM."""
     loaded = options.load_available()
     # Until the loop runs there is nothing to finish.
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(ExitCode.OK))
     if sys.stdin.isatty():
         Console().note("Waiting for an MCP client on stdin. Clients start this by themselves: rag-context mcp install")
-    wire = claim_wire()
-    first, ahead = _open_conversation(wire, tools)
-    if first is None:
+    if conversation is None:
+        opening = Opening(toolsets, listed_words(loaded.settings), structured=structured)
+        conversation = Conversation(claim_wire(), opening)
+        conversation.wait_until_needed(LOAD_AFTER_S)
+    if conversation.is_over:
         return ExitCode.OK
     log = loaded.settings.log
     configure_logging(log.level if loaded.sources["log.level"] != "default" else _QUIET, log.format)
-    return asyncio.run(_serve(loaded.settings, tools, wire, first, answered_ahead=ahead, structured=structured))
+    return asyncio.run(_serve(loaded.settings, toolsets, conversation, structured=structured))
 
 
-def _open_conversation(wire: Wire, tools: str) -> tuple[bytes | None, bool]:
-    """The first line, and whether it could be answered at once."""
-    try:
-        first = wire.read_line()
-    except OversizedLineError:
-        return b"", False
-    answer = answer_ahead(first, tools) if first is not None else None
-    if answer is not None:
-        with suppress(OSError):
-            wire.write_line(answer)
-    return first, answer is not None
+def listed_words(settings: Settings) -> dict[str, Sequence[str]]:
+    """The values of listed fields to which the configuration adds some."""
+    added = settings.vocabulary
+    if not (added.content_types or added.categories):
+        return {}
+    from rag_context.api.wire import Vocabulary  # noqa: PLC0415  (a client that starts this waits)
+
+    words = Vocabulary.extended(added.content_types, added.categories)
+    return {"contentType": words.content_types, **({CATEGORY: words.categories} if added.categories else {})}
 
 
-async def _serve(
-    settings: Settings, tools: str, wire: Wire, first: bytes, *, answered_ahead: bool, structured: bool
-) -> ExitCode:
-    # The protocol's library takes most of a second to load, after the opening request was answered.
-    from rag_context.api.operations import Toolset  # noqa: PLC0415
+async def _serve(settings: Settings, toolsets: Toolsets, conversation: Conversation, *, structured: bool) -> ExitCode:
+    # The protocol's library takes most of a second to load, after the opening was answered.
     from rag_context.server.mcp.stdio import serve_stdio  # noqa: PLC0415
 
-    opening = _Opening(settings, tools)
-    keeper = asyncio.create_task(opening.keep(), name="memory")
-    serving = asyncio.create_task(
-        serve_stdio(
-            wire,
-            opening.memory,
-            Toolset(tools),
-            first=first,
-            answered_ahead=answered_ahead,
-            structured=structured,
-        ),
-        name="mcp",
-    )
+    memory = _OpenedMemory(settings)
+    keeper = asyncio.create_task(memory.keep(), name="memory")
+    serving = asyncio.create_task(serve_stdio(conversation, memory.opened, toolsets, structured=structured), name="mcp")
     with suppress(NotImplementedError):  # Windows has no such signal to wait for
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
     try:
@@ -170,19 +158,18 @@ async def _serve(
         await asyncio.wait({keeper})
     if not keeper.cancelled():
         keeper.result()  # a bug while opening surfaces here
-    return exit_code(opening.failure) if opening.failure is not None else ExitCode.OK
+    return exit_code(memory.failure) if memory.failure is not None else ExitCode.OK
 
 
-class _Opening:
+class _OpenedMemory:
     """The memory, opened behind the conversation. If that fails, every call gets the reason, and so does stderr."""
 
-    def __init__(self, settings: Settings, tools: str) -> None:
+    def __init__(self, settings: Settings) -> None:
         self.failure: RagContextError | None = None
-        self._tools = tools
         self._settings = settings
         self._memory: asyncio.Future[Memory] = asyncio.get_running_loop().create_future()
 
-    async def memory(self) -> "Memory":
+    async def opened(self) -> "Memory":
         """The memory. Raises: MCPError (it cannot be opened, and why)."""
         from mcp.shared.exceptions import MCPError  # noqa: PLC0415
         from mcp_types import INTERNAL_ERROR  # noqa: PLC0415
@@ -198,7 +185,7 @@ class _Opening:
         try:
             # In a thread beside the conversation: what the memory is made of takes a second to load.
             mcp_memory = await asyncio.to_thread(import_module, "rag_context.cli.mcp_memory")
-            await mcp_memory.hold(self._settings, self._tools, self._memory)
+            await mcp_memory.hold(self._settings, self._memory)
         except RagContextError as error:
             self.failure = error
             report(error, Console())
@@ -211,9 +198,3 @@ class _Opening:
         if not self._memory.done():
             self._memory.set_exception(error)
             self._memory.exception()  # retrieved: there may never be a call
-
-
-def check_toolset(tools: str) -> None:
-    """Raises: InvalidInputError (there is no such set)."""
-    if tools not in TOOLSETS:
-        raise InvalidInputError(f"--tools {tools}: say one of {', '.join(TOOLSETS)}")

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from rag_context.api.toolsets import MEMORY_TOOLS, Toolsets, names_of, toolsets_named
 from rag_context.cli.command_line import ExitCode
 from rag_context.cli.console import Console
-from rag_context.cli.mcp import MEMORY, check_toolset
 from rag_context.cli.options import ConfigOptions
 from rag_context.errors import ConfigurationError, InvalidInputError
 from rag_context.settings import Loaded
@@ -39,22 +39,26 @@ class Launch:
     url: str | None = None
 
 
-def address(url: str) -> Launch:
-    """The address of a running server.
+def address(url: str, toolsets: Toolsets = MEMORY_TOOLS) -> Launch:
+    """The address of a running server, and of the tools that it is to offer.
 
     Raises:
         InvalidInputError: It is none.
     """
     if not url.startswith(("http://", "https://")):
         raise InvalidInputError(f"--url {url!r}: begin with http:// or https://")
-    return Launch(url=url if url.rstrip("/").endswith("/mcp") else url.rstrip("/") + "/mcp")
+    if toolsets != MEMORY_TOOLS and "?" in url:
+        raise InvalidInputError("--tools and an address with a query exclude each other: put tools=SETS into the query")
+    base, mark, query = url.partition("?")
+    base = base if base.rstrip("/").endswith("/mcp") else base.rstrip("/") + "/mcp"
+    return Launch(url=base + mark + query if toolsets == MEMORY_TOOLS else f"{base}?tools={names_of(toolsets)}")
 
 
-def command(tools: str, data_dir: Path | None, config: Path | None) -> Launch:
+def command(toolsets: Toolsets, data_dir: Path | None, config: Path | None) -> Launch:
     """The command that runs this program, with absolute paths: clients start it anywhere, with another PATH."""
     arguments = ["mcp"]
-    if tools != MEMORY:
-        arguments += ["--tools", tools]
+    if toolsets != MEMORY_TOOLS:
+        arguments += ["--tools", names_of(toolsets)]
     if data_dir is not None:
         arguments += ["--data-dir", str(data_dir.expanduser().absolute())]
     if config is not None:
@@ -370,15 +374,13 @@ def run_install(name: str, target: Target, *, path: Path | None, dry_run: bool) 
 
 def _launch_of(target: Target, console: Console) -> Launch:
     """What the client is to run. It has neither this folder nor this environment, so what they say goes with it."""
-    check_toolset(target.tools)
+    toolsets = toolsets_named(target.tools)
     if target.url is not None:
-        if target.tools != MEMORY:
-            raise InvalidInputError("--tools goes with a command: a server offers all its tools; leave it or --url out")
-        return address(target.url)
+        return address(target.url, toolsets)
     loaded = target.options.load()
     is_named = loaded.sources["data_dir"].startswith(("flag", "environment"))
     _warn_of_environment(loaded, console)
-    return command(target.tools, loaded.settings.data_dir if is_named else None, loaded.file)
+    return command(toolsets, loaded.settings.data_dir if is_named else None, loaded.file)
 
 
 def _warn_of_environment(loaded: Loaded, console: Console) -> None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rag_context.api.index import MAX_NAMED, IndexFilesRequest, IndexFilesResponse, LeftOutFile
-from rag_context.api.operations import Toolset
 from rag_context.api.operations.memory import INDEX_FILES
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.index_files import open_sync
@@ -20,14 +19,14 @@ from rag_context.files.file_reading import Labels
 from rag_context.files.folder_sync import Gone
 from rag_context.files.walk import roots
 from rag_context.server.mcp.protocol import Memory
-from rag_context.server.tools import Registry, build_tools, tool_of
+from rag_context.server.tools import build_tools
 from rag_context.service.handlers import CallContext
 from rag_context.service.service import Service
 from rag_context.settings import Settings
 from rag_context.wiring import open_service
 
 
-async def hold(settings: Settings, tools: str, opened: "asyncio.Future[Memory]") -> None:
+async def hold(settings: Settings, opened: "asyncio.Future[Memory]") -> None:
     """Open the index, set the result of `opened`, and keep it open until cancelled."""
     words = Vocabulary.extended(settings.vocabulary.content_types, settings.vocabulary.categories)
     async with open_service(settings) as service:
@@ -36,9 +35,7 @@ async def hold(settings: Settings, tools: str, opened: "asyncio.Future[Memory]")
             return await service.wait_ready(MODEL_WAIT_S)
 
         intake = FileIntake(service, settings)
-        file_tool = tool_of(INDEX_FILES, intake.run, words)
-        registry = Registry(*build_tools(service, words).values(), file_tool)
-        opened.set_result(Memory(service, registry.only(Toolset(tools)), ready))
+        opened.set_result(Memory(service, build_tools(service, words, {INDEX_FILES.name: intake.run}), ready))
         try:
             await asyncio.Event().wait()
         finally:

@@ -7,9 +7,10 @@ from typing import Any
 from rag_context.api.embeddings import EmbeddingsRequest, EmbeddingsResponse, Model, ModelsResponse, OpenAiErrorResponse
 from rag_context.api.index import BulkLine, BulkReceipt, VersionsRequest, VersionsResponse
 from rag_context.api.maintenance import BareHealth
-from rag_context.api.operations import Access, Toolset
+from rag_context.api.operations import Access
 from rag_context.api.parsing import ErrorCode, ErrorResponse
 from rag_context.api.search import SearchFailure
+from rag_context.api.toolsets import Toolset
 from rag_context.api.wire import Schema, json_schema
 from rag_context.server.openapi_routes import (
     ID_HEADER,

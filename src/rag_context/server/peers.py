@@ -24,10 +24,11 @@ from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rag_context.api.maintenance import ComponentHealth, HealthResponse
-from rag_context.api.operations import Access, Toolset
+from rag_context.api.operations import Access
 from rag_context.api.operations.memory import HEALTH, REINDEX
 from rag_context.api.operations.routes import OPERATIONS, ROUTES
 from rag_context.api.parsing import ErrorCode
+from rag_context.api.toolsets import Toolset
 from rag_context.domain.documents import Status
 from rag_context.server.failures import RequestIdMiddleware
 from rag_context.server.middleware import BodyLimit

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from types import MappingProxyType
 from typing import Any
 
-from rag_context.api.operations import Operation, Request, Toolset
+from rag_context.api.operations import Operation, Request
 from rag_context.api.operations.routes import OPERATIONS
 from rag_context.api.parsing import ErrorCode
+from rag_context.api.toolsets import Toolset, Toolsets
 from rag_context.api.wire import Vocabulary, WireResponse
 from rag_context.errors import BackendError, BackendUnavailableError
 from rag_context.server.failures import component_sentence, retry_after
@@ -43,9 +45,9 @@ class Registry(Mapping[str, Tool[Any]]):
     def __len__(self) -> int:
         return len(self._tools)
 
-    def only(self, toolset: Toolset) -> "Registry":
-        """The tools of one set."""
-        return Registry(*(tool for tool in self.values() if toolset in (Toolset.ALL, tool.toolset)))
+    def only(self, toolsets: Toolsets) -> "Registry":
+        """The tools of these sets."""
+        return Registry(*(tool for tool in self.values() if tool.toolset in toolsets))
 
     def listing(self) -> list[dict[str, Any]]:
         """What `GET /tools` says of each."""
@@ -60,9 +62,17 @@ class Registry(Mapping[str, Tool[Any]]):
         ]
 
 
-def build_tools(service: Service, vocabulary: Vocabulary) -> Registry:
-    """The tools of this server in its vocabulary, in the order in which the operations are declared."""
-    handlers = service.handlers()
+def build_tools(
+    service: Service, vocabulary: Vocabulary, further: Mapping[str, Handler] = MappingProxyType({})
+) -> Registry:
+    """The tools of this server in its vocabulary, in the order in which the operations are declared.
+
+    Args:
+        service: performs most of them.
+        vocabulary: what `contentType` and `category` may be.
+        further: what else performs an operation, by its name.
+    """
+    handlers = {**service.handlers(), **further}
     return Registry(
         *(
             tool_of(operation, _with_codes(operation, handlers[name]), vocabulary)

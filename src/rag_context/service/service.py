@@ -49,6 +49,7 @@ from rag_context.service.meters import Meters, Readings
 from rag_context.service.project_requests import TenantResolver
 from rag_context.service.project_service import ProjectDependencies, ProjectService
 from rag_context.service.rebuilding import Rebuilding
+from rag_context.service.search_fetch import SearchFetch
 from rag_context.service.telemetry import TIME_RANGES, Recorder, Telemetry, describe, describe_indexing
 from rag_context.tracing import span
 
@@ -141,9 +142,10 @@ class Service:
         """What performs the operations, by their names."""
         projects, collections = self.projects, self.collections
         parts = (projects and projects.questions, collections and collections.providers)
+        pair = SearchFetch(self.search, self.get)
         # Probes call `health` without a request.
         health: dict[str, Handler] = {memory.HEALTH.name: lambda _request, _context: self.health()}
-        return handlers_of(self, projects, collections, *parts) | health
+        return handlers_of(self, projects, collections, *parts, pair) | health
 
     @performs(memory.SEARCH)
     async def search(self, request: SearchRequest, context: CallContext) -> SearchResponse:

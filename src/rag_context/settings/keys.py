@@ -12,10 +12,10 @@ from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
+from rag_context.settings.config_file import PREFIX
 from rag_context.settings.sections import ConnectionSettings, Settings
 from rag_context.settings.values import Expected
 
-PREFIX = "RAG_CONTEXT_"
 MASK = "********"
 
 ALIASES: Mapping[str, str] = {

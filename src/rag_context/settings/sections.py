@@ -18,6 +18,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from rag_context.domain.ranking_rules import Rule
+from rag_context.settings.config_file import APP_NAME
 from rag_context.settings.values import (
     Bytes,
     Expected,
@@ -33,7 +34,6 @@ from rag_context.settings.values import (
     UserPath,
 )
 
-APP_NAME = "rag-context"
 MIB = 1 << 20
 
 

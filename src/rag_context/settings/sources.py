@@ -13,15 +13,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from rag_context.errors import ConfigurationError
-from rag_context.settings.keys import ALIASES, KEYS, PREFIX, SECTIONS, SELECTS, expected_of, variable
-from rag_context.settings.sections import APP_NAME, ApiKey, ConnectionSettings, EmbedderSettings, Settings
+from rag_context.settings.config_file import PREFIX, find_file
+from rag_context.settings.keys import ALIASES, KEYS, SECTIONS, SELECTS, expected_of, variable
+from rag_context.settings.sections import ApiKey, ConnectionSettings, EmbedderSettings, Settings
 
-FILE_NAME = "rag-context.toml"
 FLAGS: Mapping[str, str] = {
     "data_dir": "--data-dir",
     "server.host": "--host",
@@ -72,7 +71,7 @@ def load_settings(
         ConfigurationError: Something cannot be used; one line per problem.
     """
     problems: list[str] = []
-    path = _find_file(config_file, cwd)
+    path = find_file(config_file, cwd)
     below = _file_layer(path, cwd, problems) if path else {}
     values = {**below, **_environment_layer(environ, cwd, problems), **_flag_layer(flags, cwd)}
     if CONNECTIONS in below and values[CONNECTIONS] is not below[CONNECTIONS]:
@@ -83,13 +82,6 @@ def load_settings(
         raise ConfigurationError("\n".join(problems))
     sources = {name: values[name].source if name in values else "default" for name in KEYS}
     return Loaded(settings, sources, path)
-
-
-def _find_file(config_file: Path | None, cwd: Path) -> Path | None:
-    if config_file is not None:
-        return cwd / config_file.expanduser()
-    candidates = (cwd / FILE_NAME, Path(platformdirs.user_config_dir(APP_NAME, appauthor=False)) / FILE_NAME)
-    return next((path for path in candidates if path.is_file()), None)
 
 
 def _file_layer(path: Path, cwd: Path, problems: list[str]) -> _Layer:

@@ -11,6 +11,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
+from rag_context.api.toolsets import Toolset
 from rag_context.api.wire import Schema, WireRequest, WireResponse, json_schema
 
 Request = TypeVar("Request", bound=WireRequest)
@@ -22,16 +23,6 @@ class Access(StrEnum):
 
     READ = "read"
     WRITE = "write"
-
-
-class Toolset(StrEnum):
-    """Tools that are offered together."""
-
-    MEMORY = "memory"
-    OPERATIONS = "operations"
-    PROJECTS = "projects"
-    COLLECTIONS = "collections"
-    ALL = "all"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,7 +39,7 @@ from rag_context.api.collections import (
     UpdatedDocumentResponse,
     ValuesResponse,
 )
-from rag_context.api.operations import Access, Operation, Toolset
+from rag_context.api.operations import Access, Operation
 from rag_context.api.providers import (
     ProviderHealthResponse,
     ProviderRequest,
@@ -47,6 +47,7 @@ from rag_context.api.providers import (
     ProvidersResponse,
     TestProviderRequest,
 )
+from rag_context.api.toolsets import Toolset
 
 _NAME = "handbook"
 _FILTER = (

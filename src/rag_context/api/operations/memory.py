@@ -9,11 +9,11 @@ from rag_context.api.maintenance import (
     StatsRequest,
     StatsResponse,
 )
-from rag_context.api.operations import Access, Operation, Toolset
+from rag_context.api.operations import Access, Operation
 from rag_context.api.search import SearchRequest, SearchResponse
+from rag_context.api.search_fetch import FetchRequest, FetchResponse, FindRequest, FindResponse
 from rag_context.api.stored_documents import (
     MANY,
-    MAX_DELETED,
     DeleteRequest,
     DeleteResponse,
     GetRequest,
@@ -23,6 +23,7 @@ from rag_context.api.stored_documents import (
     SimilarRequest,
     SimilarResponse,
 )
+from rag_context.api.toolsets import Toolset
 
 _AN_ID = "7c9e6679-7425-50de-944b-e07fc1f90ae7"
 
@@ -32,9 +33,8 @@ SEARCH = Operation(
     description=(
         "Search earlier chats, decisions, code and documentation for the passages that answer a question. Call "
         "it before you rely on memory: something may have been decided, tried or written before. Ask in plain "
-        'words or with exact names and error codes. Name the time if you know it ("last week", "in March"): what '
-        "is from then comes first. A filter excludes documents: use one only if you mean it. "
-        "maxTokens limits the answer; rag_context_get returns the whole document of a passage."
+        'words or with exact names and error codes; name a time if you know it ("last week", "in March"). A filter '
+        "excludes documents: use one only if you mean it. rag_context_get returns the whole document of a passage."
     ),
     request=SearchRequest,
     response=SearchResponse,
@@ -50,8 +50,7 @@ INDEX = Operation(
     description=(
         "Store a chat, decision, piece of code or document so that later searches find it. Code replaces the "
         "earlier version of the same source; documentation and a decision replace the earlier one with the same "
-        "source and sessionId; a chat replaces nothing. The same text again changes nothing. Keys and tokens are "
-        "masked before storing."
+        "source and sessionId; a chat replaces nothing. Secrets are masked."
     ),
     request=IndexRequest,
     response=IndexResponse,
@@ -138,9 +137,8 @@ DELETE = Operation(
     title="Delete context",
     description=(
         "Remove documents for good: one by documentId, all of a source, or all of a session; name exactly one of"
-        " the three. This cannot be undone: call it with dryRun first and check the result. At most "
-        f"{MAX_DELETED} are removed in one call, the oldest first; more than {MANY}, or more than half of all, "
-        "only with confirm."
+        " the three. This cannot be undone: call it with dryRun first and check the result. More than "
+        f"{MANY}, or more than half of all, are removed only with confirm."
     ),
     request=DeleteRequest,
     response=DeleteResponse,
@@ -203,4 +201,27 @@ STATS = Operation(
     command="stats",
     method="stats",
     example={"timeRange": "24h"},
+)
+
+FIND = Operation(
+    name="search",
+    title="Search",
+    description="Search the memory that agents share: earlier chats, decisions, code and documentation.",
+    request=FindRequest,
+    response=FindResponse,
+    toolset=Toolset.SEARCH_FETCH,
+    omitted={"cli": "see the command `search`"},
+    example={"query": "mongodb retry logic"},
+)
+
+FETCH = Operation(
+    name="fetch",
+    title="Fetch",
+    description="Read one document in full by an id that search returned.",
+    request=FetchRequest,
+    response=FetchResponse,
+    names_one=True,
+    toolset=Toolset.SEARCH_FETCH,
+    omitted={"cli": "see the command `get`"},
+    example={"id": _AN_ID},
 )

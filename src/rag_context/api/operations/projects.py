@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from rag_context.api.operations import Access, Operation, Toolset
+from rag_context.api.operations import Access, Operation
 from rag_context.api.project_queries import (
     RagQueryExternalRequest,
     RagQueryExternalResponse,
@@ -29,6 +29,7 @@ from rag_context.api.projects import (
     UpdatePromotionLevelRequest,
     UpdatePromotionLevelResponse,
 )
+from rag_context.api.toolsets import Toolset
 
 _BY_FOLDER = "a command works on the project of its folder, or on the one that it names"
 _WHOSE = "Works on the project that you activated, unless project names another."

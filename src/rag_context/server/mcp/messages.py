@@ -12,6 +12,8 @@ import mcp_types as types
 from rag_context.api.parsing import repeated_keys
 from rag_context.server.mcp.handshake import BATCHING, UNBATCHED
 
+_CLIENT_CHARS = 64
+
 
 class InvalidMessageError(Exception):
     """These bytes are not one valid message; `response` is the answer to them."""
@@ -35,6 +37,19 @@ def read_message(line: bytes) -> types.JSONRPCMessage:
 def opens_session(message: types.JSONRPCMessage) -> bool:
     """Whether a message is the first request of a session."""
     return isinstance(message, types.JSONRPCRequest) and message.method == "initialize"
+
+
+def named_client(message: types.JSONRPCMessage) -> str | None:
+    """What the program that opens a session calls itself."""
+    match message:
+        case types.JSONRPCRequest(params={"clientInfo": {"name": str() as name}}):
+            return client_name(name)
+    return None
+
+
+def client_name(name: str) -> str | None:
+    """A program's name as one that an agent may have; None where nothing is left of it."""
+    return "".join(filter(str.isprintable, name)).strip()[:_CLIENT_CHARS] or None
 
 
 def negotiable(line: bytes) -> bytes:

@@ -15,15 +15,17 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from rag_context._version import __version__
-from rag_context.api.operations import Access, Toolset
+from rag_context.api.operations import Access, Operation
 from rag_context.api.parsing import ErrorCode, ErrorResponse, read_fields
 from rag_context.api.search import SearchFailedError
-from rag_context.api.wire import WireResponse
+from rag_context.api.toolsets import Toolsets
+from rag_context.api.wire import WireRequest, WireResponse
 from rag_context.errors import RagContextError
 from rag_context.logs import REQUEST_ID
 from rag_context.projects.callers import ANONYMOUS, CallerId
 from rag_context.server.failures import failure_reply
-from rag_context.server.mcp.handshake import DESCRIPTION, INSTRUCTIONS, NAME, TITLE
+from rag_context.server.mcp.handshake import DESCRIPTION, NAME, PROMPTED_BY, TITLE, instructions
+from rag_context.server.mcp.messages import client_name
 from rag_context.server.mcp.readable import for_clients, for_models, readable
 from rag_context.server.mcp.resources import RECALL, REMEMBER, TEMPLATE, document, documents, filled, named
 from rag_context.server.requests import RequestRejectedError
@@ -36,6 +38,8 @@ logger = logging.getLogger(__name__)
 _NAME_CHARS = 128
 _LISTS = CacheHint(ttl_ms=60_000, scope="private")
 _CHANGING = CacheHint(ttl_ms=0, scope="private")
+
+_INTRODUCTIONS = frozenset({"initialize", "server/discover"})
 
 Context = ServerRequestContext[Any, Any]
 
@@ -55,11 +59,14 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """Who calls, and under which correlation id."""
+    """Who calls, under which correlation id, and which tools are offered to them."""
 
     request_id: str
     access: Access
+    toolsets: Toolsets
     caller: CallerId = ANONYMOUS
+    client: str | None = None
+    """What the client's program calls itself."""
 
     structured: bool = False
     """Whether answers come as structured content, for programs, instead of as text, for models. Never as both: of
@@ -74,16 +81,14 @@ class McpServer:
 
     Args:
         memory: The service and its tools; may be waited for while they are opened.
-        context_of: Who makes a request.
-        toolset: Which of its tools are offered; prompts that need others are not.
+        context_of: Who makes a request, and what they are offered; prompts that need other tools are not.
     """
 
     def __init__(
-        self, memory: Callable[[], Awaitable[Memory]], context_of: Callable[[Context], RequestContext], toolset: Toolset
+        self, memory: Callable[[], Awaitable[Memory]], context_of: Callable[[Context], RequestContext]
     ) -> None:
         self._memory = memory
         self._context_of = context_of
-        self._toolset = toolset
         self._listed: dict[bool, dict[str, types.Tool]] = {}
 
     def server(self) -> Server[Any]:
@@ -93,7 +98,6 @@ class McpServer:
             version=__version__,
             title=TITLE,
             description=DESCRIPTION,
-            instructions=INSTRUCTIONS[self._toolset],
             cache_hints={
                 "tools/list": _LISTS,
                 "prompts/list": _LISTS,
@@ -122,24 +126,34 @@ class McpServer:
         client = _CLIENT.get()
         if client.structured not in self._listed:
             self._listed[client.structured] = {
-                tool.name: _listed(tool, structured=client.structured) for tool in tools.values()
+                tool.name: listed_tool(tool, structured=client.structured) for tool in tools.values()
             }
         listed = self._listed[client.structured]
         # A tool that this key may not use would only be tried in vain.
         may_write = client.access is Access.WRITE
         return types.ListToolsResult(
-            tools=[listed[tool.name] for tool in tools.values() if may_write or tool.access is Access.READ]
+            tools=[
+                listed[tool.name]
+                for tool in tools.only(client.toolsets).values()
+                if may_write or tool.access is Access.READ
+            ]
         )
 
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         memory = await self._memory()
+        client = _CLIENT.get()
         tool = memory.tools.get(params.name)
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:_NAME_CHARS]}")
-        client = _CLIENT.get()
+        if tool.toolset not in client.toolsets:
+            raise MCPError(
+                types.INVALID_PARAMS,
+                f"{tool.name} is not offered here: add the set {tool.toolset} (`--tools {tool.toolset}`, or "
+                f"`?tools={tool.toolset}` behind the address)",
+            )
         try:
             _check_access(tool, client)
-            request = read_fields(tool.request, params.arguments or {})
+            request = _by_client(read_fields(tool.request, params.arguments or {}), client.client)
             await memory.ready()
             may_write = client.access is Access.WRITE
             progress = context.session.report_progress
@@ -184,9 +198,10 @@ class McpServer:
 
     def _prompts(self) -> list[types.Prompt]:
         """Those whose tools are offered to this caller."""
-        if self._toolset not in (Toolset.MEMORY, Toolset.ALL):
+        client = _CLIENT.get()
+        if PROMPTED_BY not in client.toolsets:
             return []
-        return [RECALL, REMEMBER] if _CLIENT.get().access is Access.WRITE else [RECALL]
+        return [RECALL, REMEMBER] if client.access is Access.WRITE else [RECALL]
 
     def _known_schema(self, name: str) -> dict[str, Any] | None:
         tool = next((listed[name] for listed in self._listed.values() if name in listed), None)
@@ -199,7 +214,7 @@ class McpServer:
         _CLIENT.set(client)
         REQUEST_ID.set(request_id)
         try:
-            return await call_next(ctx)
+            return _introduced(ctx.method, await call_next(ctx), client)
         except (MCPError, ValidationError):
             raise
         except RagContextError as error:
@@ -210,18 +225,38 @@ class McpServer:
             raise MCPError(types.INTERNAL_ERROR, "Internal server error", {"requestId": request_id}) from None
 
 
+def _introduced(method: str, result: HandlerResult, client: RequestContext) -> HandlerResult:
+    """The result; one that introduces the server with the instructions for the tools that are offered."""
+    if method not in _INTRODUCTIONS or not isinstance(result, dict):
+        return result
+    return {**result, "instructions": instructions(client.toolsets)}
+
+
+def client_of(context: Context) -> str | None:
+    """What the program of a connection calls itself."""
+    params = context.session.client_params
+    return client_name(params.client_info.name) if params is not None else None
+
+
+def _by_client(request: WireRequest, client: str | None) -> WireRequest:
+    """The request of an agent; one that does not name itself is called what its program is called."""
+    if client is None or getattr(request, "agent", client) is not None:
+        return request
+    return request.model_copy(update={"agent": client})
+
+
 def _check_access(tool: Tool[Any], client: RequestContext) -> None:
     if tool.access is Access.WRITE and client.access is not Access.WRITE:
         raise RequestRejectedError(403, ErrorCode.FORBIDDEN, "This API key may only read")
 
 
-def _listed(tool: Tool[Any], *, structured: bool) -> types.Tool:
-    hidden = {tool.request.model_fields[name].alias or name for name in tool.request.for_programs}
+def listed_tool(tool: Operation[Any, Any], *, structured: bool) -> types.Tool:
+    """A tool as it is listed; `structured`: with the schema of its answers."""
     return types.Tool(
         name=tool.name,
         title=tool.title,
         description=tool.description,
-        input_schema=for_models(tool.input_schema, hidden),
+        input_schema=for_models(tool.input_schema, tool.request.unlisted()),
         output_schema=for_clients(tool.output_schema) if structured else None,
         annotations=types.ToolAnnotations(
             title=tool.title,
@@ -250,7 +285,8 @@ def _failed(failure: WireResponse, *, structured: bool) -> types.CallToolResult:
 
 def _text(body: WireResponse, *, structured: bool) -> list[Any]:
     """One block: for a model to read, or the JSON, which clients that know no structured content read instead."""
-    return [types.TextContent(type="text", text=body.to_json().decode() if structured else readable(body))]
+    as_json = structured or body.is_json_text
+    return [types.TextContent(type="text", text=body.to_json().decode() if as_json else readable(body))]
 
 
 def _one_page(params: types.PaginatedRequestParams | None) -> None:

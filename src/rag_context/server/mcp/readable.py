@@ -20,7 +20,7 @@ from rag_context.api.stored_documents import (
     SimilarDocument,
     SimilarResponse,
 )
-from rag_context.api.wire import Schema, WireResponse
+from rag_context.api.wire import CATEGORIES, Schema, WireResponse
 from rag_context.server.mcp.readable_features import FEATURES, counted
 
 _SHOWN_IDS = 20
@@ -267,6 +267,7 @@ _FOR_VALIDATORS = frozenset(
         "maxLength",
         "minItems",
         "maxItems",
+        "minimum",
         "title",
         "not",
         "contains",
@@ -284,8 +285,18 @@ def for_models(schema: Schema, without: Collection[str] = ()) -> Schema:
     """
     simple = _simple({key: value for key, value in schema.items() if key != "description"})
     assert isinstance(simple, dict)  # noqa: S101  (a schema of a model is an object)
-    simple["properties"] = {name: node for name, node in simple.get("properties", {}).items() if name not in without}
-    return simple
+    return _listed(simple, without)
+
+
+def _listed(node: Schema, without: Collection[str], path: str = "") -> Schema:
+    """An object's schema without the properties that are not listed."""
+    properties = {
+        name: _listed(each, without, f"{path}{name}.") if "properties" in each else each
+        for name, each in node.get("properties", {}).items()
+        # The built-in categories say something to few: only a configuration that adds to them has them listed.
+        if path + name not in without and each.get("enum") != list(CATEGORIES)
+    }
+    return {**node, "properties": properties}
 
 
 def for_clients(schema: Schema) -> Schema:

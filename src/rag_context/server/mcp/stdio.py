@@ -1,8 +1,9 @@
 """MCP over a pipe: the library's transport, between what it misreads and the process that holds the other end.
 
-Bytes that are no message are answered with an error, where the library would pass over them; the answer that was
-given ahead is not given twice; and when the client closes its end, its earlier requests are answered first. Lines are
-read and written in threads of our own, which the process does not wait for at its end, as it does for the library's.
+Bytes that are no message are answered with an error, where the library would pass over them; the `initialize` that was
+answered before is not answered twice; and when the client closes its end, its earlier requests are answered first.
+Lines are read and written in threads of our own, which the process does not wait for at its end, as it does for the
+library's.
 """
 
 import asyncio
@@ -12,75 +13,87 @@ import os
 import queue
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
 import anyio
 import mcp_types as types
+from mcp.server.lowlevel import NotificationOptions
 from mcp.server.stdio import stdio_server
+from mcp.shared.exceptions import MCPError
 
-from rag_context.api.operations import Access, Toolset
+from rag_context.api.operations import Access
+from rag_context.api.toolsets import Toolsets
 from rag_context.projects.callers import CallerId
-from rag_context.server.mcp.handshake import OversizedLineError, Wire
+from rag_context.server.mcp.handshake import Conversation, OversizedLineError, Wire
 from rag_context.server.mcp.messages import InvalidMessageError, line_of, negotiable, oversized, read_message
-from rag_context.server.mcp.protocol import Context, McpServer, Memory, RequestContext
+from rag_context.server.mcp.protocol import Context, McpServer, Memory, RequestContext, client_of
 
 logger = logging.getLogger(__name__)
 
 STDIO = CallerId(session="stdio")
 """A process has one client."""
 
+_NOTIFIES = NotificationOptions(resources_changed=True)
+_RESOURCES_CHANGED = '{"jsonrpc":"2.0","method":"notifications/resources/list_changed"}'
+
 DRAIN_S = 10.0
 """How long calls in progress may take once the client has closed its end."""
 
 
 async def serve_stdio(
-    wire: Wire,
+    conversation: Conversation,
     memory: Callable[[], Awaitable[Memory]],
-    toolset: Toolset,
+    toolsets: Toolsets,
     *,
-    first: bytes,
-    answered_ahead: bool,
     structured: bool = False,
 ) -> None:
     """Serve one client until it closes its end.
 
     Args:
-        wire: The pipe.
+        conversation: With the client; its opening is answered already.
         memory: The open memory; calls that need it wait for it.
-        toolset: Which of its tools are offered.
-        first: A line that was already read.
-        answered_ahead: Whether that line has been answered too.
+        toolsets: Which of its tools are offered.
         structured: Whether answers are for programs.
     """
-    server = McpServer(memory, partial(_request_context, structured=structured), toolset).server()
-    traffic = _Traffic(wire, first, answered_ahead=answered_ahead)
+    server = McpServer(memory, partial(_request_context, toolsets=toolsets, structured=structured)).server()
+    traffic = _Traffic(conversation)
     # The library's transport needs no more of its two files than what `_Traffic` has.
     stdin, stdout = cast("anyio.AsyncFile[str]", traffic.lines()), cast("anyio.AsyncFile[str]", traffic)
     try:
-        async with stdio_server(stdin, stdout) as (incoming, outgoing):
-            await server.run(incoming, outgoing, server.create_initialization_options())
+        async with stdio_server(stdin, stdout) as (incoming, outgoing), asyncio.TaskGroup() as group:
+            notifying = group.create_task(_notify_of_resources(conversation, memory, traffic))
+            await server.run(incoming, outgoing, server.create_initialization_options(_NOTIFIES))
+            notifying.cancel()
     except* anyio.BrokenResourceError:
         # The server was stopped while a message was being passed to it.
         logger.debug("stopped in the middle of a message")
 
 
+async def _notify_of_resources(
+    conversation: Conversation, memory: Callable[[], Awaitable[Memory]], traffic: "_Traffic"
+) -> None:
+    """Notify a client that got an empty list of resources, once there is an index to list."""
+    with suppress(MCPError):  # it cannot be opened, and calls report that
+        await memory()
+        if conversation.opening.listed_no_resources:
+            await traffic.write(_RESOURCES_CHANGED)
+
+
 class _Traffic:
     """What goes over the wire, and which requests are still unanswered."""
 
-    def __init__(self, wire: Wire, first: bytes, *, answered_ahead: bool) -> None:
-        self._first = first
-        self._answered_ahead = answered_ahead
-        self._ahead_id: types.RequestId | None = None
+    def __init__(self, conversation: Conversation) -> None:
+        self._answered_id: types.RequestId | None = conversation.opening.request_id
         self._open: set[types.RequestId] = set()
         self._settled = asyncio.Event()
-        self._reader = _Reader(wire)
-        self._writer = _Writer(wire)
+        self._reader = _Reader(conversation)
+        self._writer = _Writer(conversation.wire)
 
     async def lines(self) -> AsyncIterator[str]:
         """The valid messages, as they come; ends once the client has closed its end and all requests are answered."""
-        line: bytes | OversizedLineError | None = self._first
-        while line is not None:
+        while (line := await self._reader.next()) is not None:
             if isinstance(line, OversizedLineError):
                 await self._writer.write(line_of(oversized()))
             else:
@@ -91,7 +104,6 @@ class _Traffic:
                     await self._writer.write(line_of(error.response))
                 else:
                     yield line.decode()
-            line = await self._reader.next()
         # The end of the lines ends the server, and with it the calls that are still running.
         with anyio.move_on_after(DRAIN_S):
             while self._open:
@@ -99,12 +111,11 @@ class _Traffic:
                 await self._settled.wait()
 
     async def write(self, line: str) -> None:
-        """Write a message, unless it is the answer that was given ahead."""
+        """Write a message, unless it answers the `initialize` that was answered before."""
         message = json.loads(line)
         id_ = None if "method" in message else message.get("id")
-        # The library answers `initialize` too, but the client has had that answer already.
-        if id_ is not None and id_ == self._ahead_id:
-            self._ahead_id = None
+        if id_ is not None and id_ == self._answered_id:
+            self._answered_id = None
         else:
             await self._writer.write(line.rstrip("\n").encode())
         self._close(id_)
@@ -116,8 +127,6 @@ class _Traffic:
         """Note which requests are to be answered, before the library can answer them."""
         if isinstance(message, types.JSONRPCRequest):
             self._open.add(message.id)
-            if self._answered_ahead:
-                self._ahead_id, self._answered_ahead = message.id, False
         elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
             # A cancelled request is never answered.
             self._close((message.params or {}).get("requestId"))
@@ -129,17 +138,17 @@ class _Traffic:
 
 
 class _Reader:
-    """Lines, read in a thread that the process does not wait for at its end."""
+    """Lines of a conversation, waited for in a thread that the process does not wait for at its end."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
         self._loop = asyncio.get_running_loop()
         self._lines: asyncio.Queue[bytes | OversizedLineError | None] = asyncio.Queue()
         self._requested = threading.Semaphore(0)
-        threading.Thread(target=self._run, name="mcp stdin", daemon=True).start()
+        threading.Thread(target=self._run, name="mcp lines", daemon=True).start()
 
     async def next(self) -> bytes | OversizedLineError | None:
-        # A line is read only when it is needed: until then the pipe fills, and the client waits.
+        # A line is taken only when it is needed: until then they wait with the conversation, or in the pipe.
         self._requested.release()
         return await self._lines.get()
 
@@ -148,11 +157,9 @@ class _Reader:
         while line is not None:
             self._requested.acquire()
             try:
-                line = self._wire.read_line()
+                line = self._conversation.read_line()
             except OversizedLineError as error:
                 line = error
-            except (OSError, ValueError):
-                line = None
             _call_soon(self._loop, self._lines.put_nowait, line)
 
 
@@ -193,5 +200,5 @@ def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[..., object],
         logger.debug("the loop is closed")
 
 
-def _request_context(_context: Context, *, structured: bool) -> RequestContext:
-    return RequestContext(os.urandom(12).hex(), Access.WRITE, STDIO, structured)
+def _request_context(context: Context, *, toolsets: Toolsets, structured: bool) -> RequestContext:
+    return RequestContext(os.urandom(12).hex(), Access.WRITE, toolsets, STDIO, client_of(context), structured)

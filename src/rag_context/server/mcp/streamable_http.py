@@ -21,10 +21,18 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.types import Message, Receive, Scope, Send
 
-from rag_context.api.operations import Access, Toolset
+from rag_context.api.operations import Access
 from rag_context.api.parsing import ErrorCode
-from rag_context.server.mcp.messages import InvalidMessageError, line_of, negotiable, opens_session, read_message
-from rag_context.server.mcp.protocol import Context, McpServer, Memory, RequestContext
+from rag_context.api.toolsets import Toolset, Toolsets, toolsets_named
+from rag_context.server.mcp.messages import (
+    InvalidMessageError,
+    line_of,
+    named_client,
+    negotiable,
+    opens_session,
+    read_message,
+)
+from rag_context.server.mcp.protocol import Context, McpServer, Memory, RequestContext, client_of
 from rag_context.server.options import ServerOptions
 from rag_context.server.requests import (
     ClientGoneError,
@@ -41,6 +49,8 @@ _PROGRESS = b'"progressToken"'
 _JSON = "application/json"
 _STREAM = "text/event-stream"
 _SESSION = "rag_context.mcp_session"
+_CLIENT = "rag_context.mcp_client"
+_TOOLSETS = "rag_context.mcp_toolsets"
 HEADER = b"mcp-session-id"
 
 
@@ -56,7 +66,8 @@ _SCHEMA = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = OFF;
 CREATE TABLE IF NOT EXISTS sessions (
-    turn INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, used_s REAL NOT NULL
+    turn INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, used_s REAL NOT NULL,
+    client TEXT
 );
 CREATE INDEX IF NOT EXISTS sessions_by_use ON sessions (owner, used_s);
 """
@@ -80,14 +91,16 @@ class Sessions:
         """Forget them, or leave them to the other processes."""
         self._rows.close()
 
-    def open(self, key: str | None) -> str:
-        """A new session of a key; None where no key is needed."""
+    def open(self, key: str | None, client: str | None = None) -> str:
+        """A new session of a key, None where no key is needed, and of a program that calls itself so."""
         session, owner, now = secrets.token_urlsafe(_ID_BYTES), _owner(key), self._clock()
         with self._rows as rows:
             # One step for the other workers, which share the file: none sees more sessions than may be.
             rows.execute("BEGIN IMMEDIATE")
             rows.execute("DELETE FROM sessions WHERE owner = ? AND used_s < ?", (owner, now - IDLE_S))
-            rows.execute("INSERT INTO sessions (id, owner, used_s) VALUES (?, ?, ?)", (session, owner, now))
+            rows.execute(
+                "INSERT INTO sessions (id, owner, used_s, client) VALUES (?, ?, ?, ?)", (session, owner, now, client)
+            )
             # Of two with the same time the one that was opened first goes first.
             rows.execute(
                 """DELETE FROM sessions WHERE turn IN (
@@ -104,6 +117,11 @@ class Sessions:
             (now, session, _owner(key), now - IDLE_S),
         )
         return used.rowcount > 0
+
+    def client(self, session: str) -> str | None:
+        """What the program of a session calls itself."""
+        row = self._rows.execute("SELECT client FROM sessions WHERE id = ?", (session,)).fetchone()
+        return row[0] if row is not None else None
 
     def end(self, session: str, key: str | None) -> bool:
         """Forget a session; False where there is none."""
@@ -144,6 +162,7 @@ class Endpoint:
         kind = (request.header(b"content-type") or "").partition(";")[0].strip().lower()
         if kind != _JSON:
             raise RequestRejectedError(415, ErrorCode.UNSUPPORTED_MEDIA_TYPE, f"Send Content-Type: {_JSON}")
+        toolsets = toolsets_named(query_fields(scope).get("tools") or Toolset.MEMORY)
         session = _session_named(request)
         body = negotiable(await read_body(receive))
         try:
@@ -154,14 +173,23 @@ class Endpoint:
         if session is not None and not self._sessions.enter(session, caller_id(request).key):
             await _no_session().send(send)
             return
-        open_session = partial(self._sessions.open, caller_id(request).key) if opens_session(message) else None
+        open_session = None
+        if opens_session(message):
+            open_session = partial(self._sessions.open, caller_id(request).key, named_client(message))
         answer = _Answer(send, open_session)
-        await self._answer(scope, receive, body, answer, session)
+        await self._answer(scope, receive, body, answer, session=session, toolsets=toolsets)
         if not answer.begun:
             raise ClientGoneError
 
     async def _answer(
-        self, scope: Scope, receive: Receive, body: bytes, answer: "_Answer", session: str | None
+        self,
+        scope: Scope,
+        receive: Receive,
+        body: bytes,
+        answer: "_Answer",
+        *,
+        session: str | None,
+        toolsets: Toolsets,
     ) -> None:
         request = http_request(scope)
         # Searching the bytes is enough: where the word stands in a text only, the answer is a stream all the same.
@@ -169,7 +197,9 @@ class Endpoint:
         manager = self._streaming if asks_for_progress else self._plain
         # httptools keeps white space around header values, and the library compares them as they are.
         headers = [(name, value.strip()) for name, value in scope["headers"]]
-        scope = {**scope, "headers": headers, "state": {**scope["state"], _SESSION: session}}
+        client = self._sessions.client(session) if session is not None else None
+        state = {**scope["state"], _SESSION: session, _CLIENT: client, _TOOLSETS: toolsets}
+        scope = {**scope, "headers": headers, "state": state}
         # Whichever ends first ends the other: a client that goes away the work, and the finished work the watcher.
         async with anyio.create_task_group() as group:
             group.start_soon(_watch, receive, group.cancel_scope)
@@ -249,7 +279,7 @@ async def open_endpoint(memory: Memory, options: ServerOptions) -> AsyncIterator
     async def opened() -> Memory:
         return memory
 
-    server = McpServer(opened, _request_context, Toolset.ALL).server()
+    server = McpServer(opened, _request_context).server()
     plain = _manager(server, options, json_response=True)
     streaming = _manager(server, options, json_response=False)
     with closing(Sessions(file=options.sessions_file)) as sessions:
@@ -274,5 +304,9 @@ def _request_context(context: Context) -> RequestContext:
     request = http_request(starlette_request.scope)
     access = request.caller.access if request.caller is not None else Access.READ
     structured = query_fields(starlette_request.scope).get("structured") == "true"
-    session = starlette_request.scope["state"].get(_SESSION)
-    return RequestContext(request.request_id, access, caller_id(request, session), structured)
+    state = starlette_request.scope["state"]
+    # Revisions without sessions name the client in each request.
+    client = state[_CLIENT] or client_of(context)
+    return RequestContext(
+        request.request_id, access, state[_TOOLSETS], caller_id(request, state[_SESSION]), client, structured
+    )

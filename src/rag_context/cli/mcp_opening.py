@@ -1,0 +1,60 @@
+"""The beginning of `rag-context mcp`: a client that starts it is answered before the command line is loaded.
+
+A client waits a second or so for the list of tools. Loading the command line and the settings takes a tenth of that on
+an idle machine, and all of it on a busy one.
+"""
+
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from rag_context.api.toolsets import Toolset, toolsets_named
+from rag_context.errors import InvalidInputError
+from rag_context.server.mcp.handshake import Conversation, Opening, claim_wire
+from rag_context.settings.config_file import may_add_words
+
+LOAD_AFTER_S: Final = 1.0
+"""When the rest is loaded, if the client has requested nothing that needs it by then."""
+
+
+def begin(arguments: Sequence[str]) -> Conversation | None:
+    """Answer the client's opening; returns once more than that is needed.
+
+    Args:
+        arguments: what stands behind `mcp` on the command line.
+
+    Returns:
+        None where the command line has to decide first: for other arguments than the usual ones, at a terminal, or for
+        a configuration that may change what is listed.
+    """
+    opening = _opening(arguments)
+    if opening is None or sys.stdin.isatty():
+        return None
+    # Until the loop runs there is nothing to finish.
+    signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(0))
+    conversation = Conversation(claim_wire(), opening)
+    conversation.wait_until_needed(LOAD_AFTER_S)
+    return conversation
+
+
+def _opening(arguments: Sequence[str]) -> Opening | None:
+    values = {"--tools": Toolset.MEMORY.value, "--config": "", "--data-dir": ""}
+    is_structured = False
+    rest = iter(arguments)
+    for argument in rest:
+        name, equals, value = argument.partition("=")
+        if argument == "--structured":
+            is_structured = True
+        elif name in values:
+            values[name] = value if equals else next(rest, "")
+        else:
+            return None
+    config = Path(values["--config"]) if values["--config"] else None
+    try:
+        if may_add_words(config, Path.cwd()):
+            return None
+        return Opening(toolsets_named(values["--tools"]), structured=is_structured)
+    except (InvalidInputError, OSError, RuntimeError):  # the command line reports it
+        return None
