@@ -10,7 +10,7 @@ from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.embedders.model_vectors import CachedEmbedder
 from rag_context.embedders.onnx import OnnxEmbedder
 from rag_context.errors import BackendStartingError, BackendUnavailableError
-from rag_context.ports.models import Embedder, Tokenizer
+from rag_context.ports.models import CONFIRMED, Embedder, Tokenizer
 from rag_context.ports.reading import Cache
 from rag_context.resilience.dependency import Dependency
 from rag_context.resilience.shared_cache import SecondLevel
@@ -18,12 +18,13 @@ from rag_context.testing import Fault, Faulty, FrozenClock, MemoryCache
 
 
 class Counted:
-    """The real embedder, with its calls counted and its model's name tag exchangeable."""
+    """The real embedder, with its calls counted, its model's name tag exchangeable, and its provenance too."""
 
     def __init__(self, inner: OnnxEmbedder) -> None:
         self.inner = inner
         self.model: EmbeddingModel = inner.model
         self.calls: list[str] = []
+        self.provenance = CONFIRMED
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -24,6 +24,8 @@ class EmbeddingServer:
     is_down: bool = False
     """Whether every request is answered 503."""
     models: set[str] = field(default_factory=lambda: {"words"})
+    weights: str = ""
+    """Other weights under the same names; the vectors of a model depend on them."""
     long_text_s: float = 0.0
     """How long a request takes that holds a text of more than `LONG` words: a passage, not a question."""
 
@@ -54,7 +56,9 @@ def embedding_server() -> Iterator[EmbeddingServer]:
                 began = time.monotonic()
                 while time.monotonic() - began < state.long_text_s:  # which may be changed meanwhile
                     time.sleep(0.01)
-            data = [{"index": i, "embedding": _vector(model, text).tolist()} for i, text in enumerate(texts)]
+            data = [
+                {"index": i, "embedding": _vector(model + state.weights, text).tolist()} for i, text in enumerate(texts)
+            ]
             self._reply(200, {"data": data, "model": model})
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (the base class's name)

@@ -28,7 +28,7 @@ from rag_context.errors import (
     BackendStartingError,
     IndexMismatchError,
 )
-from rag_context.ports.models import Embedder, Tokenizer
+from rag_context.ports.models import CONFIRMED, Embedder, Proof, Provenance, Tokenizer
 from rag_context.ports.writing import ModelRegistry, VectorRebuilder
 from rag_context.resilience.shared_cache import SecondLevel
 
@@ -146,12 +146,12 @@ SHARED_TTL_S = 7 * 86400.0
 
 
 class CachedEmbedder:
-    """Fits `ports.Embedder` around another. Documents and errors are not cached."""
+    """Fits `ports.Embedder` around another. Only queries are cached, and only once their vectors are confirmed."""
 
     def __init__(self, inner: Embedder, *, size: int = DEFAULT_SIZE, shared: SecondLevel | None = None) -> None:
         """Take the embedder that does the work, and a second cache level that other processes share."""
         self._inner = inner
-        self._vectors: LRUCache[bytes, Vector] = LRUCache(maxsize=size)
+        self._vectors: LRUCache[bytes, tuple[Vector, Proof]] = LRUCache(maxsize=size)
         self._shared = shared
         self.hits = 0
         """Vectors found in either level."""
@@ -165,6 +165,11 @@ class CachedEmbedder:
         return self._inner.model
 
     @property
+    def provenance(self) -> Provenance:
+        """The inner embedder's."""
+        return self._inner.provenance
+
+    @property
     def tokenizer(self) -> Tokenizer:
         """The inner embedder's tokenizer."""
         return self._inner.tokenizer
@@ -174,23 +179,25 @@ class CachedEmbedder:
         model = self._inner.model
         # The model is part of the key: after a change of models an old vector must not answer.
         key = _key(model, text)
-        known: Vector | None = self._vectors.get(key)
-        if known is not None:
+        known, proof = self._vectors.get(key, (None, CONFIRMED.proof()))
+        # Embedded again rather than confirmed: it costs the server the same.
+        if known is not None and proof.is_known:
             self.hits += 1
             return known
-        if self._shared is not None:
-            known = _vector(await self._shared.get(_shared_key(key)), model.dimension)
-        if known is not None:
+        shared = None if self._shared is None else _vector(await self._shared.get(_shared_key(key)), model.dimension)
+        if shared is not None:
             self.hits += 1
-            self._vectors[key] = known
-            return known
+            self._vectors[key] = shared, CONFIRMED.proof()
+            return shared
         self.misses += 1
+        provenance = self._inner.provenance  # before embedding: it ends where the model turns out to be another
         # A copy, because a row keeps its whole matrix in memory; read-only, because all callers get the same array.
         vector = (await self._inner.embed_query(text)).copy()
         vector.setflags(write=False)
-        self._vectors[key] = vector
+        proof = provenance.proof()
+        self._vectors[key] = vector, proof
         if self._shared is not None:
-            self._shared.put(_shared_key(key), vector.astype("<f4").tobytes, SHARED_TTL_S)
+            self._shared.put(_shared_key(key), vector.astype("<f4").tobytes, SHARED_TTL_S, proof)
         return vector
 
     async def embed_documents(self, texts: Sequence[str]) -> Matrix:
@@ -257,6 +264,10 @@ class BoundEmbedder:
     @property
     def model(self) -> EmbeddingModel:
         return self._matching()[1]
+
+    @property
+    def provenance(self) -> Provenance:
+        return (self._former or self._inner).provenance
 
     @property
     def tokenizer(self) -> Tokenizer:

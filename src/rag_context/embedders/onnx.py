@@ -19,6 +19,7 @@ from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.embedders.model_vectors import Checker
 from rag_context.embedders.onnx_model import BUNDLED, ModelTokenizer, OnnxModel, load
 from rag_context.errors import BackendStartingError, BackendUnavailableError
+from rag_context.ports.models import CONFIRMED
 
 __all__ = ["BUNDLED", "OnnxEmbedder"]
 
@@ -241,6 +242,8 @@ class OnnxEmbedder:
             BackendUnavailableError: It could not be loaded; the message says why and what to do.
         """
         return self._require()[0].model
+
+    provenance = CONFIRMED
 
     @property
     def tokenizer(self) -> ModelTokenizer:

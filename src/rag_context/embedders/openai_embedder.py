@@ -5,6 +5,7 @@ Which model the server runs is checked: its name proves nothing, its vector of a
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -22,6 +23,7 @@ from rag_context.errors import (
     BackendUnavailableError,
 )
 from rag_context.openai_server import InputTooLongError
+from rag_context.ports.models import Provenance
 from rag_context.resilience.deadline import set_within
 
 logger = logging.getLogger(__name__)
@@ -33,6 +35,18 @@ DOCUMENT_REQUESTS = 2
 """Requests for documents at once: one is computed while the next is sent, and a query waits for few."""
 
 CHECK_EVERY_S = 30.0
+"""How often the model is confirmed while nothing is embedded."""
+
+CHECK_ASKED_S = 0.5
+"""How often it is confirmed while queries are embedded."""
+
+CHECK_CHANGED_S = 1.0
+CHANGED_LATELY_S = 600.0
+"""For so long after a change it is confirmed every `CHECK_CHANGED_S`: the former model may be back soon."""
+
+CONFIRMED_S = 1.0
+"""A query's vector is returned only if the model was confirmed less than this before it."""
+
 FIRST_RETRY_S = 0.25
 LAST_RETRY_S = 5.0
 CUTS = 4
@@ -45,7 +59,9 @@ class OpenAIEmbedder:
     """Embeds on a server, queries before any documents in the queue; see `docs/embedders.md`.
 
     The server's model is known by its vector of a probe text. The probe is repeated every `check_every_s`, after every
-    failure, and after every batch of documents, so that no vector of another model reaches the index.
+    failure, and after every batch of documents, so that no vector of another model reaches the index. While queries are
+    embedded, one probe for all of them is sent every half second, beside the first and after the last of them: a
+    query's vector is never older than a second without a confirmation, and is cached only once there was one after it.
 
     Tokens are counted by the bundled WordPiece tokenizer, which is exact for the many models that share its
     vocabulary (BERT uncased); for the others the model's profile makes the window smaller by a safety factor.
@@ -88,6 +104,7 @@ class OpenAIEmbedder:
         self._document_slots = asyncio.Semaphore(DOCUMENT_REQUESTS)
         self._keeper: asyncio.Task[None] | None = None
         self._attempted = asyncio.Event()  # the first connection has succeeded or failed
+        self._asked = asyncio.Event()  # a query was sent or answered since the last probe
         self._failure: BackendError | None = None
         self._cut_before = False
         self._closed = False
@@ -127,6 +144,11 @@ class OpenAIEmbedder:
             raise BackendUnavailableError(COMPONENT, str(self._failure)) from self._failure
         raise BackendStartingError(COMPONENT, f"{self._api.server} has not answered yet")
 
+    @property
+    def provenance(self) -> Provenance:
+        """Of the queries' vectors that come in from now on."""
+        return self._served.provenance
+
     @cached_property
     def tokenizer(self) -> ModelTokenizer:
         """The bundled WordPiece tokenizer: exact for models of the same vocabulary, an estimate for others."""
@@ -163,9 +185,12 @@ class OpenAIEmbedder:
         return f"{model.name}, {model.dimension} dimensions, by {self._api.server}"
 
     async def _query(self, model: EmbeddingModel, text: str) -> Vector:
+        self._asked.set()  # where a probe is due, it is sent beside the text
         rows = await self._embed(model, [text])
-        # Without a request, unless the reply or a failure has raised doubt about the model.
-        self._require_same(model, await self._confirm())
+        self._served.provenance.newest = received_at = self._clock()
+        self._asked.set()
+        # Mostly without a request: unless the reply or a failure has raised doubt, the last second's probe will do.
+        self._require_same(model, await self._confirm(received_at - CONFIRMED_S))
         vector: Vector = rows[0]
         return vector
 
@@ -212,9 +237,9 @@ class OpenAIEmbedder:
         self._served.note_announced(answer.model)
         return vectors
 
-    async def _confirm(self, since: float | None = None) -> EmbeddingModel:
-        """The model that the server has; the last confirmed one if there is no sign of a change."""
-        model = await (self._served.confirm() if since is None else self._served.confirm(since))
+    async def _confirm(self, since: float) -> EmbeddingModel:
+        """The model that the server has, confirmed not earlier than `since`."""
+        model = await self._served.confirm(since)
         self._failure = None
         self._attempted.set()
         return model
@@ -229,14 +254,20 @@ class OpenAIEmbedder:
         # No request is needed to notice that the server is back: this goes on after any failure.
         retry_s = self._first_retry_s
         while True:
+            began = self._clock()
+            self._asked.clear()  # before the probe: it says nothing about queries that are answered during it
             try:
-                await self._confirm(self._clock())
+                await self._confirm(began)
             except BackendError as error:
                 self._note(error)
-                pause_s, retry_s = retry_s, min(retry_s * 2.0, LAST_RETRY_S)
-            else:
-                pause_s, retry_s = self._check_every_s, self._first_retry_s
-            await asyncio.sleep(pause_s)
+                await asyncio.sleep(retry_s)
+                retry_s = min(retry_s * 2.0, LAST_RETRY_S)
+                continue
+            retry_s = self._first_retry_s
+            is_changed = began - self._served.changed_at < CHANGED_LATELY_S
+            await set_within(self._asked, min(self._check_every_s, CHECK_CHANGED_S if is_changed else math.inf))
+            pause_s = min(CHECK_ASKED_S, self._check_every_s)
+            await asyncio.sleep(max(began + pause_s - self._clock(), 0.0))
 
     def _note(self, error: BackendError) -> None:
         # The same failure is repeated at each attempt, and worth one line.

@@ -21,6 +21,7 @@ from rag_context.embedders.model_vectors import PROBE, SAME_COSINE, Checker, fin
 from rag_context.embedders.profiles import profile
 from rag_context.errors import BackendDataError, BackendError
 from rag_context.openai_server import AT_ONCE, OpenAIServer, Reply, Use
+from rag_context.ports.models import Provenance
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,12 @@ MOST_DIMENSIONS = 8192
 
 SHARED_S = 2.0
 """Callers share a probe that began within this time; one that hangs does not hold up those who come later."""
+
+LONGEST_GAP_S = 1.0
+"""What came in between two confirmations is confirmed by the second only if no more time lies between them.
+
+A server that has another model for longer than this is noticed by one of them.
+"""
 
 EncodingFormat = Literal["float", "base64"]
 
@@ -172,6 +179,10 @@ class ServedModel:
         self._known: _Confirmed | None = None
         self._confirmed_at: float | None = None
         self._announced: str | None = None
+        self.changed_at = -math.inf
+        """When the server was found to have another model than before, the last time."""
+        self.provenance = Provenance(self.confirm)
+        """Of the vectors that come in from now on."""
 
     @property
     def model(self) -> EmbeddingModel | None:
@@ -214,9 +225,15 @@ class ServedModel:
             await self._compare_names()
         if self._confirmed_at is not None and sent_at < self._confirmed_at:
             return  # a later probe was answered sooner
+        is_other = self._known is not None and not _alike(vector, self._known.probe)
+        if is_other or self._has_gap(sent_at):
+            self.provenance.end()
+            self.provenance = Provenance(self.confirm)
+        self.provenance.confirmed = sent_at
         if self._known is None:
             self._known = self._confirmed(vector)
-        elif not _alike(vector, self._known.probe):
+        elif is_other:
+            self.changed_at = sent_at
             former, self._known = self._known.model, self._confirmed(vector)
             logger.warning(
                 "%s has another model than before (%.12s instead of %.12s)",
@@ -226,6 +243,13 @@ class ServedModel:
             )
         self._announced = answer.model
         self._confirmed_at = sent_at
+
+    def _has_gap(self, sent_at: float) -> bool:
+        """Whether vectors came in since the last confirmation, and that was too long ago."""
+        last = self.provenance.confirmed
+        # A server that needs long for a probe is probed less often.
+        longest_s = LONGEST_GAP_S + (self._clock() - sent_at)
+        return self.provenance.newest > last and sent_at - last > longest_s
 
     def _confirmed(self, vector: Vector) -> _Confirmed:
         known = self._profile

@@ -1,9 +1,17 @@
 """Ports of models: a tokenizer, an embedder, a reranker, a chat model."""
 
-from collections.abc import Sequence
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Protocol
 
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
+from rag_context.errors import BackendError
+
+CONFIRM_TIMEOUT_S = 0.25
+"""How long a request waits to learn whether a cached value may be used."""
 
 
 class Tokenizer(Protocol):
@@ -18,12 +26,74 @@ class Tokenizer(Protocol):
         return [len(self.offsets(text)) for text in texts]
 
 
+class Provenance:
+    """Whether the vectors that come in a model's name were made by it: a server may have another model at any time.
+
+    A vector is confirmed once a probe that was sent after it came in shows the model. Where it has another one,
+    another provenance begins, and what this one has not confirmed it never will.
+
+    Args:
+        confirm: probes the server, not earlier than at a time; None: the model is in this process and stays the same.
+    """
+
+    def __init__(self, confirm: Callable[[float], Awaitable[object]] | None = None) -> None:
+        self._confirm = confirm
+        self.newest = -math.inf
+        """When the newest vector came in, in monotonic seconds; infinite once this has ended."""
+        self.confirmed = math.inf if confirm is None else -math.inf
+        """Vectors that came in before this time were made by the model."""
+
+    def proof(self) -> "Proof":
+        """For what was made of all vectors that came in so far."""
+        return Proof(self, self.newest)
+
+    def end(self) -> None:
+        """Confirm nothing more."""
+        self.newest = math.inf
+
+    async def ask(self, made_at: float) -> None:
+        """Ask the server whether it still has the model. A server that is late or fails confirms nothing."""
+        if self._confirm is not None and self.newest < math.inf:
+            with suppress(BackendError, TimeoutError):
+                async with asyncio.timeout(CONFIRM_TIMEOUT_S):
+                    await self._confirm(made_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Whether what was made of a query's vector may be cached: the vector was confirmed after it came in."""
+
+    provenance: Provenance
+    made_at: float
+    """When the newest of the vectors came in."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is confirmed by now."""
+        return self.made_at <= self.provenance.confirmed
+
+    async def holds(self) -> bool:
+        """Whether it is confirmed; where that is not known yet, the server is probed."""
+        if not self.is_known:
+            await self.provenance.ask(self.made_at)
+        return self.is_known
+
+
+CONFIRMED = Provenance()
+"""Of models in this process."""
+
+
 class Embedder(Protocol):
     """Turns text into vectors."""
 
     @property
     def model(self) -> EmbeddingModel:
         """The model in use. Raises: BackendError while it is not known (loading, unreachable)."""
+        ...
+
+    @property
+    def provenance(self) -> Provenance:
+        """Of the vectors that come in from now on, as far as is known."""
         ...
 
     @property

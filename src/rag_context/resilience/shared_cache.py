@@ -9,6 +9,7 @@ from hashlib import blake2b
 from hmac import compare_digest
 
 from rag_context.errors import BackendError
+from rag_context.ports.models import CONFIRMED, Proof
 from rag_context.ports.reading import Cache
 from rag_context.resilience.dependency import Dependency
 
@@ -20,6 +21,9 @@ READ_TIMEOUT_S = 0.03
 WRITE_TIMEOUT_S = 1.0
 CAPACITY = 256
 """Values that may wait to be written."""
+
+CONFIRM_PAUSE_S = 0.5
+"""How long values wait that are not confirmed yet: as often as the embedder's model is, while queries are embedded."""
 
 _SEAL_BYTES = 16
 
@@ -52,10 +56,10 @@ class SecondLevel:
         self._writes = guard.guard(cache, WRITE_TIMEOUT_S)
         self._capacity = capacity
         self._secret = blake2b(secret.encode()).digest() if secret else b""
-        self._waiting: deque[tuple[str, Callable[[], bytes], float]] = deque()
+        self._waiting: deque[tuple[str, Callable[[], bytes], float, Proof]] = deque()
         self._work = asyncio.Event()
         self.dropped = 0
-        """Values that were not written, because the queue was full or the cache failed."""
+        """Values that were not written: the queue was full, the cache failed, or they were not confirmed."""
 
     async def get(self, key: str) -> bytes | None:
         """The value of this key; None where there is none, or the cache is unavailable."""
@@ -67,26 +71,34 @@ class SecondLevel:
             return None if sealed is None else self._opened(key, sealed)
         return None
 
-    def put(self, key: str, value: Callable[[], bytes], ttl_s: float) -> None:
-        """Queue a value for writing, to live for `ttl_s` seconds; `value` computes it when it is written."""
+    def put(self, key: str, value: Callable[[], bytes], ttl_s: float, proof: Proof | None = None) -> None:
+        """Queue a value for writing, to live for `ttl_s` seconds; `value` computes it when it is written.
+
+        With a `proof` it is written only once that holds: other processes believe what they read.
+        """
         # Dropped and not delayed: with a full queue, the cache is slower than the searches.
         if len(self._waiting) >= self._capacity or not self.guard.breaker.closed:
             self.dropped += 1
             return
-        self._waiting.append((key, value, ttl_s))
+        self._waiting.append((key, value, ttl_s, proof or CONFIRMED.proof()))
         self._work.set()
 
     async def run(self) -> None:
         """Write queued values until cancelled."""
         while True:
             await self._work.wait()
+            if not all(proof.is_known for *_, proof in self._waiting):
+                await asyncio.sleep(CONFIRM_PAUSE_S)  # one probe of the embedder's model then confirms all of them
             await self.flush()
 
     async def flush(self) -> None:
         """Write the queued values; those that the cache does not accept are dropped and counted."""
         self._work.clear()
         while self._waiting:
-            key, value, ttl_s = self._waiting.popleft()
+            key, value, ttl_s, proof = self._waiting.popleft()
+            if not await proof.holds():
+                self.dropped += 1
+                continue
             try:
                 # Serialised here and not in `put`: no search waits for it, and a dropped value costs nothing.
                 await self._writes.set(key, self._sealed(key, value()), ttl_s)

@@ -1,7 +1,7 @@
 """What goes into the chain, what comes out of it, and answers that are kept.
 
-Only complete answers of level 1 are kept, and only while the index is unchanged. `FORMAT` changes with the fields of an
-answer, because processes share them as bytes.
+Only complete answers of level 1 are kept, once the query's vector is confirmed, and only while the index is unchanged.
+`FORMAT` changes with the fields of an answer, because processes share them as bytes.
 """
 
 import hashlib
@@ -23,6 +23,7 @@ from rag_context.domain.ranking_rules import Rule
 from rag_context.domain.search import ChunkRef, Filter, Passage
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendError
+from rag_context.ports.models import CONFIRMED, Proof, Provenance
 from rag_context.ports.reading import DocumentStore
 from rag_context.resilience.shared_cache import SecondLevel
 from rag_context.search.question_times import Window
@@ -162,7 +163,7 @@ class ResultCache:
     """
 
     def __init__(self, size: int, ttl_s: float, clock: Callable[[], float], shared: SecondLevel | None = None) -> None:
-        self._answers: TTLCache[_Key, Answer] = TTLCache(size, ttl_s, timer=clock)
+        self._answers: TTLCache[_Key, tuple[Answer, Proof]] = TTLCache(size, ttl_s, timer=clock)
         self._ttl_s = ttl_s
         self._shared = shared
         self.hits = 0
@@ -177,6 +178,7 @@ class ResultCache:
         index: DocumentStore,
         search: Callable[[], Awaitable[Answer]],
         look: Callable[[], Awaitable[None]] | None = None,
+        provenance: Provenance = CONFIRMED,
     ) -> Answer:
         """The answer of one of the levels, or that of a search, which is remembered.
 
@@ -185,9 +187,11 @@ class ResultCache:
             index: says which version it has, and its stamp.
             search: answers the query; it reads what is new by itself.
             look: reads which version the index has, where other processes write it; None where there are none.
+            provenance: of the query's vector.
         """
         # Before the search: what changes during it belongs to a later version.
         version, stamp = index.version, index.stamp if self._shared is not None else None
+        await self._confirm(query, version)
         answer = self.get(query, version)
         # The index may have been changed by another process, which this one has not noticed yet.
         if answer is not None and not await _is_current(index, version, look):
@@ -196,13 +200,19 @@ class ResultCache:
             answer = await self.fetch(query, version, stamp)
         if answer is None:
             answer = await search()
-            self.put(query, version, answer, stamp)
+            self.put(query, version, answer, stamp, provenance.proof())
         return answer
+
+    async def _confirm(self, query: Query, version: int) -> None:
+        """Forget the answer to this query if it cannot be confirmed now."""
+        key = _key(query, version)
+        if key in self._answers and not await self._answers[key][1].holds():
+            self._answers.pop(key, None)
 
     def get(self, query: Query, version: int) -> Answer | None:
         """The answer to this query on this version of the index that the memory holds, marked as cached."""
-        answer = self._answers.get(_key(query, version))
-        if answer is not None:
+        answer, proof = self._answers.get(_key(query, version), (None, CONFIRMED.proof()))
+        if answer is not None and proof.is_known:
             self.hits += 1
             return replace(answer, cached=True)
         # With a second level, `fetch` finds out whether it is a miss.
@@ -224,24 +234,30 @@ class ResultCache:
             self.misses += 1
             return None
         self.hits += 1
-        self._remember(query, version, answer)
+        self._remember(query, version, answer, CONFIRMED.proof())
         return replace(answer, cached=True)
 
-    def put(self, query: Query, version: int, answer: Answer, stamp: str | None = None) -> None:
-        """Remember an answer if it is a whole one; for other processes too, where `stamp` is known."""
+    def put(
+        self, query: Query, version: int, answer: Answer, stamp: str | None = None, proof: Proof | None = None
+    ) -> None:
+        """Remember an answer if it is a whole one; for other processes too, where `stamp` is known.
+
+        With a `proof` it is returned and shared only once that holds.
+        """
+        proof = proof or CONFIRMED.proof()
         is_complete = answer.level is Level.PRIMARY and all(
             leg.status is RetrieverStatus.OK for leg in answer.legs.values()
         )
         # An answer that misses something would be repeated after the failure has ended.
-        if not is_complete or answer.breaker_open:
+        if not is_complete or answer.breaker_open or answer.warning is not None:
             return
-        self._remember(query, version, answer)
+        self._remember(query, version, answer, proof)
         if self._shared is not None and stamp is not None and self._ttl_s > 0:
-            self._shared.put(_shared_key(query, stamp), partial(encoded, answer), self._ttl_s)
+            self._shared.put(_shared_key(query, stamp), partial(encoded, answer), self._ttl_s, proof)
 
-    def _remember(self, query: Query, version: int, answer: Answer) -> None:
+    def _remember(self, query: Query, version: int, answer: Answer, proof: Proof) -> None:
         if self._answers.maxsize > 0:
-            self._answers[_key(query, version)] = answer
+            self._answers[_key(query, version)] = answer, proof
 
 
 async def _is_current(index: DocumentStore, version: int, look: Callable[[], Awaitable[None]] | None) -> bool:

@@ -30,6 +30,9 @@ ROLES = ("vectors", "embedder", "documents")
 STORES = frozenset({"vectors", "documents"})
 """Components whose detail depends on the counts of the index; it is read again when the counts change."""
 
+EMBEDDER = "embedder"
+"""The component that is examined again when it has another model."""
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -80,13 +83,20 @@ class HealthMonitor:
         self._cached: dict[str, _CachedFinding] = {}
         self._writes = {name: _WriteCheck(write, clock) for name, write in (writes or {}).items()}
 
-    async def examine(self, state: Hashable = None) -> tuple[Finding, ...]:
+    async def examine(self, state: Hashable = None, model: EmbeddingModel | None = None) -> tuple[Finding, ...]:
         """Check all dependencies at once; returns one finding each, in their order.
 
         Args:
             state: the counts of the index; a cached finding of a store for other counts is not used.
+            model: the model in use, None while there is none; a cached finding of the embedder for another one is not
+                used.
         """
-        return tuple(await asyncio.gather(*(self._examine(role, part, state) for role, part in self._dependencies)))
+        states = {**dict.fromkeys(STORES, state), EMBEDDER: ("model", model)}
+        return tuple(
+            await asyncio.gather(
+                *(self._examine(role, part, states.get(part.name)) for role, part in self._dependencies)
+            )
+        )
 
     def breaker_states(self) -> Mapping[str, BreakerState]:
         """The state of each dependency's breaker, by the dependency's name."""
@@ -98,7 +108,7 @@ class HealthMonitor:
             check.invalidate()
 
     async def _examine(self, role: str, part: Dependency, state: Hashable) -> Finding:
-        finding = await self._probe(role, part, state if part.name in STORES else None)
+        finding = await self._probe(role, part, state)
         check = self._writes.get(part.name)
         if check is None or finding.status is not Status.HEALTHY:
             return finding

@@ -179,6 +179,7 @@ class _Named:
 
     def __init__(self, inner: Embedder, model: EmbeddingModel) -> None:
         self.model = model
+        self.provenance = inner.provenance
         self.tokenizer = inner.tokenizer
         self.embed_query = inner.embed_query
         self.embed_documents = inner.embed_documents

@@ -19,14 +19,14 @@ from rag_context.errors import BackendError, RagContextError
 from rag_context.ingest.indexer import STORE_S, Indexer
 from rag_context.ingest.submissions import Receipt, Submission
 from rag_context.ingest.text_vectors import SLICE, SLICE_S
-from rag_context.ports.models import Tokenizer
+from rag_context.ports.models import CONFIRMED, Tokenizer
 from rag_context.ports.reading import MetricsStore
 from rag_context.ports.writing import ModelRegistry
 from rag_context.resilience.admission import Admissions
 from rag_context.resilience.deadline import Deadline, set_within
 from rag_context.resilience.dependency import BreakerState
 from rag_context.search.chain import WARNINGS, SearchChain
-from rag_context.search.query import Answer, Level, Query, ResultCache
+from rag_context.search.query import Answer, Level, Mode, Query, ResultCache
 from rag_context.search.question_rules import with_windows
 from rag_context.search.retrievers import Backends
 from rag_context.service.background_maintenance import BackgroundMaintenance
@@ -285,7 +285,7 @@ class Service:
         if breaker.state is BreakerState.HALF_OPEN:  # without a search of its own it would stay half open
             await self._dependencies.chain.search(PROBE)
         counts = await self._count()  # first: a store that fails here is examined again, not answered from the cache
-        findings = await self._dependencies.health.examine(counts)
+        findings = await self._dependencies.health.examine(counts, self._known_model())
         if self.collections is not None:
             findings = (*findings, *await self.collections.maintenance.examine())
         return health_response(
@@ -319,7 +319,7 @@ class Service:
             or self._dependencies.chain.breaker.state is BreakerState.OPEN
         ):
             return False
-        findings = await self._dependencies.health.examine()
+        findings = await self._dependencies.health.examine(model=self._known_model())
         return all(finding.status is Status.HEALTHY for finding in findings if finding.name in ROLES)
 
     async def wait_ready(self, timeout_s: float) -> bool:
@@ -353,7 +353,9 @@ class Service:
             async with parts.admissions.searches.admitted():  # the deadline begins here
                 return await parts.chain.search(query)
 
-        return await parts.cache.answered(query, parts.backends.documents, search, parts.look)
+        embeds = query.mode is not Mode.TEXT and query.vector is None
+        provenance = parts.embedder.provenance if embeds else CONFIRMED
+        return await parts.cache.answered(query, parts.backends.documents, search, parts.look, provenance)
 
     async def _index(
         self, requests: Sequence[IndexRequest], request_id: str, at_least_s: float = 0.0

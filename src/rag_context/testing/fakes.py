@@ -13,6 +13,7 @@ from rag_context.domain.clauses import Clause
 from rag_context.domain.documents import Json, Status
 from rag_context.domain.vectors import Calibration, EmbeddingModel, Matrix, Vector
 from rag_context.errors import InvalidInputError, NotFoundError, RagContextError
+from rag_context.ports.models import CONFIRMED
 from rag_context.ports.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
 from rag_context.text import terms
 from rag_context.where import matches, value_at
@@ -60,6 +61,7 @@ class FakeEmbedder:
             calibration=Calibration(slope=12.1, intercept=-4.01),
         )
         self.tokenizer = WordTokenizer()
+        self.provenance = CONFIRMED
         self.calls = 0
         """Texts embedded so far."""
 
