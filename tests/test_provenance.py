@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_context.domain.documents import (
+    Channel,
     DocumentInput,
     MessageTime,
-    Origin,
     Stored,
     end_of,
     packed_times,
@@ -110,12 +110,12 @@ def test_a_submitted_time_counts_before_a_stated_one_and_that_before_now() -> No
 
 
 def test_an_unchanged_file_is_only_ever_older_than_known() -> None:
-    def other(time: datetime | None, origin: Origin) -> bool:
-        draft = DocumentInput("x", "documentation", "s", "a.md", origin=origin, occurred_at=time)
+    def other(time: datetime | None, channel: Channel) -> bool:
+        draft = DocumentInput("x", "documentation", "s", "a.md", channel=channel, occurred_at=time)
         return has_other_time(draft, Stored("hash", True, (), NOON))
 
-    assert [other(time, Origin.FILE) for time in (None, NOON - HOUR, NOON, NOON + HOUR)] == [False, True, False, False]
-    assert [other(time, Origin.TOOL) for time in (None, NOON - HOUR, NOON, NOON + HOUR)] == [False, True, False, True]
+    assert [other(time, Channel.FILE) for time in (None, NOON - HOUR, NOON, NOON + HOUR)] == [False, True, False, False]
+    assert [other(time, Channel.TOOL) for time in (None, NOON - HOUR, NOON, NOON + HOUR)] == [False, True, False, True]
 
 
 @given(st.text("0123456789-:T Z+./", max_size=40))

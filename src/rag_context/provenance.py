@@ -1,18 +1,20 @@
-"""When a text was said or written, and by whom, as far as it says so itself; and where its front matter ends.
+"""When a text was said or written, by whom, and whose words it is; and where its front matter ends.
 
 Times are those of front matter and those before messages. Speakers have the names that all sources share, and some of
-these are roles. Of what users say, standing instructions such as "always answer in metric units" hold from then on.
+these are roles. Whose words a text is follows from how it came in, and in a conversation from who speaks. Of what the
+owner says, standing instructions such as "always answer in metric units" hold from then on.
 """
 
 import re
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import groupby
 
 from rag_context.domain.documents import (
     CHAT,
     CODE,
-    Chunk,
+    Channel,
     DocumentInput,
     Json,
     MessageTime,
@@ -20,6 +22,7 @@ from rag_context.domain.documents import (
     Stored,
     aware,
 )
+from rag_context.own_words import OTHERS, instructions, own_words, quotes
 
 _OPENING = re.compile(r"\ufeff?---[ \t]*+\r?\n")
 _CLOSING = re.compile(r"^(?:---|\.\.\.)[ \t]*+\r?$", re.MULTILINE)
@@ -66,17 +69,6 @@ _ROLE_NAMES = frozenset(_ROLES.values())
 
 SPEAKER_FIELDS = ("speaker", "role")
 """The metadata of a single message that name who said it."""
-
-# Linear on any text: every repeat is possessive or bounded, and starts where no other one of its kind can.
-_INSTRUCTION = re.compile(
-    # The beginning of a line, of a sentence, or of a message behind its speaker; then the mark of a list.
-    r"(?:^[^\S\n]*+|[.!?:;>*\]][\"”)]?\s++)(?:[-*+•]\s++|\d{1,3}[.)]\s++)?+"
-    r"(?:(?:please|and|also|but|so|ok|okay|oh),?\s++)?+"
-    r"(?:(?:always|never)\b(?!\W{1,4}(?:mind|been|had|heard|seen|knew|thought|said|wanted|liked|loved|used|tried)\b)"
-    r"|(?:from now on|in (?:the )?future|whenever|every ?time|remember to|when I ask)\b)"
-    r"(?![^.!?\n]{0,300}\?)",  # a question is no instruction
-    re.IGNORECASE | re.MULTILINE,
-)
 
 
 def front_matter(text: str) -> tuple[int, int]:
@@ -140,6 +132,11 @@ def parsed(text: str) -> datetime | None:
         return None
 
 
+def has_other_origin(document: DocumentInput, stored: Stored) -> bool:
+    """Whether an unchanged content comes in another way than the stored one, or that way is not known."""
+    return document.origin is not None and document.origin is not stored.origin
+
+
 def has_other_time(document: DocumentInput, stored: Stored) -> bool:
     """Whether an unchanged content comes with a time that replaces the stored one.
 
@@ -147,7 +144,7 @@ def has_other_time(document: DocumentInput, stored: Stored) -> bool:
     """
     if document.occurred_at is None:
         return False
-    if document.origin is Origin.FILE:
+    if document.channel is Channel.FILE:
         return document.occurred_at < stored.occurred_at
     return document.occurred_at != stored.occurred_at
 
@@ -172,10 +169,83 @@ def is_role(speaker: str) -> bool:
     return speaker in _ROLE_NAMES
 
 
-def is_standing(chunk: Chunk, content_type: str) -> bool:
-    """Whether a chunk of a document of this type holds a standing instruction.
+def is_from_web(source: str) -> bool:
+    """Whether a source is an address in the web."""
+    return source[:8].lower().startswith(("http://", "https://"))
 
-    Only conversations do, and of those between a user and an assistant what the user says.
+
+def origin_of(content_type: str, source: str, channel: Channel, speakers: Collection[str]) -> Origin:
+    """Whose words a document is, by how it came in.
+
+    A conversation that is submitted as one of a user and an assistant counts as the owner's, whose agent submitted it.
+    A file that merely looks like one does not: `files.formats` knows those that a client recorded.
+
+    Args:
+        content_type: its kind.
+        source: where it is from.
+        channel: how it came in.
+        speakers: of a conversation, as `role_name` writes them.
     """
-    by_other_role = chunk.speaker is not None and chunk.speaker != USER and is_role(chunk.speaker)
-    return content_type == CHAT and not by_other_role and _INSTRUCTION.search(chunk.text) is not None
+    if is_from_web(source):
+        return Origin.WEB
+    if content_type != CHAT:
+        return Origin.DOCUMENT if channel is Channel.FILE else Origin.AGENT
+    roles = {name for name in speakers if is_role(name)}
+    if channel is Channel.TOOL and USER in roles and (len(roles) > 1 or len(speakers) <= 2):
+        return Origin.OWNER
+    if len(roles) < len(speakers):
+        return Origin.TEAMMATE
+    return Origin.AGENT if channel is Channel.TOOL and roles else Origin.UNKNOWN
+
+
+_CLIENT_FOLDERS = re.compile(
+    r"/\.?(?:claude/projects|codex/(?:archived_)?sessions|gemini/tmp|qwen/|copilot/session-state|cursor/projects|"
+    r"continue/sessions|goose/sessions)|/(?:saoudrizwan\.claude-dev|rooveterinaryinc\.roo-cline)/tasks/"
+)
+
+
+def earlier_origin(
+    content_type: str, session_id: str, source: str, thread: str | None, speakers: Collection[str]
+) -> Origin:
+    """Whose words a document is that an earlier version stored, as far as its fields tell.
+
+    Conversations that were read from files are the owner's where a client keeps its own; others are known when their
+    file is read again.
+    """
+    path = source.replace("\\", "/")
+    if content_type == CHAT and thread is None and _CLIENT_FOLDERS.search(path):
+        return Origin.OWNER
+    is_file = thread is None and (content_type == CHAT or session_id == "files" or path.startswith("/"))
+    return origin_of(content_type, source, Channel.FILE if is_file else Channel.TOOL, speakers)
+
+
+def origins(
+    content: str, content_type: str, origin: Origin, pieces: Sequence[tuple[int, int, str | None]]
+) -> list[tuple[Origin, bool]]:
+    """Of each piece of a document: whose words it is, and whether it holds a standing instruction of the owner.
+
+    What quotes is no more trusted than what it quotes.
+
+    Args:
+        content: the document.
+        content_type: its kind.
+        origin: the document's.
+        pieces: start, end and speaker of each chunk, in order.
+    """
+    if content_type != CHAT or origin is not Origin.OWNER:
+        return [(origin, False)] * len(pieces)
+    found: list[tuple[Origin, bool]] = []
+    for speaker, said in groupby(pieces, key=lambda piece: piece[2]):
+        spans = [(max(start, text_start(content)), end) for start, end, _ in said]
+        if speaker != USER:
+            found += [(Origin.AGENT, False)] * len(spans)
+            continue
+        first = spans[0][0]
+        text = content[first : spans[-1][1]]
+        own, orders = own_words(text), instructions(text)
+        for start, end in spans:
+            inside = [at for at in orders if start <= at + first < end]
+            is_standing = bool(inside) and all(own[at] != OTHERS for at in inside)
+            is_own = not quotes(own[start - first : end - first])
+            found.append((Origin.OWNER if is_own else Origin.UNKNOWN, is_standing))
+    return found

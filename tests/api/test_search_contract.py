@@ -251,6 +251,7 @@ def test_an_answer_is_camel_case_and_leaves_out_fields_without_a_value() -> None
                 "timestamp": "2026-01-31T12:00:00.500000Z",
                 "occurredAt": "2026-01-30T09:00:00Z",
                 "metadata": {"decisionId": "d", "further": None},
+                "origin": "unknown",
                 "explain": {
                     "legs": {"vector": {"rank": 1, "score": 0.7}},
                     "fused": 0.9,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.domain.documents import DocumentInput, Metadata, Origin, moment
+from rag_context.domain.documents import Channel, DocumentInput, Metadata, moment
 from rag_context.files.file_reading import (
     DEFAULT_MAX_BYTES,
     UNSUPPORTED,
@@ -67,7 +67,7 @@ class TestDocuments:
         item = only(Path("a.md"))
 
         path = tmp_path / "docs" / "a.md"
-        draft = DocumentInput("# A\n", "documentation", "files", path.as_posix(), origin=Origin.FILE)
+        draft = DocumentInput("# A\n", "documentation", "files", path.as_posix(), channel=Channel.FILE)
         modified = moment(path.stat().st_mtime_ns // 1000)
         assert isinstance(item, FileInput)
         assert replace(item.document, occurred_at=None) == draft

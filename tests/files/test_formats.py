@@ -275,7 +275,7 @@ def test_a_claude_export_carries_attached_texts() -> None:
     ]
     export = [{"uuid": "u1", "name": "Reading", "created_at": "", "chat_messages": messages}]
     (found,) = taken("conversations.json", json.dumps(export).encode())
-    assert spoken(found) == [("User", "See this\n\nInside."), ("Assistant", "Seen")]
+    assert spoken(found) == [("User", "See this\n\n<attachment>\nInside.\n</attachment>"), ("Assistant", "Seen")]
     assert (found.session_id, found.extra["startedAt"]) == ("u1", "2024-03-01T08:00:00Z")
 
 

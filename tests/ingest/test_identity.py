@@ -12,9 +12,9 @@ from rag_context.domain.documents import (
     CODE,
     DECISION,
     DOCUMENTATION,
+    Channel,
     DocumentInput,
     Metadata,
-    Origin,
     Tenant,
     chunk_ids,
     content_hash,
@@ -61,7 +61,7 @@ def test_code_is_known_by_its_source() -> None:
 
 @pytest.mark.parametrize("content_type", [CHAT, CODE, DOCUMENTATION])
 def test_a_file_is_known_by_its_source_whatever_it_holds(content_type: str) -> None:
-    draft = replace(DRAFT, content_type=content_type, origin=Origin.FILE)
+    draft = replace(DRAFT, content_type=content_type, channel=Channel.FILE)
     assert changes(draft) == {"source", "tenant"}
     assert document_id(draft) == document_id(replace(DRAFT, content_type=CODE))
 
@@ -121,10 +121,10 @@ def test_chunk_ids_distinguish_document_position_context_and_text() -> None:
     assert chunk_ids(here, [("ab", "c")]) != chunk_ids(here, [("a", "bc")])
 
 
-@given(st.text(), st.text(), st.text(), st.sampled_from([CHAT, CODE, DOCUMENTATION]), st.sampled_from(list(Origin)))
+@given(st.text(), st.text(), st.text(), st.sampled_from([CHAT, CODE, DOCUMENTATION]), st.sampled_from(list(Channel)))
 def test_ids_are_functions_of_the_document_input(
-    content: str, source: str, session: str, kind: str, origin: Origin
+    content: str, source: str, session: str, kind: str, channel: Channel
 ) -> None:
-    first, second = (DocumentInput(content, kind, session, source, origin=origin) for _ in range(2))
+    first, second = (DocumentInput(content, kind, session, source, channel=channel) for _ in range(2))
     assert document_id(first) == document_id(second)
     assert content_hash(first) == content_hash(second)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rag_context.domain.documents import DocumentInput, Origin, document_id
+from rag_context.domain.documents import Channel, DocumentInput, document_id
 from rag_context.errors import BackendUnavailableError
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ingest.submissions import Outcome
@@ -52,7 +52,7 @@ class WritePath:
 
 
 def file(name: str, content: str) -> DocumentInput:
-    return DocumentInput(content, "documentation", "files", f"/docs/{name}", origin=Origin.FILE)
+    return DocumentInput(content, "documentation", "files", f"/docs/{name}", channel=Channel.FILE)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rag_context.domain.documents import DOCUMENTATION, DocumentInput, Origin, Tenant
+from rag_context.domain.documents import DOCUMENTATION, Channel, DocumentInput, Tenant
 from rag_context.files.file_reading import FILES_SESSION
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ports.models import Embedder
@@ -80,7 +80,7 @@ class RetrievalHarness:
         lines = "".join(f"{key}: {value}\n" for key, value in front.items())
         content = f"---\n{lines}---\n{text}" if front else text
         draft = DocumentInput(
-            content, DOCUMENTATION, FILES_SESSION, f"{ROOT}/{path}", tenant=tenant, origin=Origin.FILE
+            content, DOCUMENTATION, FILES_SESSION, f"{ROOT}/{path}", tenant=tenant, channel=Channel.FILE
         )
         folder = DocsFolder(tenant, ROOT, self.doc_types)
         await self.store.adopt_model(self.fake.model)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from rag_context.domain.documents import DocumentInput, Json, Listing, Metadata, Origin, Tenant
+from rag_context.domain.documents import Channel, DocumentInput, Json, Listing, Metadata, Tenant
 from rag_context.projects.config import CustomDocType, ProjectConfig, read_config
 from rag_context.projects.doc_types import DocTypes, doc_types_of
 from rag_context.projects.project_documents import DocsFolder, project_document, project_input, text_digest
@@ -263,7 +263,7 @@ revision: forged
 
 def document(text: str, path: str = "problems/a.md") -> tuple[ProjectDocument, Metadata, tuple[str, ...]]:
     """What a project knows of a file once it is stored."""
-    draft = DocumentInput(text, "documentation", "files", f"/repository/docs/{path}", origin=Origin.FILE)
+    draft = DocumentInput(text, "documentation", "files", f"/repository/docs/{path}", channel=Channel.FILE)
     read = project_input(draft, path, FOLDER)
     made = read.document
     assert made.tenant == TENANT

@@ -13,10 +13,10 @@ import pytest
 
 from rag_context.domain.documents import (
     DOCUMENTATION,
+    Channel,
     Chunk,
     Document,
     DocumentInput,
-    Origin,
     Span,
     Tenant,
     chunk_ids,
@@ -67,7 +67,7 @@ class ManyTenants:
         link = f"[next](doc-{(number + 1) % PER_TENANT}.md)"
         content = f"---\npromotion_level: {level}\n---\n# {text}\n\n{text}, {link} of {mark(tenant)}.\n"
         path = f"doc-{number}.md"
-        draft = DocumentInput(content, DOCUMENTATION, "files", f"{ROOT}/{path}", tenant=tenant, origin=Origin.FILE)
+        draft = DocumentInput(content, DOCUMENTATION, "files", f"{ROOT}/{path}", tenant=tenant, channel=Channel.FILE)
         return project_input(draft, path, DocsFolder(tenant, ROOT, built_in())).document
 
     async def _write(self, draft: DocumentInput, vector: Vector) -> None:

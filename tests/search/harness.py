@@ -3,10 +3,11 @@
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from rag_context.domain.documents import CHAT, DOCUMENTATION, Chunk, Document, Metadata, Span, Tenant
+from rag_context.domain.documents import CHAT, DOCUMENTATION, Chunk, Document, Metadata, Origin, Span, Tenant
 from rag_context.ports.models import Embedder
 from rag_context.ports.reading import DocumentStore, IndexVectors, KeywordIndex
 from rag_context.ports.writing import Version
+from rag_context.provenance import origins
 from rag_context.resilience.dependency import Breaker, Dependency, constant_cooldown
 from rag_context.search.chain import SearchChain
 from rag_context.search.retrievers import Backends
@@ -77,6 +78,10 @@ class ChainHarness:
             thread=thread if kind == CHAT else None,
         )
         span = Span(0, len(text), 1, 1)
-        chunks = [Chunk(f"{name}-{i}", name, i, text, span, occurred_at=said, speaker=speaker) for i in range(copies)]
+        ((_, is_standing),) = origins(text, kind, Origin.OWNER, [(0, len(text), speaker)])
+        chunks = [
+            Chunk(f"{name}-{i}", name, i, text, span, occurred_at=said, speaker=speaker, is_standing=is_standing)
+            for i in range(copies)
+        ]
         vectors = None if pending else await self.fake.embed_documents([text] * copies)
         await self.store.write(Version(document, chunks, vectors))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rag_context.domain.documents import Metadata
+from rag_context.domain.documents import Metadata, Origin
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendUnavailableError
@@ -77,6 +77,7 @@ async def fill(store: Store) -> None:
             metadata=Metadata(tags=("red",) if number % 4 else ()),
             thread=f"talk {number % 5}" if kind == "chat" else None,
             occurred_at=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=2 * number),
+            origin=Origin.OWNER if kind == "chat" else Origin.DOCUMENT,
         )
         vectors = None if number % 11 == 0 else await embedder.embed_documents(texts)
         speakers = [SPEAKERS[(number + place) % 4] if kind == "chat" else None for place in range(len(texts))]

@@ -6,23 +6,23 @@ from typing import Any
 
 import pytest
 
-from rag_context.domain.documents import CHAT, DOCUMENTATION, Chunk, Span, Tenant
+from rag_context.domain.documents import CHAT, DOCUMENTATION, Origin, Tenant
 from rag_context.domain.ranking_rules import Rule
 from rag_context.domain.search import Filter, VectorHit
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendUnavailableError
-from rag_context.provenance import is_standing
+from rag_context.provenance import origins
 from rag_context.search.chain import SearchChain
 from rag_context.search.query import Answer, Level, Mode, Query, ResultCache, RetrieverStatus, decoded, encoded
 from rag_context.search.rules import STANDING_KEPT
 from rag_context.testing import Fault, FrozenClock
 from rag_context.testing.memory_stores import MemoryVectors
 from tests.search.harness import ChainHarness
-from tests.stores.builders import NOON
 
 
-def said(text: str, speaker: str | None = "User") -> Chunk:
-    return Chunk("c", "d", 0, text, Span(0, len(text), 1, 1), occurred_at=NOON, speaker=speaker)
+def is_standing(text: str, speaker: str | None = "User", *, kind: str = CHAT, origin: Origin = Origin.OWNER) -> bool:
+    ((_, found),) = origins(text, kind, origin, [(0, len(text), speaker)])
+    return found
 
 
 @pytest.mark.parametrize(
@@ -41,11 +41,10 @@ def said(text: str, speaker: str | None = "User") -> Chunk:
         "Please remember to add types.",
         "- never push to main",
         "The rules:\n\n1. Always run the tests.",
-        "He said \"stop.\" Never do that again.",
     ],
 )  # fmt: skip
 def test_an_instruction_given_once_and_for_all_is_a_standing_instruction(text: str) -> None:
-    assert is_standing(said(text), CHAT)
+    assert is_standing(text)
 
 
 @pytest.mark.parametrize(
@@ -64,20 +63,43 @@ def test_an_instruction_given_once_and_for_all_is_a_standing_instruction(text: s
     ],
 )
 def test_the_same_words_in_other_sentences_are_none(text: str) -> None:
-    assert not is_standing(said(text), CHAT)
+    assert not is_standing(text)
 
 
-def test_only_users_give_standing_instructions_and_only_in_conversations() -> None:
+def test_only_the_owner_gives_standing_instructions_and_only_in_conversations() -> None:
     text = "Always answer in metric units."
-    assert [is_standing(said(text, who), CHAT) for who in ("User", "Mara Berg", None)] == [True, True, True]
-    assert [is_standing(said(text, who), CHAT) for who in ("Assistant", "System", "Tool")] == [False, False, False]
-    assert not is_standing(said(text), DOCUMENTATION)
+    assert is_standing(text)
+    assert not any(is_standing(text, who) for who in ("Assistant", "System", "Tool", "Mara Berg", None))
+    assert not is_standing(text, kind=DOCUMENTATION)
+    assert not any(is_standing(text, origin=origin) for origin in Origin if origin is not Origin.OWNER)
 
 
-@pytest.mark.parametrize("part", ["\n", "! ", " ", "- \n", "\n ", "1. ", "always? ", "please, ", "always "])
+@pytest.mark.parametrize(
+    "part",
+    [
+        "\n",
+        "! ",
+        " ",
+        "- \n",
+        "\n ",
+        "1. ",
+        "always? ",
+        "please, ",
+        "always ",
+        '" "',
+        "<a> ",
+        "Bob: ",
+        "> ",
+        "said: ",
+        "A B ",
+        "```\n",
+        "“ ",
+        "[a] ",
+    ],
+)
 def test_a_long_text_is_read_in_linear_time(part: str) -> None:
     """In quadratic time each of these takes minutes."""
-    is_standing(said(part * (400_000 // len(part))), CHAT)
+    is_standing(part * (400_000 // len(part)))
 
 
 METRIC = "Always give lengths of the valve pipes in metric units."

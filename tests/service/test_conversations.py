@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rag_context.api.search import NewerVersion
-from rag_context.domain.documents import CHAT, DOCUMENTATION, DocumentInput, Origin
+from rag_context.domain.documents import CHAT, DOCUMENTATION, Channel, DocumentInput
 from rag_context.domain.search import ChunkRef
 from rag_context.resilience.dependency import Breaker, constant_cooldown
 from rag_context.search.chain import SearchChain
@@ -50,7 +50,7 @@ async def test_the_first_message_has_none_before_it(harness: ServiceHarness) -> 
 async def test_a_conversation_in_one_document_is_shown_the_same_way(harness: ServiceHarness) -> None:
     far = "\n".join(f"[Cy] Something else about gardens, number {number}, with roses and more." for number in range(9))
     turns = "\n".join(f"{turn} {'And so on and on. ' * 12}" for turn in TALK)
-    draft = DocumentInput(f"{far}\n{turns}\n{far}", CHAT, "files", "/talks/a.chat", origin=Origin.FILE)
+    draft = DocumentInput(f"{far}\n{turns}\n{far}", CHAT, "files", "/talks/a.chat", channel=Channel.FILE)
     await harness.indexer.index(draft)
     (result, *_) = (await harness.search("shelf copying machine")).results
     assert "[Bob] On the shelf" in result.content
@@ -162,9 +162,9 @@ async def test_a_standing_instruction_comes_beside_the_results(harness: ServiceH
     (instruction,) = found.standing or []
     assert (instruction.content, instruction.session_id, 0.075 < instruction.score < 1.0) == (order, "talk", True)
     assert instruction.document_id
-    assert f"> {order}" in readable(found).partition("Standing instructions of the user")[2]
+    assert f"> {order}" in readable(found).partition("Quoted from what the user told an assistant earlier")[2]
     both = readable(await harness.search(asked, limit=9, minScore=0))
-    assert re.search(r"Standing instructions of the user .*:\n- passage \[\d\]$", both)
+    assert re.search(r"Quoted from what the user told an assistant earlier.*:\n- [-\d]+ · passage \[\d\]$", both)
     again = await harness.search(asked, limit=1)
     assert (again.cached, again.standing) == (True, found.standing)
     passage, listed = (len(WordTokenizer().offsets(text)) for text in (found.results[0].content, order))
@@ -173,4 +173,4 @@ async def test_a_standing_instruction_comes_beside_the_results(harness: ServiceH
         assert (answer.standing, answer.omitted) == (expected, 0)
     nothing = await harness.search("invoices of last year", sessionId="elsewhere")
     assert b'"standing"' not in nothing.to_json()
-    assert "Standing" not in readable(nothing)
+    assert "Quoted from" not in readable(nothing)

@@ -8,7 +8,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 import numpy as np
 
-from rag_context.domain.documents import DEFAULT_TENANT, Chunk, Document, MessageTime, Metadata, Span, Tenant
+from rag_context.domain.documents import DEFAULT_TENANT, Chunk, Document, MessageTime, Metadata, Origin, Span, Tenant
 from rag_context.domain.search import ChunkRef
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.ports.reading import DocumentStore, KeywordIndex, MetricsStore, VectorStore
@@ -49,6 +49,7 @@ def document(
     thread: str | None = None,
     similarity_hash: int = 0,
     message_times: tuple[MessageTime, ...] = (),
+    origin: Origin = Origin.UNKNOWN,
 ) -> Document:
     return Document(
         id=str(uuid5(NAMESPACE_URL, name)),
@@ -65,6 +66,7 @@ def document(
         thread=thread,
         similarity_hash=similarity_hash,
         message_times=message_times,
+        origin=origin,
     )
 
 
@@ -76,7 +78,10 @@ def refs(*chunk_ids: str) -> list[ChunkRef]:
 def chunks_of(
     document: Document, *texts: str, times: Sequence[datetime] = (), speakers: Sequence[str | None] = ()
 ) -> list[Chunk]:
-    """One chunk per text, or one of the whole content; with `times` and `speakers` each has its own."""
+    """One chunk per text, or one of the whole content; with `times` and `speakers` each has its own.
+
+    What the owner says that begins with `Always` is a standing instruction.
+    """
     made: list[Chunk] = []
     for position, text in enumerate(texts or (document.content,)):
         id_ = str(uuid5(NAMESPACE_URL, f"{document.id}:{position}:{text}"))
@@ -90,6 +95,8 @@ def chunks_of(
                 document.title,
                 occurred_at=times[position] if times else document.occurred_at,
                 speaker=speakers[position] if speakers else None,
+                origin=document.origin,
+                is_standing=document.origin is Origin.OWNER and text.startswith("Always"),
             )
         )
     return made

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rag_context.domain.documents import Document, Metadata, Tenant
+from rag_context.domain.documents import Document, Metadata, Origin, Tenant
 from rag_context.domain.search import Filter, Passage
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError, BackendRejectedError, ConfigurationError
@@ -489,7 +489,7 @@ async def test_every_filter_gives_what_trying_every_chunk_gives(
 
 async def test_standing_instructions_are_found_among_themselves(vectors: ChromaVectors) -> None:
     mine, _ = await put(
-        vectors, document("talk", content_type="chat"), "Always use metric units.", "Yes.", vector=axis(1)
+        vectors, document("talk", origin=Origin.OWNER), "Always use metric units.", "Yes.", vector=axis(1)
     )
     await put(vectors, document("manual"), "Always close the valve.", vector=axis(0))
     standing = Filter(standing=True)

@@ -10,7 +10,7 @@ import asyncpg
 import numpy as np
 import pytest
 
-from rag_context.domain.documents import Chunk, Counts, Metadata, Span, Tenant, microseconds
+from rag_context.domain.documents import Counts, Metadata, Tenant, microseconds
 from rag_context.domain.search import Filter, VectorHit
 from rag_context.domain.vectors import Vector
 from rag_context.errors import (
@@ -22,7 +22,6 @@ from rag_context.errors import (
 )
 from rag_context.ports.reading import CandidateRequest, Shortlist
 from rag_context.ports.writing import Version
-from rag_context.provenance import is_standing
 from rag_context.stores.postgres import PostgresStore, open_postgres
 from rag_context.stores.postgres.connection import Database, migrations
 from rag_context.stores.postgres.driver import Plan, backend_error
@@ -489,13 +488,9 @@ async def test_older_documents_get_the_times_that_their_texts_state(empty: str) 
 
 
 async def test_standing_instructions_of_older_conversations_are_found(empty: str) -> None:
-    """The migration's pattern is that of `speakers.is_standing`, in the words of PostgreSQL."""
-    said = [
-        "Always use metric units.", "[user] From now on, call me Sam.", "**User:** Never use emojis.",
-        "Thanks!\nPlease, in future keep it short.", "The rules:\n\n1. Always run the tests.", "- never push to main",
-        "The dog barks whenever the post comes.", "I always forget it.", "Nevertheless it works.",
-    ]  # fmt: skip
+    said = ["Always use metric units.", "The valve is open.", "> Always close the valve."]
     values = ", ".join(f"({number}, {_quoted(text)})" for number, text in enumerate(said))
+    recorded = "/home/ana/.codex/sessions/2026/1.jsonl"
     execute(
         empty,
         "CREATE EXTENSION vector",
@@ -504,33 +499,30 @@ async def test_standing_instructions_of_older_conversations_are_found(empty: str
         "INSERT INTO rag_context.schema_version VALUES (5)",
         *migrations()[:5],
         "INSERT INTO rag_context.tenants (project, branch, path_hash) VALUES ('', '', '')",
-        """INSERT INTO rag_context.documents (id, tenant, content_type, session_id, source, title, content,
-               content_hash, timestamp, tags, extra, similarity_hash, status)
-           SELECT kind, 1, kind, 's', 'a', 'T', '', 'h', 0, '{}', '{}', 0, 'indexed'
-           FROM (VALUES ('chat'), ('documentation')) AS v (kind)""",
-        f"""INSERT INTO rag_context.chunks (id, document, sequence, position, start_char, end_char, start_line,
+        f"""INSERT INTO rag_context.documents (id, tenant, content_type, session_id, source, title, content,
+               content_hash, timestamp, tags, extra, similarity_hash, status, thread)
+           SELECT name || number, 1, kind, 's', source, 'T', text, 'h', 0, '{{}}', '{{}}', 0, 'indexed', thread
+           FROM (VALUES {values}) AS t (number, text) CROSS JOIN (VALUES
+               ('told', 'chat', 'a', 's'), ('file', 'chat', '/talks/a.chat', NULL),
+               ('session', 'chat', '{recorded}', NULL),
+               ('page', 'documentation', 'https://valves.example', NULL)) AS v (name, kind, source, thread)""",
+        """INSERT INTO rag_context.chunks (id, document, sequence, position, start_char, end_char, start_line,
                 end_line, heading, tenant, content_type, session_id, source, tags, timestamp, speaker, length, terms,
                 counts)
-            SELECT kind || coalesce(speaker, '') || number, kind, 1, number, 0, 0, 1, 1, '', 1, kind, 's', 'a', '{{}}',
-                0, speaker, 1, '{{}}', '{{}}'
-            FROM (VALUES {values}) AS t (number, text)
-            CROSS JOIN (VALUES ('chat', 'User'), ('chat', 'Assistant'), ('chat', NULL), ('documentation', NULL))
-                AS s (kind, speaker)""",
-        f"""INSERT INTO rag_context.passages (chunk, text, context)
-            SELECT key, text, '' FROM rag_context.chunks JOIN (VALUES {values}) AS t (number, text)
-            ON t.number = position""",
+            SELECT id, id, sequence, 0, 0, length(content), 1, 1, '', 1, content_type, 's', source, '{}',
+                0, CASE content_type WHEN 'chat' THEN 'User' END, 1, '{}', '{}' FROM rag_context.documents""",
+        """INSERT INTO rag_context.passages (chunk, text, context)
+            SELECT key, content, '' FROM rag_context.chunks JOIN rag_context.documents AS d ON d.id = document""",
     )
     async with open_postgres(empty) as store:
         await store.documents.ping()
         found = {id_ for (id_,) in query(empty, "SELECT id FROM rag_context.chunks WHERE standing")}
-    instructions = [number for number, text in enumerate(said) if is_standing(_said(text), "chat")]
-    assert instructions == [0, 1, 2, 3, 4, 5]
-    assert found == {f"chat{who}{number}" for who in ("User", "") for number in instructions}
+        assert found == {"told0", "session0"}
+        whose = [await store.documents.get(id_) for id_ in ("told0", "file0", "session0", "page0")]
+        assert [each.origin.value for each in whose if each] == ["owner", "unknown", "owner", "web"]
+        passages = await store.documents.passages(["told0", "page0"])
+        assert [passages[id_].chunk.origin.value for id_ in ("told0", "page0")] == ["owner", "web"]
 
 
 def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-def _said(text: str) -> Chunk:
-    return Chunk("c", "d", 0, text, Span(0, len(text), 1, 1), occurred_at=NOON, speaker="User")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rag_context.domain.documents import Chunk, Counts, Metadata, Span, microseconds
+from rag_context.domain.documents import Chunk, Counts, Metadata, Origin, Span, microseconds
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendStartingError
 from rag_context.ports.writing import Version
@@ -354,27 +354,37 @@ async def test_older_documents_get_the_times_that_their_texts_state(path: Path) 
 
 
 async def test_standing_instructions_of_older_conversations_are_found(path: Path) -> None:
+    recorded = "/home/ana/.claude/projects/-w/1.jsonl"
     said = (
-        ("chat", "User", "Always use metric units."),
-        ("chat", None, "From now on, call me Sam."),
-        ("chat", "Assistant", "Always close the valve."),
-        ("chat", "User", "The valve is open."),
-        ("documentation", None, "Always close the valve."),
+        ("chat", "User", "Always use metric units.", "s", "a"),
+        ("chat", None, "From now on, call me Sam.", "s", "a"),
+        ("chat", "Assistant", "Always close the valve.", "s", "a"),
+        ("chat", "User", "> Always close the valve.", "s", "a"),
+        ("documentation", None, "Always close the valve.", None, "a"),
+        ("chat", "User", "Always close the valve.", None, "/talks/a.chat"),
+        ("chat", "User", "Always use metric units.", None, recorded),
+        ("documentation", None, "Always close the valve.", None, "https://valves.example"),
     )
     with older_file(path, version=8) as connection:
         connection.execute("INSERT INTO tenants VALUES (1, '', '', '')")
-        for key, (kind, speaker, text) in enumerate(said, 1):
+        for key, (kind, speaker, text, thread, source) in enumerate(said, 1):
             connection.execute(
                 """INSERT INTO documents VALUES
-                   (?, ?, 1, ?, 's', 'a', 'Title', 'hash', 0, NULL, NULL, NULL, NULL, '[]', '{}', NULL, 0, 'indexed',
+                   (?, ?, 1, ?, 's', ?, 'Title', 'hash', 0, NULL, NULL, NULL, NULL, '[]', '{}', ?, 0, 'indexed',
                     0, NULL)""",
-                (key, f"document {key}", kind),
+                (key, f"document {key}", kind, source, thread),
             )
+            connection.execute("INSERT INTO contents VALUES (?, ?)", (key, text))
             chunk = (key, f"chunk {key}", key, 0, 0, len(text), 1, 1, "", 1, 0, speaker)
             connection.execute("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", chunk)
             connection.execute("INSERT INTO passages VALUES (?, ?, '', ?)", (key, text, packed(["hello"])))
             connection.execute("INSERT INTO vectors (chunk, vector) VALUES (?, ?)", (key, axis(key).tobytes()))
     async with open_database(path) as store:
         found = await store.vectors.search(axis(1), limit=9, where=Filter(standing=True))
-        assert set(ids(found)) == {"chunk 1", "chunk 2"}
+        assert set(ids(found)) == {"chunk 1", "chunk 7"}
+        documents = [await store.documents.get(f"document {key}") for key in range(1, len(said) + 1)]
+        whose = [each.origin.value for each in documents if each is not None]
+        assert whose == ["owner", "unknown", "agent", "owner", "agent", "unknown", "owner", "web"]
+        passages = await store.documents.passages([f"chunk {key}" for key in range(1, len(said) + 1)])
+        assert passages["chunk 3"].chunk.origin is Origin.AGENT
         assert len(await store.vectors.search(axis(1), limit=9, where=Filter())) == len(said)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rag_context.domain.documents import Document, Metadata, Tenant, microseconds
+from rag_context.domain.documents import Document, Metadata, Origin, Tenant, microseconds
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError
@@ -196,16 +196,21 @@ async def test_a_hit_has_the_speaker_of_its_chunk(store: Stores) -> None:
 
 
 async def test_standing_instructions_are_found_among_themselves(store: Stores) -> None:
-    """`Filter.standing`: of conversations, of users or of who is no role, and until they are replaced."""
-    texts = ("Always use metric units.", "The valve is open.", "Always close the valve.")
-    speakers = ("User", "User", "Assistant")
-    mine, _, _ = await put(store, document("talk", content_type="chat"), *texts, vector=mix(3, 4), speakers=speakers)
-    await put(store, document("manual"), texts[0], vector=axis(0))
-    (unnamed,) = await put(store, document("message", content_type="chat"), texts[0], vector=axis(0))
+    """`Filter.standing`: those that are marked, until they are replaced."""
+    texts = ("Always use metric units.", "The valve is open.")
+    talk = document("talk", content_type="chat", origin=Origin.OWNER)
+    mine, other = await put(store, talk, *texts, vector=mix(3, 4))
+    (manual,) = await put(store, document("manual", origin=Origin.DOCUMENT), texts[0], vector=axis(0))
+    message = document("message", content_type="chat", origin=Origin.OWNER)
+    (second,) = await put(store, message, texts[0], vector=axis(0))
     standing = Filter(standing=True)
-    assert ids(await store.vectors.search(axis(0), limit=5, where=standing)) == [unnamed, mine]
-    assert ids(await store.vectors.search(axis(0), limit=1, where=standing)) == [unnamed]
+    assert ids(await store.vectors.search(axis(0), limit=5, where=standing)) == [second, mine]
+    assert ids(await store.vectors.search(axis(0), limit=1, where=standing)) == [second]
+    passages = await store.vectors.passages([mine, other, manual])
+    told = {id_: (each.chunk.origin, each.chunk.is_standing) for id_, each in passages.items()}
+    owner, read = Origin.OWNER, Origin.DOCUMENT
+    assert told == {mine: (owner, True), other: (owner, False), manual: (read, False)}
     assert ids(await store.vectors.search(axis(0), limit=5, where=replace(standing, content_type="code"))) == []
     await put(store, document("message", "Forget it.", content_type="chat"), vector=axis(0))
     assert ids(await store.vectors.search(axis(0), limit=5, where=standing)) == [mine]
-    assert len(await store.vectors.search(axis(0), limit=9, where=EVERYTHING)) == 5
+    assert len(await store.vectors.search(axis(0), limit=9, where=EVERYTHING)) == 4

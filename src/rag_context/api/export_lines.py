@@ -6,7 +6,7 @@ from pydantic import Field, JsonValue
 
 from rag_context.api.index import MessageTimeFields
 from rag_context.api.parsing import read_json
-from rag_context.api.wire import Count, Instant, WireRequest
+from rag_context.api.wire import Count, Instant, OriginName, WireRequest
 from rag_context.errors import InvalidInputError
 
 VERSION = 2
@@ -98,6 +98,7 @@ class ExportedDocument(ExportLine):
     thread: str | None = None
     message_times: tuple[MessageTimeFields, ...] = ()
     similarity_hash: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
+    origin: Annotated[OriginName | None, Field(description="Absent in exports of earlier versions")] = None
     chunks: list[ExportedChunk]
     vectors: str | None = None
 

@@ -21,6 +21,7 @@ from rag_context.api.wire import (
     Instant,
     Label,
     Milliseconds,
+    OriginName,
     Otherwise,
     RootHash,
     Sentences,
@@ -216,6 +217,10 @@ class BulkLine(IndexRequest):
             description="Ids of documents with much of the same text, such as the file's earlier name: what they "
             "share is not embedded again",
         ),
+    ] = None
+
+    origin: Annotated[
+        OriginName | None, Field(description="Whose words it is; absent: as its source and its speakers say")
     ] = None
 
     defer_vectors: Annotated[

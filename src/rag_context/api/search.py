@@ -17,6 +17,7 @@ from rag_context.api.wire import (
     Milliseconds,
     OccurredAt,
     OfSource,
+    OriginName,
     Otherwise,
     ReturnedMetadata,
     RootHash,
@@ -141,6 +142,7 @@ class SearchResult(WireResponse):
     timestamp: IndexedAt
     occurred_at: OccurredAt
     metadata: ReturnedMetadata
+    origin: OriginName = "unknown"
     document_id: str | None = None
     chunk_id: str | None = None
     title: str | None = None
@@ -159,9 +161,9 @@ class SearchResult(WireResponse):
 
 
 class StandingInstruction(WireResponse):
-    """A passage of a conversation in which the user gives an instruction once and for all."""
+    """A passage of a conversation in which the owner gives an instruction once and for all."""
 
-    content: Annotated[str, Field(description="The passage")]
+    content: Annotated[str, Field(description="The passage, without what the owner only quotes")]
     score: Annotated[Score, Field(description="Calibrated relevance, comparable with those of results")]
     source: str
     occurred_at: OccurredAt
@@ -237,7 +239,7 @@ class SearchResponse(WireResponse):
     ] = None
     standing: Annotated[
         list[StandingInstruction] | None,
-        Field(description="Standing instructions of the user that may apply, nearest first; absent if there are none"),
+        Field(description="Standing instructions of the owner that may apply, nearest first; absent if there are none"),
     ] = None
     omitted: Annotated[
         Count | None, Field(description="Passages left out because of maxTokens; absent without maxTokens")

@@ -20,6 +20,7 @@ from rag_context.api.wire import (
     Instant,
     OccurredAt,
     OfSource,
+    OriginName,
     Otherwise,
     Project,
     ReturnedMetadata,
@@ -71,6 +72,7 @@ class GetResponse(WireResponse):
     timestamp: IndexedAt
     occurred_at: OccurredAt
     metadata: ReturnedMetadata
+    origin: OriginName = "unknown"
     status: Readiness
     chunks: Annotated[Count, Field(description="Number of its chunks")]
     retrieval_stats: RetrievalStats

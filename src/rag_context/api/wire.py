@@ -259,6 +259,10 @@ AsOf = Annotated[
 ]
 IndexedAt = Annotated[UtcTime, Field(description="When the content was indexed")]
 OccurredAt = Annotated[UtcTime, Field(description="When it was said or written")]
+OriginName = Annotated[
+    Literal["owner", "agent", "teammate", "document", "web", "unknown"],
+    Field(description="Whose words these are, by how they came in; only the owner's can be standing instructions"),
+]
 PathHash = Annotated[str, Field(pattern=PATH_HASH_PATTERN, min_length=16, max_length=16)]
 Score = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]

@@ -34,7 +34,7 @@ from rag_context.cli.summary import Sink, Summary, receipts_file
 from rag_context.domain.documents import Metadata
 from rag_context.errors import BackendUnavailableError, InvalidInputError, RagContextError
 from rag_context.files.file_jobs import ReadingSettings
-from rag_context.files.file_reading import Labels, Rejected, printable
+from rag_context.files.file_reading import READING, Labels, Rejected, printable
 from rag_context.files.folder_sync import FolderSync, Gone
 from rag_context.files.formats.converter import Converter
 from rag_context.files.generated import RULES, Generated
@@ -196,7 +196,7 @@ def open_sync(
     generated = Generated((*indexing.include, *include))
     metadata = labels.metadata
     key += [metadata.agent, metadata.category, metadata.game, *metadata.tags]
-    key += [RULES, *generated.include]
+    key += [RULES, READING, *generated.include]
     digest = blake2b(json.dumps(key).encode(), digest_size=16).digest()
     with ExitStack() as stack:
         manifest = stack.enter_context(open_file_manifest(settings.data_dir))

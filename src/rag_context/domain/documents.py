@@ -70,11 +70,27 @@ class MessageTime:
     at: datetime
 
 
-class Origin(StrEnum):
+class Channel(StrEnum):
     """How a document came in, which decides its identity."""
 
     TOOL = "tool"
     FILE = "file"
+
+
+class Origin(StrEnum):
+    """Whose words a text is, from the most trusted to the least; see `provenance.origin_of`."""
+
+    OWNER = "owner"
+    AGENT = "agent"
+    TEAMMATE = "teammate"
+    DOCUMENT = "document"
+    WEB = "web"
+    UNKNOWN = "unknown"
+
+    @classmethod
+    def stored(cls, value: object) -> "Origin":
+        """The origin that a store kept; what an earlier version stored has none."""
+        return next((origin for origin in cls if origin == value), cls.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +103,12 @@ class DocumentInput:
     source: str
     metadata: Metadata = Metadata()
     tenant: Tenant = DEFAULT_TENANT
-    origin: Origin = Origin.TOOL
+    channel: Channel = Channel.TOOL
     occurred_at: datetime | None = None
     """When it was said or written; None where only the content may tell."""
     message_times: tuple[MessageTime, ...] = ()
+    origin: Origin | None = None
+    """None where source and content may tell (`provenance.origin_of`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +135,8 @@ class Document:
     """64-bit SimHash of the content's terms; see `ingest.chunk_context`."""
     message_times: tuple[MessageTime, ...] = ()
     """Of a conversation whose text does not state them all; ascending."""
+    origin: Origin = Origin.UNKNOWN
+    """Of a conversation of the owner with an assistant `OWNER`, although its chunks may be of another origin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +158,7 @@ class Chunk:
     the text, and not returned. A line above it (the file that code is in) is matched only, so that
     a file with another name has the same vectors. `occurred_at` is the time of its first message, elsewhere that of its
     document. `speaker` is who alone said it, a role or a name; None if several did, or it is no conversation.
+    `is_standing`: it holds a standing instruction of the owner (`provenance.origins`).
     """
 
     id: str
@@ -149,6 +170,8 @@ class Chunk:
     _: KW_ONLY
     occurred_at: datetime
     speaker: str | None = None
+    origin: Origin = Origin.UNKNOWN
+    is_standing: bool = False
 
     @property
     def searchable(self) -> str:
@@ -170,6 +193,7 @@ class Stored:
     indexed: bool
     chunk_ids: tuple[str, ...]
     occurred_at: datetime
+    origin: Origin = Origin.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +327,7 @@ def document_id(document: DocumentInput) -> str:
     """
     tenant = document.tenant
     fields = [tenant.project, tenant.branch, tenant.path_hash, document.source]
-    if document.origin is Origin.TOOL and document.content_type != CODE:
+    if document.channel is Channel.TOOL and document.content_type != CODE:
         fields += [document.content_type, document.session_id]
         if document.content_type == CHAT:
             fields.append(_digest(document.content))

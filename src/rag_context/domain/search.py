@@ -22,7 +22,7 @@ class Filter:
 
     Of `tags` a document has all; of every group of `any_tags` it has at least one. Documents whose ids are in
     `without_documents` are left out. `standing` is for vector searches: only chunks that hold a standing
-    instruction (`provenance.is_standing`).
+    instruction (`Chunk.is_standing`).
     """
 
     tenant: Tenant = DEFAULT_TENANT

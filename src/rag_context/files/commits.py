@@ -69,6 +69,12 @@ class FileTimes:
         with self._lock:
             return self._committed(loaded) or modified_at(loaded)
 
+    def is_committed(self, path: Path) -> bool:
+        """Whether a file belongs to its repository, in whatever version."""
+        with self._lock:
+            repository = self._repository(path.parent)
+            return repository is not None and repository.has(path)
+
     def _committed(self, loaded: Loaded) -> datetime | None:
         repository = self._repository(loaded.path.parent)
         return None if repository is None else repository.committed(loaded.path, loaded.data)
@@ -101,6 +107,10 @@ class _Repository:
     def read(self) -> None:
         """Read the history now."""
         _ = self._times
+
+    def has(self, path: Path) -> bool:
+        """Whether the last commit has a file at `path`."""
+        return path.relative_to(self._root).as_posix() in self._blobs
 
     def committed(self, path: Path, data: bytes) -> datetime | None:
         """When the file at `path` was last committed; None if it was not, or if `data` is not what was."""

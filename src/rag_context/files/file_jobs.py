@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rag_context.api.index import BulkLine, BulkReceipt, FileReceipt
 from rag_context.api.parsing import read_fields
-from rag_context.domain.documents import DocumentInput, FileDocument, FileEntry, document_id
+from rag_context.domain.documents import DocumentInput, FileDocument, FileEntry, Origin, document_id
 from rag_context.errors import InvalidInputError
 from rag_context.files.commits import FileTimes
 from rag_context.files.file_reading import (
@@ -218,7 +218,14 @@ class FileJobs:
     def _inputs(self, loaded: Loaded) -> Iterator[FileInput | Rejected]:
         if loaded.format is None:
             return iter([text_input(loaded, self._settings.labels, self._settings.generated, self._times.of)])
-        return converted_inputs(loaded, loaded.format, self._converter, self._settings.labels, self._times.of)
+        found = converted_inputs(loaded, loaded.format, self._converter, self._settings.labels, self._times.of)
+        return (self._from_elsewhere(item, loaded) if isinstance(item, FileInput) else item for item in found)
+
+    def _from_elsewhere(self, item: FileInput, loaded: Loaded) -> FileInput:
+        """A conversation that came with a repository was recorded by another person, whatever it looks like."""
+        if item.document.origin is not Origin.OWNER or not self._times.is_committed(loaded.path):
+            return item
+        return replace(item, document=replace(item.document, origin=Origin.DOCUMENT))
 
     def _announce(self) -> None:
         entries = []
@@ -290,6 +297,7 @@ def _line(document: DocumentInput, file: OpenFile, *, defer: bool) -> BulkLine |
         },
         "like": file.former_ids(document.source),
         "deferVectors": defer,
+        "origin": document.origin.value if document.origin is not None else None,
     }
     try:
         return read_fields(BulkLine, fields)

@@ -18,6 +18,7 @@ from rag_context.domain.documents import (
     CHAT,
     CODE,
     DOCUMENTATION,
+    Channel,
     DocumentInput,
     FileStamp,
     Json,
@@ -34,6 +35,9 @@ from rag_context.provenance import stated_time
 
 FILES_SESSION = "files"
 """Session of documents read from files, unless another is named."""
+
+READING = "2"
+"""Grows when the same file becomes another document than before: then every file is read again once."""
 
 DEFAULT_MAX_BYTES = 1 << 20
 MAX_IGNORE_BYTES = 1 << 20
@@ -245,7 +249,7 @@ def text_input(
         session_id=labels.session_id or FILES_SESSION,
         source=path.as_posix(),
         metadata=labels.metadata,
-        origin=Origin.FILE,
+        channel=Channel.FILE,
         occurred_at=stated_time(content, content_type) or times(loaded),
     )
     return FileInput(document)
@@ -274,9 +278,10 @@ def converted_inputs(
                 session_id=labels.session_id or extracted.session_id or FILES_SESSION,
                 source=path.as_posix() + (f"#{extracted.part}" if extracted.part else ""),
                 metadata=replace(labels.metadata, extra=extra),
-                origin=Origin.FILE,
+                channel=Channel.FILE,
                 occurred_at=began or stated_time(extracted.content, content_type, extra) or times(loaded),
                 message_times=message_times,
+                origin=Origin(extracted.origin) if extracted.origin is not None else None,
             )
             yield FileInput(document, extracted.left_out)
     except ConversionError as error:

@@ -16,11 +16,11 @@ from pathlib import Path
 from rag_context.api.index import FileReceipt
 from rag_context.domain.documents import (
     DOCUMENTATION,
+    Channel,
     DocumentInput,
     FileDocument,
     FileEntry,
     FileStamp,
-    Origin,
     document_id,
 )
 from rag_context.files.file_jobs import FileJobs, ReadingSettings, Todo
@@ -283,4 +283,4 @@ def _is_unicode(text: str) -> bool:
 
 
 def _file_identity(source: str) -> str:
-    return document_id(DocumentInput("", DOCUMENTATION, "", source, origin=Origin.FILE))
+    return document_id(DocumentInput("", DOCUMENTATION, "", source, channel=Channel.FILE))

@@ -13,8 +13,18 @@ from hashlib import blake2b
 
 import numpy as np
 
+from rag_context import provenance
 from rag_context.domain import documents
-from rag_context.domain.documents import Chunk, Document, MessageTime, Metadata, Span, chunk_ids
+from rag_context.domain.documents import (
+    Chunk,
+    Document,
+    DocumentInput,
+    MessageTime,
+    Metadata,
+    Origin,
+    Span,
+    chunk_ids,
+)
 from rag_context.ingest.chunking.chunker import split, split_body
 from rag_context.ingest.chunking.prose import Speech, body_start, conversation, fences, sections
 from rag_context.ports.models import Tokenizer
@@ -61,16 +71,21 @@ def chunks_of(document: Document, tokenizer: Tokenizer, window: int) -> list[Chu
             context,
             occurred_at=time_at(times, span.start, span.end, document.occurred_at),
             speaker=speaker,
+            origin=origin,
+            is_standing=is_standing,
         )
-        for position, (id_, text, span, context, speaker) in enumerate(
-            zip(ids, texts, spans, contexts, speakers, strict=True)
+        for position, (id_, text, span, context, speaker, (origin, is_standing)) in enumerate(
+            zip(ids, texts, spans, contexts, speakers, origins_of(document, spans, speakers), strict=True)
         )
     ]
 
 
 def cut_alike(stored: Iterable[Chunk], chunks: Iterable[Chunk]) -> bool:
-    """Whether a document's stored chunks are these, with the same speakers."""
-    return [(chunk.id, chunk.speaker) for chunk in stored] == [(chunk.id, chunk.speaker) for chunk in chunks]
+    """Whether a document's stored chunks are these, said by the same."""
+    known, made = (
+        [(chunk.id, chunk.speaker, chunk.origin, chunk.is_standing) for chunk in each] for each in (stored, chunks)
+    )
+    return known == made
 
 
 def message_times(document: Document) -> Sequence[MessageTime]:
@@ -80,6 +95,25 @@ def message_times(document: Document) -> Sequence[MessageTime]:
     return stated_message_times(document.content)
 
 
+def origin_of(document: DocumentInput) -> Origin:
+    """Whose words a document is: as submitted, else by how it came in and who speaks."""
+    if document.origin is not None:
+        return document.origin
+    names: set[str] = set()
+    if document.content_type == documents.CHAT:
+        text = document.content
+        names = {_stated_speaker(document.metadata)} - {""} or Speech(
+            text, conversation(text, fences(text)).turns
+        ).names
+    return provenance.origin_of(document.content_type, document.source, document.channel, names)
+
+
+def origins_of(document: Document, spans: Sequence[Span], speakers: Sequence[str | None]) -> list[tuple[Origin, bool]]:
+    """Of each span, which one says, whose words it is, and whether it holds a standing instruction."""
+    pieces = [(span.start, span.end, speaker) for span, speaker in zip(spans, speakers, strict=True)]
+    return provenance.origins(document.content, document.content_type, document.origin, pieces)
+
+
 def speakers_of(document: Document, spans: Sequence[Span]) -> list[str | None]:
     """Who alone said each span of a conversation; see `Chunk.speaker`.
 
@@ -87,14 +121,17 @@ def speakers_of(document: Document, spans: Sequence[Span]) -> list[str | None]:
     """
     if document.content_type != documents.CHAT:
         return [None] * len(spans)
-    extra = document.metadata.extra
-    names = (extra.get(field) for field in SPEAKER_FIELDS)
-    speaker = next((name for name in names if isinstance(name, str) and name.strip()), "")
-    if speaker:
-        return [role_name(_one_line(speaker))] * len(spans)
+    if speaker := _stated_speaker(document.metadata):
+        return [speaker] * len(spans)
     text = document.content
     speech = Speech(text, conversation(text, fences(text)).turns)
     return [speech.speaker(span.start, span.end) for span in spans]
+
+
+def _stated_speaker(metadata: Metadata) -> str:
+    """Who says a single message, by its metadata; empty where that does not say."""
+    names = (metadata.extra.get(field) for field in SPEAKER_FIELDS)
+    return role_name(_one_line(next((name for name in names if isinstance(name, str) and name.strip()), "")))
 
 
 def context_of(title: str, heading: str, text: str, tokenizer: Tokenizer, *, file: str = "") -> str:

@@ -5,20 +5,30 @@ documents that come together are prepared by one call: passing a short text to a
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
 from typing import TypeVar
 
-from rag_context.domain.documents import CHAT, Chunk, Document, DocumentInput, Origin, Stored, content_hash, document_id
+from rag_context.domain.documents import (
+    CHAT,
+    Channel,
+    Chunk,
+    Document,
+    DocumentInput,
+    Origin,
+    Stored,
+    content_hash,
+    document_id,
+)
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendError
-from rag_context.ingest.chunk_context import chunks_of, similarity_hash, title_of
+from rag_context.ingest.chunk_context import chunks_of, origin_of, similarity_hash, title_of
 from rag_context.ingest.redaction import RedactionMode, cleaned
 from rag_context.ports.models import Embedder
 from rag_context.ports.writing import Version
-from rag_context.provenance import event_time, has_other_time
+from rag_context.provenance import event_time, has_other_origin, has_other_time
 from rag_context.resilience.admission import Computing
 from rag_context.text import terms
 
@@ -119,6 +129,7 @@ class Entry:
             stored is not None
             and stored.content_hash == self.identified.content_hash
             and not has_other_time(self.identified.document, stored)
+            and not has_other_origin(self.identified.document, stored)
         )
 
     def version(self) -> Version:
@@ -191,6 +202,7 @@ class Preparation:
 
     def _identified(self, document: DocumentInput) -> Identified:
         document, redactions = cleaned(document, self._redaction)
+        document = replace(document, origin=origin_of(document))
         return Identified(document_id(document), content_hash(document), document, redactions)
 
     def _prepared(self, identified: Identified) -> Prepared:
@@ -207,9 +219,12 @@ class Preparation:
             timestamp=now,
             occurred_at=event_time(submitted, now),
             metadata=submitted.metadata,
-            thread=submitted.session_id if submitted.content_type == CHAT and submitted.origin is Origin.TOOL else None,
+            thread=submitted.session_id
+            if submitted.content_type == CHAT and submitted.channel is Channel.TOOL
+            else None,
             similarity_hash=similarity_hash(terms(submitted.content)),
             message_times=submitted.message_times,
+            origin=submitted.origin or Origin.UNKNOWN,
         )
         return Prepared(document, self._chunks(document, self._embedder))
 

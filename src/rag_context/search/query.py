@@ -18,7 +18,7 @@ import numpy as np
 from cachetools import TTLCache
 
 from rag_context._version import __version__
-from rag_context.domain.documents import Chunk, Metadata, Span
+from rag_context.domain.documents import Chunk, Metadata, Origin, Span
 from rag_context.domain.ranking_rules import Rule
 from rag_context.domain.search import ChunkRef, Filter, Passage
 from rag_context.domain.vectors import Vector
@@ -323,7 +323,9 @@ def _result(fields: dict[str, Any]) -> Result:
 
 def _passage(fields: dict[str, Any]) -> Passage:
     occurred_at = datetime.fromisoformat(fields["chunk"]["occurred_at"])
-    chunk = Chunk(**{**fields["chunk"], "span": Span(**fields["chunk"]["span"]), "occurred_at": occurred_at})
+    values = fields["chunk"]
+    span, origin = Span(**values["span"]), Origin.stored(values["origin"])
+    chunk = Chunk(**{**values, "span": span, "occurred_at": occurred_at, "origin": origin})
     metadata = Metadata(**{**fields["metadata"], "tags": tuple(fields["metadata"]["tags"])})
     timestamp = datetime.fromisoformat(fields["timestamp"])
     return Passage(**{**fields, "chunk": chunk, "timestamp": timestamp, "metadata": metadata})

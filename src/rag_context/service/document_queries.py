@@ -80,6 +80,7 @@ class DocumentQueries:
             timestamp=document.timestamp,
             occurred_at=document.occurred_at,
             metadata=metadata_json(document.metadata),
+            origin=document.origin.value,
             status="indexed" if stored is not None and stored.indexed else "pending",
             chunks=len(stored.chunk_ids) if stored is not None else 0,
             retrieval_stats=RetrievalStats(query_count=retrievals.count, last_retrieved=retrievals.last),

@@ -13,11 +13,11 @@ from typing import Literal, TypeAlias
 
 from rag_context.api.maintenance import CheckResponse, IssueReport, ReindexRequest, ReindexResponse
 from rag_context.domain.documents import (
+    Channel,
     Chunk,
     Counts,
     Document,
     DocumentInput,
-    Origin,
     chunk_ids,
     content_hash,
     document_id,
@@ -124,7 +124,7 @@ class Audit:
 
 def document_issues(document: Document, chunks: Sequence[Chunk]) -> Iterator[IssueKind]:
     """What is wrong with a document and its chunks (by position), as far as it can be computed from them."""
-    inputs = [_input(document, origin) for origin in Origin]
+    inputs = [_input(document, channel) for channel in Channel]
     if content_hash(document) != document.content_hash:
         yield IssueKind.CHANGED_CONTENT
     elif document.id not in map(document_id, inputs):
@@ -162,7 +162,7 @@ def _issue(issue: Issue) -> IssueReport:
     )
 
 
-def _input(document: Document, origin: Origin) -> DocumentInput:
+def _input(document: Document, channel: Channel) -> DocumentInput:
     return DocumentInput(
         document.content,
         document.content_type,
@@ -170,7 +170,7 @@ def _input(document: Document, origin: Origin) -> DocumentInput:
         document.source,
         document.metadata,
         document.tenant,
-        origin,
+        channel,
     )
 
 

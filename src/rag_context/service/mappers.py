@@ -21,12 +21,14 @@ from rag_context.api.search import (
 )
 from rag_context.api.stored_documents import DeleteRequest, GetRequest, ListRequest, SimilarRequest
 from rag_context.api.wire import metadata_json
-from rag_context.domain.documents import DocumentInput, MessageTime, Metadata, Origin, Tenant, end_of
+from rag_context.domain.documents import Channel, DocumentInput, MessageTime, Metadata, Origin, Tenant, end_of
 from rag_context.domain.reports import QUERY_CHARS, Period, Periods, SearchRecord, SearchSummary
 from rag_context.domain.search import Filter
 from rag_context.errors import InvalidInputError
 from rag_context.ingest.submissions import Outcome, Receipt, Submission
+from rag_context.own_words import shown
 from rag_context.ports.models import Tokenizer
+from rag_context.provenance import text_start
 from rag_context.search.query import Answer, Mode, Query, Result, RetrieverReport, RetrieverStatus, Standing
 from rag_context.search.question_rules import with_windows
 from rag_context.search.question_times import Window, merged
@@ -89,9 +91,10 @@ def document_input(request: IndexRequest) -> DocumentInput:
         source=request.source,
         metadata=metadata,
         tenant=tenant_of(request),
-        origin=Origin.FILE if from_file else Origin.TOOL,
+        channel=Channel.FILE if from_file else Channel.TOOL,
         occurred_at=request.occurred_at,
         message_times=_message_times(request.message_times or ()) if isinstance(request, BulkLine) else (),
+        origin=Origin(request.origin) if isinstance(request, BulkLine) and request.origin is not None else None,
     )
 
 
@@ -137,8 +140,9 @@ def search_response(
 
 def _standing(standing: Standing) -> StandingInstruction:
     passage = standing.passage
+    text = passage.chunk.text
     return StandingInstruction(
-        content=passage.chunk.text,
+        content=shown(text[text_start(text) :].lstrip("\r\n")),
         score=round(standing.score, 4),
         source=passage.source,
         occurred_at=passage.occurred_at,
@@ -207,6 +211,7 @@ def _result(result: Result, *, explain: bool) -> SearchResult:
         timestamp=passage.timestamp,
         occurred_at=passage.occurred_at,
         metadata=metadata_json(passage.metadata),
+        origin=passage.chunk.origin.value,
         document_id=passage.document_id,
         chunk_id=passage.chunk.id,
         title=passage.title or None,

@@ -35,7 +35,6 @@ from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, 
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.ports.vector_checks import require_model
 from rag_context.ports.writing import Version, written_in_turn
-from rag_context.provenance import is_standing
 from rag_context.text import are_similar, bm25, idf_share, inverse_document_frequency, profile_for, terms
 
 
@@ -94,7 +93,13 @@ class MemoryStore:
         if entry is None:
             return None
         ids = tuple(chunk.id for chunk in entry.chunks)
-        return Stored(entry.document.content_hash, entry.vectors is not None, ids, entry.document.occurred_at)
+        return Stored(
+            entry.document.content_hash,
+            entry.vectors is not None,
+            ids,
+            entry.document.occurred_at,
+            entry.document.origin,
+        )
 
     async def states(self, document_ids: Sequence[str]) -> dict[str, Stored]:
         return {id_: state for id_ in document_ids if (state := await self.stored(id_)) is not None}
@@ -258,8 +263,7 @@ class MemoryStore:
             (_ref(entry, chunk), chunk, None if entry.vectors is None else entry.vectors[i])
             for entry in self._entries.values()
             for i, chunk in enumerate(entry.chunks)
-            if _passes(entry.document, where, chunk.occurred_at)
-            and (not where.standing or is_standing(chunk, entry.document.content_type))
+            if _passes(entry.document, where, chunk.occurred_at) and (not where.standing or chunk.is_standing)
         ]
 
     def everything(self) -> list[tuple[ChunkRef, Chunk, Vector | None]]:

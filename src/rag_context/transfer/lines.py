@@ -7,7 +7,7 @@ out here is only what differs.
 import base64
 import binascii
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from rag_context.domain.documents import (
     Document,
     MessageTime,
     Metadata,
+    Origin,
     Span,
     Tenant,
     chunk_ids,
@@ -33,8 +34,8 @@ from rag_context.domain.documents import (
 )
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import InvalidInputError
-from rag_context.ingest.chunk_context import message_times, speakers_of
-from rag_context.provenance import stated_time, time_at
+from rag_context.ingest.chunk_context import message_times, origins_of, speakers_of
+from rag_context.provenance import earlier_origin, stated_time, time_at
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -80,6 +81,11 @@ def read_document(line: bytes, dimension: int | None) -> IndexedDocument:
     """
     read = read_line(ExportedDocument, line)
     document = _document(read)
+    if read.origin is None:
+        spans = [Span(chunk.start, chunk.end, chunk.start_line, chunk.end_line) for chunk in read.chunks]
+        speakers = set(filter(None, speakers_of(document, spans)))
+        origin = earlier_origin(read.content_type, read.session_id, read.source, read.thread, speakers)
+        document = replace(document, origin=origin)
     if not is_uuid(document.id):
         raise InvalidInputError("its id is not one of this package")
     if content_hash(document) != document.content_hash:
@@ -113,7 +119,7 @@ def _chunk_line(chunk: Chunk) -> ExportedChunk:
 
 def _chunks(document: Document, lines: Sequence[ExportedChunk]) -> tuple[Chunk, ...]:
     spans = [Span(line.start, line.end, line.start_line, line.end_line, line.heading) for line in lines]
-    times = message_times(document)
+    times, speakers = message_times(document), speakers_of(document, spans)
     return tuple(
         Chunk(
             line.id,
@@ -125,8 +131,12 @@ def _chunks(document: Document, lines: Sequence[ExportedChunk]) -> tuple[Chunk, 
             # Lines of version 1 have no times: they follow from the document again.
             occurred_at=line.occurred_at or time_at(times, span.start, span.end, document.occurred_at),
             speaker=speaker,
+            origin=origin,
+            is_standing=is_standing,
         )
-        for position, (line, span, speaker) in enumerate(zip(lines, spans, speakers_of(document, spans), strict=True))
+        for position, (line, span, speaker, (origin, is_standing)) in enumerate(
+            zip(lines, spans, speakers, origins_of(document, spans, speakers), strict=True)
+        )
     )
 
 
@@ -139,6 +149,7 @@ def _document(line: ExportedDocument) -> Document:
         "metadata": Metadata(**dict(line.metadata)),
         "similarity_hash": int(line.similarity_hash, 16),
         "message_times": tuple(MessageTime(each.start, each.at) for each in line.message_times),
+        "origin": Origin.stored(line.origin),
     }
     return Document(**{**copied, **changed}, tenant=tenant)
 

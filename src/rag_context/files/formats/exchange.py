@@ -14,6 +14,8 @@ Label: TypeAlias = str | int | list[str]
 
 CHAT = "chat"
 DOCUMENTATION = "documentation"
+OWNER = "owner"
+TEAMMATE = "teammate"
 """As in `domain.documents`, which a worker does not import: it loads NumPy, more memory than most files need."""
 
 MAX_FILE_BYTES = 64 << 20
@@ -63,6 +65,8 @@ class Extracted:
     session_id: str | None = None
     extra: Mapping[str, Label] = field(default_factory=dict)
     left_out: Mapping[str, int] = field(default_factory=dict)
+    origin: str | None = None
+    """Whose words these are, as `domain.documents.Origin`; None where the format does not tell."""
     message_times: Sequence[tuple[int, int]] = ()
     """Where the messages of a conversation begin, and when each was said, in microseconds since 1970."""
 

@@ -88,7 +88,8 @@ def claude(data: bytes) -> Iterator[Conversation]:
 def _claude_message(message: Fields) -> Message:
     attached = [word(file, "extracted_content") for file in objects(message.get("attachments"))]
     text = text_of(message.get("content")) or word(message, "text")
-    text = "\n\n".join(filter(None, [text, *attached]))
+    # Marked, because what is attached is not what the person says.
+    text = "\n\n".join(filter(None, [text, *(f"<attachment>\n{each}\n</attachment>" for each in attached if each)]))
     return Message(role_name(word(message, "sender") or "assistant"), text, timestamp(message.get("created_at")))
 
 

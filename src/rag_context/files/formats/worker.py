@@ -10,6 +10,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from importlib import import_module
 from pathlib import PurePath
 
@@ -18,6 +19,8 @@ from rag_context.files.formats.client_records import counted, read
 from rag_context.files.formats.conversation import Conversation, documents
 from rag_context.files.formats.exchange import (
     MAX_CHARS,
+    OWNER,
+    TEAMMATE,
     ConversionError,
     CutOffError,
     Extracted,
@@ -107,28 +110,28 @@ def extract(format_: Format, name: str, data: bytes, beside: bytes, limits: Limi
 def _documents(format_: Format, path: PurePath, data: bytes, beside: bytes, limits: Limits) -> Iterable[Extracted]:
     match format_:
         case Format.CHATGPT:
-            conversations: Iterable[Conversation] = exports.chatgpt(data)
+            return _documents_of(exports.chatgpt(data), OWNER)
         case Format.CLAUDE:
-            conversations = exports.claude(data)
+            return _documents_of(exports.claude(data), OWNER)
         case Format.SLACK:
-            conversations = [exports.slack(data, path.parent.name or path.stem, exports.slack_names(beside))]
+            day = exports.slack(data, path.parent.name or path.stem, exports.slack_names(beside))
+            return _documents_of([day], TEAMMATE)
         case Format.TRANSCRIPT:
-            conversations = exports.transcript(data, path.stem)
+            return _documents_of(exports.transcript(data, path.stem), None)
         case _ if format_ in _CLIENTS:
-            conversations = [read(_CLIENTS[format_], data, path.stem)]
+            return _documents_of([read(_CLIENTS[format_], data, path.stem)], OWNER)
         case _:
             return [_document(format_, data, limits)]
-    return _documents_of(conversations)
 
 
-def _documents_of(conversations: Iterable[Conversation]) -> Iterator[Extracted]:
+def _documents_of(conversations: Iterable[Conversation], origin: str | None) -> Iterator[Extracted]:
     """The documents of conversations. Raises: ConversionError if none of them has a message."""
     left_out: Counter[str] = Counter()
     is_empty = True
     for conversation in conversations:
         for document in documents(conversation):
             is_empty = False
-            yield document
+            yield replace(document, origin=origin)
         left_out.update(conversation.left_out)
     if is_empty and left_out:
         reason = f"has no message of a person or a model; left out: {counted(left_out)}"

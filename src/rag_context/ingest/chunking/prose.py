@@ -22,8 +22,9 @@ from rag_context.ingest.chunking.text_blocks import Block, Boundary, Range, Stre
 from rag_context.provenance import front_matter, is_role, role_name, text_start
 
 _FENCE = re.compile(
-    # Also behind list markers and quote marks, where fences of README files often open.
-    r"^(?:[ \t]++|>|(?:[-*+]|\d{1,9}[.)])[ \t]++)*+(?P<mark>`{3,}+|~{3,}+)(?P<info>[^\n]*+)$",
+    # Also behind list markers and quote marks, where fences of README files often open, and behind a speaker.
+    r"^(?P<said>(?:[\[(]?\d[^\]\[\n]{0,24}[\])]?[ \t])?\[[^\W\d][^\]\[\n]{0,63}\]:?[ \t])?"
+    r"(?:[ \t]++|>|(?:[-*+]|\d{1,9}[.)])[ \t]++)*+(?P<mark>`{3,}+|~{3,}+)(?P<info>[^\n]*+)$",
     re.MULTILINE,
 )
 _HEADING = re.compile(r"^[ ]{0,3}(?P<marks>#{1,6})(?:[ \t]++(?P<text>[^\n]*+))?\r?$", re.MULTILINE)
@@ -100,7 +101,7 @@ def fences(text: str) -> list[Range]:
         mark, info = match["mark"], match["info"].strip()
         if opened is None:
             if mark[0] not in info:
-                opened = match.start(), mark
+                opened = match.start("mark") if match["said"] else match.start(), mark
         elif not info and mark.startswith(opened[1]):
             found.append((opened[0], match.end()))
             opened = None
@@ -206,6 +207,8 @@ class Speech:
                     blocks[number] = replace(block, path=blocks[number - 1].path)
         self._blocks = blocks
         self._starts = [block.start for block in blocks]
+        self.names = {name for block in blocks for name in block.path}
+        """All who speak."""
         self._has_roles = len(roles) > 1 or (len(roles) == 1 and len(names) == 2)
 
     def stretches(self) -> list[Range]:

@@ -78,18 +78,19 @@ def _search(body: SearchResponse) -> Iterator[str]:
         yield f"{body.omitted} more were left out because of maxTokens."
     yield from passages(body.results)
     if body.standing:
-        yield from _standing(body.standing, {result.chunk_id: f"[{at}]" for at, result in enumerate(body.results, 1)})
+        whole = {(result.chunk_id, result.content): f"[{at}]" for at, result in enumerate(body.results, 1)}
+        yield from _standing(body.standing, whole)
 
 
-def _standing(standing: list[StandingInstruction], shown: Mapping[str | None, str]) -> Iterator[str]:
-    """What is among the passages is not said twice."""
+def _standing(standing: list[StandingInstruction], shown: Mapping[tuple[str | None, str], str]) -> Iterator[str]:
+    """Quotations with date and source; what is among the passages as a whole is not said twice."""
     yield ""
-    yield "Standing instructions of the user that may apply here, whatever the passages say:"
+    yield "Quoted from what the user told an assistant earlier; these instructions may apply here:"
     for each in standing:
-        if each.chunk_id in shown:
-            yield f"- passage {shown[each.chunk_id]}"
+        if passage := shown.get((each.chunk_id, each.content)):
+            yield f"- {_day(each.occurred_at)} · passage {passage}"
         else:
-            yield f"- {_day(each.occurred_at)} · documentId {each.document_id}"
+            yield f"- {_day(each.occurred_at)} · {each.source} · documentId {each.document_id}"
             yield _quoted(each.content)
 
 
@@ -99,6 +100,7 @@ def _headline(number: int, result: SearchResult) -> str:
         end = result.end_line if result.end_line is not None else result.start_line
         where += f":{result.start_line}" + (f"-{end}" if end != result.start_line else "")
     parts = [f"[{number}] {where}", f"relevance {result.score:.2f}", result.content_type, _day(result.occurred_at)]
+    parts += [f"origin {result.origin}"] if result.origin != "unknown" else []
     title = result.title or ""
     if result.heading:
         parts.append(result.heading)
@@ -143,7 +145,8 @@ def _get(body: GetResponse) -> Iterator[str]:
     yield f"{body.title or body.source} · {body.content_type} · {_days(body)} · {body.source}"
     count = body.retrieval_stats.query_count
     times = f"returned by {counted(count, 'search', 'searches')}" if count else "never returned by a search"
-    yield f"session {body.session_id} · {counted(body.chunks, 'chunk')} · {body.status} · {times}"
+    of = f"origin {body.origin} · " if body.origin != "unknown" else ""
+    yield f"session {body.session_id} · {of}{counted(body.chunks, 'chunk')} · {body.status} · {times}"
     yield ""
     yield body.content
 

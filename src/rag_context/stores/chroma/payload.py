@@ -8,11 +8,10 @@ holds the prefix narrows the search, and `passes` decides in Python.
 import json
 from collections.abc import Sequence
 
-from rag_context.domain.documents import Chunk, Document, Metadata, Span, Tenant, microseconds, moment
+from rag_context.domain.documents import Chunk, Document, Metadata, Origin, Span, Tenant, microseconds, moment
 from rag_context.domain.search import ChunkRef, Filter, Passage
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError
-from rag_context.provenance import is_standing
 from rag_context.stores.chroma.chroma_api import COMPONENT, Fields, Rows, Where, either, every
 
 TENANT = "tenant"
@@ -28,6 +27,9 @@ TAGS = "tags"
 OCCURRED_AT = "timestamp"
 """When a chunk was said or written. Earlier versions kept the time of indexing here, which counts where they wrote."""
 STANDING = "standing"
+OF_OWNER = "owner"
+"""Marks standing instructions. Earlier versions marked those of any speaker with another value: they are not found."""
+
 DETAILS = "details"
 INDEXED_AT = "indexedAt"
 
@@ -73,6 +75,8 @@ def passage_of(id_: str, fields: Fields, text: str) -> Passage:
                 details["context"],
                 occurred_at=moment(fields[OCCURRED_AT]),
                 speaker=details.get("speaker"),
+                origin=Origin.stored(details.get("origin")),
+                is_standing=fields.get(STANDING) == OF_OWNER,
             ),
             document_id=fields[DOCUMENT_ID],
             title=details["title"],
@@ -119,6 +123,7 @@ def _fields(document: Document, chunk: Chunk) -> Fields:
         INDEXED_AT: microseconds(document.timestamp),
         "thread": document.thread,
         "speaker": chunk.speaker,
+        "origin": chunk.origin.value,
         "agent": metadata.agent,
         "tags": metadata.tags,
         "decisionId": metadata.decision_id,
@@ -136,7 +141,7 @@ def _fields(document: Document, chunk: Chunk) -> Fields:
         GAME: metadata.game,
         TAGS: list(dict.fromkeys(metadata.tags)) or None,
         OCCURRED_AT: microseconds(chunk.occurred_at),
-        STANDING: is_standing(chunk, document.content_type) or None,
+        STANDING: OF_OWNER if chunk.is_standing else None,
         DETAILS: json.dumps(details, ensure_ascii=False),
     }
 
@@ -170,7 +175,7 @@ def passes(fields: Fields, where: Filter) -> bool:
         and set(where.tags) <= set(fields.get(TAGS) or ())
         and all(set(group) & set(fields.get(TAGS) or ()) for group in where.any_tags)
         and fields.get(DOCUMENT_ID) not in where.without_documents
-        and (not where.standing or fields.get(STANDING) is True)
+        and (not where.standing or fields.get(STANDING) == OF_OWNER)
         and (where.since is None or at >= microseconds(where.since))
         and (where.until is None or at < microseconds(where.until))
     )
@@ -183,7 +188,7 @@ def _narrowing(where: Filter) -> list[Where]:
     parts += [either([{TAGS: {"$contains": tag}} for tag in group]) for group in where.any_tags if group]
     parts += [{FOLDERS: {"$contains": folder}} for folder in folders(where.source_prefix or "")[-1:]]
     if where.standing:
-        parts.append({STANDING: {"$eq": True}})
+        parts.append({STANDING: {"$eq": OF_OWNER}})
     if where.without_documents:
         parts.append({DOCUMENT_ID: {"$nin": list(where.without_documents)}})
     if where.since is not None:

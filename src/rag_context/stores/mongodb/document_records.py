@@ -20,6 +20,7 @@ from rag_context.domain.documents import (
     Listing,
     MessageTime,
     Metadata,
+    Origin,
     Span,
     Stored,
     Tenant,
@@ -44,7 +45,7 @@ OURS = {"status": {"$in": [PENDING, INDEXED]}}
 WITHOUT_TEXTS = {"content": 0, "chunks": 0, "terms": 0, "occurrences": 0, "lengths": 0}
 SIZE = {"status": 1, "chunkCount": 1, "termCount": 1, "revision": 1}
 TIMES = {"timestamp": 1, "timestampMicros": 1, "occurredAt": 1, "occurredAtMicros": 1}
-STATE = {"contentHash": 1, "status": 1, "chunks.chunkId": 1, **TIMES}
+STATE = {"contentHash": 1, "status": 1, "chunks.chunkId": 1, "origin": 1, **TIMES}
 
 TEXTS_BYTES = 1 << 20
 """Up to so many bytes of text, a document's record repeats its chunks' texts, where other programs look for them."""
@@ -71,6 +72,7 @@ def entry_of(document: Document, chunks: Sequence[Chunk], revision: str) -> Entr
         "contentHash": document.content_hash,
         "metadata": _metadata_entry(document.metadata),
         "thread": document.thread,
+        "origin": document.origin.value,
         "similarityHash": Int64(signed(document.similarity_hash)),
         "status": PENDING,
         "similarityBands": similarity_bands(document.similarity_hash),
@@ -132,6 +134,7 @@ def document_of(entry: Entry) -> Document:
         thread=_thread(entry),
         similarity_hash=similarity_of(entry),
         message_times=_message_times(entry),
+        origin=Origin.stored(entry.get("origin")),
     )
 
 
@@ -147,7 +150,7 @@ def chunks_of(entry: Entry) -> list[Chunk]:
 
 
 def span_entry(chunk: Chunk) -> Entry:
-    """A chunk's span in its document, its context, its time, and its speaker if it has one."""
+    """A chunk's span in its document, its context, its time, its speaker if it has one, and its origin."""
     return {
         "start": chunk.span.start,
         "end": chunk.span.end,
@@ -157,6 +160,8 @@ def span_entry(chunk: Chunk) -> Entry:
         "context": chunk.context,
         **time_entry("occurredAt", chunk.occurred_at),
         **({} if chunk.speaker is None else {"speaker": chunk.speaker}),
+        "origin": chunk.origin.value,
+        **({"standing": True} if chunk.is_standing else {}),
     }
 
 
@@ -174,7 +179,18 @@ def chunk_from(document: Entry, position: int, entry: Mapping[str, Any]) -> Chun
     id_ = _chunk_id(document, position, entry)
     at = time_of(entry, "occurredAt") or occurred_at({**document, **entry})
     speaker, context = _word(entry, "speaker"), _text(entry, "context")
-    return Chunk(id_, str(document["_id"]), position, text, span, context, occurred_at=at, speaker=speaker)
+    return Chunk(
+        id_,
+        str(document["_id"]),
+        position,
+        text,
+        span,
+        context,
+        occurred_at=at,
+        speaker=speaker,
+        origin=Origin.stored(entry.get("origin")),
+        is_standing=entry.get("standing") is True,
+    )
 
 
 def listing_of(entry: Entry) -> Listing:
@@ -212,7 +228,8 @@ def passage_of(entry: Entry, chunk: Chunk) -> Passage:
 def stored_of(entry: Entry) -> Stored:
     """The state of a record."""
     is_indexed = entry.get("status") != PENDING
-    return Stored(_text(entry, "contentHash"), is_indexed, tuple(ids_of_chunks(entry)), occurred_at(entry))
+    ids, origin = tuple(ids_of_chunks(entry)), Origin.stored(entry.get("origin"))
+    return Stored(_text(entry, "contentHash"), is_indexed, ids, occurred_at(entry), origin)
 
 
 def ids_of_chunks(entry: Entry) -> list[str]:

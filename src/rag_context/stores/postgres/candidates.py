@@ -38,7 +38,7 @@ MOST = 1_000_000
 
 _COLUMNS = f"""c.key, c.id AS chunk, c.document, c.position, c.content_type AS kind, c.thread, c.speaker,
 c.tenant, c.sequence, c.start_char, c.end_char, c.start_line, c.end_line, c.heading, c.length, scored.counts,
-{CHUNK_TIME} AS chunk_occurred_at"""
+{CHUNK_TIME} AS chunk_occurred_at, c.origin AS chunk_origin, c.standing"""
 
 _FETCHED = f"""
 found AS MATERIALIZED (
@@ -95,7 +95,7 @@ SELECT f.chunk, f.document, f.position, f.kind, f.thread, f.speaker, f.chunk_occ
        b.key IS NOT NULL AS has_neighbours, b.before, b.after, s.key IS NOT NULL AS is_shown,
        f.key IN (SELECT key FROM standing) AS is_standing,
        f.start_char, f.end_char, f.start_line, f.end_line, f.heading, p.text, p.context,
-       {LISTING_COLUMNS}
+       f.chunk_origin, f.standing, {LISTING_COLUMNS}
 FROM fetched AS f LEFT JOIN beside AS b ON b.key = f.key LEFT JOIN shown AS s ON s.key = f.key
 LEFT JOIN rag_context.passages AS p ON p.chunk = s.key
 LEFT JOIN LATERAL (

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-from rag_context.domain.documents import CHAT, microseconds, moment
+from rag_context.domain.documents import CHAT, Origin, microseconds, moment
 from rag_context.errors import BackendDataError, BackendRejectedError, ForeignIndexError
-from rag_context.provenance import STARTED, stated_message_times, stated_time, time_at
+from rag_context.provenance import STARTED, earlier_origin, origins, stated_message_times, stated_time, time_at
 from rag_context.stores.postgres.driver import (
     COMPONENT,
     CONNECT_S,
@@ -273,6 +273,23 @@ class Database:
 _TIMED = 4
 """The step that brought event times."""
 
+_ORIGINS = 8
+"""The step that brought origins, by which standing instructions are marked."""
+
+_SPEAKERS = f"""
+SELECT d.id, d.content_type, d.session_id, d.source, d.thread,
+       ARRAY(SELECT DISTINCT c.speaker FROM rag_context.chunks AS c
+             WHERE d.content_type = '{CHAT}' AND c.document = d.id AND c.speaker IS NOT NULL)
+FROM rag_context.documents AS d
+"""  # noqa: S608
+_SET_ORIGIN = """
+UPDATE rag_context.documents AS d SET origin = o.origin
+FROM unnest($1::text[], $2::text[]) AS o (id, origin) WHERE d.id = o.id COLLATE "C"
+"""
+_SAID = """
+SELECT key, start_char, end_char, speaker FROM rag_context.chunks WHERE document = $1 ORDER BY position
+"""
+
 _MAY_STATE_TIMES = f"""
 SELECT id FROM rag_context.documents
 WHERE content_type = '{CHAT}' OR left(content, 4) LIKE '%---%' OR extra LIKE '%"{STARTED}"%'
@@ -331,6 +348,8 @@ async def _migrate(connection: Connection, address: str) -> None:
                 await connection.execute(step)
             if 0 < done < _TIMED:
                 await _fill_event_times(connection)
+            if 0 < done < _ORIGINS:
+                await _find_origins(connection)
             await connection.execute("UPDATE rag_context.schema_version SET version = $1", len(steps))
     await _check_extension(connection, address)
 
@@ -348,6 +367,24 @@ async def _fill_event_times(connection: Connection) -> None:
             await connection.execute(
                 _SET_TIME.format("chunks", "key"), key, microseconds(time_at(times, start, end, at))
             )
+
+
+async def _find_origins(connection: Connection) -> None:
+    """Give older documents, and the chunks of the owner's conversations, an origin; mark the owner's instructions."""
+    await connection.execute("UPDATE rag_context.chunks SET standing = false WHERE standing")
+    found = {
+        id_: earlier_origin(kind, session, source, thread, set(speakers))
+        for id_, kind, session, source, thread, speakers in await connection.fetch(_SPEAKERS)
+    }
+    await connection.execute(_SET_ORIGIN, list(found), [origin.value for origin in found.values()])
+    for id_ in (id_ for id_, origin in found.items() if origin is Origin.OWNER):
+        content = await connection.fetchval("SELECT content FROM rag_context.documents WHERE id = $1", id_)
+        keys, *pieces = zip(*await connection.fetch(_SAID, id_), strict=True)
+        said = origins(content, CHAT, Origin.OWNER, list(zip(*pieces, strict=True)))
+        await connection.executemany(
+            "UPDATE rag_context.chunks SET origin = $2, standing = $3 WHERE key = $1",
+            [(key, origin.value, is_standing) for key, (origin, is_standing) in zip(keys, said, strict=True)],
+        )
 
 
 async def _version(connection: Connection) -> int:

@@ -60,7 +60,7 @@ WHERE d.id = $1
 """  # noqa: S608  (column lists of our own)
 
 _STATE = """
-SELECT d.id, d.content_hash, d.status, coalesce(d.occurred_at, d.timestamp) AS occurred_at,
+SELECT d.id, d.content_hash, d.status, coalesce(d.occurred_at, d.timestamp) AS occurred_at, d.origin,
        ARRAY(SELECT c.id FROM rag_context.chunks AS c WHERE c.document = d.id ORDER BY c.position) AS chunks
 FROM rag_context.documents AS d
 """

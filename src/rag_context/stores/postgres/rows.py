@@ -12,6 +12,7 @@ from rag_context.domain.documents import (
     Document,
     Listing,
     Metadata,
+    Origin,
     Span,
     Stored,
     Tenant,
@@ -23,7 +24,6 @@ from rag_context.domain.documents import (
 from rag_context.domain.reports import Period, Periods
 from rag_context.domain.search import ChunkRef, Filter, Passage
 from rag_context.errors import BackendDataError
-from rag_context.provenance import is_standing
 from rag_context.stores.postgres.connection import Row
 from rag_context.stores.postgres.driver import COMPONENT
 from rag_context.text import MOST_DIFFERENT_BITS, signed, term_key, terms, unsigned
@@ -39,17 +39,18 @@ _ESCAPE = "\ufdd0"
 
 DOCUMENT_COLUMNS = """d.id, t.project, t.branch, t.path_hash, d.content_type, d.session_id, d.source, d.title,
 d.content, d.content_hash, d.timestamp, coalesce(d.occurred_at, d.timestamp) AS occurred_at, d.thread,
-d.similarity_hash, d.message_times, d.agent, d.tags, d.category, d.game, d.decision_id,
+d.similarity_hash, d.message_times, d.origin, d.agent, d.tags, d.category, d.game, d.decision_id,
 d.extra"""
 
 LISTING_COLUMNS = """d.id, d.title, d.content_type, d.session_id, d.source, d.timestamp,
-coalesce(d.occurred_at, d.timestamp) AS occurred_at, d.status,
+coalesce(d.occurred_at, d.timestamp) AS occurred_at, d.status, d.origin,
 d.agent, d.tags, d.category, d.game, d.decision_id, d.extra"""
 
 CHUNK_TIME = "coalesce(c.occurred_at, c.timestamp)"
 
 CHUNK_COLUMNS = f"""c.id AS chunk, c.document, c.position, c.start_char, c.end_char, c.start_line, c.end_line,
-c.heading, p.text, p.context, {CHUNK_TIME} AS chunk_occurred_at, c.speaker"""
+c.heading, p.text, p.context, {CHUNK_TIME} AS chunk_occurred_at, c.speaker,
+c.origin AS chunk_origin, c.standing"""
 
 PASSAGE_COLUMNS = f"{CHUNK_COLUMNS}, {LISTING_COLUMNS}"
 
@@ -197,6 +198,7 @@ def document_values(document: Document, tenant: int, status: str) -> tuple[objec
         stored_or_none(document.thread),
         signed(document.similarity_hash),
         status,
+        document.origin.value,
     )
 
 
@@ -239,7 +241,8 @@ def chunk_values(
         microseconds(document.timestamp),
         microseconds(chunk.occurred_at),
         stored_or_none(chunk.speaker),
-        is_standing(chunk, document.content_type),
+        chunk.is_standing,
+        chunk.origin.value,
         stored_or_none(document.thread),
         words.length,
         words.keys,
@@ -279,6 +282,7 @@ def document_from(row: Row) -> Document:
             thread=_text_or_none(row["thread"]),
             similarity_hash=unsigned(row["similarity_hash"]),
             message_times=unpacked_times(row["message_times"]),
+            origin=Origin.stored(row["origin"]),
         )
 
 
@@ -307,7 +311,13 @@ def similar_values(document: Document) -> tuple[object, ...]:
 
 def stored_from(row: Row) -> Stored:
     """The state of a document, of a row with its chunks' ids."""
-    return Stored(row["content_hash"], row["status"] == INDEXED, tuple(row["chunks"]), moment(row["occurred_at"]))
+    return Stored(
+        row["content_hash"],
+        row["status"] == INDEXED,
+        tuple(row["chunks"]),
+        moment(row["occurred_at"]),
+        Origin.stored(row["origin"]),
+    )
 
 
 def periods_from(row: Sequence[int]) -> Periods:
@@ -356,6 +366,8 @@ def chunk_from(row: Row) -> Chunk:
         context,
         occurred_at=at,
         speaker=_text_or_none(row["speaker"]),
+        origin=Origin.stored(row["chunk_origin"] or row.get("origin")),
+        is_standing=row["standing"],
     )
 
 

@@ -46,6 +46,7 @@ DOCUMENT_FIELDS = (
     "thread",
     "similarity_hash",
     "status",
+    "origin",
 )
 _PUT = (
     f"INSERT INTO rag_context.documents ({', '.join(DOCUMENT_FIELDS)})"  # noqa: S608
@@ -76,6 +77,7 @@ CHUNK_FIELDS = (
     "occurred_at",
     "speaker",
     "standing",
+    "origin",
     "thread",
     "length",
     "terms",

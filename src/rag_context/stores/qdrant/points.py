@@ -15,10 +15,9 @@ from typing import Any, TypeAlias
 
 from qdrant_client import models
 
-from rag_context.domain.documents import Chunk, Document, Metadata, Span, aware, is_uuid, microseconds
+from rag_context.domain.documents import Chunk, Document, Metadata, Origin, Span, aware, is_uuid, microseconds
 from rag_context.domain.search import ChunkRef, Filter, Passage
 from rag_context.errors import BackendDataError
-from rag_context.provenance import is_standing
 from rag_context.stores.qdrant.qdrant_errors import COMPONENT
 
 CHUNK_ID = "chunkId"
@@ -46,7 +45,10 @@ TITLE = "title"
 THREAD = "thread"
 SPEAKER = "speaker"
 STANDING = "standing"
-YES = "yes"
+OF_OWNER = "owner"
+"""Marks standing instructions. Earlier versions marked those of any speaker with another value: they are not found."""
+
+ORIGIN = "origin"
 AGENT = "agent"
 DECISION_ID = "decisionId"
 EXTRA = "extra"
@@ -115,7 +117,7 @@ def conditions(where: Filter) -> models.Filter:
     must += [models.FieldCondition(key=TAGS, match=models.MatchAny(any=list(group))) for group in where.any_tags]
     must += _begins(where.source_prefix or "")
     if where.standing:
-        must.append(_equals(STANDING, YES))
+        must.append(_equals(STANDING, OF_OWNER))
     if where.since is not None or where.until is not None:
         must.append(_occurred_in(models.DatetimeRange(gte=_bound(where.since), lt=_bound(where.until))))
     if not where.without_documents:
@@ -200,7 +202,8 @@ def payload_of(document: Document, chunk: Chunk) -> dict[str, Any]:
         TITLE: document.title,
         THREAD: document.thread,
         SPEAKER: chunk.speaker,
-        STANDING: YES if is_standing(chunk, document.content_type) else None,
+        STANDING: OF_OWNER if chunk.is_standing else None,
+        ORIGIN: chunk.origin.value,
         DECISION_ID: metadata.decision_id,
         # As text, so that whatever numbers and keys are in it come back as they were.
         EXTRA: json.dumps(dict(metadata.extra)) if metadata.extra else None,
@@ -272,6 +275,8 @@ def _chunk(chunk_id: str, stored: Payload) -> Chunk:
         context=stored.get(CONTEXT, ""),
         occurred_at=_occurred_at(stored),
         speaker=stored.get(SPEAKER),
+        origin=Origin.stored(stored.get(ORIGIN)),
+        is_standing=stored.get(STANDING) == OF_OWNER,
     )
 
 

@@ -11,7 +11,6 @@ from rag_context.domain.documents import Chunk, Document, Tenant, microseconds, 
 from rag_context.domain.vectors import Matrix
 from rag_context.ports.vector_checks import require_model, require_shape
 from rag_context.ports.writing import Version
-from rag_context.provenance import is_standing
 from rag_context.stores.sqlite.document_rows import INDEXED, PENDING, lenient, tenant_values
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.memory.terms import packed
@@ -40,6 +39,7 @@ _DOCUMENT_COLUMNS = (
     "thread",
     "similarity_hash",
     "status",
+    "origin",
 )
 # Not deleted and inserted again: the messages of a conversation are ordered by the keys of their documents.
 _UPSERT = (
@@ -69,7 +69,7 @@ def write_document(version: Version, analysed: Sequence[list[str]], connection: 
     # A new version waits for its vectors; what did not change in it is found by them meanwhile.
     kept = _vectors_of(key, connection) if vectors is None else {}
     _remove_chunks(key, connection)
-    first = _put_chunks(key, document.content_type, chunks, analysed, connection)
+    first = _put_chunks(key, chunks, analysed, connection)
     if vectors is not None:
         _put_vectors(enumerate(blobs_of(vectors), first), connection)
     else:
@@ -204,6 +204,7 @@ def _put_document(document: Document, status: str, connection: sqlite3.Connectio
         document.thread,
         signed(document.similarity_hash),
         status,
+        document.origin,
     )
     connection.execute(_UPSERT, values)
     key: int = connection.execute("SELECT key FROM documents WHERE id = ?", (document.id,)).fetchone()[0]
@@ -217,7 +218,7 @@ def _put_document(document: Document, status: str, connection: sqlite3.Connectio
 
 
 def _put_chunks(
-    key: int, content_type: str, chunks: Sequence[Chunk], analysed: Sequence[list[str]], connection: sqlite3.Connection
+    key: int, chunks: Sequence[Chunk], analysed: Sequence[list[str]], connection: sqlite3.Connection
 ) -> int:
     """Store chunks under keys of their own, one after the other; returns the first."""
     # Above all keys that ever were: an index in memory reads what is above the last one that it has read.
@@ -229,10 +230,10 @@ def _put_chunks(
     for number, (chunk, words) in enumerate(zip(chunks, analysed, strict=True), first):
         span = chunk.span
         in_document = (chunk.position, span.start, span.end, span.start_line, span.end_line, span.heading)
-        spoken = (microseconds(chunk.occurred_at), chunk.speaker, is_standing(chunk, content_type))
+        spoken = (microseconds(chunk.occurred_at), chunk.speaker, chunk.is_standing, chunk.origin)
         rows.append((number, chunk.id, key, *in_document, len(words), *spoken))
         texts.append((number, chunk.text, chunk.context, packed(words)))
-    connection.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    connection.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
     connection.executemany("INSERT INTO passages (chunk, text, context, terms) VALUES (?, ?, ?, ?)", texts)
     return first
 

@@ -18,6 +18,7 @@ from rag_context.domain.documents import (
     Listing,
     Metadata,
     Missing,
+    Origin,
     Retrievals,
     Span,
     Stored,
@@ -40,9 +41,9 @@ INDEXED = "indexed"
 CHUNK_TIME = "ifnull(c.occurred_at, d.occurred_at)"
 METADATA = "d.agent, d.tags, d.category, d.game, d.decision_id, d.extra"
 _CHUNK = 'c.id, d.id, c.position, p.text, c.start, c."end", c.start_line, c.end_line, c.heading, p.context'
-_CHUNK = f"{_CHUNK}, {CHUNK_TIME}, c.speaker"
-_CHUNK_WIDTH = 12
-_DOCUMENT_WIDTH = 15
+_CHUNK = f"{_CHUNK}, {CHUNK_TIME}, c.speaker, c.origin, c.standing"
+_CHUNK_WIDTH = 14
+_DOCUMENT_WIDTH = 16
 
 _PASSAGES = f"""
 SELECT {_CHUNK}, d.title, d.content_type, d.session_id, d.source, d.timestamp, {METADATA}
@@ -62,7 +63,8 @@ WHERE d.id = ? ORDER BY c.position
 
 _DOCUMENT = f"""
 SELECT d.id, t.project, t.branch, t.path_hash, d.content_type, d.session_id, d.source, d.title, n.content,
-       d.content_hash, d.timestamp, d.occurred_at, d.thread, d.similarity_hash, d.message_times, {METADATA}
+       d.content_hash, d.timestamp, d.occurred_at, d.thread, d.similarity_hash, d.message_times,
+       d.origin, {METADATA}
 FROM documents AS d
 CROSS JOIN tenants AS t ON t.key = d.tenant
 CROSS JOIN contents AS n ON n.document = d.key
@@ -81,7 +83,7 @@ ORDER BY d.timestamp DESC, d.id LIMIT ?
 """  # noqa: S608  (column lists of our own)
 
 _STORED = """
-SELECT d.id, d.content_hash, d.status, d.occurred_at,
+SELECT d.id, d.content_hash, d.status, d.occurred_at, d.origin,
        (SELECT json_group_array(id) FROM (SELECT id FROM chunks WHERE document = d.key ORDER BY position))
 FROM documents AS d
 """
@@ -282,13 +284,15 @@ def _listing(row: Sequence[object]) -> Listing:
 
 
 def _state(row: Sequence[str]) -> Stored:
-    _, content_hash, status, occurred_at, ids = row
-    return Stored(content_hash, status == INDEXED, tuple(json.loads(ids)), moment(int(occurred_at)))
+    _, content_hash, status, occurred_at, origin, ids = row
+    return Stored(
+        content_hash, status == INDEXED, tuple(json.loads(ids)), moment(int(occurred_at)), Origin.stored(origin)
+    )
 
 
 def _document(row: Row) -> Document:
     id_, project, branch, path_hash, kind, session, source, *rest = row[:_DOCUMENT_WIDTH]
-    title, content, content_hash, at, occurred_at, thread, similarity, message_times = rest
+    title, content, content_hash, at, occurred_at, thread, similarity, message_times, origin = rest
     return Document(
         id=id_,
         tenant=Tenant(project, branch, path_hash),
@@ -304,6 +308,7 @@ def _document(row: Row) -> Document:
         thread=thread,
         similarity_hash=unsigned(similarity),
         message_times=unpacked_times(message_times),
+        origin=Origin.stored(origin),
     )
 
 
@@ -322,9 +327,20 @@ def _passage(row: Row) -> Passage:
 
 
 def _chunk(row: Row) -> Chunk:
-    id_, document, position, text, start, end, start_line, end_line, heading, context, at, speaker = row[:_CHUNK_WIDTH]
-    span = Span(int(start), int(end), int(start_line), int(end_line), heading)
-    return Chunk(id_, document, int(position), text, span, context, occurred_at=moment(at), speaker=speaker)
+    id_, document, position, text, start, end, start_line, end_line, heading, context, *said = row[:_CHUNK_WIDTH]
+    at, speaker, origin, standing = said
+    return Chunk(
+        id_,
+        document,
+        int(position),
+        text,
+        Span(int(start), int(end), int(start_line), int(end_line), heading),
+        context,
+        occurred_at=moment(at),
+        speaker=speaker,
+        origin=Origin.stored(origin),
+        is_standing=bool(standing),
+    )
 
 
 def read_metadata(row: Row) -> Metadata:

@@ -8,9 +8,9 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from rag_context.domain.documents import CHAT, EPOCH, Chunk, Json, Span, microseconds, moment
+from rag_context.domain.documents import CHAT, EPOCH, Chunk, Json, Origin, Span, microseconds, moment
 from rag_context.errors import ForeignIndexError
-from rag_context.provenance import STARTED, is_standing, stated_message_times, stated_time, time_at
+from rag_context.provenance import STARTED, earlier_origin, origins, stated_message_times, stated_time, time_at
 from rag_context.stores.sqlite.document_rows import lenient
 from rag_context.stores.sqlite.faults import COMPONENT, is_busy
 from rag_context.stores.sqlite.memory.terms import packed
@@ -32,8 +32,8 @@ PACKED = 6
 TIMED = 7
 """The migration that brought event times."""
 
-MARKED = 9
-"""The migration that marked standing instructions."""
+ORIGINS = 11
+"""The migration that brought origins, by which standing instructions are marked."""
 
 TIMEOUT_S = 4.0
 RETRY_S = 0.02
@@ -82,8 +82,8 @@ def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
             sum_up_again(connection)
         if 0 < version < TIMED:
             _fill_event_times(connection)
-        if 0 < version < MARKED:
-            _mark_standing(connection)
+        if 0 < version < ORIGINS:
+            _find_origins(connection)
         if version > 0 and (version < PACKED or _found_analyser(connection) != ANALYSER_VERSION):
             _analyse_again(connection)
         connection.execute(
@@ -190,22 +190,35 @@ def _fill_event_times(connection: sqlite3.Connection) -> None:
             )
 
 
-_SAID = f"""
-SELECT c.key, p.text, c.speaker
-FROM documents AS d CROSS JOIN chunks AS c ON c.document = d.key CROSS JOIN passages AS p ON p.chunk = c.key
-WHERE d.content_type = '{CHAT}'
+_SPEAKERS = f"""
+SELECT d.key, d.content_type, d.session_id, d.source, d.thread,
+       (SELECT json_group_array(DISTINCT speaker) FROM chunks WHERE document = d.key AND d.content_type = '{CHAT}')
+FROM documents AS d
 """  # noqa: S608
 
 
-def _mark_standing(connection: sqlite3.Connection) -> None:
-    """Mark the chunks of older conversations that hold a standing instruction."""
+def _find_origins(connection: sqlite3.Connection) -> None:
+    """Give older documents and their chunks an origin, and mark the standing instructions of the owner."""
     with lenient(connection):
         found = [
-            (key,)
-            for key, text, speaker in connection.execute(_SAID)
-            if is_standing(Chunk("", "", 0, text, Span(0, 0, 0, 0), occurred_at=EPOCH, speaker=speaker), CHAT)
+            (earlier_origin(kind, session, source, thread, set(filter(None, json.loads(speakers)))), key)
+            for key, kind, session, source, thread, speakers in connection.execute(_SPEAKERS)
         ]
-    connection.executemany("UPDATE chunks SET standing = 1 WHERE key = ?", found)
+        connection.executemany("UPDATE documents SET origin = ? WHERE key = ?", found)
+        connection.execute(
+            """UPDATE chunks SET standing = 0, origin = d.origin FROM documents AS d WHERE d.key = chunks.document"""
+        )
+        conversations = [key for origin, key in found if origin is Origin.OWNER]
+        for key in conversations:
+            (content,) = connection.execute("SELECT content FROM contents WHERE document = ?", (key,)).fetchone()
+            chunks = connection.execute(
+                'SELECT key, start, "end", speaker FROM chunks WHERE document = ? ORDER BY position', (key,)
+            ).fetchall()
+            said = origins(content, CHAT, Origin.OWNER, [(start, end, speaker) for _, start, end, speaker in chunks])
+            connection.executemany(
+                "UPDATE chunks SET origin = ?, standing = ? WHERE key = ?",
+                [(*each, chunk) for each, (chunk, *_) in zip(said, chunks, strict=True)],
+            )
 
 
 def _object(stored: str) -> dict[str, Json]:

@@ -1,0 +1,216 @@
+"""Which words in a user's messages are the user's own, and which of them are standing instructions.
+
+People quote, paste and forward: pages, mails, tickets, code, what others wrote. What stands in quotation marks, fences,
+tags or behind a mark of a paste is another person's, and never an instruction of the user, however it is worded. In
+doubt it is not the user's either: a user repeats an instruction that is missed, and agents obey one that a
+stranger placed. What is another's is replaced by as many `OTHERS` characters, so that offsets stay.
+
+Every pattern is linear on any text: its repeats are possessive or bounded, or start where no other of its kind can.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import TypeAlias
+
+Range: TypeAlias = tuple[int, int]
+
+OTHERS = "\ufffc"
+"""Stands for a character that is not the user's own."""
+
+MOST_TYPED = 6_000
+"""Characters of a message above which only its first paragraph counts: people do not type so much."""
+
+SHORT_QUOTATION = 80
+"""Characters of a quotation up to which a passage with it still counts as the user's own words."""
+
+_INSTRUCTION = re.compile(
+    # The beginning of a line, of a sentence, or of a message behind its speaker; then the mark of a list.
+    r"(?:^[^\S\n]*+|[.!?:;>*\]][\"”)]?\s++)(?:[-*+•]\s++|\d{1,3}[.)]\s++)?+"
+    r"(?:(?:please|and|also|but|so|ok|okay|oh),?\s++){0,2}+"
+    r"(?:(?:always|never)\b(?!\W{1,4}(?:mind|been|had|heard|seen|knew|thought|said|wanted|liked|loved|used|tried)\b)"
+    r"|(?:from now on|in (?:the )?future|whenever|every ?time|remember to|when I ask)\b)"
+    r"(?![^.!?\n]{0,300}\?)",  # a question is no instruction
+    re.IGNORECASE | re.MULTILINE,
+)
+
+_USER = r"(?:user|human|prompter)"
+_TURN = re.compile(
+    r"^[ \t]{0,3}(?:[\[(]?\d[^\[\]()\n]{0,30}[\])]?[ \t]{1,4})?(?:"
+    rf"(?P<bracketed>\[{_USER}\]:?)|(?P<angled><{_USER}>)"
+    rf"|(?P<strong>(?:\*\*|__){_USER}(?::(?:\*\*|__)|(?:\*\*|__):))|(?P<headed>#{{1,6}} {_USER}:?[ \t]*$)"
+    rf"|(?P<plain>@?{_USER}(?: \([^()\n]{{1,24}}\))?:))(?=\s)",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""The beginning of a message of the user, in the forms of `ingest.chunking.prose`."""
+
+_PARAGRAPH_END = re.compile(r"\n[ \t]*+\n")
+
+_ENCLOSED = re.compile(
+    # Code fences and long strings, which go on to the end where they are not closed.
+    r"(?m:^)[ \t]*+(?P<fence>`{3,}+|~{3,}+|\"{3}|'{3})(?s:.*?)(?:\n[ \t]*+(?P=fence)[`~]*+|(?P=fence)|\Z)"
+    # Lines that are quoted, with what goes on below them; and lines that are indented as code.
+    r"|(?m:^)[ \t]{0,3}>[^\n]*+(?:\n(?![ \t]*+(?:\n|\Z))[^\n]++)*+"
+    r"|(?m:^)(?:[ ]{4}|\t)[^\n]*+"
+    # Quotation marks, and what they open and nothing closes up to the end of the paragraph.
+    r"|`[^`\n]++`"
+    r"|[“„](?:[^“”\n]|\n(?![ \t]*+\n))*+[“”]?"
+    r"|«(?:[^»\n]|\n(?![ \t]*+\n))*+»?"
+    r"|(?<![^\s(\[{:,;—–-])\"(?=\S)(?:[^\"\n]|\n(?![ \t]*+\n))*+\"?"
+    r"|(?<!\S)'(?=\S)(?:[^'\n]|'(?=\w))++'"
+    r"|‘(?:[^’\n]|’(?=\w))++’"
+)
+_OPENED = re.compile(r"<(?P<name>[A-Za-z][\w:.-]{0,60})(?:\s[^<>]{0,1000})?>")
+_CLOSED = re.compile(r"</(?P<name>[A-Za-z][\w:.-]{0,60})\s*+>")
+
+_OWN_LABELS = (
+    r"(?:note|notes|reminder|rules?|ps|p\.s|nb|tip|important|style|format|formatting|tone|language|preferences?|"
+    r"requests?|also|one (?:more )?thing|one more|conventions?|general|please|remember|instructions?|generally|btw)"
+)
+_PASTE = re.compile(
+    r"^[ \t]*+(?:\#{1,6}[ \t]|\||-{3,}|={3,}|\*{3,}|_{3,}|</?[A-Za-z!?]|/[/*]|\#!|--[ ]|[$%][ ]"
+    r"|(?:import|from|def|class|function|const|let|var|return)\s[\w{*].{0,200}?[:;{(]\s*+$"
+    # Headers of mails, tickets and pages.
+    r"|(?:from|to|cc|bcc|sent|subject|reply-to|fwd?|re|aw|wg|von|an|betreff|gesendet|author|by|posted|published|updated|"
+    r"last updated|reporter|assignee|priority|status|ticket|issue|date|title|description|labels|comments?|todo|fixme)"
+    r"\b[ ]?[^\s:]{0,20}:"
+    r"|(?:posted|published|written|updated|last updated|sent|edited) (?:by|on|at|from)\b"
+    r"|https?://\S++[ \t>)]*+$"
+    # What a person says: a time or a name before it.
+    r"|(?:[\[(]?\d{1,4}[-:./]\d[^\[\]()\n]{0,24}[\])]?[ \t,-]{1,4})?(?:\[[^\]\n]{1,63}\]|<[^<>\n]{1,63}>)[ \t:]"
+    r"|[\[(]?\d{1,4}[-:./]\d[^\[\]()\n]{0,24}[\])]?[ \t,-]{1,4}\w"
+    rf"|(?!{_OWN_LABELS}\b)@?(?-i:[A-Z])[\w.'@-]{{0,38}}(?: (?-i:[A-Z])[\w.'@-]{{0,38}}){{0,2}}"
+    r"(?: \([^()\n]{1,24}\))?:\s"
+    # A line in the manner of titles above others; navigation.
+    r"|(?!(?:hi|hello|hey|dear|thanks|thank|good)\b)(?-i:[A-Z0-9])[\w'’&-]*+"
+    r"(?: (?:(?-i:[A-Z0-9])[\w'’&-]*+|of|the|and|for|to|in|on|a|an|&|-|–|—)){1,11}[ \t]*+\n\s*+(?=\S)"
+    r"|[^\n|·›»]{1,40}[|·›»][^\n|·›»]{1,40}[|·›»])"
+    r"|[-\w ]{0,20}(?:original message|forwarded message|begin forwarded|all rights reserved|skip to (?:main )?content|"
+    r"table of contents|min(?:ute)?s? read|read more|cookie policy|©|\(c\) ?\d{4})"
+    r"|^(?:on|am) [^\n]{4,120}? (?:wrote|schrieb)\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""Where something begins that was pasted; it goes on to the end of the message."""
+
+_SENTENCE = re.compile(r"[^.!?\n]++(?:[.!?](?!\s|$)[^.!?\n]*+)*+[.!?]*+", re.MULTILINE)
+_TEXTS = (
+    r"(?:page|site|website|article|post|blog|docs?|documentation|readme|guide|manual|handbook|runbook|playbook|wiki|e-?mails?|mails?|messages?|"
+    r"letter|tickets?|issues?|bug report|report|threads?|chat|channel|transcript|comments?|logs?|output|errors?|trace|"
+    r"text|snippet|paragraphs?|passage|draft|documents?|files?|contract|policy|notice|announcement|memo|newsletter|"
+    r"release notes|changelog|code|functions?|scripts?|config|quotes?|tweet|answers?|response|reply|notes)"
+)
+_HANDLING = (
+    r"(?:summari[sz]e|translate|proofread|review|check|explain|fix|rewrite|reword|edit|shorten|analy[sz]e|read|look at|"
+    r"see|found|got|received|sent|what do you (?:think|make)|help me (?:with|understand)|answer|reply to|respond to|"
+    r"this is|here(?:['’]s| is| are| comes))"
+)
+_HANDLED = re.compile(
+    rf"\b{_HANDLING}\b[^\n]{{0,80}}?\b(?:this|these|following|below|attached|{_TEXTS})\b|\b(?:below|following|attached)\b",
+    re.IGNORECASE,
+)
+"""A sentence that says what is to be done with a text, which stands on the next lines."""
+
+_BEFORE_COLON = re.compile(
+    rf"\b(?:{_HANDLING}|(?:the|an?|our|their|his|her|its|this|that) (?:[\w'’-]+ ){{0,2}}?{_TEXTS})\b", re.IGNORECASE
+)
+
+_REPORTED = re.compile(
+    rf"(?<!\bI )(?<!\bI've )\b(?:says?|said|wrote|writes|states?|stated|reads|told|tells|mentions?|recommends?|"
+    rf"suggests?|insists?|demands?|asks)\b"
+    rf"|\b(?:according to|copied|copy of|pasted?|pasting|forward(?:ed|ing)?|quot(?:es?|ed|ing)|"
+    rf"from (?:the|a|an|our|their|my|this|that) (?:\w+ ){{0,3}}?{_TEXTS})\b",
+    re.IGNORECASE,
+)
+"""A sentence that reports what another says, which goes on to the end of the paragraph, or behind a colon."""
+
+_COLON = re.compile(r":(?=\s|$)")
+_OWN = re.compile(
+    r"\bmy (?:\w+ )?(?:rules?|preferences?|instructions?|wish(?:es)?|style|conventions?)\b", re.IGNORECASE
+)
+
+
+def instructions(text: str) -> list[int]:
+    """Where standing instructions stand in `text`, each by its last character, of any speaker."""
+    return [match.end() - 1 for match in _INSTRUCTION.finditer(text)]
+
+
+def own_words(said: str) -> str:
+    """What a user said in one or several messages, with `OTHERS` in place of all that is not their own."""
+    kept: list[str] = []
+    for start, end in _messages(said):
+        kept.append(_own(said[start:end]))
+    return "".join(kept)
+
+
+def shown(passage: str) -> str:
+    """A passage of a user with only their own words: what is another's is left out."""
+    words = own_words(passage)
+    return passage if OTHERS not in words else re.sub(f"{OTHERS}++", "…", words).strip()
+
+
+def quotes(words: str) -> bool:
+    """Whether `own_words` left more than short quotations out of a text."""
+    return OTHERS * (SHORT_QUOTATION + 1) in words
+
+
+def _messages(said: str) -> Iterator[Range]:
+    """The messages, without gaps: all turns have the form of the first."""
+    turns = list(_TURN.finditer(said))
+    form = turns[0].lastgroup if turns and not said[: turns[0].start()].strip() else None
+    starts = [turn.start() for turn in turns if turn.lastgroup == form] if form is not None else []
+    bounds = [0, *starts[1:], len(said)]
+    return pairwise(bounds)
+
+
+def _own(message: str) -> str:
+    turn = _TURN.match(message, len(message) - len(message.lstrip("\r\n")))
+    start = turn.end() if turn is not None else 0
+    words = _ENCLOSED.sub(lambda match: OTHERS * len(match[0]), message[start:])
+    words = _blanked(words, _tagged(words))
+    words = _blanked(words, _announced(words))
+    paste = _PASTE.search(words)
+    end = paste.start() if paste is not None else len(words)
+    if len(message) > MOST_TYPED:
+        paragraph = _PARAGRAPH_END.search(words, len(words) - len(words.lstrip()))
+        end = min(end, paragraph.start() if paragraph is not None else 0)
+    return message[:start] + words[:end] + OTHERS * (len(words) - end)
+
+
+def _blanked(text: str, ranges: Iterable[Range]) -> str:
+    """`text` with these ranges, which ascend, in other hands."""
+    kept, at = [], 0
+    for start, end in ranges:
+        kept += [text[at:start], OTHERS * (end - max(start, at))]
+        at = max(end, at)
+    return "".join([*kept, text[at:]])
+
+
+def _tagged(text: str) -> Iterator[Range]:
+    """From each tag to where its name is closed for the last time."""
+    last = {match["name"]: match.end() for match in _CLOSED.finditer(text)}
+    for match in _OPENED.finditer(text):
+        end = last.get(match["name"], 0)
+        if end > match.start():
+            yield match.start(), end
+
+
+def _announced(text: str) -> Iterator[Range]:
+    """What stands behind sentences that announce another's words."""
+    for match in _SENTENCE.finditer(text):
+        sentence, end = match[0], match.end()
+        if _OWN.search(sentence) or _INSTRUCTION.match(sentence.lstrip()):
+            continue
+        colon = _COLON.search(sentence)
+        lead = sentence if colon is None else sentence[: colon.start()]
+        is_reported = _REPORTED.search(lead) is not None
+        if not is_reported and (_HANDLED if colon is None else _BEFORE_COLON).search(lead) is None:
+            continue
+        line = text.find("\n", end)
+        line = line if line >= 0 else len(text)
+        if colon is not None:
+            yield match.start() + colon.end(), len(text)
+        elif not text[end:line].strip():  # it ends its line: what follows is what it announces
+            yield line, len(text)
+        elif is_reported:
+            paragraph = _PARAGRAPH_END.search(text, end)
+            yield end, paragraph.start() if paragraph is not None else len(text)

@@ -1,0 +1,89 @@
+"""Only what the owner said to an assistant is a standing instruction of the owner."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.process import Served, command, served
+from tests.files.test_commits import git
+from tests.outcomes.whose_words import Corpus, corpus
+
+
+@pytest.fixture(scope="module")
+def taken_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Corpus, Path]]:
+    """A server that has taken everything in, by the ways that agents and people use."""
+    made, folder = corpus(), tmp_path_factory.mktemp("everything")
+    for name, content in made.files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    data_dir = tmp_path_factory.mktemp("memory")
+    with served(data_dir) as started:
+        started.wait_ready()
+        done = command("index", str(folder), "--json", data_dir=data_dir)
+        assert done.returncode == 0, done.stderr
+        for call in made.calls:
+            started.tool("index", call).raise_for_status()
+        yield started, made, folder
+
+
+def listed(started: Served, order: str) -> bool:
+    answer = started.search(order, limit=1)
+    assert answer["fallbackLevel"] == 1
+    return any(order in each["content"] for each in answer.get("standing", []))
+
+
+def test_no_order_of_a_stranger_is_listed(taken_in: tuple[Served, Corpus, Path]) -> None:
+    started, made, _ = taken_in
+    assert len(made.attacks) == 120
+    assert [order for order in made.attacks if listed(started, order)] == []
+
+
+def test_instructions_of_the_owner_are_listed(taken_in: tuple[Served, Corpus, Path]) -> None:
+    started, made, _ = taken_in
+    assert len(made.genuine) == 60
+    missed = [order for order in made.genuine if not listed(started, order)]
+    assert len(missed) <= 10, missed
+
+
+@pytest.mark.parametrize(
+    ("folder", "origins"),
+    [
+        ("own", {"owner"}), ("slack", {"teammate"}), ("mail", {"document", "teammate"}), ("docs", {"document"}),
+        ("code", {"document"}), ("unknown", {"unknown"}),
+    ],
+)  # fmt: skip
+def test_every_document_says_whose_words_it_holds(
+    taken_in: tuple[Served, Corpus, Path], folder: str, origins: set[str]
+) -> None:
+    started, _, root = taken_in
+    found = started.tool("list", {"source": f"{root}/{folder}/*", "limit": 100}).json()["documents"]
+    got = [started.tool("get", {"documentId": each["documentId"]}).json()["origin"] for each in found]
+    assert len(got) >= 10
+    assert set(got) <= origins
+
+
+def test_a_passage_says_whose_words_it_is(taken_in: tuple[Served, Corpus, Path]) -> None:
+    started, made, root = taken_in
+    name = next(name for name in made.files if name.startswith("own/1-"))
+    answer = started.search(made.genuine[1], limit=20, source=f"{root}/{name}", minScore=0)
+    whose = {each["content"].startswith("[Assistant]"): each["origin"] for each in answer["results"]}
+    assert whose == {False: "owner", True: "agent"}
+    page = started.search(made.attacks[0], source="https://evil.example/*", minScore=0)["results"]
+    assert {each["origin"] for each in page} == {"web"}
+
+
+def test_a_session_that_came_with_a_repository_is_a_document(tmp_path: Path) -> None:
+    made = corpus()
+    order = made.genuine[1]
+    name = next(name for name, content in made.files.items() if json.dumps(order)[1:-1] in content)
+    repository = tmp_path / "cloned"
+    repository.mkdir()
+    (repository / "session.jsonl").write_text(made.files[name])
+    for arguments in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
+        git(repository, *arguments)
+    assert command("index", str(repository), data_dir=tmp_path / "data").returncode == 0
+    said = json.loads(command("search", order, "--json", data_dir=tmp_path / "data").stdout)
+    assert [each["origin"] for each in said["results"]] == ["document"] * len(said["results"])
+    assert "standing" not in said
