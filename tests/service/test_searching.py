@@ -162,8 +162,8 @@ async def test_metrics_report_lost_records(harness: ServiceHarness) -> None:
     """O-1."""
     assert "rag_records_dropped_total 0.0" in (await harness.service.prometheus()).decode()
     harness.metrics.fault = Fault(BackendUnavailableError("documents", "locked"))
-    await harness.search("a question")
-    await harness.telemetry.flush()
+    for number in range(101):
+        await harness.search(f"question {number}")
     assert "rag_records_dropped_total 1.0" in (await harness.service.prometheus()).decode()
 
 

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from datetime import datetime
+from secrets import token_hex
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -21,7 +22,7 @@ def record(
     agent: str = "opus",
     game: str | None = None,
 ) -> SearchRecord:
-    return SearchRecord(at, "id", "query", 3, latency_ms, 1.0, None, 2.0, level, cache_hit, agent, game=game)
+    return SearchRecord(at, token_hex(8), "query", 3, latency_ms, 1.0, None, 2.0, level, cache_hit, agent, game=game)
 
 
 def nearest_rank(values: list[float], percent: int) -> float:
@@ -108,3 +109,16 @@ async def test_a_summary_matches_the_records(store: Stores, searches: list[Searc
         inside = [each for each in searches if bucket.start <= each.timestamp < end]
         assert (bucket.queries, bucket.fallbacks) == (len(inside), sum(each.level > 1 for each in inside))
         assert bucket.p95_ms == nearest_rank([each.latency_ms for each in inside], 95)
+
+
+async def test_a_batch_that_is_sent_again_is_stored_once(store: Stores) -> None:
+    """A writer whose first attempt was stored, but not answered, does not count its records twice."""
+    searches = [record(latency_ms=float(number)) for number in range(3)]
+    error = ErrorRecord(NOON, "error", "embedder", "search", "refused", "id")
+    other = ErrorRecord(NOON, "error", "vectors", "search", "refused", "id")
+    for _ in range(2):
+        await store.metrics.append(searches, [error])
+    for _ in range(2):
+        await store.metrics.append([], [other])
+    assert (await store.metrics.summarise(NOON, NOON + minutes(1), 1)).queries == 3
+    assert await store.metrics.prune(NOON + minutes(1)) == 5

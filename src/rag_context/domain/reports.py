@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from itertools import accumulate
+from secrets import token_hex
 from typing import Any
 
 from rag_context.domain.documents import Counts, microseconds, moment
@@ -50,6 +51,11 @@ class Periods:
     indexed: Period
 
 
+def new_record_id() -> str:
+    """Names a record, so that a store which may have it already does not store it twice."""
+    return token_hex(12)
+
+
 @dataclass(frozen=True, slots=True)
 class SearchRecord:
     """One search, as recorded for statistics. Times in milliseconds; None where a part did not run."""
@@ -69,6 +75,7 @@ class SearchRecord:
     category: str | None = None
     game: str | None = None
     error: str | None = None
+    id: str = field(default_factory=new_record_id, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +89,7 @@ class ErrorRecord:
     message: str
     request_id: str | None = None
     context: Mapping[str, str | int] = field(default_factory=dict)
+    id: str = field(default_factory=new_record_id, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,7 +207,9 @@ class CandidateSource(Protocol):
 class MetricsStore(Protocol):
     """Keeps one record per search, and the errors."""
 
-    async def append(self, searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord]) -> None: ...
+    async def append(self, searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord]) -> None:
+        """Store records. Repeated after a failure with the same last record, it stores none of them twice."""
+        ...
 
     async def summarise(self, since: datetime, until: datetime, buckets: int) -> SearchSummary: ...
 

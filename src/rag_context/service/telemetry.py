@@ -8,19 +8,18 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TypeVar
 
 from rag_context.api.search import SearchRequest, SearchResponse
 from rag_context.domain.documents import utc_now
 from rag_context.domain.reports import ErrorRecord, SearchRecord
-from rag_context.errors import BackendError, BackendTimeoutError
+from rag_context.errors import BackendError, BackendRejectedError
 from rag_context.ingest.submissions import Receipt
 from rag_context.ports.reading import DocumentStore, MetricsStore
 from rag_context.projects.records import Label
 from rag_context.resilience.deadline import Deadline
-from rag_context.search.query import Answer, Level
+from rag_context.search.query import Answer, Level, RetrieverReport, RetrieverStatus
 from rag_context.service.mappers import UNKNOWN_AGENT, search_record
 from rag_context.service.meters import Meters
 from rag_context.tracing import Span
@@ -28,15 +27,18 @@ from rag_context.tracing import Span
 logger = logging.getLogger(__name__)
 
 
-T = TypeVar("T")
-
-
 MAX_AGENTS = 100
 """Agents after the first hundred share the label `other`, so that the number of time series is bounded."""
 
-CAPACITY = 10_000
+CAPACITY = 30_000
+BATCH = 1_000
+"""Records written at once."""
+
 FLUSH_S = 0.25
 """Records are visible in the statistics within a second."""
+
+RETRY_S = 1.0
+"""Pause after a failed write."""
 
 STORE_S = 30.0
 """Time budget of a write by the background task."""
@@ -57,14 +59,14 @@ TIME_RANGES = {
 
 
 class Telemetry:
-    """Queues records and writes them in batches.
+    """Queues records and writes them in batches. What a store does not take waits until it does.
 
     Args:
         metrics: where records go.
         documents: where retrievals are counted.
         retention: how long records are kept.
         now: the wall clock.
-        capacity: records that may wait; more are dropped and counted.
+        capacity: records that may wait; the oldest beyond them are dropped and counted.
         clock: monotonic seconds.
     """
 
@@ -84,80 +86,113 @@ class Telemetry:
         self._now = now
         self._capacity = capacity
         self._clock = clock
-        self._searches: deque[SearchRecord] = deque()
-        self._errors: deque[ErrorRecord] = deque()
+        self._queue: deque[SearchRecord | ErrorRecord] = deque()
         self._retrieved: deque[str] = deque()
-        self._turn = asyncio.Lock()
+        self._again = 0
+        """How many records at the head of the queue were in a batch that failed."""
+
+        self._writing: asyncio.Task[None] | None = None
         self._has_failed = False
         self.dropped = 0
-        """Records that were dropped because the queue was full or the store failed."""
+        """Records that were dropped because the queue was full, or because the store rejected them."""
 
     @property
     def waiting(self) -> int:
-        return len(self._searches) + len(self._errors)
+        """Records that are in no store yet, without those that are being written."""
+        return len(self._queue)
 
     def record_search(self, record: SearchRecord, retrieved: Iterable[str]) -> None:
         """Queue a search and the documents it returned."""
-        if self.waiting >= self._capacity:
-            self.dropped += 1
-            return
-        self._searches.append(record)
+        self._append(record)
         self._retrieved.extend(retrieved)
 
     def record_error(self, record: ErrorRecord) -> None:
         """Queue an error."""
-        if self.waiting >= self._capacity:
-            self.dropped += 1
-            return
-        self._errors.append(record)
+        self._append(record)
 
     async def flush(self, timeout_s: float = FLUSH_TIMEOUT_S) -> None:
-        """Write the queue to the store; records that cannot be written are dropped and counted.
-
-        If an earlier write takes longer than the timeout, the queue stays as it is.
-        """
-        deadline = Deadline.after(timeout_s, self._clock)
-        # One write at a time: statistics that are read after `flush` have what another flush had taken out before.
-        try:
-            await deadline.bound("documents", self._turn.acquire())
-        except BackendTimeoutError:
-            return
-        try:
-            await self._write(deadline)
-        finally:
-            self._turn.release()
+        """Write what is queued, as far as the store takes it within the timeout; the rest waits."""
+        # One write at a time, and no caller cancels it: statistics that are read after `flush` have what another flush
+        # had taken out before, and whether a cancelled write was done is not known.
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write(), name="write records")
+        _, late = await asyncio.wait({self._writing}, timeout=timeout_s)
+        if not late:
+            self._writing.result()
 
     async def run(self) -> None:
         """Flush until cancelled, and delete old records once an hour."""
         loop = asyncio.get_running_loop()
         prune_at = loop.time()
         while True:
-            await asyncio.sleep(FLUSH_S)
+            await asyncio.sleep(RETRY_S if self._again else FLUSH_S)
             await self.flush(STORE_S)
             if loop.time() >= prune_at:
                 prune_at = loop.time() + PRUNE_S
                 await self._prune()
 
-    async def _write(self, deadline: Deadline) -> None:
-        # Taken out before the write: records that come meanwhile wait for the next one, and a store that is down cannot
-        # make the queue fill up with what it has already rejected.
-        searches, errors = _drained(self._searches), _drained(self._errors)
+    async def close(self) -> None:
+        """Write what is queued, if the store takes it soon; what is left is lost and logged."""
+        await self.flush()
+        if self._writing is not None:
+            self._writing.cancel()
+            await asyncio.wait({self._writing})
+        if self._queue:
+            logger.warning("telemetry: %d records were not written and are lost", len(self._queue))
+
+    def _append(self, record: SearchRecord | ErrorRecord) -> None:
+        self._queue.append(record)
+        self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        while len(self._queue) > self._capacity:
+            self._queue.popleft()
+            self._again = max(self._again - 1, 0)
+            self.dropped += 1
+
+    async def _write(self) -> None:
+        while self._queue and await self._write_batch():
+            pass
         retrieved = _drained(self._retrieved)
+        if not retrieved:
+            return
         try:
-            if searches or errors:
-                await deadline.bound("documents", self._metrics.append(searches, errors))
-        except BackendError as error:
-            self.dropped += len(searches) + len(errors)
-            level = logging.DEBUG if self._has_failed else logging.WARNING  # /metrics counts the rest
-            logger.log(level, "telemetry: %d records dropped: %s", len(searches) + len(errors), error)
-            self._has_failed = True
-        else:
-            self._has_failed = self._has_failed and not (searches or errors)
-        try:
-            if retrieved:
-                await deadline.bound("documents", self._documents.record_retrievals(retrieved, self._now()))
+            await self._in_time(self._documents.record_retrievals(retrieved, self._now()))
         except BackendError as error:
             logger.warning("telemetry: %d retrievals were not counted: %s", len(retrieved), error)
+
+    async def _write_batch(self) -> bool:
+        """Write the head of the queue; False where it waits for another attempt."""
+        # A batch that failed is sent again as it was, so that a store can tell that it has it: see `MetricsStore`.
+        size = self._again or min(len(self._queue), BATCH)
+        batch, self._again = [self._queue.popleft() for _ in range(size)], 0
+        searches = [record for record in batch if isinstance(record, SearchRecord)]
+        errors = [record for record in batch if isinstance(record, ErrorRecord)]
+        try:
+            await self._in_time(self._metrics.append(searches, errors))
+        except BackendRejectedError as error:
+            self.dropped += size
+            logger.warning("telemetry: %d records were rejected and dropped: %s", size, error)
+        except BackendError as error:
+            level = logging.DEBUG if self._has_failed else logging.WARNING  # /metrics counts the rest
+            logger.log(level, "telemetry: records wait until they can be written: %s", error)
+            self._has_failed = True
+            self._put_back(batch)
+            return False
+        except asyncio.CancelledError:
+            self._put_back(batch)
+            raise
+        else:
+            self._has_failed = False
+        return True
+
+    def _put_back(self, batch: Sequence[SearchRecord | ErrorRecord]) -> None:
+        self._queue.extendleft(reversed(batch))
+        self._again = len(batch)
+        self._drop_oldest()
+
+    async def _in_time(self, work: Awaitable[None]) -> None:
+        await Deadline.after(STORE_S, self._clock).bound("documents", work)
 
     async def _prune(self) -> None:
         try:
@@ -166,7 +201,7 @@ class Telemetry:
             logger.warning("telemetry: old records could not be removed: %s", error)
 
 
-def _drained(queue: deque[T]) -> list[T]:
+def _drained(queue: deque[str]) -> list[str]:
     items = list(queue)
     queue.clear()
     return items
@@ -198,6 +233,12 @@ LOAD_AGENT = "rag-context bench"
 """The agents of test searches: they count in the metrics, but statistics of use leave them out."""
 
 
+_FAILURES = (RetrieverStatus.FAILED, RetrieverStatus.TIMEOUT)
+"""A part that is skipped while its breaker is open has failed before, and was recorded then."""
+
+_COMPONENTS = {"embedding": "embedder", "vector": "vectors", "text": "documents", "ranking": "documents"}
+
+
 class Recorder:
     """Counts and records searches, submitted documents and failures.
 
@@ -225,13 +266,13 @@ class Recorder:
             return
         record = search_record(request, answer, request_id=request_id, latency_ms=latency_ms, timestamp=self._now())
         self._telemetry.record_search(record, {result.passage.document_id for result in answer.results})
-        if answer.error is not None:
-            self.error("search", BackendError("search", answer.error), request_id)
+        self._failures(answer.legs, answer.error, request_id)
 
     def document_search(self, record: SearchRecord, label: Label, retrieved: Collection[str]) -> None:
         """Record a search in the documents of a project."""
         self._count(Answer((), label.level, label.legs, 0), record.latency_ms, record.agent)
         self._telemetry.record_search(record, retrieved)
+        self._failures(label.legs, record.error, record.request_id)
 
     def indexed(self, status: str) -> None:
         """Count a submitted document."""
@@ -243,6 +284,14 @@ class Recorder:
         self._telemetry.record_error(
             ErrorRecord(self._now(), "error", error.component, operation, str(error), request_id)
         )
+
+    def _failures(self, legs: Mapping[str, RetrieverReport], error: str | None, request_id: str) -> None:
+        """Count and record what failed in a search; the search itself where no part of it is known to have failed."""
+        failed = {part: leg.detail or leg.status for part, leg in legs.items() if leg.status in _FAILURES}
+        for part, detail in failed.items():
+            self.error("search", BackendError(_COMPONENTS.get(part, part), detail), request_id)
+        if error is not None and not failed:
+            self.error("search", BackendError("search", error), request_id)
 
     def _count(self, answer: Answer, latency_ms: float, agent: str) -> None:
         if agent not in self._agents:

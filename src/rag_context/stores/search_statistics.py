@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
 
@@ -16,8 +16,8 @@ RETRIEVALS_FLUSH_S = 1.0
 LAST_FLUSH_S = 2.0
 """How long closing waits for statistics to be written."""
 
-SEARCH_COLUMNS = tuple(each.name for each in fields(SearchRecord))
-ERROR_COLUMNS = tuple(each.name for each in fields(ErrorRecord))
+SEARCH_COLUMNS = tuple(each.name for each in fields(SearchRecord) if each.name != "id")
+ERROR_COLUMNS = tuple(each.name for each in fields(ErrorRecord) if each.name != "id")
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +36,18 @@ def error_row(record: ErrorRecord) -> tuple[object, ...]:
     """The values of `ERROR_COLUMNS`; the context is JSON."""
     values = (getattr(record, name) for name in ERROR_COLUMNS[1:-1])
     return (microseconds(record.timestamp), *values, json.dumps(dict(record.context)))
+
+
+def last_row(searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord]) -> tuple[str, dict[str, object]]:
+    """The table of the last record of a batch, and what identifies its row there.
+
+    A batch is stored as a whole: where this row is stored, the batch was, although its writer got an error.
+    """
+    if searches:
+        row = dict(zip(SEARCH_COLUMNS, search_row(searches[-1]), strict=True))
+        return "searches", {name: row[name] for name in ("timestamp", "request_id", "query", "latency_ms")}
+    row = dict(zip(ERROR_COLUMNS, error_row(errors[-1]), strict=True))
+    return "errors", {name: row[name] for name in ("timestamp", "component", "operation", "message")}
 
 
 class RetrievalCounts:

@@ -157,7 +157,7 @@ async def _opened(
         own = TextEmbedder(cached, Dependency("embedder", cached.ping))
         collections = await stack.enter_async_context(open_collection_service(settings, own, dependencies.admissions))
         # Before the tasks, and so called after they have ended: what they recorded last is written too.
-        stack.push_async_callback(dependencies.telemetry.flush)
+        stack.push_async_callback(dependencies.telemetry.close)
         await stack.enter_async_context(_running("telemetry", dependencies.telemetry.run()))
         await stack.enter_async_context(_running("maintenance", dependencies.maintenance.run()))
         projects = await stack.enter_async_context(open_projects(dependencies, settings))

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from bson import ObjectId
+from pymongo.errors import BulkWriteError
+
 from rag_context.domain.documents import microseconds
 from rag_context.domain.reports import (
     BIN_GROWTH,
@@ -26,6 +29,9 @@ from rag_context.domain.reports import (
 from rag_context.stores.mongodb.document_records import Entry
 from rag_context.stores.mongodb.mongo import Mongo
 from rag_context.stores.mongodb.queries import first_not_before
+
+DUPLICATE_KEY = 11000
+"""Error code."""
 
 _TIMES_SMALLEST = {"$divide": [{"$max": ["$latencyMs", SMALLEST_MS]}, SMALLEST_MS]}
 
@@ -61,16 +67,14 @@ class MongoMetrics:
         self._exact_records = exact_records
 
     async def append(self, searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord]) -> None:
-        """Store records.
+        """Store records, each of them once.
 
         Raises:
             BackendError: not all were stored.
         """
         async with self._writing.reached():
-            if searches:
-                await self._writing.metrics.insert_many([_search_entry(each) for each in searches], ordered=False)
-            if errors:
-                await self._writing.errors.insert_many([_error_entry(each) for each in errors], ordered=False)
+            await _insert_once(self._writing.metrics, [_search_entry(each) for each in searches])
+            await _insert_once(self._writing.errors, [_error_entry(each) for each in errors])
 
     async def summarise(self, since: datetime, until: datetime, buckets: int) -> SearchSummary:
         """Sum up the searches of `since <= t < until`; the timeline has `buckets` slices, empty ones too.
@@ -137,8 +141,21 @@ class MongoMetrics:
         return counts_by_value
 
 
+async def _insert_once(collection: Any, entries: Sequence[Entry]) -> None:
+    """Insert entries; those that an earlier attempt has stored are there under their ids."""
+    if not entries:
+        return
+    try:
+        await collection.insert_many(entries, ordered=False)
+    except BulkWriteError as error:
+        is_known = all(each["code"] == DUPLICATE_KEY for each in error.details["writeErrors"])
+        if not is_known or error.details["writeConcernErrors"]:
+            raise
+
+
 def _search_entry(record: SearchRecord) -> Entry:
     fields = {
+        "_id": ObjectId(record.id),
         "timestamp": record.timestamp,
         "requestId": record.request_id,
         "query": record.query[:QUERY_CHARS],
@@ -161,6 +178,7 @@ def _search_entry(record: SearchRecord) -> Entry:
 
 def _error_entry(record: ErrorRecord) -> Entry:
     fields = {
+        "_id": ObjectId(record.id),
         "timestamp": record.timestamp,
         "level": record.level,
         "component": record.component,

@@ -23,7 +23,7 @@ from rag_context.stores.postgres.connection import Connection, Database
 from rag_context.stores.postgres.driver import Plan
 from rag_context.stores.postgres.rows import read_text, stored
 from rag_context.stores.postgres.writer import SCHEMA
-from rag_context.stores.search_statistics import ERROR_COLUMNS, SEARCH_COLUMNS, error_row, search_row
+from rag_context.stores.search_statistics import ERROR_COLUMNS, SEARCH_COLUMNS, error_row, last_row, search_row
 
 _PRUNING = 0x7261675F_00000004
 """Key of the advisory lock under which old records are deleted."""
@@ -62,13 +62,18 @@ class PostgresMetrics:
         self._exact_records = exact_records
 
     async def append(self, searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord]) -> None:
-        """Store records atomically.
+        """Store records atomically, once.
 
         Raises:
             BackendError: nothing was stored.
         """
 
         async def appended(connection: Connection) -> None:
+            last, values = last_row(searches, errors)
+            where = " AND ".join(f"{name} = ${position}" for position, name in enumerate(values, 1))
+            statement = f"SELECT 1 FROM {SCHEMA}.{last} WHERE {where}"  # noqa: S608
+            if await connection.fetchval(statement, *_stored(tuple(values.values()))):
+                return
             for table, columns, rows in (
                 ("searches", SEARCH_COLUMNS, [_stored(search_row(each)) for each in searches]),
                 ("errors", ERROR_COLUMNS, [_stored(error_row(each)) for each in errors]),

@@ -31,7 +31,7 @@ from rag_context.domain.reports import (
     middle,
     summary,
 )
-from rag_context.stores.search_statistics import ERROR_COLUMNS, SEARCH_COLUMNS, error_row, search_row
+from rag_context.stores.search_statistics import ERROR_COLUMNS, SEARCH_COLUMNS, error_row, last_row, search_row
 
 if TYPE_CHECKING:  # the database's migrations compute the sums again
     from rag_context.stores.sqlite.database import Database
@@ -92,7 +92,7 @@ class SqliteMetrics:
         self._exact_rows = exact_rows
 
     async def append(self, searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord]) -> None:
-        """Store records atomically.
+        """Store records atomically, once.
 
         Raises:
             BackendError: nothing was stored.
@@ -127,6 +127,10 @@ class SqliteMetrics:
 
 
 def _append(searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord], connection: sqlite3.Connection) -> None:
+    table, values = last_row(searches, errors)
+    where = " AND ".join(f"{name} = ?" for name in values)
+    if connection.execute(f"SELECT 1 FROM {table} WHERE {where}", [*values.values()]).fetchone():  # noqa: S608
+        return
     connection.executemany(_insert("searches", SEARCH_COLUMNS), map(search_row, searches))
     connection.executemany(_insert("errors", ERROR_COLUMNS), map(error_row, errors))
     searched = [
