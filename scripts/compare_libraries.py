@@ -26,9 +26,10 @@ import numpy as np
 
 from rag_context.domain.reports import Sums
 from rag_context.files.formats.converter import Converter
-from rag_context.files.formats.exchange import Extracted, Format, Limits
+from rag_context.files.formats.exchange import Extracted, Format
 from rag_context.files.formats.json_stream import elements
-from rag_context.files.formats.worker import confine, extract
+from rag_context.files.formats.worker import extract
+from rag_context.resilience.confinement import Limits, confine
 from rag_context.stores.sqlite.search_rollups import BINS, bins_of, latencies_of, packed_bins, unpacked
 
 CONVERSATIONS = 3000

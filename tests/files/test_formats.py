@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_context.files.formats.converter import format_of
-from rag_context.files.formats.exchange import ConversionError, Extracted, Format, Limits
+from rag_context.files.formats.exchange import ConversionError, Extracted, Format
 from rag_context.files.formats.worker import extract
 from rag_context.ingest.chunk_context import own_title
 from rag_context.ingest.chunking.prose import conversation
+from rag_context.resilience.confinement import Limits
 from tests.files import samples
 
 NINE = 1_700_038_800.0  # 2023-11-15 09:00 UTC

@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 import rag_context
-from rag_context.files.formats.converter import Converter, ConverterClosedError
-from rag_context.files.formats.exchange import ConversionError, Extracted, Format, Limits
+from rag_context.files.formats.converter import Converter
+from rag_context.files.formats.exchange import ConversionError, Extracted, Format
+from rag_context.resilience.confinement import Limits
+from rag_context.resilience.worker_processes import WorkersClosedError
 from tests.files import samples
 
 LIMITS = Limits(cpu_s=1, wall_s=60.0, memory_bytes=256 << 20, unpacked_bytes=8 << 20)
@@ -132,9 +134,9 @@ def test_closing_ends_the_busy_process_and_reports_nothing_about_its_file() -> N
         reading = converter.documents(Format.CHATGPT, Path("a"), samples.chatgpt(*talks))
         assert next(reading).part == "c0"
         converter.close()
-        with pytest.raises(ConverterClosedError):
+        with pytest.raises(WorkersClosedError):
             list(reading)
-        with pytest.raises(ConverterClosedError):
+        with pytest.raises(WorkersClosedError):
             content(converter, Format.PDF, PAGE)
     assert children() == before
 
@@ -218,8 +220,7 @@ with Converter() as converter:
 )
 def test_a_worker_has_no_network_and_starts_no_programs(attempt: str) -> None:
     program = f"""
-from rag_context.files.formats.exchange import Limits
-from rag_context.files.formats.worker import confine
+from rag_context.resilience.confinement import Limits, confine
 
 confine(Limits())
 try:

@@ -7,8 +7,9 @@ import pytest
 
 from rag_context.files.formats.client_records import Marks, Preface, counted
 from rag_context.files.formats.converter import SNIFFED_BYTES, format_of
-from rag_context.files.formats.exchange import ConversionError, Extracted, Limits
+from rag_context.files.formats.exchange import ConversionError, Extracted
 from rag_context.files.formats.worker import extract
+from rag_context.resilience.confinement import Limits
 from tests.files import transcripts
 from tests.files.test_formats import spoken
 from tests.files.transcripts import AGAIN, ANSWERED, ASKED, CLOSED, FILES, INJECTED

@@ -4,15 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.ingest.chunking import code
-from rag_context.ingest.chunking.code import MAX_DEPTH, braced_blocks, definitions, line_boundaries
+from rag_context.ingest.chunking import syntax
+from rag_context.ingest.chunking.code import braced_blocks, definitions, line_boundaries
+from rag_context.ingest.chunking.syntax import MAX_DEPTH, marks
 from rag_context.ingest.chunking.text_blocks import Ruler, Strength
 from tests.ingest.tokens import Words
 
 
 def blocks(text: str, source: str, max_tokens: int = 5) -> list[tuple[str, str]]:
     """Path and text of every block."""
-    found = definitions(Ruler(text, Words()), source, max_tokens)
+    found = definitions(Ruler(text, Words()), source, max_tokens, marks)
     assert found is not None
     assert "".join(text[block.start : block.end] for block in found) == text
     return [(".".join(block.path), text[block.start : block.end]) for block in found]
@@ -222,8 +223,8 @@ One::~One() { x(); }
 
 
 def test_a_file_of_another_kind_has_no_definitions() -> None:
-    assert definitions(Ruler("x", Words()), "a.rb", 5) is None
-    assert definitions(Ruler("x", Words()), "Makefile", 5) is None
+    assert definitions(Ruler("x", Words()), "a.rb", 5, marks) is None
+    assert definitions(Ruler("x", Words()), "Makefile", 5, marks) is None
 
 
 def test_definitions_on_one_line_are_distinguished() -> None:
@@ -263,14 +264,14 @@ def test_broken_code_is_covered_without_gaps(text: str, extension: str) -> None:
 
 
 def test_a_text_that_takes_the_grammar_too_long_is_left_to_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert definitions(Ruler("def a(): pass\n" * 500, Words()), "a.py", 64) is not None
-    monkeypatch.setattr(code, "MAX_PARSE_S", -1.0)
-    assert definitions(Ruler("def a(): pass\n" * 500, Words()), "a.py", 64) is None
+    assert definitions(Ruler("def a(): pass\n" * 500, Words()), "a.py", 64, marks) is not None
+    monkeypatch.setattr(syntax, "MAX_PARSE_S", -1.0)
+    assert definitions(Ruler("def a(): pass\n" * 500, Words()), "a.py", 64, marks) is None
 
 
 def test_wrappers_without_end_are_no_definition() -> None:
     text = "template<class T> " * 3000 + "class A {};\n"
-    assert definitions(Ruler(text, Words()), "a.cpp", 64)
+    assert definitions(Ruler(text, Words()), "a.cpp", 64, marks)
 
 
 TEXT = "sub a {\n  x;\n}\n\nsub b {\n  if (y) {\n  }\n}\nz;\n"

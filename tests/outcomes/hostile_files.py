@@ -21,6 +21,9 @@ SCHEMA = {
 }
 """A pattern that backtracks for ever, and references that double forty times."""
 
+BULK_CHARS = 2_000_000
+"""What a line of a stream takes in."""
+
 _UNITS = {
     "code.py": ("${", "a?b:"),
     "code.cpp": ("template<> ", "a::b<"),
@@ -36,6 +39,20 @@ def texts() -> Iterator[tuple[str, str]]:
             yield f"{number}-{name}", unit * (MAX_CHARS // len(unit))
     yield "line.txt", "a" * MAX_CHARS
     yield "noise.md", _noise(MAX_CHARS)
+
+
+def large() -> Iterator[tuple[str, str, str]]:
+    """Name, kind and content of texts of which a parser or a tokenizer needs a thousand times their size."""
+    for name, unit, chars in (
+        ("line.cs", '$"{', BULK_CHARS),
+        ("generic.ts", "a<b,", 100_000),
+        ("generic.tsx", "A<A<", 400_000),
+        ("continued.py", "\\\n", 100_000),
+        ("calls.py", "(a,", 400_000),
+        ("classes.java", "class A{", 400_000),
+    ):
+        yield name, "code", unit * (chars // len(unit))
+    yield "letters.md", "documentation", "a " * (BULK_CHARS // 2)
 
 
 def questions() -> Iterator[str]:

@@ -27,6 +27,7 @@ from rag_context.domain.documents import (
 )
 from rag_context.ingest.chunking.chunker import split, split_body
 from rag_context.ingest.chunking.prose import Speech, body_start, conversation, fences, sections
+from rag_context.ingest.chunking.syntax import Outline, marks
 from rag_context.ports.models import Tokenizer
 from rag_context.provenance import SPEAKER_FIELDS, front_matter, role_name, stated_message_times, time_at
 
@@ -39,7 +40,7 @@ ABOUT_TOKENS = 64
 _PATH = " > "
 
 
-def chunks_of(document: Document, tokenizer: Tokenizer, window: int) -> list[Chunk]:
+def chunks_of(document: Document, tokenizer: Tokenizer, window: int, outline: Outline = marks) -> list[Chunk]:
     """The chunks of a document with their context, each within a model's `window` of tokens; blocking."""
     budget = max(window - CONTEXT_TOKENS, CONTEXT_TOKENS)
     cut = split_body if document.tenant.has_files else split
@@ -49,6 +50,7 @@ def chunks_of(document: Document, tokenizer: Tokenizer, window: int) -> list[Chu
         source=document.source,
         tokenizer=tokenizer,
         window=budget,
+        outline=outline,
     )
     title = own_title(document.content, document.content_type)
     file = code_file(document.source, document.content_type)

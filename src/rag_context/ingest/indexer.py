@@ -16,6 +16,7 @@ from rag_context.domain.documents import DocumentInput, utc_now
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendError, BackendRejectedError, BackendUnavailableError
 from rag_context.ingest.chunk_context import cut_alike
+from rag_context.ingest.chunking.syntax import Outline, marks
 from rag_context.ingest.redaction import RedactionMode
 from rag_context.ingest.submissions import Entry, Preparation, Receipt, Submission
 from rag_context.ingest.text_vectors import SLICE_S, StoredVectors, TextVectors, UnfinishedVectors, stacked
@@ -57,6 +58,7 @@ class Indexer:
         policy: sizes, limits and what happens to secrets.
         stored_vectors: reuses embeddings of unchanged text; None where everything is embedded again.
         claims: shares pending documents out among servers; None where no other server completes them.
+        outline: finds the definitions in code; by default in this process, for texts that are trusted.
         clock: monotonic seconds.
         now: the wall clock, for the documents' time stamps.
     """
@@ -72,12 +74,13 @@ class Indexer:
         policy: IndexingPolicy,
         stored_vectors: StoredVectors | None = None,
         claims: PendingClaims | None = None,
+        outline: Outline = marks,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._embedder = embedder
         self._texts = TextVectors(embedder, embedding, clock)
-        self._preparation = Preparation(embedder, policy.window, policy.redaction, now)
+        self._preparation = Preparation(embedder, policy.window, policy.redaction, now, outline)
         # A search with little time may have opened the breaker too soon: what is to be stored is tried all the same.
         self._documents = document_store.guard_bypassing_breaker(documents, STORE_S)
         self._writer = writer

@@ -25,6 +25,7 @@ from rag_context.domain.documents import (
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendError
 from rag_context.ingest.chunk_context import chunks_of, origin_of, similarity_hash, title_of
+from rag_context.ingest.chunking.syntax import Outline
 from rag_context.ingest.redaction import RedactionMode, cleaned
 from rag_context.ports.models import Embedder
 from rag_context.ports.writing import Version
@@ -168,13 +169,22 @@ class Preparation:
         window: in its place until the model itself is known.
         redaction: what happens to secrets.
         now: the wall clock.
+        outline: finds the definitions in code.
     """
 
-    def __init__(self, embedder: Embedder, window: int, redaction: RedactionMode, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        embedder: Embedder,
+        window: int,
+        redaction: RedactionMode,
+        now: Callable[[], datetime],
+        outline: Outline,
+    ) -> None:
         self._embedder = embedder
         self._window = window
         self._redaction = redaction
         self._now = now
+        self._outline = outline
         self._computing = Computing()
 
     async def identified(self, documents: Sequence[DocumentInput]) -> list[Identified | Exception]:
@@ -198,7 +208,7 @@ class Preparation:
         except BackendError:
             # The document is stored without vectors. `complete` cuts it again if the model's window is another one.
             window = self._window
-        return chunks_of(document, embedder.tokenizer, window)
+        return chunks_of(document, embedder.tokenizer, window, self._outline)
 
     def _identified(self, document: DocumentInput) -> Identified:
         document, redactions = cleaned(document, self._redaction)

@@ -15,6 +15,7 @@ from rag_context.ingest.reconciliation import Divergence, Reconciler
 from rag_context.ports.reading import DocumentStore
 from rag_context.resilience.deadline import Deadline, set_within
 from rag_context.resilience.dependency import BreakerState, Dependency
+from rag_context.resilience.memory import keep_trimmed
 from rag_context.service.rebuilding import Rebuilding
 
 logger = logging.getLogger(__name__)
@@ -121,6 +122,7 @@ class BackgroundMaintenance:
                 group.create_task(self._probe(part))
             group.create_task(self._bind())
             group.create_task(self._finish())
+            group.create_task(keep_trimmed())
             if self._duties is Duties.ALL:
                 group.create_task(self._sweep())
                 group.create_task(self._reconcile())

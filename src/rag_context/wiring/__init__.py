@@ -12,6 +12,7 @@ from datetime import timedelta
 from rag_context.collections.provider_connections import TextEmbedder
 from rag_context.embedders.model_vectors import BoundEmbedder, CachedEmbedder, OpenFormer
 from rag_context.errors import ConfigurationError
+from rag_context.ingest.chunking.code import SyntaxProcesses
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ingest.redaction import RedactionMode
 from rag_context.ingest.text_vectors import StoredVectors
@@ -146,6 +147,7 @@ async def _opened(
         dependencies = _dependencies(
             stores,
             cached,
+            stack.enter_context(SyntaxProcesses()),
             shared,
             reranking,
             settings,
@@ -181,6 +183,7 @@ async def _open_shared(settings: StoreSettings) -> AsyncIterator[SecondLevel | N
 def _dependencies(
     stores: Stores,
     embedder: Embedder,
+    syntax: SyntaxProcesses,
     shared: SecondLevel | None,
     reranking: Reranking | None,
     settings: Settings,
@@ -191,7 +194,7 @@ def _dependencies(
 ) -> Dependencies:
     bound = BoundEmbedder(embedder, stores.registry, stores.rebuilder, open_former)
     backends = _backends(stores, bound)
-    indexer = _indexer(stores, backends, settings)
+    indexer = _indexer(stores, backends, syntax, settings)
     rebuilding = (
         Rebuilding(stores.rebuilder, embedder, bound, indexer, begin_on_mismatch=begin_on_mismatch)
         if stores.rebuilder is not None
@@ -253,7 +256,7 @@ def _backends(stores: Stores, bound: BoundEmbedder) -> Backends:
     )
 
 
-def _indexer(stores: Stores, backends: Backends, settings: Settings) -> Indexer:
+def _indexer(stores: Stores, backends: Backends, syntax: SyntaxProcesses, settings: Settings) -> Indexer:
     return Indexer(
         embedder=backends.embedder,
         embedding=backends.embedding,
@@ -265,6 +268,7 @@ def _indexer(stores: Stores, backends: Backends, settings: Settings) -> Indexer:
             stores.documents, backends.document_store, stores.vectors, backends.vector_store, stores.registry
         ),
         claims=stores.claims,
+        outline=syntax.outline,
     )
 
 

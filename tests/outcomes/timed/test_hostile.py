@@ -1,6 +1,8 @@
 """Whatever is submitted, a search at the same time is answered within half a second."""
 
+import json
 import math
+import os
 import subprocess
 import threading
 import time
@@ -22,6 +24,12 @@ MOST_S = 0.5
 IDLE_ASKED = 30
 BUSY_FACTOR = 4.0
 """Where nothing is submitted and a question takes long all the same, the machine has no time, and the bound follows."""
+
+MOST_MB = 300
+KEPT_MB = 100
+"""Caches fill up with the passages and vectors of what was indexed last, within limits of their own."""
+GIVEN_BACK_S = 10.0
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 ARCHIVES_S = 8.0
 TIMEOUT_S = 60.0
@@ -106,6 +114,34 @@ def asked_beside(url: str) -> Iterator[None]:
     assert all(took_s <= LATEST_FACTOR * beside.most_s + beside.stall_s for _, took_s in late), late
 
 
+def resident_mb(pid: int) -> int:
+    """Memory of a process and of those that it has started."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        children = [each.read_text().split() for each in Path(f"/proc/{pid}/task").glob("*/children")]
+    except OSError:  # it has just ended
+        return 0
+    return pages * PAGE_BYTES // 10**6 + sum(resident_mb(int(child)) for found in children for child in found)
+
+
+@contextmanager
+def peak_mb(pid: int) -> Iterator[list[int]]:
+    """The most memory that was in use during the block, as the only item of a list."""
+    over, peak = threading.Event(), [0]
+
+    def watch() -> None:
+        while not over.wait(EVERY_S):
+            peak[0] = max(peak[0], resident_mb(pid))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield peak
+    finally:
+        over.set()
+        thread.join()
+
+
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("hostile") / "data"
@@ -130,6 +166,24 @@ def test_no_text_stops_a_question_beside_it(server: Served) -> None:
             stored = server.tool("index", body)
             assert stored.status_code == 200, name
             server.tool("delete", {"documentId": stored.json()["documentId"]})
+
+
+def test_no_text_takes_memory_that_is_not_given_back(server: Served) -> None:
+    server.wait_ready()
+    for name, kind, text in hostile_files.large():
+        before = resident_mb(server.process.pid)
+        line = json.dumps({"content": text, "contentType": kind, "sessionId": "hostile", "source": name})
+        with asked_beside(server.url), peak_mb(server.process.pid) as peak:
+            reply = httpx2.post(
+                f"{server.url}/bulk", content=line, headers={"content-type": "application/x-ndjson"}, timeout=TIMEOUT_S
+            )
+        stored = reply.json()
+        assert stored["status"] in ("indexed", "deferred", "pending"), stored
+        server.tool("delete", {"documentId": stored["documentId"]})
+        assert peak[0] < before + MOST_MB, name
+        began, most = time.monotonic(), before + KEPT_MB
+        wait_until(lambda most=most: resident_mb(server.process.pid) < most)
+        assert time.monotonic() - began < GIVEN_BACK_S, name
 
 
 def test_no_question_stops_another_beside_it(server: Served) -> None:

@@ -1,14 +1,10 @@
-"""What passes between this process and its converters: the resources they may use, what they return, or why not.
-
-A message is a frame: its length, then its bytes.
-"""
+"""What passes between this process and its converters: what they return, or why not."""
 
 import json
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 Label: TypeAlias = str | int | list[str]
 
@@ -23,9 +19,6 @@ MAX_FILE_BYTES = 64 << 20
 
 MAX_CHARS = 2_000_000
 """Longest text of one document; a longer conversation is split into parts, any other document is rejected."""
-
-_LENGTH = struct.Struct(">I")
-MAX_FRAME_BYTES = 1 << 30
 
 
 class Format(StrEnum):
@@ -97,59 +90,3 @@ def title_block(title: str) -> str:
         return ""
     quoted = title.replace("\\", "\\\\").replace('"', '\\"')
     return f'---\ntitle: "{quoted}"\n---\n\n'
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds of one conversion.
-
-    `cpu_s` is computing time, so that a busy machine changes no outcome; `wall_s` ends a process that waits instead.
-    Memory is address space; where a platform cannot bound it (macOS, Windows), the size of what is unpacked still is.
-    """
-
-    cpu_s: int = 30
-    wall_s: float = 180.0
-    memory_bytes: int = 1 << 30
-    unpacked_bytes: int = 256 << 20
-
-
-class Source(Protocol):
-    """A stream that is read from."""
-
-    def read(self, size: int, /) -> bytes: ...
-
-
-class Sink(Protocol):
-    """A stream that is written to."""
-
-    def write(self, data: bytes, /) -> object: ...
-
-    def flush(self) -> None: ...
-
-
-class CutOffError(Exception):
-    """The other process has ended."""
-
-
-def send(sink: Sink, *frames: bytes) -> None:
-    """Write frames. Raises: OSError if the other process has ended."""
-    for frame in frames:
-        sink.write(_LENGTH.pack(len(frame)))
-        sink.write(frame)
-    sink.flush()
-
-
-def receive(source: Source) -> bytes:
-    """The next frame. Raises: CutOffError at the end of the stream, or for an impossible length."""
-    size: int = _LENGTH.unpack(_exactly(source, _LENGTH.size))[0]
-    if size > MAX_FRAME_BYTES:  # a converter that a file has taken over may announce any length
-        raise CutOffError
-    return _exactly(source, size)
-
-
-def _exactly(source: Source, size: int) -> bytes:
-    # A buffered stream returns less only at its end.
-    data = source.read(size)
-    if len(data) < size:
-        raise CutOffError
-    return data

@@ -16,7 +16,8 @@ from bs4.builder import ParserRejectedMarkup
 from bs4.element import PreformattedString
 from markdownify import MarkdownConverter
 
-from rag_context.files.formats.exchange import ConversionError, Extracted, Limits, title_block
+from rag_context.files.formats.exchange import ConversionError, Extracted, title_block
+from rag_context.resilience.confinement import Limits
 
 _UNSEEN = (
     "title, script, style, noscript, template, svg, math annotation, iframe, object, embed, canvas, img, picture, "

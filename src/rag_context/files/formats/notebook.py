@@ -3,8 +3,9 @@
 import json
 from collections.abc import Iterator
 
-from rag_context.files.formats.exchange import ConversionError, Extracted, Limits
+from rag_context.files.formats.exchange import ConversionError, Extracted
 from rag_context.files.formats.json_stream import Fields, objects
+from rag_context.resilience.confinement import Limits
 
 MAX_OUTPUT_CHARS = 2000
 """Of the output of one cell; long logs and tables are of little use."""

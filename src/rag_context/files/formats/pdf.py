@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import pypdfium2
 from pypdfium2 import PdfDocument, PdfiumError
 
-from rag_context.files.formats.exchange import MAX_CHARS, ConversionError, Extracted, Limits, title_block
+from rag_context.files.formats.exchange import MAX_CHARS, ConversionError, Extracted, title_block
+from rag_context.resilience.confinement import Limits
 
 _WRONG_PASSWORD = pypdfium2.raw.FPDF_ERR_PASSWORD
 # PDFium's marks of a word that is broken at the end of a line.

@@ -5,8 +5,6 @@ each document, then one with the result.
 """
 
 import json
-import os
-import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -22,19 +20,13 @@ from rag_context.files.formats.exchange import (
     OWNER,
     TEAMMATE,
     ConversionError,
-    CutOffError,
     Extracted,
     Format,
-    Limits,
     encoded,
-    receive,
-    send,
 )
 from rag_context.files.formats.json_stream import BrokenOffError
 from rag_context.files.formats.transcripts import CLIENTS
-
-if sys.platform != "win32":
-    import resource
+from rag_context.resilience.confinement import CutOffError, Limits, confine, receive, renew, send
 
 _CLIENTS = {client.format: client for client in CLIENTS}
 _READERS = {
@@ -44,13 +36,6 @@ _READERS = {
     Format.NOTEBOOK: ("notebook", "extract"),
 }
 """The module here and its function, by format."""
-_NICE = 10
-"""The niceness of this process, so that searches go first."""
-_FORBIDDEN = (
-    "socket.", "subprocess.", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.startfile", "os.system",
-    "urllib.", "http.", "ftplib.", "webbrowser.",
-)  # fmt: skip
-"""Beginnings of the names of audit events."""
 
 
 def run(limits: Limits) -> None:
@@ -63,7 +48,7 @@ def run(limits: Limits) -> None:
             request, data, beside = json.loads(receive(requests)), receive(requests), receive(requests)
         except CutOffError:
             return
-        _renew(limits)
+        renew(limits)
         try:
             for found in extract(Format(request["format"]), request["name"], data, beside, limits):
                 send(answers, encoded(found))
@@ -143,27 +128,3 @@ def _document(format_: Format, data: bytes, limits: Limits) -> Extracted:
     module, name = _READERS[format_]
     extract_: Callable[[bytes, Limits], Extracted] = getattr(import_module(f"rag_context.files.formats.{module}"), name)
     return extract_(data, limits)
-
-
-def confine(limits: Limits) -> None:
-    """Restrict this process: memory, priority, no network, no other programs, no core dumps."""
-    sys.dont_write_bytecode = True
-    # An audit hook cannot be removed, whatever a file makes a library do.
-    sys.addaudithook(_deny)
-    if sys.platform != "win32":
-        os.nice(_NICE)
-        # A core dump would hold the content of the file.
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        if sys.platform != "darwin":  # where a limit below what is mapped already is an error
-            resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
-
-
-def _renew(limits: Limits) -> None:
-    """Allow the next file its computing time, counted from now; beyond it the system ends this process (SIGPROF)."""
-    if sys.platform != "win32":
-        signal.setitimer(signal.ITIMER_PROF, limits.cpu_s)
-
-
-def _deny(event: str, _args: object) -> None:
-    if event.startswith(_FORBIDDEN):
-        raise PermissionError(event)

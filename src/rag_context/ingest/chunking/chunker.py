@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from rag_context.domain import documents
 from rag_context.ingest.chunking import code, prose
 from rag_context.ingest.chunking.prose import Speech
+from rag_context.ingest.chunking.syntax import Outline, marks
 from rag_context.ingest.chunking.text_blocks import (
     Block,
     Boundary,
@@ -163,7 +164,7 @@ def sizes_for(content_type: str, window: int) -> ChunkSizes:
 
 
 def split_body(
-    content: str, *, content_type: str, source: str, tokenizer: Tokenizer, window: int
+    content: str, *, content_type: str, source: str, tokenizer: Tokenizer, window: int, outline: Outline = marks
 ) -> list[documents.Span]:
     """As `split`, without the front matter; offsets and lines are those of the whole content.
 
@@ -171,7 +172,9 @@ def split_body(
     """
     start = prose.body_start(content)
     lines = content.count("\n", 0, start)
-    spans = split(content[start:], content_type=content_type, source=source, tokenizer=tokenizer, window=window)
+    spans = split(
+        content[start:], content_type=content_type, source=source, tokenizer=tokenizer, window=window, outline=outline
+    )
     return [
         documents.Span(
             span.start + start, span.end + start, span.start_line + lines, span.end_line + lines, span.heading
@@ -180,7 +183,9 @@ def split_body(
     ] or [documents.Span(start, len(content), lines + 1, lines + 1)]
 
 
-def split(content: str, *, content_type: str, source: str, tokenizer: Tokenizer, window: int) -> list[documents.Span]:
+def split(
+    content: str, *, content_type: str, source: str, tokenizer: Tokenizer, window: int, outline: Outline = marks
+) -> list[documents.Span]:
     """Cut `content` into chunks, in order; an empty text has no chunks.
 
     Args:
@@ -189,6 +194,7 @@ def split(content: str, *, content_type: str, source: str, tokenizer: Tokenizer,
         source: Where the text comes from; its extension names the grammar of code.
         tokenizer: The embedder's own.
         window: Most tokens of a chunk that the embedder reads, without prefixes; at least 1.
+        outline: Finds the definitions in code. The default reads them in this process, for texts that are trusted.
     """
     sizes = sizes_for(content_type, window)
     ruler = Ruler(content, tokenizer)
@@ -196,7 +202,7 @@ def split(content: str, *, content_type: str, source: str, tokenizer: Tokenizer,
         case documents.CHAT:
             return _chat(ruler, sizes)
         case documents.CODE:
-            return _code(ruler, source, sizes)
+            return _code(ruler, source, sizes, outline)
         case _:
             return _prose(ruler, sizes)
 
@@ -224,8 +230,8 @@ def _chat(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
     return _spans(ruler.text, pieces, [heading(*piece) for piece in pieces])
 
 
-def _code(ruler: Ruler, source: str, sizes: ChunkSizes) -> list[documents.Span]:
-    blocks = code.definitions(ruler, source, sizes.max_tokens) or code.braced_blocks(ruler.text)
+def _code(ruler: Ruler, source: str, sizes: ChunkSizes, outline: Outline) -> list[documents.Span]:
+    blocks = code.definitions(ruler, source, sizes.max_tokens, outline) or code.braced_blocks(ruler.text)
     return _blocked(ruler, blocks, code.line_boundaries(ruler.text), sizes, ".")
 
 

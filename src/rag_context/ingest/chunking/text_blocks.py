@@ -7,13 +7,15 @@ long run counts as a token for every `CHARS_PER_TOKEN` of its characters, and ma
 """
 
 import unicodedata
+from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
 
 from rag_context.ports.models import Tokenizer
+from rag_context.text import pieces
 
 CHARS_PER_TOKEN = 4
 """Characters of a long run that count as one token: the usual estimate for English."""
@@ -36,27 +38,34 @@ class Ruler:
     def __init__(self, text: str, tokenizer: Tokenizer) -> None:
         self.text = text
         self._tokenizer = tokenizer
-        spans = tokenizer.offsets(text)
-        self._tokens = len(spans)
-        self._starts = list(_token_starts(text, spans))
+        self._tokens = 0
+        # Piece by piece: the spans of two megabytes take 250 MB.
+        self.token_starts = array("I", _token_starts(text, self._spans()))
+        """Where each counted token begins, ascending, in characters."""
+
+    def _spans(self) -> Iterator[tuple[int, int]]:
+        for piece, end in pieces(self.text):
+            for first, last in self._tokenizer.offsets(self.text[piece:end]):
+                self._tokens += 1
+                yield piece + first, piece + last
 
     def count(self, start: int, end: int) -> int:
         """Tokens that begin in `text[start:end]`."""
-        return bisect_left(self._starts, end) - bisect_left(self._starts, start)
+        return bisect_left(self.token_starts, end) - bisect_left(self.token_starts, start)
 
     def reach(self, start: int, tokens: int) -> int:
         """Largest end with `count(start, end) <= tokens`, and at least one character on."""
-        index = bisect_left(self._starts, start) + tokens
-        if index >= len(self._starts):
+        index = bisect_left(self.token_starts, start) + tokens
+        if index >= len(self.token_starts):
             return len(self.text)
-        return self.between_characters(start, max(self._starts[index], start + 1))
+        return self.between_characters(start, max(self.token_starts[index], start + 1))
 
     def back(self, end: int, tokens: int) -> int:
         """Smallest start with `count(start, end) <= tokens`."""
         if tokens <= 0:
             return end
-        index = bisect_left(self._starts, end) - tokens
-        return self._starts[index] if index > 0 else 0
+        index = bisect_left(self.token_starts, end) - tokens
+        return self.token_starts[index] if index > 0 else 0
 
     def fitting(self, start: int, end: int, tokens: int) -> int:
         """Largest offset up to `end` at which `text[start:offset]`, tokenised by itself, has at most `tokens` tokens.
@@ -92,7 +101,7 @@ def _joined(left: str, right: str) -> bool:
     return unicodedata.category(right).startswith("M") or ZERO_WIDTH_JOINER in (left, right)
 
 
-def _token_starts(text: str, spans: Sequence[tuple[int, int]]) -> Iterator[int]:
+def _token_starts(text: str, spans: Iterable[tuple[int, int]]) -> Iterator[int]:
     """Where each counted token of `text` begins, by the spans of all; long ones and long gaps count by their length."""
     position = 0
     for start, end in spans:
