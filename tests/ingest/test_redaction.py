@@ -1,5 +1,6 @@
 """Secrets are removed, text about secrets stays (X-4)."""
 
+from collections import Counter
 from datetime import UTC, datetime
 
 import pytest
@@ -8,6 +9,8 @@ from hypothesis import strategies as st
 
 from rag_context.domain.documents import DocumentInput, MessageTime
 from rag_context.ingest.redaction import Redacted, Redaction, RedactionMode, cleaned, redact
+from tests.ingest.secret_cases import benign_cases, secret_cases
+from tests.ingest.secret_cases import leaks as case_leaks
 from tests.ingest.secret_shapes import SHAPES, leaks, named_secrets
 from tests.ingest.secret_texts import innocents, secrets
 
@@ -196,6 +199,11 @@ def test_a_text_without_secrets_is_returned_as_it_is(text: str) -> None:
         "secret_key=", "hooks.slack.com/services/T", "xoxb-", "'", "a", " ", "\n",
         "_key ", "token |", "| token | ", "ENV A_TOKEN ", "password\n value:", "key`", "%5F", "\u200b",
         "password: aaaa", "pass-pass-", '"token", "value": "', "$2b$12$",
+        "private-lines: 1\n", "private-lines: 1\na\n", '"d": "', "client-key-data: a", "cookie: a=b; ", "cookie:",
+        "login ", "login -p ", "redis-cli -", "echo a|", ":5432:a:", "identified by '",
+        "getenv('password", "password || '", "pass:-",
+        'password": {', "PASSWORD | a | ", "| pass |\n", "| pass |\n|--|\n", "pass |", "|-", "| a |\n", "$6$", "$y$",
+        "-us", "azdo", "&signature=", "password is ", "/a", "a/", "a.b", "A1b",
         "mysql ", "mysql -", "sshpass -p ", "&password=a", "token>", "/:_auth=", "İ",
     ],
 )  # fmt: skip
@@ -203,6 +211,32 @@ def test_hostile_repetition_is_survived(unit: str) -> None:
     """Every place is tried once per pattern, with bounded repeats: a quadratic one would not come to an end here."""
     text = unit * (100_000 // len(unit))
     assert redact(text).content
+
+
+@pytest.mark.parametrize("seed", [20260301, 20260302])
+def test_in_every_group_of_labelled_cases_nearly_all_secrets_go_and_nothing_else_does(seed: int) -> None:
+    total, left = Counter[str](), Counter[str]()
+    for case in secret_cases(seed):
+        total[case.group] += 1
+        left[case.group] += case_leaks(case)
+    assert total.total() >= 1000
+    assert left.total() <= 0.02 * total.total(), left
+    assert all(left[group] <= 0.15 * total[group] for group in total), left
+    assert [case.text for case in benign_cases(seed) if redact(case.text).found] == []
+
+
+def test_every_row_of_a_column_of_passwords_is_masked() -> None:
+    rows = [
+        "| system | password | note |",
+        "|---|:---:|---|",
+        "| db | `x7Kq2mPw9Lzt` | old |",
+        "| web | see wiki | - |",
+    ]
+    text = "\n".join([*rows, "| mail | Tr0ub4dor&31 | Tr0ub4dor&32 |", "", "x7Kq2mPw9Lzt"])
+    masked = text.replace("`x7Kq2mPw9Lzt`", "`[REDACTED:assigned-secret]`").replace(
+        "Tr0ub4dor&31", "[REDACTED:assigned-secret]"
+    )
+    assert redact(text).content == masked
 
 
 def test_of_real_looking_secrets_nearly_all_go() -> None:

@@ -13,7 +13,8 @@ from itertools import accumulate, chain, pairwise
 
 from rag_context.domain.documents import DocumentInput, MessageTime
 from rag_context.errors import FieldError, InvalidInputError
-from rag_context.ingest.secret_rules import RULES, Rule
+from rag_context.ingest.secret_rules import ASSIGNED, RULES, TABLE_HEADING, TABLE_NAMES, Rule
+from rag_context.ingest.secret_values import looks_random
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +104,14 @@ def _redacted(content: str) -> Redacted:
             counts[rule.kind] += len(spans)
             content = _replaced(content, spans, f"[REDACTED:{rule.kind}]")
             search = _Search(content)  # the offsets have moved
+    spans = [] if search.has_none(TABLE_NAMES) else list(_secret_cells(content, search.offsets(TABLE_NAMES)))
+    if spans:
+        counts[ASSIGNED] += len(spans)
+        content = _replaced(content, spans, f"[REDACTED:{ASSIGNED}]")
     return Redacted(content, tuple(Redaction(kind, count) for kind, count in counts.items()))
 
 
-_WORDS = frozenset(word for rule in RULES for word in rule.anchors)
+_WORDS = frozenset((*TABLE_NAMES, *(word for rule in RULES for word in rule.anchors)))
 
 
 class _Search:
@@ -144,10 +149,34 @@ def _secrets(rule: Rule, content: str, offsets: Sequence[int]) -> Iterator[tuple
     end = 0
     for offset in offsets:
         # An anchor inside the last secret begins no other one.
-        match = rule.pattern.match(content, offset) if offset >= end else None
+        start = offset - rule.before
+        match = rule.pattern.match(content, start) if start >= end else None
         if match and rule.is_secret(match["secret"]):
             end = match.end("secret")
             yield match.span("secret")
+
+
+def _secret_cells(content: str, offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Cells of tables in Markdown below a heading such as `Password`."""
+    end = 0
+    for offset in offsets:
+        heading = TABLE_HEADING.match(content, offset) if offset >= end else None
+        if heading is None:
+            continue
+        # From the right, where the heading's line ends: rows may begin with a bar or not.
+        column = heading["after"].rstrip().removesuffix("|").count("|")
+        end = heading.end()
+        while (row := _ROW.match(content, end)) is not None:
+            cells = row["cells"].rstrip().removesuffix("|").split("|")
+            if column < len(cells):
+                value = cells[-1 - column].strip(' \t`*"')
+                start = end + sum(len(cell) + 1 for cell in cells[: -1 - column]) + cells[-1 - column].index(value)
+                if looks_random(value):
+                    yield start, start + len(value)
+            end = row.end()
+
+
+_ROW = re.compile(r"(?P<cells>[^\r\n|]{0,400}\|[^\r\n]{0,4000})(?:\r?\n|$)")
 
 
 def _replaced(content: str, spans: Sequence[tuple[int, int]], mark: str) -> str:

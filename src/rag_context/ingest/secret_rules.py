@@ -24,6 +24,7 @@ from rag_context.ingest.secret_values import (
     looks_assigned,
     looks_bare,
     looks_named,
+    looks_random,
     looks_sent,
     looks_typed,
 )
@@ -37,15 +38,22 @@ class Rule:
     anchors: tuple[str, ...]
     pattern: re.Pattern[str]
     is_secret: Callable[[str], bool]
+    before: int = 0
+    """How many characters of the secret stand before the anchor."""
 
+
+ASSIGNED = "assigned-secret"
 
 # Also behind `\n`, `\r` and `\t` as JSON and programs write them, whose letter would be a part of the word otherwise.
 _WORD_START = r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))"
 _ANY_START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
 _KEY_LABEL = r"[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 _KEY_KINDS = ("api", "auth", "access", "private", "encryption", "signing", "account")
+_NO_CURSOR = r"(?<!next)(?<!next[_-])(?<!page)(?<!page[_-])(?<!lock)(?<!change)(?<!change[_-])(?<!continuation)"
+"""Before `token`: tokens that say where a list goes on, or which version is meant, are no secrets."""
+
 _PLAIN_NAME = (
-    r"(?:pass(?:words?|wd|phrase)|(?<![a-z])pass|pwd|token|credentials?|secret(?:[_-]?access)?(?:[_-]?key)?(?:_base)?"
+    rf"(?:pass(?:words?|wd|phrase)|(?<![a-z])pass|pwd|{_NO_CURSOR}token|credentials?|secret(?:[_-]?access)?(?:[_-]?key)?(?:_base)?"
     rf"|(?:{'|'.join(f'(?<={kind})|(?<={kind}[_-])' for kind in _KEY_KINDS)})key)"
 )
 _NAME = rf"(?:{_PLAIN_NAME}|(?-i:(?<=[a-z])Pass)(?![a-z]))"
@@ -90,42 +98,63 @@ def _value(kind: str, anchors: str, pattern: str, is_secret: Callable[[str], boo
 
 
 _SERVICES = (
+    ("alibaba", "ltai", r"LTAI[A-Za-z0-9]{16,24}"),
+    ("artifactory", "akc cmvmdgtu", r"(?:AKC[a-zA-Z0-9]{50,80}|cmVmdGtu[A-Za-z0-9]{40,80})"),
     ("atlassian", "atatt3", r"ATATT3[\w=-]{60,300}"),
     ("airtable", "pat", r"pat[A-Za-z0-9]{14}\.[0-9a-f]{64}"),
     ("age", "age-secret-key-1", r"AGE-SECRET-KEY-1[0-9A-Z]{58}"),
+    ("bedrock", "absk", r"ABSK[A-Za-z0-9+/]{100,180}={0,2}"),
     ("buildkite", "bkua_", r"bkua_[0-9a-f]{40}"),
+    ("cloudflare", "v1.0-", r"v1\.0-[0-9a-f]{140,180}"),
+    ("contentful", "cfpat-", r"CFPAT-[\w-]{43}"),
     ("databricks", "dapi", r"dapi[0-9a-f]{32}(?:-\d)?"),
     ("digitalocean", "dop_v1_ doo_v1_ dor_v1_", r"do[opr]_v1_[0-9a-f]{64}"),
     ("docker", "dckr_pat_ dckr_oat_", r"dckr_[po]at_[\w-]{27,64}"),
     ("doppler", "dp.", r"dp\.(?:pt|st|ct|sa|scim|audit)\.[\w.-]{40,64}"),
     ("dynatrace", "dt0", r"dt0[a-z]\d{2}\.[A-Z0-9]{24}\.[A-Z0-9]{64}"),
+    ("easypost", "ezak ezat ezt", r"EZ(?:AK|AT|TK)[A-Za-z0-9]{54}"),
+    ("facebook", "eaa", r"EAA[A-Za-z0-9]{90,300}"),
     ("figma", "figd_", r"figd_[\w-]{40,64}"),
+    ("firecrawl", "fc-", r"fc-[0-9a-f]{32}"),
+    ("flutterwave", "flwseck-", r"FLWSECK-[0-9a-f]{32}-X"),
     ("fly", "fo1_ fm1_ fm2_", r"(?:fo1|fm[12]r?)_[\w+/=-]{43,2000}"),
     ("grafana", "glsa_", r"glsa_[A-Za-z0-9]{32}_[0-9A-Fa-f]{8}"),
     ("groq", "gsk_", r"gsk_[A-Za-z0-9]{40,64}"),
     ("heroku", "hrku-", r"HRKU-[\w-]{36,80}"),
+    ("hubspot", "pat-", r"pat-(?:na|eu|ap)\d-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
     ("langsmith", "lsv2_", r"lsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{10}"),
     ("linear", "lin_api_ lin_oauth_", r"lin_(?:api|oauth)_[A-Za-z0-9]{32,64}"),
+    ("lob", "live_", r"live_[0-9a-f]{35}"),
     ("mailgun", "key-", r"key-[0-9a-f]{32}"),
+    ("mapbox", "sk.eyj", r"sk\.eyJ[\w-]{40,200}\.[\w-]{20,40}"),
     ("netlify", "nfp_", r"nfp_[A-Za-z0-9]{36,40}"),
     ("new-relic", "nrak- nral- nrii-", r"NR(?:AK|AL|II)-[\w-]{27,32}"),
     ("notion", "ntn_ secret_", r"(?:ntn_[A-Za-z0-9]{40,50}|secret_[A-Za-z0-9]{43})"),
     ("nvidia", "nvapi-", r"nvapi-[\w-]{60,80}"),
+    ("okta", "ssws", r"SSWS 00[\w-]{38,44}"),
     ("one-password", "ops_eyj", r"ops_eyJ[A-Za-z0-9+/]{200,2000}={0,3}"),
+    ("pinecone", "pcsk_", r"pcsk_[A-Za-z0-9]{5,8}_[A-Za-z0-9]{50,70}"),
     ("perplexity", "pplx-", r"pplx-[A-Za-z0-9]{40,64}"),
     ("planetscale", "pscale_", r"pscale_(?:tkn|pw|oauth)_[\w.=-]{32,64}"),
     ("postman", "pmak-", r"PMAK-[0-9a-f]{24}-[0-9a-f]{34}"),
+    ("prefect", "pnu_ pnb_", r"pn[ub]_[A-Za-z0-9]{36}"),
     ("pulumi", "pul-", r"pul-[0-9a-f]{40}"),
+    ("readme", "rdme_", r"rdme_[a-z0-9]{70}"),
     ("replicate", "r8_", r"r8_[A-Za-z0-9]{37,40}"),
     ("rubygems", "rubygems_", r"rubygems_[0-9a-f]{48}"),
     ("sendgrid", "sg.", r"SG\.[\w-]{16,32}\.[\w-]{32,64}"),
     ("sentry", "sntrys_ sntryu_", r"(?:sntrys_[\w+/=-]{60,400}|sntryu_[0-9a-f]{64})"),
+    ("shippo", "shippo_", r"shippo_(?:live|test)_[0-9a-f]{40}"),
     ("shopify", "shp", r"shp(?:at|ca|pa|ss)_[0-9A-Fa-f]{32}"),
+    ("sonar", "sqp_ squ_ sqa_", r"sq[pua]_[0-9a-f]{40}"),
     ("square", "sq0atp- sq0csp-", r"sq0(?:atp|csp)-[\w-]{22,43}"),
     ("supabase", "sbp_ sb_secret_", r"(?:sbp_[0-9a-f]{40}|sb_secret_[\w-]{31,48})"),
+    ("tailscale", "tskey-", r"tskey-[a-z]{2,12}-[A-Za-z0-9]{8,24}-[A-Za-z0-9]{20,48}"),
     ("tavily", "tvly-", r"tvly-[A-Za-z0-9-]{32,64}"),
     ("twilio", "sk", r"SK[0-9a-f]{32}"),
+    ("typeform", "tfp_", r"tfp_[\w-]{40,64}"),
     ("vault", "hvs. hvb. hvr.", r"hv[sbr]\.[\w-]{24,300}"),
+    ("vercel", "vercel_blob_rw_", r"vercel_blob_rw_\w{24,64}"),
     ("xai", "xai-", r"xai-[A-Za-z0-9]{70,90}"),
 )
 """Services whose tokens begin with a mark of their own."""
@@ -157,7 +186,8 @@ RULES = (
         "gl",
         r"gl(?:pat|dt|rt|ptt|ft|cbt|oas|soat|imt|agent)-[\w.-]{20,300}",
     ),
-    _marked("slack-token", "xox xapp-", r"(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{10,251}"),
+    _marked("slack-token", "xox xapp-", r"(?:xox[abceoprs]|xapp|xoxe\.xox[bp])-[A-Za-z0-9-]{10,251}"),
+    _marked("slack-token", "xoxd-", r"xoxd-[A-Za-z0-9%+/=_-]{20,400}"),
     _value(
         "slack-webhook",
         "hooks.slack.com",
@@ -169,14 +199,35 @@ RULES = (
     _marked("google-key", "aiza gocspx- ya29.", r"(?:AIza[\w-]{35}(?![\w-])|GOCSPX-[\w-]{28}|ya29\.[\w-]{20,1000})"),
     _marked(
         "stripe-key",
-        "sk_live_ sk_test_ rk_live_ rk_test_ whsec_",
-        r"(?:[sr]k_(?:live|test)_[A-Za-z0-9]{16,251}|whsec_[A-Za-z0-9+/=]{24,251})",
+        "sk_live_ sk_test_ sk_org_ rk_live_ rk_test_ whsec_",
+        r"(?:[sr]k_(?:org_)?(?:live|test)_[A-Za-z0-9]{16,251}|whsec_[A-Za-z0-9+/=]{24,251})",
     ),
     _marked("npm-token", "npm_", r"npm_[A-Za-z0-9]{36}(?![A-Za-z0-9])"),
     _marked("pypi-token", "pypi-ag", r"pypi-Ag[\w-]{50,1000}"),
     _token("huggingface-token", "hf_", r"hf_[A-Za-z0-9]{30,40}(?![A-Za-z0-9])"),
     *(_token(f"{service}-token", anchors, f"{shape}(?![A-Za-z0-9])") for service, anchors, shape in _SERVICES),
     _token("password-hash", "$2a$ $2b$ $2y$", r"\$2[aby]\$\d\d\$[./A-Za-z0-9]{53}", start=""),
+    _token(
+        "password-hash",
+        "$1$ $5$ $6$ $apr1$",
+        r"\$(?:[156]|apr1)\$(?:rounds=\d{1,9}\$)?[./A-Za-z0-9]{1,16}\$[./A-Za-z0-9]{22,86}",
+        start="",
+    ),
+    _token("password-hash", "$y$ $gy$", r"\$g?y\$[./A-Za-z0-9]{1,8}\$[./A-Za-z0-9]{1,86}\$[./A-Za-z0-9]{43}", start=""),
+    Rule(
+        "mailchimp-token",
+        ("-us",),
+        re.compile(r"(?<![\w-])(?P<secret>[0-9a-f]{32}-us\d{1,2})(?![\w-])"),
+        is_no_filler,
+        32,
+    ),
+    Rule(
+        "azure-devops-token",
+        ("azdo",),
+        re.compile(r"(?<!\w)(?P<secret>[A-Za-z0-9]{76}AZDO[A-Za-z0-9]{4})(?!\w)"),
+        is_mixed,
+        76,
+    ),
     _value("azure-secret", "q~", r"(?<=[\w~.]{3}\d)(?P<secret>Q~[\w.~-]{31,34})(?![\w.~-])", is_mixed),
     _value("azure-signature", "sig=", r"(?<=[?&;])sig=(?P<secret>(?:[\w+/-]|%[0-9a-f]{2}){40,64}=?)", is_no_filler),
     _value("telegram-token", ":aa", r"(?<=\d{8}):(?P<secret>AA[\w-]{33})(?![\w-])", is_no_filler),
@@ -193,6 +244,12 @@ RULES = (
         r"(?<=\.com)/api/webhooks/\d{10,24}/(?P<secret>[\w-]{60,80})(?![\w-])",
         is_no_filler,
     ),
+    _value(
+        "url-signature",
+        "x-amz-signature= x-amz-security-token= x-goog-signature= &signature= ?signature=",
+        r"[?&]?(?:x-(?:amz|goog)-)?(?:signature|security-token)=(?P<secret>[\w%+/=~.-]{24,4000})",
+        is_no_placeholder,
+    ),
     _marked("jwt", "eyj", r"eyJ[\w-]{10,4000}\.eyJ[\w-]{10,16000}\.[\w-]{10,2000}"),
     _value(
         "bearer-token",
@@ -205,6 +262,37 @@ RULES = (
         "secret",
         r"secret[_-]?(?:access[_-]?)?key\\?[\"']?\s{0,4}(?:=>|[:=])\s{0,4}\\?[\"']?(?P<secret>[A-Za-z0-9/+]{40})(?![\w/+=])",
         is_no_example,
+    ),
+    _value(
+        "private-key",
+        "private-lines:",
+        r"private-lines:[ \t]\d{1,4}\r?\n(?P<secret>(?:[a-z0-9+/=]{1,76}(?:\r?\n|$))++)",
+        holds_key,
+    ),
+    _value(
+        "private-key",
+        "client-key-data",
+        r"client-key-data\"?:[ \t]{0,4}\"?(?P<secret>[a-z0-9+/]{40,16000}={0,2})",
+        is_mixed,
+    ),
+    _value(
+        "private-key",
+        '"d" "k" "p" "q" "dp" "dq" "qi"',
+        r"\"(?:d|k|p|q|dp|dq|qi)\"\s{0,3}:\s{0,3}\"(?P<secret>[\w-]{40,1400})\"",
+        is_random_value,
+    ),
+    _value(
+        "docker-login",
+        ".dockerconfigjson .dockercfg",
+        r"\.docker(?:configjson|cfg)\"?:[ \t]{0,4}\"?(?P<secret>[a-z0-9+/]{40,16000}={0,2})",
+        is_no_placeholder,
+    ),
+    _value(
+        "session-cookie",
+        "cookie:",
+        r"cookie:[ \t]{0,3}(?:[^=;\s]{1,64}=[^;\s]{0,400};[ \t]{0,3}){0,12}?"
+        r"[\w.-]{0,40}(?:sess|sid|auth|token|jwt|login)[\w.-]{0,20}=(?P<secret>[^;\s\"']{16,4000})",
+        looks_sent,
     ),
     _value("docker-login", '"auth"', r"\"auth\"\s{0,3}:\s{0,3}\"(?P<secret>[a-z0-9+/]{12,400}={0,2})\"", is_login),
     _value(
@@ -228,111 +316,169 @@ RULES = (
         r"(?:mysql|mariadb)[\w-]{0,8}(?:[ \t][^\n|;&]{0,160}?)?[ \t]-p[\"']?(?P<secret>[^\s\"']{8,256})",
         looks_assigned,
     ),
+    _value(
+        "command-line-secret",
+        "login",
+        r"login[ \t][^\n|;&]{0,160}?[ \t]?-p[ =][\"']?(?P<secret>[^\s\"']{8,256})",
+        looks_sent,
+    ),
+    _value(
+        "command-line-secret",
+        "redis-cli",
+        r"redis-cli[ \t][^\n|;&]{0,160}?-a[ \t][\"']?(?P<secret>[^\s\"']{8,256})",
+        looks_sent,
+    ),
+    _value(
+        "command-line-secret",
+        "echo printf",
+        r"(?:echo|printf)[ \t](?:-n[ \t])?[\"']?(?P<secret>[^\s\"'|]{8,256})[\"']?[ \t]{0,4}\|[^\n|;&]{0,160}?-stdin",
+        looks_assigned,
+    ),
+    _value(
+        ASSIGNED,
+        ":5432: :5433: :6432: :*:",
+        r":(?:\d{4}|\*):[^:\s]{1,64}:[^:\s]{1,64}:(?P<secret>[^:\s]{6,256})(?=\s|$)",
+        looks_sent,
+    ),
+    _value(
+        ASSIGNED,
+        "identified password",
+        r"(?:identified(?:[ \t]{1,4}with[ \t]{1,4}[\w\"']{1,64})?[ \t]{1,4}(?:by|as)(?:[ \t]{1,4}password)?|password)"
+        r"[ \t]{1,4}'(?P<secret>[^'\s]{8,256})'",
+        looks_assigned,
+    ),
+    _value(
+        ASSIGNED,
+        "getenv environ.get env.fetch getproperty define( env(",
+        rf"(?:getenv|environ\.get|env\.fetch|getproperty|define|env)\([ \t]?[\"'][\w.]{{0,60}}?{_NAME}[\"'],"
+        r"[ \t]{0,4}[\"'](?P<secret>[^\s\"']{8,256})[\"']",
+        looks_named,
+    ),
+    _value(
+        ASSIGNED,
+        _NAME_ANCHORS,
+        rf"{_NAME}[\"']?[)\]]?[ \t]{{0,4}}(?:\|\||\?\?|or[ \t])[ \t]{{0,4}}[\"'`](?P<secret>[^\s\"'`]{{8,256}})[\"'`]",
+        looks_named,
+    ),
+    _value(ASSIGNED, _NAME_ANCHORS, rf"{_NAME}:?[-=](?P<secret>[^\s\"'{{}}$]{{8,256}}+)(?=\}})", looks_named),
+    _value(
+        ASSIGNED,
+        _NAME_ANCHORS,
+        rf"{_NAME}\\?\"\s{{0,3}}:\s{{0,3}}\{{[^{{}}]{{0,80}}?\"value\\?\"\s{{0,3}}:\s{{0,3}}\\?\"(?P<secret>[^\"\s]{{8,256}})\\?\"",
+        looks_named,
+    ),
     _value("npm-token", "_auth", r"(?<=/:)_auth(?:token)?=(?P<secret>[^\s\"']{16,400})", is_no_placeholder),
     _value(
-        "assigned-secret",
+        ASSIGNED,
         "pass pwd",
         r"(?<![?&\w])(?:password|pwd)[ ]?=[ ]?(?P<secret>[^\s\"'`;<>]{8,256})(?=;)",
         looks_assigned,
     ),
     _value(
-        "assigned-secret",
+        ASSIGNED,
         _NAME_ANCHORS,
         rf"{_NAME}{_PAIR}(?P<secret>[^\s\"'\\]{{8,256}})",
         looks_named,
     ),
     _value(
-        "assigned-secret",
+        ASSIGNED,
         "env arg",
         rf"(?<!\w)(?:env|arg)[ \t]{{1,8}}(?-i:[A-Z0-9_]{{0,60}}?){_VARIABLE}[ \t]{{1,8}}"
         r"[\"']?(?P<secret>[^\s\"'=]{8,256})",
         looks_named,
     ),
     _value(
-        "assigned-secret",
+        ASSIGNED,
         _NAME_ANCHORS,
         rf"{_VARIABLE}[\s`*\"']{{0,40}}\|[\s`*\"']{{0,40}}(?P<secret>[^\s|`\"']{{8,256}})"
         r"(?=[ \t`*\"']{0,40}\|)",
         looks_named,
     ),
     _value(
-        "assigned-secret",
+        ASSIGNED,
         _NAME_ANCHORS,
         rf"{_NAME}[ \t`*\"']{{0,40}}\|[ \t`*\"']{{0,40}}(?P<secret>[^\s|`\"']{{8,256}})(?=[ \t`*\"']{{0,40}}\|)",
         is_table_value,
     ),
     _value(
-        "assigned-secret",
+        ASSIGNED,
+        _NAME_ANCHORS,
+        rf"{_VARIABLE}[ \t`*\"']{{0,40}}\|[^|\n]{{0,120}}\|[ \t`*\"']{{0,40}}(?P<secret>[^\s|`\"']{{8,256}})"
+        r"(?=[ \t`*\"']{0,40}\|)",
+        looks_random,
+    ),
+    _value(
+        ASSIGNED,
         _NAME_ANCHORS,
         rf"{_NAME}[ \t]{{0,4}}:[ \t]{{1,8}}(?P<secret>[A-Za-z0-9+/]{{8,2000}}={{0,2}})(?=\s|$)",
         is_encoded_text,
     ),
     _value(
-        "assigned-secret",
+        ASSIGNED,
         "pass",
         r"pass(?:word|phrase|wd)?\\?[\"']?[ \t]{0,8}[:=][ \t]{0,8}\\?(?P<quote>[\"'`])(?P<secret>[^\"'`\n\\]{8,256})"
         r"\\?(?P=quote)",
         is_passphrase,
     ),
     _value(
-        "assigned-secret",
+        ASSIGNED,
         "pass",
         r"pass(?:word|phrase|wd)?(?:=|[ \t]{0,4}:[ \t]{1,4})(?P<secret>[^\s\"'`;&]{8,256})(?=[ \t]*(?:[\r\n`]|$))",
         is_passphrase,
     ),
     _value(
-        "assigned-secret",
+        ASSIGNED,
         "_key key",
         rf"{_SOME_KEY}{_TO_VALUE}(?P<secret>[A-Za-z0-9+/=_-]{{20,256}})(?=[\s\"',;`|]|$)",
         is_random_value,
     ),
     _value(
-        "assigned-secret",
+        ASSIGNED,
         "?api &api ?access &access #access ?auth &auth ?oauth &oauth ?client &client",
         rf"[?&#](?:api|access|o?auth|client)[_-]?(?:key|token|secret)(?:_secret)?{_PARAMETER}",
         looks_assigned,
     ),
     _value(
-        "assigned-secret",
+        ASSIGNED,
         _NAME_ANCHORS,
         rf"(?:(?<=[?&])|(?<=-literal=)|(?:(?<=;)|(?<=; ))(?=p)){_NAME}{_PARAMETER}",
         looks_assigned,
     ),
     _value(
-        "assigned-secret",
+        ASSIGNED,
         _NAME_ANCHORS,
         rf"{_NAME}>\s{{0,8}}(?P<secret>[^<>\s]{{8,256}})\s{{0,8}}</",
         looks_assigned,
     ),
     _value(
-        "assigned-secret",
+        ASSIGNED,
         "login",
         r"login[ \t]{1,4}\S{1,64}\s{1,8}password[ \t]{1,4}(?P<secret>\S{6,256})(?=\s|$)",
         looks_sent,
     ),
     _value(
-        "assigned-secret",
+        ASSIGNED,
         "setp sets sett seta",
         r"set(?:pass(?:word|phrase)|secret(?:key)?|(?:access|auth|api)?token|(?:api|access)key)"
         r"\([\"'](?P<secret>[^\s\"']{8,256})[\"']",
         looks_assigned,
     ),
     _value(
-        "assigned-secret",
+        ASSIGNED,
         "api client secret access auth private signing encryption",
         r"(?:api|client|secret|access|auth|private|signing|encryption)[_-]?(?:key|secret|token)[ \t]{0,4}[:=][ \t]{0,4}"
-        r"(?P<secret>[0-9a-f]{32,64}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?=[\s,;&`]|$)",
+        r"(?P<secret>[0-9a-f]{32,64}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?=[\s,;&`\"']|$)",
         looks_assigned,
     ),
     _value(
-        "assigned-secret",
+        ASSIGNED,
         _NAME_ANCHORS,
         rf"{_NAME}\\?[\"']?\]?[ \t]{{0,8}}(?::[ \t]?[&\w]{{1,20}}[ \t]{{0,4}}=|:=|=>|[:=]|value=)[ \t]{{0,8}}"
         r"[@bru]{0,2}\\?(?P<quote>[\"'`])(?P<secret>[^\"'`\s\\]{8,256})\\?(?P=quote)",
         looks_assigned,
     ),
     Rule(
-        "assigned-secret",
+        ASSIGNED,
         tuple(_NAME_ANCHORS.split()),
         re.compile(
             r"(?:PASSWORD|PASSWD|PASSPHRASE|PWD|PASS|SECRET|TOKEN|KEY(?:_BASE)?|CREDENTIALS?)=(?P<secret>(?:[^\s\"'`;&]|&(?!&)){8,256})"
@@ -340,10 +486,26 @@ RULES = (
         looks_assigned,
     ),
     _value(
-        "assigned-secret",
+        ASSIGNED,
         _NAME_ANCHORS,
         rf"{_NAME}(?:[ \t]{{0,4}}[:=]|[ \t]is:?)[ \t]{{0,4}}"
         r"(?P<secret>[^\s\"'`<>(){}\[\],;]{8,256})(?=[\s\"'`,;]|$)",
         looks_bare,
     ),
+    _value(
+        ASSIGNED,
+        "pass pwd",
+        r"(?:pass(?:words?|wd|phrase)|(?<![a-z])pass|pwd)[\"'`*]{0,3}"
+        r"(?:[ \t]{0,4}[:=][\"'`*]{0,3}|[ \t]is:?|(?=[ \t]))[ \t]{0,8}[\"'`]?"
+        r"(?P<secret>[^\s\"'`<>(){}\[\],;|&]{10,256})(?=[\"'`]?[.,;&]?(?:\s|$))",
+        looks_random,
+    ),
 )
+
+TABLE_NAMES = ("pass", "pwd", "secret", "token")
+TABLE_HEADING = re.compile(
+    r"(?:password|passwd|pwd|pass|secret|token)[ \t`*]{0,8}(?P<after>(?:\|[^|\r\n]{0,100}){0,20})\r?\n"
+    r"[ \t|:-]{0,200}-{2}[ \t|:-]{0,200}\r?\n",
+    re.IGNORECASE,
+)
+"""The heading of a column of secrets, the headings after it, and the line below them."""

@@ -14,12 +14,25 @@ MIN_BITS_PER_CHAR = 2.5
 
 
 _FILLER = re.compile(r"[xX*.•…0#-]{4,}+|\.\.\.")
-_REFERENCE = re.compile(r"[<>{}…]|\$[({]|%\(|%\w+%|\[REDACTED|^\$|^process\.env|^os\.environ|^secrets\.")
+_REFERENCE = re.compile(
+    r"[<>{}…]|\$[({]|%\(|%\w+%|\[REDACTED|^\$(?!\w+\$)|^process\.env|^os\.environ|^secrets\."
+    r"|^@[\w.]+@$|^ENC[\[(]|^!\w+$|::|^arn:"
+    r"|^[A-Za-z][A-Za-z0-9+.-]*://|^[a-z]{2,12}:[a-z0-9_.-]*/"  # op://vault/item, vault:secret/db
+    r"|^~?/?[a-z0-9_.-]*(?:/[a-z0-9_.-]+)+/?$"  # /run/secrets/db_password
+)
+"""Values that name the place of a secret: variables, templates, addresses, paths."""
+
+_NAMES = re.compile(r"^\.?[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+$")
+_CAMEL = re.compile(r"(?:[a-z]+|[A-Z][a-z]+)\d{0,4}(?:[A-Z][a-z]+\d{0,4}|[A-Z]\d)*")
+_RUNS = re.compile(r"[a-z]+|[A-Z]+|\d+")
 _MENTION = re.compile(
-    r"example|placeholder|change[-_ ]?(?:me|it|this)|your[-_ ]?|dummy|redacted|insert|replace|sample|todo|foobar"
+    r"^tiger$|^\[password\]?$|example|placeholder|change[-_ ]?(?:me|it|this)|your[-_ ]?|dummy|redacted|insert|replace"
+    r"|sample|todo|foobar"
     r"|^(?:my|the|some|a|test|new|old|db|user|admin|root|api|app|access|auth|client|current)?[-_. ]?"
     r"(?:pass(?:word|wd|phrase)?|pwd|secret|token|key|credentials?)"
-    r"[-_. ]?(?:here|goes|value|key|field|string|hash)?[-_]?(?:1|12|123|1234|12345)?!?$",
+    r"[-_. ]?(?:here|goes|value|key|field|string|hash)?[-_]?(?:1|12|123|1234|12345)?!?$"
+    r"|(?-i:[A-Za-z0-9](?:Private|Public|Secret|Access|Api)?(?:Key|Token|Password|Secret|Credentials?)$)"
+    r"|(?-i:^[A-Z]+(?:_[A-Z]+)+$)",
     re.IGNORECASE,
 )
 _LETTER, _DIGIT, _UPPER, _LOWER = map(re.compile, (r"[^\W\d_]", r"\d", r"[A-Z]", r"[a-z]"))
@@ -61,13 +74,32 @@ def is_random_key(value: str) -> bool:
 
 
 def is_no_placeholder(value: str) -> bool:
-    return not (_REFERENCE.search(value) or _FILLER.search(value) or _MENTION.search(value))
+    if _REFERENCE.search(value) or _FILLER.search(value) or _MENTION.search(value):
+        return False
+    return not _NAMES.match(value) or any(map(is_generated, value.split(".")))  # x25519.PrivateKey, var.db_password2
+
+
+def is_generated(value: str) -> bool:
+    """Whether ten and more letters and digits are mixed as no name and no word with a number is."""
+    if len(value) < 10 or not (value.isascii() and value.isalnum()) or _CAMEL.fullmatch(value):
+        return False
+    runs = len(_RUNS.findall(value))
+    if len(_DIGIT.findall(value)) >= 2:
+        return runs >= max(4, 0.3 * len(value)) and bool(_LETTER.search(value))
+    return runs >= max(5, 0.4 * len(value))
+
+
+def looks_random(value: str) -> bool:
+    """For unquoted values where a word might stand too, and where a hash is as good as a password."""
+    return (is_generated(value) or looks_bare(value) or bool(_HASH.match(value))) and is_no_placeholder(value)
 
 
 def looks_assigned(value: str) -> bool:
-    """For quoted and environment-style values: digits among letters, or three kinds of characters."""
+    """For quoted and environment-style values: digits among letters, three kinds of characters, or disorder."""
     mixed = _LETTER.search(value) and (
-        _DIGIT.search(value) or (_UPPER.search(value) and _LOWER.search(value) and _SYMBOL.search(value))
+        _DIGIT.search(value)
+        or (_UPPER.search(value) and _LOWER.search(value) and _SYMBOL.search(value))
+        or is_generated(value)
     )
     return bool(mixed) and _bits_per_char(value) >= MIN_BITS_PER_CHAR and is_no_placeholder(value)
 
@@ -116,7 +148,7 @@ def looks_typed(value: str) -> bool:
     """For unquoted values behind a flag, where no word of a sentence stands."""
     kinds = (_UPPER, _LOWER, _DIGIT)
     is_random = value.isalnum() and all(len(kind.findall(value)) >= 2 for kind in kinds)
-    return looks_bare(value) or (is_random and looks_assigned(value))
+    return looks_bare(value) or ((is_random or is_generated(value)) and looks_assigned(value))
 
 
 def looks_sent(value: str) -> bool:
