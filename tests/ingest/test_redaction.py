@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_context.domain.documents import DocumentInput, MessageTime
-from rag_context.ingest.redaction import Redacted, Redaction, RedactionMode, cleaned, redact
+from rag_context.ingest.redaction import Redacted, Redaction, Redactor, redact
 from tests.ingest.secret_cases import benign_cases, secret_cases
 from tests.ingest.secret_cases import leaks as case_leaks
 from tests.ingest.secret_shapes import SHAPES, leaks, named_secrets
@@ -312,7 +312,7 @@ def test_messages_keep_their_times_where_secrets_went_out_before_them() -> None:
     said = ["[Ana] Use AKIAQWERTYUIOP123456, please.\n", "[Ben] Done.\n", "[Ana] And ghp_" + LETTERS + " too.\n"]
     starts = [0, len(said[0]), len(said[0] + said[1])]
     draft = DocumentInput("".join(said), "chat", "s", "a", message_times=tuple(map(MessageTime, starts, times)))
-    clean, found = cleaned(draft, RedactionMode.REDACT)
+    clean, found = Redactor().document(draft)
     assert sum(found.values()) == 2
     assert [each.at for each in clean.message_times] == times
     assert [clean.content[each.start :][:6] for each in clean.message_times] == ["[Ana] ", "[Ben] ", "[Ana] "]

@@ -35,6 +35,8 @@ NEEDS = {
         "pip ",
         ".venv/bin/uv ",
         "python -m benchmarks.peers",
+        "python3 -m venv /tmp/peer",
+        "python -m benchmarks.redaction --peer",
     ),
     "SQLite's program, which is not a part of Python": ("sqlite3 rag-context.db .recover",),
     "Mono (`make csharp` does the same)": ("mcs ", "mono "),

@@ -11,6 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from rag_context.domain.documents import Channel, DocumentInput, Json, Listing, Metadata, Tenant
+from rag_context.ingest.redaction import Redactor
 from rag_context.projects.config import CustomDocType, ProjectConfig, read_config
 from rag_context.projects.doc_types import DocTypes, doc_types_of
 from rag_context.projects.project_documents import DocsFolder, project_document, project_input, text_digest
@@ -338,9 +339,11 @@ def test_what_is_wrong_is_reported_once() -> None:
 
 def test_secrets_in_front_matter_are_made_unreadable() -> None:
     secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
-    _, metadata, _ = document(f"---\ntitle: x\nsummary: the token is {secret}\nnotes: [{{deep: {secret}}}]\n---\n")
-    said: dict[str, Json] = dict(metadata.extra)
-    assert secret not in str(said)
+    text = f"---\ntitle: x\nsummary: the token is {secret}\nnotes: [{{deep: {secret}}}]\ntags: [{secret}]\n---\n"
+    draft = DocumentInput(text, "documentation", "files", "/repository/docs/a.md", channel=Channel.FILE)
+    clean, _ = Redactor().document(project_input(draft, "a.md", FOLDER).document)
+    assert secret not in str(clean)
+    said: dict[str, Json] = dict(clean.metadata.extra)
     assert "the token is" in str(said["summary"])
 
 

@@ -8,6 +8,8 @@ from typing import cast
 
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, VersionsRequest, VersionsResponse
 from rag_context.api.maintenance import (
+    ClearQueriesRequest,
+    ClearQueriesResponse,
     ComponentHealth,
     HealthResponse,
     ModelName,
@@ -232,6 +234,11 @@ class StubService:
             pending_documents=0,
             version="0.1.0",
         )
+
+    @performs(memory.CLEAR_QUERIES)
+    async def clear_queries(self, request: ClearQueriesRequest) -> ClearQueriesResponse:
+        await self._behave()
+        return ClearQueriesResponse(deleted_count=1 if request.before else 2)
 
     @performs(memory.STATS)
     async def stats(self, request: StatsRequest) -> StatsResponse:

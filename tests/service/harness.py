@@ -11,7 +11,7 @@ from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResp
 from rag_context.api.search import SearchRequest, SearchResponse
 from rag_context.embedders.model_vectors import BoundEmbedder
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
-from rag_context.ingest.redaction import RedactionMode
+from rag_context.ingest.redaction import RedactionMode, Redactor
 from rag_context.ports.models import Embedder
 from rag_context.ports.reading import DocumentStore, MetricsStore
 from rag_context.ports.writing import IndexWriter
@@ -64,7 +64,7 @@ class ServiceHarness:
             documents=self.documents.port,
             document_store=self.sources.document_store,
             writer=self.writer.port,
-            policy=IndexingPolicy(254, self.index_timeout_s, self.redaction),
+            policy=IndexingPolicy(254, self.index_timeout_s, Redactor(self.redaction)),
             now=lambda: self.now,
         )
         self.telemetry = Telemetry(
@@ -98,6 +98,7 @@ class ServiceHarness:
                     self.clock,
                     self.writes,
                 ),
+                redactor=Redactor(self.redaction),
             ),
             clock=self.clock,
             now=lambda: self.now,

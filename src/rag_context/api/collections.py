@@ -258,6 +258,7 @@ class AddedDocumentsResponse(PlainResponse):
     status: Literal["success"] = "success"
     count: Count
     ids: Annotated[list[str], Field(description="In the order of the request")]
+    redactions: Annotated[dict[str, int] | None, Field(description="Number of masked secrets, by kind")] = None
 
 
 class StoredDocument(PlainResponse):

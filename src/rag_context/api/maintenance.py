@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rag_context.api.wire import Count, Milliseconds, Otherwise, Score, UtcTime, WireRequest, WireResponse
+from rag_context.api.wire import Count, Instant, Milliseconds, Otherwise, Score, UtcTime, WireRequest, WireResponse
 from rag_context.domain.documents import Status
 
 TimeRange = Literal["1h", "24h", "7d", "30d"]
@@ -14,6 +14,20 @@ class StatsRequest(WireRequest):
     """How far to look back."""
 
     time_range: Annotated[TimeRange, Field(description="Time range"), Otherwise("24h")] = "24h"
+
+
+class ClearQueriesRequest(WireRequest):
+    """Which records."""
+
+    before: Annotated[
+        Instant | None, Field(description="Only of searches before this moment (RFC 3339 with offset); absent: all")
+    ] = None
+
+
+class ClearQueriesResponse(WireResponse):
+    """How many records were deleted."""
+
+    deleted_count: Annotated[Count, Field(description="Deleted records of searches and of errors")]
 
 
 class StatsBucket(WireResponse):

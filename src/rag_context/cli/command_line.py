@@ -58,6 +58,10 @@ _COMMANDS = {
         "Say what is wrong with this installation, and how to repair it; exits 1 when something is wrong.",
     ),
     "stats": ("status:stats", "Show statistics of the searches of a time range."),
+    "clear-queries": (
+        "status:clear_queries",
+        "Delete the records of searches for good: the queries, and the statistics made of them. Documents stay.",
+    ),
     "config": ("configure:show_config", "Print every setting and its source, secrets masked."),
     "key": ("configure:key", "Make an API key: stdout gets the key, stderr the lines for rag-context.toml."),
     "reindex": (

@@ -22,7 +22,9 @@ from rag_context.wiring import open_service
 MODEL_WAIT_S = 10.0
 """How long a command waits for the model to load before it begins (M-2)."""
 
-_WITHOUT_MODEL = frozenset({memory.GET.name, memory.LIST.name, memory.DELETE.name, memory.STATS.name})
+_WITHOUT_MODEL = frozenset(
+    {memory.GET.name, memory.LIST.name, memory.DELETE.name, memory.STATS.name, memory.CLEAR_QUERIES.name}
+)
 
 BULK_TIMEOUT_S = 120.0
 """How long a large document may take here, where no request waits for it."""

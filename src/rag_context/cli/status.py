@@ -1,4 +1,4 @@
-"""The state of the memory: `health`, `stats` and `status`."""
+"""The state of the memory: `health`, `stats` and `status`, and `clear-queries`."""
 
 import json
 import math
@@ -11,9 +11,9 @@ from rag_context.api.operations import Operation, memory
 from rag_context.api.stored_documents import ListRequest, ListResponse
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.connecting import open_connection
-from rag_context.cli.console import Console, Part, counted
+from rag_context.cli.console import Console, Part, ask_first, counted, one_line
 from rag_context.cli.operation_options import Fields, read_typed, with_fields
-from rag_context.cli.options import Options, with_options
+from rag_context.cli.options import Options, Yes, with_options
 from rag_context.domain.documents import Status
 from rag_context.settings import Loaded
 
@@ -39,6 +39,18 @@ def stats(fields: Fields, options: Options) -> ExitCode:
     request = read_typed(memory.STATS.request, fields, loaded.settings)
     _, (report,) = run_to_end(_run(loaded, (memory.STATS, request)))
     options.show(report, partial(_print_stats, request.time_range))
+    return ExitCode.OK
+
+
+@with_fields(memory.CLEAR_QUERIES)
+def clear_queries(fields: Fields, *, yes: Yes = False, options: Options) -> ExitCode:
+    """Delete the records of searches for good: the queries, and the statistics made of them. Documents stay."""
+    loaded = options.load_available()
+    request = read_typed(memory.CLEAR_QUERIES.request, fields, loaded.settings)
+    if not yes:
+        ask_first("Delete the recorded queries and their statistics for good?")
+    _, (report,) = run_to_end(_run(loaded, (memory.CLEAR_QUERIES, request)))
+    options.show(report, lambda _, console: console.show(f"{counted(report.deleted_count, 'record')} deleted"))
     return ExitCode.OK
 
 
@@ -135,8 +147,8 @@ def _print_latest(latest: ListResponse, console: Console) -> None:
     rows = []
     for document in latest.documents:
         when = f"{document.timestamp.astimezone():%Y-%m-%d %H:%M}"
-        title: list[Part] = [document.title, (" pending" if document.status == "pending" else "", "yellow")]
-        rows.append((when, document.content_type, title, document.source))
+        title: list[Part] = [one_line(document.title), (" pending" if document.status == "pending" else "", "yellow")]
+        rows.append((when, document.content_type, title, one_line(document.source)))
     titles = ("Latest documents", "Type", "Title", "Source")
     console.show_table(titles, rows, unwrapped=titles)
 

@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from weakref import WeakValueDictionary
 
@@ -17,7 +17,7 @@ from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendError, BackendRejectedError, BackendUnavailableError
 from rag_context.ingest.chunk_context import cut_alike
 from rag_context.ingest.chunking.syntax import Outline, marks
-from rag_context.ingest.redaction import RedactionMode
+from rag_context.ingest.redaction import Redactor
 from rag_context.ingest.submissions import Entry, Preparation, Receipt, Submission
 from rag_context.ingest.text_vectors import SLICE_S, StoredVectors, TextVectors, UnfinishedVectors, stacked
 from rag_context.ports.models import Embedder
@@ -43,7 +43,7 @@ class IndexingPolicy:
 
     window: int
     timeout_s: float = 5.0
-    redaction: RedactionMode = RedactionMode.REDACT
+    redactor: Redactor = field(default_factory=Redactor)
 
 
 class Indexer:
@@ -80,7 +80,7 @@ class Indexer:
     ) -> None:
         self._embedder = embedder
         self._texts = TextVectors(embedder, embedding, clock)
-        self._preparation = Preparation(embedder, policy.window, policy.redaction, now, outline)
+        self._preparation = Preparation(embedder, policy.window, policy.redactor, now, outline)
         # A search with little time may have opened the breaker too soon: what is to be stored is tried all the same.
         self._documents = document_store.guard_bypassing_breaker(documents, STORE_S)
         self._writer = writer

@@ -1,4 +1,4 @@
-"""Removes secrets from a text before anything is stored, and leaves texts that merely mention secrets unchanged.
+"""Removes secrets from all that is stored, and leaves texts that merely mention secrets unchanged.
 
 The patterns of secrets are in `secret_rules`. A pattern is tried only where a substring search found its beginning:
 the time is linear on any input, and close to zero on a text without such words.
@@ -10,11 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate, chain, pairwise
+from typing import Any
 
-from rag_context.domain.documents import DocumentInput, MessageTime
+from rag_context.domain.documents import DEFAULT_TENANT, DocumentInput, Json, MessageTime
+from rag_context.domain.search import Filter
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.ingest.secret_rules import ASSIGNED, RULES, TABLE_HEADING, TABLE_NAMES, Rule
 from rag_context.ingest.secret_values import looks_random
+
+MARK = "[REDACTED:"
+"""How a mask begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +46,170 @@ class RedactionMode(StrEnum):
     OFF = "off"
 
 
-def cleaned(document: DocumentInput, mode: RedactionMode) -> tuple[DocumentInput, Mapping[str, int]]:
-    """A document as it may be stored, and how many secrets of each kind were taken out of it.
+@dataclass(frozen=True, slots=True)
+class Redactor:
+    """Takes secrets out of all that is stored: every write passes one of these methods, every filter `where`.
 
-    Raises:
-        InvalidInputError: it holds secrets, and documents with secrets are rejected.
+    Texts are masked, or rejected with the name of their field. What a caller addresses something by (the name of a
+    collection, the id of its document, a project) is rejected in both modes: two masked names may be one.
     """
-    if mode is RedactionMode.OFF:
-        return document, {}
-    redacted = redact(document.content)
-    if not redacted.found:
-        return document, {}
-    found = {redaction.kind: redaction.count for redaction in redacted.found}
-    if mode is RedactionMode.REJECT:
-        kinds = ", ".join(f"{count} x {kind}" for kind, count in found.items())
-        message = f"Content holds secrets ({kinds}); remove them and try again"
-        raise InvalidInputError(message, [FieldError("content", message)])
-    times = _moved(document.message_times, document.content, redacted.content)
-    return replace(document, content=redacted.content, message_times=times), found
+
+    mode: RedactionMode = RedactionMode.REDACT
+
+    def text(self, text: str) -> str:
+        """A text that cannot be rejected, such as a query to record: masked unless redaction is off."""
+        return text if self.mode is RedactionMode.OFF else redact(text).content
+
+    def json(self, value: Json) -> Json:
+        """A value with which stored ones are compared, masked as those are."""
+        return value if self.mode is RedactionMode.OFF else _masked(value, Counter())
+
+    def where(self, where: Filter) -> Filter:
+        """A filter that finds what was stored under these values."""
+        given = (where.session_id, where.category, where.game, where.source, where.source_prefix)
+        if self.mode is RedactionMode.OFF or not (any(given) or where.tags or where.any_tags):
+            return where
+        session_id, category, game, source, prefix = (None if each is None else self.text(each) for each in given)
+        return replace(
+            where,
+            session_id=session_id,
+            category=category,
+            game=game,
+            source=source,
+            source_prefix=prefix,
+            tags=tuple(map(self.text, where.tags)),
+            any_tags=tuple(tuple(map(self.text, tags)) for tags in where.any_tags),
+        )
+
+    def document(self, document: DocumentInput) -> tuple[DocumentInput, Mapping[str, int]]:
+        """A document as it may be stored, and how many secrets of each kind were taken out of it.
+
+        Raises:
+            InvalidInputError: it holds secrets, and documents with secrets are rejected; or its project's name, or the
+                path of a project's file, is one.
+        """
+        tenant = document.tenant
+        if tenant != DEFAULT_TENANT:
+            path = document.source if tenant.has_files else None
+            self.check_names({"project": tenant.project, "branch": tenant.branch, "source": path})
+        given: dict[str, Json] = {"content": document.content, **_labels(document)}
+        masked, counts = self.fields(given)
+        if not counts:
+            return document, {}
+        metadata = replace(
+            document.metadata,
+            tags=tuple(dict.fromkeys(masked["metadata.tags"])),
+            extra=masked["metadata"],
+            **{field: masked[name] for field, name in _METADATA.items()},
+        )
+        times = _moved(document.message_times, document.content, masked["content"])
+        clean = replace(
+            document,
+            content=masked["content"],
+            session_id=masked["sessionId"],
+            source=masked["source"],
+            metadata=metadata,
+            message_times=times,
+        )
+        return clean, counts
+
+    def fields(self, fields: Mapping[str, Json]) -> tuple[dict[str, Any], Mapping[str, int]]:
+        """Values of named fields as they may be stored, and how many secrets of each kind were taken out.
+
+        Raises:
+            InvalidInputError: some hold secrets, and those are rejected; it names them.
+        """
+        if self.mode is RedactionMode.OFF or not redact("\n".join(_texts(dict(fields)))).found:
+            return dict(fields), {}  # most end here, after one pass over all of them
+        masked: dict[str, Json] = {}
+        counts: Counter[str] = Counter()
+        problems: list[FieldError] = []
+        for name, value in fields.items():
+            found: Counter[str] = Counter()
+            masked[name] = _masked(value, found)
+            counts += found
+            if found:
+                problems.append(FieldError(name, _rejection(name, found)))
+        if self.mode is RedactionMode.REJECT:
+            _raise(problems)
+        return masked, counts
+
+    def check_names(self, names: Mapping[str, str | None]) -> None:
+        """Check what a caller will address something by. Raises: InvalidInputError if one holds a secret."""
+        given = {name: value for name, value in names.items() if value}
+        if self.mode is RedactionMode.OFF or not redact("\n".join(given.values())).found:
+            return
+        counts = {name: {each.kind: each.count for each in redact(value).found} for name, value in given.items()}
+        _raise([FieldError(name, _rejection(name, found)) for name, found in counts.items() if found])
+
+
+_METADATA = {
+    "agent": "metadata.agent",
+    "category": "metadata.category",
+    "game": "metadata.game",
+    "decision_id": "metadata.decisionId",
+}
+
+
+def _labels(document: DocumentInput) -> dict[str, Json]:
+    """All that a caller says of a document beside its content, by the names that it has for callers."""
+    metadata = document.metadata
+    return {
+        "sessionId": document.session_id,
+        "source": document.source,
+        "metadata.tags": list(metadata.tags),
+        "metadata": dict(metadata.extra),
+        **{name: getattr(metadata, field) for field, name in _METADATA.items()},
+    }
+
+
+def _rejection(name: str, counts: Mapping[str, int]) -> str:
+    kinds = ", ".join(f"{count} x {kind}" for kind, count in counts.items())
+    return f"{name[0].upper()}{name[1:]} holds secrets ({kinds}); remove them and try again"
+
+
+def _raise(problems: Sequence[FieldError]) -> None:
+    if problems:
+        raise InvalidInputError("; ".join(problem.message for problem in problems), problems)
+
+
+def _masked(value: Json, counts: Counter[str]) -> Json:
+    """A value without secrets, in keys too; counts what was taken out."""
+    if isinstance(value, str):
+        redacted = redact(value)
+        counts.update({each.kind: each.count for each in redacted.found})
+        return redacted.content
+    if isinstance(value, list):
+        return [_masked(each, counts) for each in value]
+    if isinstance(value, dict):
+        members = {str(_masked(key, counts)): _masked(each, counts) for key, each in value.items()}
+        return {key: _masked_by_name(key, each, counts) for key, each in members.items()}
+    return value
+
+
+def _masked_by_name(key: str, value: Json, counts: Counter[str]) -> Json:
+    """A value that its key makes a secret: `{"password": "hunter2xyz"}`."""
+    if not isinstance(value, str):
+        return value
+    before = f'"{key}": "'
+    redacted = redact(f'{before}{value}"')
+    if not (redacted.found and redacted.content.startswith(before)):
+        return value
+    counts.update({each.kind: each.count for each in redacted.found})
+    return redacted.content.removeprefix(before).removesuffix('"')
+
+
+def _texts(value: Json) -> Iterator[str]:
+    """All texts of a value, and all pairs of key and text."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            yield f'"{key}": "{each}"' if isinstance(each, str) else key
+            yield from _texts(each)
 
 
 def _moved(times: Sequence[MessageTime], content: str, redacted: str) -> tuple[MessageTime, ...]:
@@ -102,12 +253,12 @@ def _redacted(content: str) -> Redacted:
         spans = list(_secrets(rule, content, search.offsets(rule.anchors)))
         if spans:
             counts[rule.kind] += len(spans)
-            content = _replaced(content, spans, f"[REDACTED:{rule.kind}]")
+            content = _replaced(content, spans, f"{MARK}{rule.kind}]")
             search = _Search(content)  # the offsets have moved
     spans = [] if search.has_none(TABLE_NAMES) else list(_secret_cells(content, search.offsets(TABLE_NAMES)))
     if spans:
         counts[ASSIGNED] += len(spans)
-        content = _replaced(content, spans, f"[REDACTED:{ASSIGNED}]")
+        content = _replaced(content, spans, f"{MARK}{ASSIGNED}]")
     return Redacted(content, tuple(Redaction(kind, count) for kind, count in counts.items()))
 
 

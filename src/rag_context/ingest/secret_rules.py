@@ -50,7 +50,7 @@ _ANY_START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
 _KEY_LABEL = r"[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 _KEY_KINDS = ("api", "auth", "access", "private", "encryption", "signing", "account")
 _NO_CURSOR = r"(?<!next)(?<!next[_-])(?<!page)(?<!page[_-])(?<!lock)(?<!change)(?<!change[_-])(?<!continuation)"
-"""Before `token`: tokens that say where a list goes on, or which version is meant, are no secrets."""
+"""Before `token`: tokens that say where a list goes on, or name a version, are no secrets."""
 
 _PLAIN_NAME = (
     rf"(?:pass(?:words?|wd|phrase)|(?<![a-z])pass|pwd|{_NO_CURSOR}token|credentials?|secret(?:[_-]?access)?(?:[_-]?key)?(?:_base)?"

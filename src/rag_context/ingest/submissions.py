@@ -26,7 +26,7 @@ from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendError
 from rag_context.ingest.chunk_context import chunks_of, origin_of, similarity_hash, title_of
 from rag_context.ingest.chunking.syntax import Outline
-from rag_context.ingest.redaction import RedactionMode, cleaned
+from rag_context.ingest.redaction import Redactor
 from rag_context.ports.models import Embedder
 from rag_context.ports.writing import Version
 from rag_context.provenance import event_time, has_other_origin, has_other_time
@@ -167,7 +167,7 @@ class Preparation:
     Args:
         embedder: its tokenizer and window decide where texts are cut.
         window: in its place until the model itself is known.
-        redaction: what happens to secrets.
+        redactor: what happens to secrets.
         now: the wall clock.
         outline: finds the definitions in code.
     """
@@ -176,13 +176,13 @@ class Preparation:
         self,
         embedder: Embedder,
         window: int,
-        redaction: RedactionMode,
+        redactor: Redactor,
         now: Callable[[], datetime],
         outline: Outline,
     ) -> None:
         self._embedder = embedder
         self._window = window
-        self._redaction = redaction
+        self._redactor = redactor
         self._now = now
         self._outline = outline
         self._computing = Computing()
@@ -211,9 +211,11 @@ class Preparation:
         return chunks_of(document, embedder.tokenizer, window, self._outline)
 
     def _identified(self, document: DocumentInput) -> Identified:
-        document, redactions = cleaned(document, self._redaction)
-        document = replace(document, origin=origin_of(document))
-        return Identified(document_id(document), content_hash(document), document, redactions)
+        clean, redactions = self._redactor.document(document)
+        clean = replace(clean, origin=origin_of(clean))
+        # By the source as it was submitted: two sources that differ in a secret alone are two documents.
+        id_ = document_id(replace(document, content=clean.content))
+        return Identified(id_, content_hash(clean), clean, redactions)
 
     def _prepared(self, identified: Identified) -> Prepared:
         submitted, now = identified.document, self._now()

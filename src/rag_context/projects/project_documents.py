@@ -13,7 +13,6 @@ from functools import cached_property
 from pathlib import Path
 
 from rag_context.domain.documents import DOCUMENTATION, Document, DocumentInput, Json, Listing, Metadata, Tenant
-from rag_context.ingest.redaction import redact
 from rag_context.projects.doc_types import DocTypes
 from rag_context.projects.front_matter import FrontMatter, read_front_matter
 from rag_context.projects.records import (
@@ -66,7 +65,7 @@ def text_digest(revision: str) -> str:
 
 
 def project_input(document: DocumentInput, path: str, folder: DocsFolder) -> ReadDocument:
-    """The document of a project's file, with type, level, tags and metadata; secrets in its front matter are redacted.
+    """The document of a project's file, with type, level, tags and metadata.
 
     Args:
         document: the file as it was read.
@@ -76,10 +75,9 @@ def project_input(document: DocumentInput, path: str, folder: DocsFolder) -> Rea
     front = read_front_matter(document.content)
     revision = folder.revision(document.content)
     doc_type, warnings = _doc_type(front, path, folder.doc_types)
-    # The indexer redacts the content only.
-    values = {key: _redacted(value) for key, value in {**front.further, **_values(front)}.items()}
     extra: dict[str, Json] = {
-        **values,
+        **front.further,
+        **_values(front),
         "path": path,
         "doc_type": doc_type,
         "promotion_level": front.promotion_level.label,
@@ -90,7 +88,7 @@ def project_input(document: DocumentInput, path: str, folder: DocsFolder) -> Rea
     }
     if warnings:
         extra["warnings"] = list(warnings)
-    own_tags = dict.fromkeys(redact(tag).content for tag in front.tags)
+    own_tags = dict.fromkeys(front.tags)
     if own_tags:
         extra["tags"] = list(own_tags)
     metadata = Metadata(tags=(doc_type_tag(doc_type), promotion_tag(front.promotion_level), *own_tags), extra=extra)
@@ -146,18 +144,6 @@ def _values(front: FrontMatter) -> dict[str, Json]:
         "related_docs": list(front.related_docs),
     }
     return {key: value for key, value in values.items() if value}
-
-
-def _redacted(value: Json) -> Json:
-    match value:
-        case str():
-            return redact(value).content
-        case list():
-            return [_redacted(each) for each in value]
-        case dict():
-            return {key: _redacted(each) for key, each in value.items()}
-        case _:
-            return value
 
 
 def _level(extra: Mapping[str, Json]) -> PromotionLevel:

@@ -1,10 +1,11 @@
 """The use cases of collections, one method each: requests in, responses out."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from rag_context.api.collection_documents import SubmittedDocuments, documents_of, documents_of_json
+from rag_context.api.collection_documents import SubmittedDocument, SubmittedDocuments, documents_of, documents_of_json
 from rag_context.api.collection_operations import (
     AddDocumentsRequest,
     CollectionFields,
@@ -60,10 +61,11 @@ from rag_context.collections.searching import (
     clipped,
     search,
 )
-from rag_context.domain.clauses import EVERYTHING
+from rag_context.domain.clauses import EVERYTHING, Clause
 from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Vector
 from rag_context.errors import FieldError, InvalidInputError
+from rag_context.ingest.redaction import Redactor
 from rag_context.ports.provider import Collection, Entry
 from rag_context.resilience.admission import Admissions
 from rag_context.search.query import Mode
@@ -89,6 +91,7 @@ class CollectionService:
         registry: the provider kinds.
         admissions: bounds what runs at once; a call that waits too long raises OverloadedError.
         allowed: the addresses at which callers may test a provider.
+        redactor: what happens to secrets.
     """
 
     def __init__(
@@ -97,7 +100,9 @@ class CollectionService:
         registry: ProviderRegistry,
         admissions: Admissions | None = None,
         allowed: AllowedAddresses | None = None,
+        redactor: Redactor | None = None,
     ) -> None:
+        self._redactor = redactor or Redactor()
         self._collections = collections
         self._admissions = admissions or Admissions.unlimited()
         self.providers = ProviderService(collections.connections, registry, allowed or AllowedAddresses())
@@ -125,9 +130,11 @@ class CollectionService:
     async def create(self, request: NewCollectionRequest) -> CreatedCollectionResponse:
         """Create an empty collection. Raises: ConflictError if there is one of that name."""
         check_metadata(request.metadata)
+        self._redactor.check_names({"name": request.name})
+        metadata = self._metadata_to_store(request.metadata)
         collection = Collection(
             name=request.name,
-            metadata={key: value for key, value in request.metadata.items() if not _is_label(key, value)},
+            metadata={key: value for key, value in metadata.items() if not _is_label(key, value)},
             embedding_provider=_label(request.embedding_provider, request.metadata, PROVIDER_LABEL),
             embedding_model=_label(request.embedding_model, request.metadata, MODEL_LABEL),
         )
@@ -150,7 +157,7 @@ class CollectionService:
         """Replace the metadata, or with `merge` set some keys; labels stay unless the request sets them."""
         check_metadata(request.metadata)
         put = self._collections.merge_metadata if request.merge else self._collections.replace_metadata
-        changed = await put(_ref(request), request.metadata)
+        changed = await put(_ref(request), self._metadata_to_store(request.metadata))
         return MetadataResponse(collection=request.name, metadata=_metadata(changed))
 
     @performs(operations.COLLECTION_ADD)
@@ -165,7 +172,7 @@ class CollectionService:
     @performs(operations.COLLECTION_DOCUMENTS)
     async def documents(self, request: ListDocumentsRequest) -> DocumentsResponse:
         """A page of the documents that match a filter (JSON, or its text), sorted by id; or the documents of `ids`."""
-        ref, clause = _ref(request), parse(request.where)
+        ref, clause = _ref(request), self._clause(request.where)
         async with self._admissions.searches.admitted():
             if request.ids is not None:
                 stored = await self._collections.get_entries(ref, request.ids)
@@ -204,7 +211,7 @@ class CollectionService:
         return _deleted(request.name, found, count_deleted, dry_run=False)
 
     async def _delete_matching(self, request: DeleteCollectionDocumentsRequest) -> DeletedMatchingResponse:
-        ref, clause = _ref(request), parse(request.where)
+        ref, clause = _ref(request), self._clause(request.where)
         if clause == EVERYTHING and not request.every:
             message = (
                 "where must not be empty: to delete every document, use DELETE documents/all, or every with a tool"
@@ -230,7 +237,7 @@ class CollectionService:
         """Replace the metadata of one document, or with `merge` set some keys of it. Raises: NotFoundError."""
         check_metadata(request.metadata)
         changed = await self._collections.update_metadata(
-            _ref(request), request.id, request.metadata, merge=request.merge
+            _ref(request), request.id, self._metadata_to_store(request.metadata), merge=request.merge
         )
         return UpdatedDocumentResponse(collection=request.name, id=request.id, metadata=dict(changed.metadata))
 
@@ -255,7 +262,7 @@ class CollectionService:
             vector=request.vector(),
             mode=Mode(request.mode),
             limit=page_size(request.top_k),
-            where=parse(request.where),
+            where=self._clause(request.where),
             min_score=request.min_score,
         )
         async with self._admissions.searches.admitted():
@@ -278,9 +285,29 @@ class CollectionService:
                 parsed.well_formed()
             else:
                 parsed.all_embedded()
-            documents = [DocumentInput(one.text, one.metadata, one.id, one.vector) for one in parsed.documents]
+            documents, redactions = await asyncio.to_thread(self._redacted, parsed.documents)
             ids = await self._collections.add(collection, ref.connection, documents)
-        return AddedDocumentsResponse(count=len(ids), ids=ids)
+        return AddedDocumentsResponse(count=len(ids), ids=ids, redactions=dict(redactions) or None)
+
+    def _redacted(self, documents: Sequence[SubmittedDocument]) -> tuple[list[DocumentInput], Counter[str]]:
+        """Documents as they may be stored, and how many secrets were taken out. Raises: InvalidInputError."""
+        self._redactor.check_names({f"documents[{number}].id": one.id for number, one in enumerate(documents)})
+        total: Counter[str] = Counter()
+        inputs: list[DocumentInput] = []
+        for number, one in enumerate(documents):
+            text, metadata = f"documents[{number}].text", f"documents[{number}].metadata"
+            masked, counts = self._redactor.fields({text: one.text, metadata: dict(one.metadata)})
+            total.update(counts)
+            inputs.append(DocumentInput(masked[text], masked[metadata], one.id, one.vector))
+        return inputs, total
+
+    def _metadata_to_store(self, metadata: _Metadata) -> _Metadata:
+        masked: dict[str, _Metadata] = self._redactor.fields({"metadata": dict(metadata)})[0]
+        return masked["metadata"]
+
+    def _clause(self, where: Json) -> Clause:
+        """A filter that finds what was stored under these values."""
+        return parse(self._redactor.json(where))
 
 
 def _ref(request: CollectionFields) -> CollectionRef:

@@ -33,6 +33,7 @@ from rag_context.domain.search import ChunkRef, Filter, Passage
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendError, BackendStartingError, FieldError, InvalidInputError, NotFoundError
 from rag_context.ingest.indexer import STORE_S, Indexer
+from rag_context.ingest.redaction import Redactor
 from rag_context.ports.reading import DocumentStore
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.ranking import Candidate, relevance
@@ -48,10 +49,12 @@ class DocumentQueries:
 
     Args:
         documents: the store.
+        redactor: redacts the values of filters as those of documents.
     """
 
-    def __init__(self, documents: DocumentStore) -> None:
+    def __init__(self, documents: DocumentStore, redactor: Redactor) -> None:
         self._documents = documents
+        self._redactor = redactor
 
     async def document(self, document_id: str, tenant: Tenant) -> Document:
         """Read a document of a tenant.
@@ -94,7 +97,7 @@ class DocumentQueries:
             BackendError: the store cannot be read.
         """
         after = read_cursor(request.cursor) if request.cursor is not None else None
-        where = filter_of(request)
+        where = filter_of(request, self._redactor)
         # One more than the limit shows whether there is a next page.
         found = await self._documents.listing(where, limit=request.limit + 1, after=after)
         page = found[: request.limit]
@@ -128,7 +131,7 @@ TOGETHER = 32
 """Documents that are deleted at once; the store commits them together."""
 
 
-async def ids_to_delete(request: DeleteRequest, documents: DocumentStore) -> list[str]:
+async def ids_to_delete(request: DeleteRequest, documents: DocumentStore, redactor: Redactor) -> list[str]:
     """Ids of the documents that a deletion selects, oldest first.
 
     Raises:
@@ -138,7 +141,9 @@ async def ids_to_delete(request: DeleteRequest, documents: DocumentStore) -> lis
     tenant = tenant_of(request)
     if request.document_id is None:
         where = Filter(tenant, source=request.source, session_id=request.session_id)
-        ids = await documents.matching(where, MAX_DELETED)
+        ids = await documents.matching(redactor.where(where), MAX_DELETED)
+        if redactor.where(where) != where:  # stored before its secrets were redacted, or while they were not
+            ids = [*ids, *await documents.matching(where, MAX_DELETED)][:MAX_DELETED]
         if not (request.dry_run or request.confirm):
             await _check_few(ids, tenant, documents)
         return ids

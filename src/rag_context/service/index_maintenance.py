@@ -28,6 +28,7 @@ from rag_context.embedders.model_vectors import BoundEmbedder
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError, ForeignIndexError, LostIndexError
 from rag_context.ingest.chunking.prose import body_start
 from rag_context.ingest.indexer import STORE_S, Indexer
+from rag_context.ingest.redaction import MARK
 from rag_context.ports.writing import IndexAuditor, ModelRegistry
 from rag_context.search.retrievers import Backends
 from rag_context.service.background_maintenance import SWEEP_TOGETHER, BackgroundMaintenance
@@ -127,7 +128,8 @@ def document_issues(document: Document, chunks: Sequence[Chunk]) -> Iterator[Iss
     inputs = [_input(document, channel) for channel in Channel]
     if content_hash(document) != document.content_hash:
         yield IssueKind.CHANGED_CONTENT
-    elif document.id not in map(document_id, inputs):
+    elif MARK not in document.source + document.session_id and document.id not in map(document_id, inputs):
+        # The id of a document with a secret in its source is that of the source as it was submitted.
         yield IssueKind.WRONG_ID
     if is_uuid(document.id) and not _are_chunks_of(document, chunks):
         yield IssueKind.BROKEN_CHUNKS

@@ -22,9 +22,10 @@ from rag_context.api.search import (
 from rag_context.api.stored_documents import DeleteRequest, GetRequest, ListRequest, SimilarRequest
 from rag_context.api.wire import metadata_json
 from rag_context.domain.documents import Channel, DocumentInput, MessageTime, Metadata, Origin, Tenant, end_of
-from rag_context.domain.reports import QUERY_CHARS, Period, Periods, SearchRecord, SearchSummary
+from rag_context.domain.reports import Period, Periods, SearchRecord, SearchSummary
 from rag_context.domain.search import Filter
 from rag_context.errors import InvalidInputError
+from rag_context.ingest.redaction import Redactor
 from rag_context.ingest.submissions import Outcome, Receipt, Submission
 from rag_context.own_words import shown
 from rag_context.ports.models import Tokenizer
@@ -43,19 +44,19 @@ _BULK_STATUS: dict[Outcome, Literal["indexed", "unchanged", "replaced", "deferre
 }
 
 
-def query_of(request: SearchRequest, default_min_score: float | None, now: datetime) -> Query:
+def query_of(request: SearchRequest, default_min_score: float | None, now: datetime, redactor: Redactor) -> Query:
     """The query of a search request, whose relative times count from its `asOf`, else from now."""
     min_score = default_min_score if request.min_score is None else request.min_score
-    query = Query(request.query, request.limit, filter_of(request), Mode(request.mode), min_score)
+    query = Query(request.query, request.limit, filter_of(request, redactor), Mode(request.mode), min_score)
     return with_windows(query, request.as_of or now)
 
 
-def filter_of(request: SearchRequest | ListRequest) -> Filter:
-    """The filter of a request."""
+def filter_of(request: SearchRequest | ListRequest, redactor: Redactor) -> Filter:
+    """The filter of a request, whose values are redacted as stored ones are."""
     source = request.source
     # On the wire a source that ends in * is a prefix; in the domain that is a field of its own.
     is_prefix = source is not None and source.endswith("*")
-    return Filter(
+    where = Filter(
         tenant=tenant_of(request),
         content_type=request.content_type,
         session_id=request.session_id,
@@ -67,6 +68,7 @@ def filter_of(request: SearchRequest | ListRequest) -> Filter:
         since=request.since,
         until=end_of(request.until, request.as_of),
     )
+    return redactor.where(where)
 
 
 def tenant_of(
@@ -264,7 +266,7 @@ def search_record(
     return SearchRecord(
         timestamp=timestamp,
         request_id=request_id,
-        query=request.query[:QUERY_CHARS],
+        query=request.query,
         results_count=len(answer.results),
         latency_ms=latency_ms,
         embedding_latency_ms=spent.get("embedding"),

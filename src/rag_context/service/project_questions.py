@@ -22,7 +22,7 @@ from rag_context.api.project_queries import (
     Source,
 )
 from rag_context.domain.documents import Tenant, utc_now
-from rag_context.domain.reports import QUERY_CHARS, SearchRecord
+from rag_context.domain.reports import SearchRecord
 from rag_context.errors import BackendError, FieldError
 from rag_context.ports.models import ChatModel
 from rag_context.projects.chat_answers import NO_MODEL, Written, write_answer
@@ -214,7 +214,7 @@ class ProjectQuestions:
         record = SearchRecord(
             timestamp=self._now(),
             request_id=request_id,
-            query=query[:QUERY_CHARS],
+            query=query,
             results_count=len(document_ids),
             latency_ms=latency_ms,
             embedding_latency_ms=stage_ms.get("embedding"),

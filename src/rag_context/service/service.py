@@ -3,20 +3,30 @@
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import numpy as np
 
 from rag_context.api import stored_documents as stored
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, VersionsRequest, VersionsResponse
-from rag_context.api.maintenance import HealthResponse, ReindexRequest, ReindexResponse, StatsRequest, StatsResponse
+from rag_context.api.maintenance import (
+    ClearQueriesRequest,
+    ClearQueriesResponse,
+    HealthResponse,
+    ReindexRequest,
+    ReindexResponse,
+    StatsRequest,
+    StatsResponse,
+)
 from rag_context.api.operations import memory
 from rag_context.api.search import SearchFailedError, SearchRequest, SearchResponse
 from rag_context.domain.documents import DEFAULT_TENANT, Counts, Status, utc_now
+from rag_context.domain.reports import QUERY_CHARS
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.embedders.model_vectors import BoundEmbedder
 from rag_context.errors import BackendError, RagContextError
 from rag_context.ingest.indexer import STORE_S, Indexer
+from rag_context.ingest.redaction import Redactor
 from rag_context.ingest.submissions import Receipt, Submission
 from rag_context.ingest.text_vectors import SLICE, SLICE_S
 from rag_context.ports.models import CONFIRMED, Tokenizer
@@ -62,6 +72,9 @@ BULK_S = 15.0
 COUNT_TIMEOUT_S = 2.0
 STATS_TIMEOUT_S = 10.0
 
+_ALL = timedelta(days=1)
+"""Of all records none is later than this from now, by the clock of any server."""
+
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
@@ -81,6 +94,10 @@ class Dependencies:
     projects: ProjectDependencies | None = None
     collections: CollectionService | None = None
     admissions: Admissions = field(default_factory=Admissions.unlimited)
+    redactor: Redactor = field(default_factory=Redactor)
+    records_queries: bool = True
+    """Whether records of searches hold the queries."""
+
     look: Callable[[], Awaitable[None]] | None = None
     """Brings the index's version up to date before a cached answer is given; None: it follows within a moment."""
 
@@ -113,7 +130,7 @@ class Service:
         self._embedder = backends.embedding.guard(backends.embedder, SLICE_S)
         self._documents = backends.document_store.guard(backends.documents, STORE_S)
         self._documents_past_breaker = backends.document_store.guard_bypassing_breaker(backends.documents, STORE_S)
-        self._queries = DocumentQueries(self._documents)
+        self._queries = DocumentQueries(self._documents, dependencies.redactor)
         self._similarity = SimilarDocuments(backends, clock)
         self.reindexing = Reindexing(
             backends,
@@ -126,7 +143,8 @@ class Service:
         )
         """Embeds all documents again, in the foreground or in the background."""
         self._meters = Meters(self._readings, dependencies.admissions)
-        self._recorder = Recorder(dependencies.telemetry, self._meters, now)
+        query_chars = QUERY_CHARS if dependencies.records_queries else 0
+        self._recorder = Recorder(dependencies.telemetry, self._meters, now, dependencies.redactor.text, query_chars)
         projects = dependencies.projects
         self._tenants = TenantResolver(backends.documents, None if projects is None else projects.projects)
         self.projects = (
@@ -170,7 +188,7 @@ class Service:
         except BackendError as error:  # the list of projects cannot be read, and no earlier copy of it is cached
             answer = Answer((), Level.EMPTY, {}, 0, warning=WARNINGS[Level.EMPTY], error=str(error))
         else:
-            query = query_of(request, self._min_score, self._now())
+            query = query_of(request, self._min_score, self._now(), self._dependencies.redactor)
             answer = await self._answer(query)
             if of_project:
                 answer = self._tenants.labelled(answer, query.where.tenant)
@@ -224,7 +242,7 @@ class Service:
             BackendError: the store failed; the documents that are not deleted yet are still stored.
         """
         request = await self._tenants.resolved(request)
-        ids = await ids_to_delete(request, self._documents_past_breaker)
+        ids = await ids_to_delete(request, self._documents_past_breaker, self._dependencies.redactor)
         deleted = ids if request.dry_run else await remove(ids, self._dependencies.indexer)
         return stored.DeleteResponse(deleted_count=len(deleted), document_ids=deleted, dry_run=request.dry_run)
 
@@ -311,6 +329,15 @@ class Service:
             counts = await self._documents_past_breaker.counts()
             periods = await self._documents_past_breaker.periods()
         return stats_response(summary, counts.documents, periods)
+
+    @performs(memory.CLEAR_QUERIES)
+    async def clear_queries(self, request: ClearQueriesRequest) -> ClearQueriesResponse:
+        """Delete records of searches. Raises: BackendError (some may be left)."""
+        before = request.before or self._now() + _ALL
+        await self._dependencies.telemetry.flush()
+        deadline = Deadline.after(STATS_TIMEOUT_S, self._clock)
+        deleted = await deadline.bound("documents", self._dependencies.metrics.prune(before))
+        return ClearQueriesResponse(deleted_count=deleted)
 
     async def ready(self) -> bool:
         """Whether a search would be answered at level 1 now."""

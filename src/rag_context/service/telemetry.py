@@ -9,11 +9,12 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from rag_context.api.search import SearchRequest, SearchResponse
 from rag_context.domain.documents import utc_now
-from rag_context.domain.reports import ErrorRecord, SearchRecord
+from rag_context.domain.reports import QUERY_CHARS, ErrorRecord, SearchRecord
 from rag_context.errors import BackendError, BackendRejectedError
 from rag_context.ingest.submissions import Receipt
 from rag_context.ports.reading import DocumentStore, MetricsStore
@@ -246,10 +247,21 @@ class Recorder:
         telemetry: stores the records, off the request path.
         meters: the metrics.
         now: the wall clock.
+        redact: takes secrets out of what callers sent.
+        query_chars: a recorded query is cut to this many characters; 0 records none.
     """
 
-    def __init__(self, telemetry: Telemetry, meters: Meters, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        meters: Meters,
+        now: Callable[[], datetime],
+        redact: Callable[[str], str],
+        query_chars: int = QUERY_CHARS,
+    ) -> None:
         self._telemetry = telemetry
+        self._redact = redact
+        self._query_chars = query_chars
         self._now = now
         self._agents: set[str] = set()
         self._queries = meters.counter("rag_queries_total")
@@ -265,14 +277,21 @@ class Recorder:
         if request.agent in (VALIDATING_AGENT, LOAD_AGENT):
             return
         record = search_record(request, answer, request_id=request_id, latency_ms=latency_ms, timestamp=self._now())
-        self._telemetry.record_search(record, {result.passage.document_id for result in answer.results})
+        self._record(record, {result.passage.document_id for result in answer.results})
         self._failures(answer.legs, answer.error, request_id)
 
     def document_search(self, record: SearchRecord, label: Label, retrieved: Collection[str]) -> None:
         """Record a search in the documents of a project."""
         self._count(Answer((), label.level, label.legs, 0), record.latency_ms, record.agent)
-        self._telemetry.record_search(record, retrieved)
+        self._record(record, retrieved)
         self._failures(label.legs, record.error, record.request_id)
+
+    def _record(self, record: SearchRecord, retrieved: Iterable[str]) -> None:
+        # Redacted before it is cut: a rule may not know the beginning of a token.
+        query = self._redact(record.query)[: self._query_chars] if self._query_chars else ""
+        agent = self._redact(record.agent)
+        game = None if record.game is None else self._redact(record.game)
+        self._telemetry.record_search(replace(record, query=query, agent=agent, game=game), retrieved)
 
     def indexed(self, status: str) -> None:
         """Count a submitted document."""
@@ -294,6 +313,7 @@ class Recorder:
             self.error("search", BackendError("search", error), request_id)
 
     def _count(self, answer: Answer, latency_ms: float, agent: str) -> None:
+        agent = self._redact(agent)
         if agent not in self._agents:
             # An agent's name comes from the caller: without a bound, a caller could fill Prometheus with time series.
             if len(self._agents) < MAX_AGENTS:

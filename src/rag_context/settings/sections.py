@@ -318,7 +318,7 @@ class IndexingSettings(Section):
         default=5.0, gt=0, description="Timeout of embedding a document; after it the document is pending."
     )
     redaction: Literal["redact", "reject", "off"] = Field(
-        default="redact", description="Secrets in documents: masked, the document rejected, or kept."
+        default="redact", description="Secrets in what is stored: masked, the request rejected, or kept."
     )
     max_file_bytes: Bytes = Field(default=ByteSize(MIB), gt=0, description="Maximum size of a file.")
     concurrency: int = Field(
@@ -345,6 +345,9 @@ class TelemetrySettings(Section):
     """What is remembered of searches."""
 
     retention_days: int = Field(default=31, ge=1, description="Days for which records of searches are kept.")
+    queries: Annotated[bool, Expected("true or false")] = Field(
+        default=True, description="Whether records of searches hold the queries, their secrets masked."
+    )
     traces: Annotated[bool, Expected("true or false")] = Field(
         default=False,
         description="Whether traces are sent to an OpenTelemetry collector, as OTEL_* variables say (extra otel).",

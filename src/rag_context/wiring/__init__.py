@@ -14,7 +14,7 @@ from rag_context.embedders.model_vectors import BoundEmbedder, CachedEmbedder, O
 from rag_context.errors import ConfigurationError
 from rag_context.ingest.chunking.code import SyntaxProcesses
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
-from rag_context.ingest.redaction import RedactionMode
+from rag_context.ingest.redaction import RedactionMode, Redactor
 from rag_context.ingest.text_vectors import StoredVectors
 from rag_context.ports.models import ChatModel, Embedder
 from rag_context.projects.activation import Projects
@@ -157,7 +157,9 @@ async def _opened(
         )
         # Not the embedder that is bound to the documents' index: every collection records its own model.
         own = TextEmbedder(cached, Dependency("embedder", cached.ping))
-        collections = await stack.enter_async_context(open_collection_service(settings, own, dependencies.admissions))
+        collections = await stack.enter_async_context(
+            open_collection_service(settings, own, dependencies.admissions, dependencies.redactor)
+        )
         # Before the tasks, and so called after they have ended: what they recorded last is written too.
         stack.push_async_callback(dependencies.telemetry.close)
         await stack.enter_async_context(_running("telemetry", dependencies.telemetry.run()))
@@ -238,6 +240,8 @@ def _dependencies(
         health=HealthMonitor(monitored, writes=stores.writes, notes=local_notes(settings.stores)),
         rebuilding=rebuilding,
         admissions=_admissions(settings),
+        redactor=_redactor(settings),
+        records_queries=settings.telemetry.queries,
         look=stores.refresh_version if settings.server.workers > 1 else None,
     )
 
@@ -263,13 +267,17 @@ def _indexer(stores: Stores, backends: Backends, syntax: SyntaxProcesses, settin
         documents=stores.documents,
         document_store=backends.document_store,
         writer=stores.writer,
-        policy=IndexingPolicy(DEFAULT_WINDOW, settings.indexing.timeout_s, RedactionMode(settings.indexing.redaction)),
+        policy=IndexingPolicy(DEFAULT_WINDOW, settings.indexing.timeout_s, _redactor(settings)),
         stored_vectors=StoredVectors(
             stores.documents, backends.document_store, stores.vectors, backends.vector_store, stores.registry
         ),
         claims=stores.claims,
         outline=syntax.outline,
     )
+
+
+def _redactor(settings: Settings) -> Redactor:
+    return Redactor(RedactionMode(settings.indexing.redaction))
 
 
 def _monitored(

@@ -22,6 +22,7 @@ from rag_context.collections.registry import ProviderKind, ProviderRegistry, Reg
 from rag_context.domain.reports import counted
 from rag_context.embedders.model_vectors import CachedEmbedder
 from rag_context.errors import BackendError, ConfigurationError, InvalidInputError
+from rag_context.ingest.redaction import Redactor
 from rag_context.ports.provider import Capabilities, Provider
 from rag_context.resilience.admission import Admissions
 from rag_context.resilience.dependency import Dependency
@@ -337,7 +338,7 @@ async def open_connections(
 
 @asynccontextmanager
 async def open_collection_service(
-    settings: Settings, default_embedder: TextEmbedder, admissions: Admissions
+    settings: Settings, default_embedder: TextEmbedder, admissions: Admissions, redactor: Redactor
 ) -> AsyncIterator[CollectionService]:
     """Open the use cases of collections.
 
@@ -349,7 +350,7 @@ async def open_collection_service(
     async with open_connections(settings, registry, default_embedder) as connections:
         for note in (*local_notes(settings.stores).values(), *(one.note for one in connections.values() if one.note)):
             logger.warning(note)
-        service = CollectionService(Collections(connections), registry, admissions, allowed)
+        service = CollectionService(Collections(connections), registry, admissions, allowed, redactor)
         try:
             yield service
         finally:

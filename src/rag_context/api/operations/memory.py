@@ -2,6 +2,8 @@
 
 from rag_context.api.index import IndexFilesRequest, IndexFilesResponse, IndexRequest, IndexResponse
 from rag_context.api.maintenance import (
+    ClearQueriesRequest,
+    ClearQueriesResponse,
     HealthRequest,
     HealthResponse,
     ReindexRequest,
@@ -224,4 +226,21 @@ FETCH = Operation(
     toolset=Toolset.SEARCH_FETCH,
     omitted={"cli": "see the command `get`"},
     example={"id": _AN_ID},
+)
+
+CLEAR_QUERIES = Operation(
+    name="rag_context_clear_queries",
+    title="Clear recorded queries",
+    description=(
+        "Delete the records of searches for good: the queries, the statistics made of them, and the records of "
+        "errors; with before only the older ones. Documents stay. Call it only if the user asks for it."
+    ),
+    request=ClearQueriesRequest,
+    response=ClearQueriesResponse,
+    access=Access.WRITE,
+    read_only=False,
+    destructive=True,
+    toolset=Toolset.OPERATIONS,
+    command="clear-queries",
+    example={"before": "2026-01-31T00:00:00Z"},
 )
