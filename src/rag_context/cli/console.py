@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import typer
 
+from rag_context.domain.documents import for_terminals
 from rag_context.errors import InvalidInputError, RagContextError
 
 if TYPE_CHECKING:
@@ -126,9 +127,11 @@ class Console:
         self.draw(table)
 
     def line(self, text: str) -> None:
-        """Print a result for programs, as it is."""
+        """Print a result for programs, in which control characters are escaped as in JSON."""
         with _written():
-            sys.stdout.write(text + "\n")
+            sys.stdout.write(
+                for_terminals(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass") + "\n"
+            )
             sys.stdout.flush()
 
     def note(self, *parts: Part) -> None:

@@ -10,7 +10,7 @@ from rag_context.api.search import Explain, SearchRequest, SearchResponse, Searc
 from rag_context.api.wire import WireResponse
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.connecting import open_connection
-from rag_context.cli.console import Console, Part, ask_first, counted, safe
+from rag_context.cli.console import Console, Part, ask_first, counted, one_line, safe
 from rag_context.cli.operation_options import Fields, Name, read_typed, with_fields
 from rag_context.cli.options import Options, Yes
 from rag_context.settings import Loaded, Settings
@@ -134,7 +134,8 @@ def _result_line(number: int, result: SearchResult, cwd: Path) -> list[Part]:
 def shown_source(source: str, cwd: Path) -> str:
     """A source relative to the working directory when it is below it."""
     path = Path(source)
-    return path.relative_to(cwd).as_posix() if path.is_absolute() and path.is_relative_to(cwd) else source
+    is_below = path.is_absolute() and path.is_relative_to(cwd)
+    return one_line(path.relative_to(cwd).as_posix() if is_below else source)
 
 
 def snippet(content: str, chars: int = SNIPPET_CHARS) -> str:

@@ -14,6 +14,7 @@ from rich.progress import Progress
 from rag_context.api.index import FileReceipt
 from rag_context.cli.console import Console, one_line, separated
 from rag_context.cli.progress import PROGRESS_EVERY, PROGRESS_S, progress_line
+from rag_context.domain.documents import for_terminals
 from rag_context.errors import InvalidInputError
 from rag_context.files.formats.client_records import counted
 
@@ -149,7 +150,7 @@ class Sink:
         """Take a receipt."""
         self.summary.add(receipt)
         if self.outputs and self.failure is None:
-            line = receipt.to_json().decode() + "\n"
+            line = for_terminals(receipt.to_json()).decode() + "\n"
             try:
                 for output in self.outputs:
                     output.write(line)

@@ -8,6 +8,7 @@ is UTC.
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -367,6 +368,19 @@ def is_uuid(text: str) -> bool:
         return str(UUID(text)) == text
     except ValueError:
         return False
+
+
+_UNSAFE = re.compile(
+    rb"\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]"  # UTF-8 of U+007F to U+2069
+)
+
+
+def for_terminals(body: bytes) -> bytes:
+    r"""JSON in which no string steers a terminal or turns a line around: `\u009b` for the character, which is the same.
+
+    JSON itself escapes what is below U+0020.
+    """
+    return _UNSAFE.sub(lambda match: b"\\u%04x" % ord(match[0].decode()), body)
 
 
 def _digest(text: str) -> str:

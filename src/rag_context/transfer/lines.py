@@ -30,6 +30,7 @@ from rag_context.domain.documents import (
     Tenant,
     chunk_ids,
     content_hash,
+    for_terminals,
     is_uuid,
 )
 from rag_context.domain.vectors import EmbeddingModel, Matrix
@@ -65,7 +66,7 @@ def document_line(entry: IndexedDocument) -> bytes:
         "chunks": [_chunk_line(chunk) for chunk in entry.chunks],
         "vectors": None if vectors is None else base64.b64encode(vectors.astype("<f4").tobytes()).decode("ascii"),
     }
-    return ExportedDocument(**line).to_json()
+    return for_terminals(ExportedDocument(**line).to_json())
 
 
 def read_document(line: bytes, dimension: int | None) -> IndexedDocument:

@@ -4,12 +4,13 @@ A list of tools is part of every conversation, and paid for in tokens. Some clie
 needs: `propertyNames`, patterns against control characters, `additionalProperties` (outside of Gemini's subset).
 """
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 from rag_context.api.index import IndexFilesResponse, IndexResponse
-from rag_context.api.maintenance import HealthResponse, ReindexResponse, StatsResponse, TimeSpan
+from rag_context.api.maintenance import ClearQueriesResponse, HealthResponse, ReindexResponse, StatsResponse, TimeSpan
 from rag_context.api.parsing import ErrorResponse
 from rag_context.api.search import SearchFailure, SearchResponse, SearchResult, StandingInstruction
 from rag_context.api.stored_documents import (
@@ -36,7 +37,44 @@ def readable(body: WireResponse) -> str:
     """The answer as text; empty for a kind that has none."""
     # An answer that extends another one reads like it, so the nearest kind decides.
     lines = next((_LINES[kind] for kind in type(body).__mro__ if kind in _LINES), None)
-    return "" if lines is None else "\n".join(lines(body))
+    return "" if lines is None else "\n".join(lines(_unmarked(body)))
+
+
+_TEXTS = frozenset({"content", "text", "before", "after"})
+"""Fields of results that have lines of their own."""
+
+_WHOLE = frozenset({"context", "answer"})
+"""Texts of one answer, of several lines."""
+
+_BREAK = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+")
+"""What ends a line or changes its direction."""
+
+_MARKER = re.compile(
+    "(\\A|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])"  # where a line begins, for any reader
+    "([ \t>\u00a0\u00ad\u2000-\u200f\u202a-\u202f\u2060-\u2069\u3000\ufeff]{0,32})"
+    r"(?=\[\d{1,6}\][ \t]|Standing instructions of the user|Warning: |Level \d of 4: |- passage \[\d"
+    r"|- \d{4}-\d\d-\d\d · documentId )"
+)
+"""Lines that would pass for one of those around passages."""
+
+
+def _unmarked(body: Any, *, name: str = "", is_result: bool = False) -> Any:
+    """An answer in which no text of a caller or a document reads like a line of the answer itself.
+
+    Marks in passages get a backslash. The text of a document that was read as a whole stays as it is.
+    """
+    if isinstance(body, str):
+        if name in _TEXTS:
+            return _MARKER.sub(r"\1\2\\", body) if is_result else body
+        return _BREAK.sub(" ", body) if is_result or name not in _WHOLE else body
+    if isinstance(body, list):
+        return [_unmarked(each, name=name, is_result=True) for each in body]
+    if isinstance(body, WireResponse):
+        values = {field: getattr(body, field) for field in type(body).model_fields}
+        return body.model_copy(
+            update={field: _unmarked(value, name=field, is_result=is_result) for field, value in values.items()}
+        )
+    return body
 
 
 def passages(results: list[SearchResult]) -> Iterator[str]:
@@ -216,6 +254,10 @@ def _stats(body: StatsResponse) -> Iterator[str]:
         yield f"Said or written {_span(body.occurred)}, indexed {_span(body.indexed)}."
 
 
+def _cleared(body: ClearQueriesResponse) -> Iterator[str]:
+    yield f"{counted(body.deleted_count, 'record')} deleted. Documents stay."
+
+
 def _span(span: TimeSpan) -> str:
     return f"{_day(span.first)} to {_day(span.last)}"
 
@@ -257,6 +299,7 @@ _LINES: Mapping[type, Callable[[Any], Iterator[str]]] = {
     ReindexResponse: _reindex,
     HealthResponse: _health,
     StatsResponse: _stats,
+    ClearQueriesResponse: _cleared,
     ErrorResponse: _error,
 }
 
