@@ -8,18 +8,19 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from rag_context.client.address import Announcement
+from rag_context.client.address import CHALLENGE, Announcement, proof_of
 from rag_context.server.announcement import announce, withdraw
 
 INSTANCE = "stand-in"
+SECRET = "of the file"
 
 
 @dataclass
 class Script:
     """What the stub does."""
 
-    instance: str = INSTANCE
-    """What it says at `/live`."""
+    secret: str = SECRET
+    """With what it answers a challenge."""
     status: int = 200
     body: bytes = b"{}"
     receipts: Sequence[dict[str, object]] | None = None
@@ -38,7 +39,8 @@ def _handler(script: Script) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             self._remember()
-            self._answer(200, json.dumps({"instance": script.instance}).encode())
+            proof = proof_of(script.secret, self.headers.get(CHALLENGE, ""))
+            self._answer(200, json.dumps({"instance": INSTANCE, "proof": proof}).encode())
 
         def do_POST(self) -> None:
             self._remember()
@@ -85,7 +87,7 @@ def stub_server(data_dir: Path, script: Script) -> Iterator[str]:
     thread.start()
     try:
         data_dir.mkdir(exist_ok=True)
-        announce(data_dir, Announcement(1, url, INSTANCE))
+        announce(data_dir, Announcement(1, url, INSTANCE, SECRET))
         yield url
     finally:
         withdraw(data_dir, INSTANCE)

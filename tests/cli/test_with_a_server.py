@@ -134,11 +134,20 @@ class TestStaleAnnouncements:
 
     def test_no_server_listens_there(self, commands: Commands) -> None:
         commands.data_dir.mkdir(exist_ok=True)
-        announce(commands.data_dir, Announcement(1, "http://127.0.0.1:1", "gone"))
+        announce(commands.data_dir, Announcement(1, "http://127.0.0.1:1", "gone", "secret"))
 
         assert "the index in" in commands("health").out
 
-    @pytest.mark.parametrize("content", ["", "[]", '{"pid": 1}', '{"pid": "x", "url": "", "instance": ""}'])
+    @pytest.mark.parametrize(
+        "content",
+        [
+            "",
+            "[]",
+            '{"pid": 1}',
+            '{"pid": "x", "url": "", "instance": "", "secret": "s"}',
+            '{"pid": 1, "url": "u", "instance": "i"}',
+        ],
+    )
     def test_the_file_is_broken(self, tmp_path: Path, content: str) -> None:
         (tmp_path / "server.json").write_text(content)
 
@@ -147,7 +156,7 @@ class TestStaleAnnouncements:
     def test_another_program_listens_there_and_gets_no_key(self, commands: Commands) -> None:
         """X-5."""
         keyed = commands.with_variables(RAG_CONTEXT_API_KEY="the-key")
-        script = Script(instance="somebody else")
+        script = Script(secret="a guess")
         with stub_server(commands.data_dir, script):
             out = keyed("health").out
 
@@ -248,7 +257,7 @@ class TestAServerThatFails:
 def test_another_servers_announcement_is_left_alone(tmp_path: Path) -> None:
     script = Script()
     with stub_server(tmp_path, script):
-        announce(tmp_path, Announcement(os.getpid(), "http://127.0.0.1:1", "a later one"))
+        announce(tmp_path, Announcement(os.getpid(), "http://127.0.0.1:1", "a later one", "secret"))
 
     left = read_announcement(tmp_path)
     assert left is not None

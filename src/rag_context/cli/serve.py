@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from secrets import token_hex
 from tempfile import TemporaryDirectory
 from typing import Annotated
 from uuid import uuid4
@@ -159,7 +160,8 @@ async def _announced(start: Start, listener: socket.socket, console: Console) ->
     bound = bound_address(host, port)
     place = f"{url} (every address of this machine, {bound})" if is_every_address(host) else url
     workers = f"{settings.server.workers} workers, " if settings.server.workers > 1 else ""
-    async with announced(settings.data_dir, Announcement(os.getpid(), url, options.instance_id, bound)):
+    announcement = Announcement(os.getpid(), url, options.instance_id, options.secret, bound)
+    async with announced(settings.data_dir, announcement):
         console.note(
             (f"rag-context {__version__}", "bold"),
             f" at {place}, {workers}index in {location_of(settings)}. Ctrl-C stops it.",
@@ -180,6 +182,7 @@ def server_options(settings: Settings) -> ServerOptions:
         api_keys=tuple(keys),
         vocabulary=Vocabulary.extended(settings.vocabulary.content_types, settings.vocabulary.categories),
         instance_id=uuid4().hex,
+        secret=token_hex(32),
         body_bytes=server.max_body_bytes,
         index_body_bytes=server.max_index_body_bytes,
         collection_body_bytes=server.max_collection_body_bytes,

@@ -1,11 +1,13 @@
 """Where the server is, and with which key: as the caller says, else as the settings say, else where it is found.
 
 A running server keeps a file beside its index (`server.announcement` writes it). What the file says is believed only
-when the server there answers with the same instance: something else may listen at that address by now, and must not be
-shown the key.
+when the server there proves that it knows the secret of the file: something else may listen at that address by now, and
+must be shown neither the key nor a question.
 """
 
+import hmac
 import json
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,29 +22,56 @@ _URL = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")
 _KEY = re.compile(r"[!-~]+")
 
 
+CHALLENGE = "x-challenge"
+"""Header of a request to `/live` with random hex digits; the announced server answers it with `proof`."""
+
+
+def proof_of(secret: str, challenge: str) -> str:
+    """What only a server that knows the secret answers to a challenge: HMAC-SHA-256, as hex digits."""
+    return hmac.new(secret.encode(), challenge.encode(), "sha256").hexdigest()
+
+
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """A server that says it is running; only its own answer at `/live` proves it.
+    """A server that says it is running; only its answer to a challenge proves it.
 
     Attributes:
         pid: its process.
         url: where this machine reaches it.
         instance: what it calls itself at `/live`.
+        secret: proves that it wrote this; only who can read the file knows it.
         bound: the address and port it listens on, which may be all of this machine's.
     """
 
     pid: int
     url: str
     instance: str
+    secret: str = field(repr=False)
     bound: str = ""
 
-    def is_confirmed_by(self, live_body: bytes) -> bool:
-        """Whether this answer of `/live` is that of the announced server."""
+    def is_proven_by(self, live_body: bytes, challenge: str) -> bool:
+        """Whether this answer of `/live` to a challenge is that of the announced server."""
         try:
             live = json.loads(live_body)
         except ValueError:
             return False
-        return isinstance(live, dict) and live.get("instance") == self.instance
+        proof = live.get("proof") if isinstance(live, dict) else None
+        return isinstance(proof, str) and hmac.compare_digest(
+            proof.encode("utf-8", "replace"), proof_of(self.secret, challenge).encode()
+        )
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a process of its number, as far as the system says."""
+        if os.name != "posix":  # where asking means ending it
+            return True
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except (OSError, OverflowError):
+            return True
+        return True
 
 
 def server_url(host: str, port: int) -> str:
@@ -61,10 +90,11 @@ def read_announcement(data_dir: Path) -> Announcement | None:
     """What the file says; None where there is none that can be read."""
     try:
         fields = json.loads((data_dir / FILE_NAME).read_text(encoding="utf-8"))
-        bound = str(fields.get("bound", ""))
-        return Announcement(int(fields["pid"]), str(fields["url"]), str(fields["instance"]), bound)
+        url, instance, secret = (str(fields[name]) for name in ("url", "instance", "secret"))
+        found = Announcement(int(fields["pid"]), url, instance, secret, str(fields.get("bound", "")))
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
+    return found if secret else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,12 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from secrets import token_hex
 from typing import Protocol, TypeVar
 
 import httpx2
 
-from rag_context.client.address import FIND_TIMEOUT_S, Address
+from rag_context.client.address import CHALLENGE, FIND_TIMEOUT_S, Address, Announcement
 from rag_context.client.call import BULK, NDJSON, Batch, Call, headers_of
 from rag_context.client.errors import ServerUnreachableError
 from rag_context.client.replies import Body, answer_of, error_of, no_answer, unreachable, unreadable
@@ -68,15 +69,21 @@ class AsyncHttp:
         self._address = address
         self._timeout_s = timeout_s
         self._found: str | None = address.url
+        self._proven: Announcement | None = None
 
     async def find(self) -> str | None:
         """The address of the server; None where none announces itself and no other is known.
 
-        An announcement is believed only when the server there answers with the same instance, and no key is sent
-        before that.
+        An announcement is believed only when the server there proves that it wrote it, and no key is sent before that.
         """
+        if self._proven is not None and not self._proven.is_running:
+            self._found = self._proven = None  # who has its port now has not proved anything
         if self._found is None:
-            self._found = await self._announced() or self._address.default_url
+            announcement = self._address.announced
+            if announcement is not None and await self._is_proven(announcement):
+                self._proven, self._found = announcement, announcement.url
+            elif announcement is None or announcement.url != self._address.default_url:
+                self._found = self._address.default_url
         return self._found
 
     async def send(self, call: Call[Answer], request_id: str) -> Answer:
@@ -136,15 +143,17 @@ class AsyncHttp:
             failure = no_answer(error, url, request_id)
             # A server that was restarted may have another port: the next try reads its announcement again.
             if isinstance(failure, ServerUnreachableError):
-                self._found = self._address.url
+                self._found, self._proven = self._address.url, None
             raise failure from error
 
-    async def _announced(self) -> str | None:
-        announcement = self._address.announced
-        if announcement is None:
-            return None
+    async def _is_proven(self, announcement: Announcement) -> bool:
+        if not announcement.is_running:
+            return False
+        challenge = token_hex(32)
         try:
-            reply = await self._connections().get(f"{announcement.url}/live", timeout=FIND_TIMEOUT_S)
+            reply = await self._connections().get(
+                f"{announcement.url}/live", headers={CHALLENGE: challenge}, timeout=FIND_TIMEOUT_S
+            )
         except _BROKEN:
-            return None
-        return announcement.url if announcement.is_confirmed_by(reply.content) else None
+            return False
+        return announcement.is_proven_by(reply.content, challenge)

@@ -83,7 +83,7 @@ class _Keeper:
         found = read_announcement(self._data_dir)
         if found is None:
             self._announce()
-        elif found.instance not in self._replaced and not _is_running(found.pid):
+        elif found.instance not in self._replaced and not found.is_running:
             # Once only: one that announces itself again lives where its process has another number.
             self._replaced.add(found.instance)
             self._announce()
@@ -97,16 +97,3 @@ class _Keeper:
             self._has_failed = True
         else:
             self._has_failed = False
-
-
-def _is_running(pid: int) -> bool:
-    """Whether there is such a process, as far as the system says."""
-    if os.name != "posix":  # where asking means ending it
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        return True
-    return True

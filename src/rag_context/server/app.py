@@ -14,6 +14,7 @@ from rag_context.api.index import BulkLine, VersionsRequest
 from rag_context.api.maintenance import BareHealth
 from rag_context.api.operations import Access
 from rag_context.api.parsing import ErrorCode, read_fields, read_json
+from rag_context.client.address import CHALLENGE, proof_of
 from rag_context.server.bulk import BulkRun
 from rag_context.server.collection_routes import collection_routes
 from rag_context.server.embedding_routes import NAME_CHARS, embeddings_reply, model_reply, models_reply
@@ -191,8 +192,12 @@ class _Handlers:
             return Reply(BareHealth(healthy=report.healthy).to_json())
         return Reply(report.to_json())
 
-    async def _live(self, _scope: Scope, _receive: Receive) -> Reply:
-        return Reply.json({"status": "ok", "instance": self._options.instance_id, "version": __version__})
+    async def _live(self, scope: Scope, _receive: Receive) -> Reply:
+        alive = {"status": "ok", "instance": self._options.instance_id, "version": __version__}
+        challenge = http_request(scope).header(CHALLENGE.encode())
+        if challenge and self._options.secret:
+            alive["proof"] = proof_of(self._options.secret, challenge)
+        return Reply.json(alive)
 
     async def _ready(self, _scope: Scope, _receive: Receive) -> Reply:
         if not await self._service.ready():

@@ -119,7 +119,7 @@ def _parameter(name: str, where: str, schema: Schema, description: str, *, requi
 def operation_paths(options: ServerOptions) -> dict[str, Any]:
     """Every address of health, metrics, pages and events."""
     text = {"type": "string"}
-    alive = {"type": "object", "properties": {"status": text, "instance": text, "version": text}}
+    alive = {"type": "object", "properties": {"status": text, "instance": text, "version": text, "proof": text}}
     ready = {"type": "object", "properties": {"status": text}}
     health = ref("HealthResponse")
     if options.api_keys:

@@ -75,6 +75,8 @@ class ServerOptions:
     api_keys: tuple[ApiKey, ...] = ()
     vocabulary: Vocabulary = field(default_factory=Vocabulary)
     instance_id: str = ""
+    secret: str = field(default="", repr=False)
+    """Proves to who found this server through its file that it wrote the file."""
     sessions_file: Path | None = None
     """Where the workers of one server keep MCP sessions; None: this process alone has them, in memory."""
     body_bytes: int = 1024 * 1024
