@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.domain.documents import CHAT, CODE, DECISION, DOCUMENTATION, EPOCH, Chunk, Metadata, Span
+from rag_context.domain.documents import CHAT, CODE, DECISION, DOCUMENTATION, EPOCH, Channel, Chunk, Metadata, Span
 from rag_context.ingest.chunk_context import (
     CONTEXT_TOKENS,
     HASH_BITS,
@@ -82,6 +82,19 @@ def test_a_document_without_a_heading_is_named_by_its_first_line(content: str, t
     assert title_of(content, "log/1", CHAT) == title
     assert title_of(content, "log/1.py", CODE) == "1.py"
     assert title_of(content, "log/1", DECISION, Metadata(extra={"title": " Of  voles "})) == "Of voles"
+
+
+@pytest.mark.parametrize(
+    ("content", "title"),
+    [
+        ("---\ntitle: Of voles\n---\n# Other\n", "Of voles"),
+        ("Before.\n\n## Where voles sleep\n\nIn nests.\n# Voles\n", "Voles"),
+        ("Before.\n\n## Where voles sleep\n\nIn nests.", "Where voles sleep"),
+        ("Voles, of which there are\nmany kinds, sleep by day.", "voles.md"),
+    ],
+)
+def test_a_file_is_named_by_its_title_its_heading_or_its_name(content: str, title: str) -> None:
+    assert title_of(content, "/docs/voles.md", DOCUMENTATION, channel=Channel.FILE) == title
 
 
 def test_a_hash_in_code_or_a_chat_is_no_title() -> None:

@@ -267,6 +267,7 @@ class FileReceipt(_Receipt):
         Field(description="gone: the file is not there any more, its document is; removed: neither is"),
     ]
     renamed_from: Annotated[str | None, Field(description="The file's earlier name")] = None
+    content_type: Annotated[str | None, Field(description="The kind of content that it was indexed as")] = None
     left_out: Annotated[
         dict[str, int] | None,
         Field(description="What else a conversation holds that no person or model said, by kind"),

@@ -253,7 +253,14 @@ class FileJobs:
             file.kept.append(FileDocument(source, receipt.document_id or "", receipt.content_hash or ""))
         former = file.former_path if receipt.status in {"indexed", "deferred"} else None
         fields = receipt.model_copy(update={"line": None, "source": receipt.source or source}).model_dump()
-        self._on_receipt(FileReceipt(**fields, renamed_from=former, left_out=dict(item.left_out) or None))
+        self._on_receipt(
+            FileReceipt(
+                **fields,
+                renamed_from=former,
+                content_type=item.document.content_type,
+                left_out=dict(item.left_out) or None,
+            )
+        )
         if file.is_done:
             self._finish(file)
 

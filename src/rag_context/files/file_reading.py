@@ -31,6 +31,7 @@ from rag_context.files.descriptors import NotRegularError, open_file
 from rag_context.files.formats.converter import SNIFFED_BYTES, Converter, format_of
 from rag_context.files.formats.exchange import MAX_FILE_BYTES, ConversionError, Format
 from rag_context.files.generated import Generated
+from rag_context.files.kinds import kind_of
 from rag_context.provenance import stated_time
 
 FILES_SESSION = "files"
@@ -66,7 +67,7 @@ CONTENT_TYPES_BY_SUFFIX = {
     **{f".{suffix}": DOCUMENTATION for suffix in _DOCUMENTATION_SUFFIXES.split()},
     ".chat": CHAT,
 }
-"""Kind of content by the end of the name; any other text is documentation."""
+"""Kind of content by the end of the name; of documentation and any other text `kinds` tells the kind."""
 
 CODE_NAMES = frozenset(
     {"makefile", "cmakelists.txt", "dockerfile", "jenkinsfile", "rakefile", "gemfile", "vagrantfile", "procfile"}
@@ -180,7 +181,7 @@ def printable(path: Path) -> str:
 
 
 def content_type_of(path: Path) -> str:
-    """Kind of content by a file's name."""
+    """Kind of content by a file's name, as far as that tells it."""
     name = path.name.lower()
     if name in CODE_NAMES or name.startswith("dockerfile."):
         return CODE
@@ -243,6 +244,8 @@ def text_input(
     if not loaded.named and generated is not None and (reason := generated.text(path, content)):
         return Rejected(printable(path), reason, failed=False)
     content_type = labels.content_type or content_type_of(path)
+    if labels.content_type is None and content_type == DOCUMENTATION:
+        content_type = kind_of(content)
     document = DocumentInput(
         content=content,
         content_type=content_type,
@@ -270,6 +273,8 @@ def converted_inputs(
             for name, value in extracted.extra.items():
                 extra[name] = [*value] if isinstance(value, list) else value
             content_type = labels.content_type or extracted.content_type
+            if labels.content_type is None and content_type == DOCUMENTATION:
+                content_type = kind_of(extracted.content)
             message_times = tuple(MessageTime(start, moment(at)) for start, at in extracted.message_times)
             began = min((each.at for each in message_times), default=None)
             document = DocumentInput(

@@ -16,6 +16,7 @@ import numpy as np
 from rag_context import provenance
 from rag_context.domain import documents
 from rag_context.domain.documents import (
+    Channel,
     Chunk,
     Document,
     DocumentInput,
@@ -203,17 +204,25 @@ _MARKS = re.compile(r"^(?:[\s>#*+=~-]|\d{1,9}[.)](?=\s))++")
 _LETTER = re.compile(r"[^\W\d_]")
 
 
-def title_of(content: str, source: str, content_type: str, metadata: Metadata | None = None) -> str:
+def title_of(
+    content: str,
+    source: str,
+    content_type: str,
+    metadata: Metadata | None = None,
+    channel: Channel = Channel.TOOL,
+) -> str:
     """What a document is listed under; one line, never empty.
 
-    Its own title, else the `title` of its metadata, else its first line, else the last segment of `source`. Code is
-    listed under the latter.
+    Its own title, else the `title` of its metadata, else its first heading. Without these a file and code are listed
+    under the last segment of `source`, another text under its first line, if it has one.
     """
     stated = metadata.extra.get("title") if metadata is not None else None
+    is_prose = content_type not in (documents.CODE, documents.CHAT)
     return (
         own_title(content, content_type)
         or _one_line(stated if isinstance(stated, str) else "")
-        or ("" if content_type == documents.CODE else _first_line(content))
+        or (_first_heading(content) if is_prose and channel is Channel.FILE else "")
+        or ("" if content_type == documents.CODE or channel is Channel.FILE else _first_line(content))
         or _one_line(_last_segment(source))
         or _one_line(source)
         or "Untitled"
@@ -262,6 +271,11 @@ def _scalar(value: str) -> str:
 def _first_h1(content: str) -> str:
     named = (section.path[-1] for section in sections(content, fences(content)) if section.level == 1 and section.path)
     return next(named, "")
+
+
+def _first_heading(content: str) -> str:
+    named = (section.path[-1] for section in sections(content, fences(content)) if section.path)
+    return _one_line(next(named, ""))
 
 
 def _first_line(content: str) -> str:

@@ -225,7 +225,9 @@ class Preparation:
             content_type=submitted.content_type,
             session_id=submitted.session_id,
             source=submitted.source,
-            title=title_of(submitted.content, submitted.source, submitted.content_type, submitted.metadata),
+            title=title_of(
+                submitted.content, submitted.source, submitted.content_type, submitted.metadata, submitted.channel
+            ),
             content=submitted.content,
             content_hash=identified.content_hash,
             timestamp=now,
