@@ -18,6 +18,7 @@ import httpx2
 import pytest
 
 from tests.end_to_end.process import COMMAND, TIMEOUT_S, Served, command, environment, served, wait_until
+from tests.outcomes.repositories import Caller, repository
 
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 24, 1, 2
 TEXT = "MongoDB connections use retry logic with exponential backoff, five times at most."
@@ -184,6 +185,23 @@ def test_a_full_disk_does_not_keep_a_server_from_starting(data_dir: Path) -> Non
         resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
         heals(server)
         wait_until((data_dir / "server.json").exists)
+
+
+def test_a_project_that_is_activated_after_a_start_on_a_full_disk_is_followed_after_the_next_start(
+    data_dir: Path,
+) -> None:
+    shop = repository(data_dir.parent, "shop", kept="# Kept\n\nOrders stay.\n", gone="# Gone\n\nOrders go.\n")
+    with bound_server(data_dir, most_bytes=0) as server:
+        server.wait_ready()
+        hard = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)[1]
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
+        wait_until(lambda: server.health()["healthy"])
+        Caller(server.url).call("activate_project", config_path=shop.config)
+    (shop.root / "docs" / "gone.md").unlink()
+    shop.write("docs/new.md", "# New\n\nOrders come.\n")
+    with bound_server(data_dir) as server:
+        wait_until(lambda: Caller(server.url).paths(project="shop") == {"kept.md", "new.md"})
+        assert {file.stat().st_mode & 0o777 for file in data_dir.iterdir()} == {0o600}
 
 
 def test_a_data_directory_that_is_moved_away_is_level_3_and_heals_when_it_is_back(data_dir: Path) -> None:

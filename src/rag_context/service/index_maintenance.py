@@ -346,5 +346,7 @@ class Reindexing:
         if self._rebuilding_state is None:
             return counts
         left = await self._rebuilding_state.remaining()
+        if left is None:
+            return counts
         # At 0 the new vectors are complete and about to replace the old ones: the run is not over yet.
-        return counts if left is None else replace(counts, pending=max(left, counts.pending, 1))
+        return replace(counts, pending=min(max(left, counts.pending, 1), counts.documents))

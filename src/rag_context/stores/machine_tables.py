@@ -1,28 +1,35 @@
 """What a machine keeps beside the index: the files that it has read, and the projects that it follows.
 
-Paths mean something on one machine only, so they are not in the index, which other machines may share. Each table has a
-small SQLite file of its own. A damaged one, or one of another version, is created again; where it cannot be used, the
-table lasts as long as the process. Nothing is raised: what fails is logged.
+Paths mean something on one machine only, so they are not in the index, which other machines may share. Each table has
+a small SQLite file of its own. A damaged one, or one of another version, is created again. While it cannot be used (a
+full disk), the table is in memory, and what changes is written as soon as the file can be. Nothing is raised: what
+fails is logged.
 """
 
 import json
 import logging
+import os
 import sqlite3
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from rag_context.domain.documents import FileDocument, FileEntry, FileStamp, ProjectRecord, Tenant
+from rag_context.stores.sqlite.faults import is_access_fault
 
 FILES_NAME = "files.db"
 PROJECTS_NAME = "projects.db"
 
 VERSION = 1
 """Of both tables; one of another version is created again, empty."""
+
+RETRY_S = 1.0
+"""How often a file that could not be used is tried again."""
 
 _PAGE = 500
 _ALL = (1 << 64) - 1
@@ -56,18 +63,26 @@ class _Schema:
 class _Table:
     """A table in the database at `path`, which the first call opens. Used by several threads and processes."""
 
-    def __init__(self, path: Path, schema: _Schema) -> None:
+    def __init__(self, path: Path, schema: _Schema, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
         self._schema = schema
+        self._clock = clock
         # SQLite ends the process where a connection is closed under a statement of another thread.
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
+        self._is_in_file = False
+        self._unwritten: list[tuple[str, list[_Row]]] = []
+        """What was changed in memory, in order; the file gets it when it can be used."""
+        self._retry_at = 0.0
         self._is_closed = False
         self._has_failed = False
 
     def close(self) -> None:
         """Close the file, after the calls under way; later ones find and change nothing."""
         with self._lock:
+            if self._unwritten:
+                self._retry_at = 0.0
+                self._opened()
             self._is_closed = True
             if self._connection is not None:
                 self._connection.close()
@@ -84,32 +99,87 @@ class _Table:
 
     def put(self, rows: Iterable[_Row]) -> None:
         """Store rows, in place of those with their keys."""
-        marks = ", ".join("?" * len(self._schema.columns.split()))
-        self.write(f"INSERT OR REPLACE INTO {self._schema.name} ({self._schema.columns}) VALUES ({marks})", rows)  # noqa: S608
+        self.write(self._insert(), rows)
 
     def write(self, sql: str, rows: Iterable[_Row]) -> None:
         """Run a statement for each row of values, all in one transaction."""
-        try:
-            with self._lock:
-                if not self._is_closed:
-                    with self._opened() as connection:
-                        connection.executemany(sql, rows)
-        except sqlite3.Error as error:
-            self.log(f"cannot be written, so {self._schema.without_file}: {error}")
+        changed = list(rows)
+        with self._lock:
+            if self._is_closed:
+                return
+            try:
+                try:
+                    self._change(sql, changed)
+                except sqlite3.Error as error:
+                    if not (self._is_in_file and is_access_fault(error)):
+                        raise
+                    self._leave_file(error)
+                    self._change(sql, changed)
+            except sqlite3.Error as error:
+                self.log(f"cannot be written, so {self._schema.without_file}: {error}")
 
     def log(self, problem: str) -> None:
         """Log a problem: the first as a warning, since others may follow for every file or every second."""
         logger.log(logging.DEBUG if self._has_failed else logging.WARNING, "%s %s", self._path.name, problem)
         self._has_failed = True
 
+    def _change(self, sql: str, rows: list[_Row]) -> None:
+        with self._opened() as connection:
+            connection.executemany(sql, rows)
+        if not self._is_in_file:
+            self._unwritten.append((sql, rows))
+
     def _opened(self) -> sqlite3.Connection:
-        if self._connection is None:
+        connection = self._connection
+        if connection is None or (not self._is_in_file and self._clock() >= self._retry_at):
             try:
-                self._connection = self._created()
+                connection = self._up_to_date()
             except (sqlite3.Error, OSError) as error:
-                self.log(f"cannot be used, so {self._schema.without_file}: {error}")
-                self._connection = self._prepared(":memory:")
-        return self._connection
+                connection = connection or self._fallen_back(error)
+                self._retry_at = self._clock() + RETRY_S
+            self._connection = connection
+        return connection
+
+    def _up_to_date(self) -> sqlite3.Connection:
+        """The file, with what was changed while it could not be used. Raises: sqlite3.Error, OSError."""
+        connection = self._created()
+        try:
+            with connection:
+                for sql, rows in self._unwritten:
+                    connection.executemany(sql, rows)
+        except sqlite3.Error:
+            connection.close()
+            raise
+        self._unwritten = []
+        self._is_in_file = True
+        if self._connection is not None:
+            self._connection.close()
+            logger.warning("%s can be used again", self._path.name)
+            self._has_failed = False
+        return connection
+
+    def _leave_file(self, error: sqlite3.Error) -> None:
+        """Go on in memory: the file can be read, but not written."""
+        if self._connection is not None:
+            self._connection.close()
+        self._is_in_file = False
+        self._connection = self._fallen_back(error)
+        self._retry_at = self._clock() + RETRY_S
+
+    def _fallen_back(self, error: Exception) -> sqlite3.Connection:
+        """A table in memory, with the file's rows as far as they can be read without writing beside it."""
+        self.log(f"cannot be used for now, so {self._schema.without_file} until it can: {error}")
+        memory = self._prepared(":memory:")
+        with suppress(sqlite3.Error):
+            source = sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+            with closing(source), memory:
+                rows = source.execute(f"SELECT {self._schema.columns} FROM {self._schema.name}")  # noqa: S608
+                memory.executemany(self._insert(), rows)
+        return memory
+
+    def _insert(self) -> str:
+        marks = ", ".join("?" * len(self._schema.columns.split()))
+        return f"INSERT OR REPLACE INTO {self._schema.name} ({self._schema.columns}) VALUES ({marks})"  # noqa: S608
 
     def _created(self) -> sqlite3.Connection:
         """The file, created if it is missing, and again if it is damaged. Raises: sqlite3.Error, OSError."""
@@ -127,9 +197,13 @@ class _Table:
 
     def _prepared(self, path: Path | str) -> sqlite3.Connection:
         name = self._schema.name
+        if isinstance(path, Path):
+            _keep_private(path)
         connection = sqlite3.connect(path, timeout=self._schema.timeout_s, check_same_thread=False)
         try:
-            connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; BEGIN IMMEDIATE;")
+            connection.executescript(
+                "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON; BEGIN IMMEDIATE;"
+            )
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if version != VERSION:
                 connection.execute(f"DROP TABLE IF EXISTS {name}")
@@ -143,6 +217,18 @@ class _Table:
             connection.close()
             raise
         return connection
+
+
+def _keep_private(path: Path) -> None:
+    """Create the file if it is missing, and deny others to read it and its log. Raises: OSError."""
+    # SQLite would leave the rights to the umask. A file that is there is not opened: closing it would end the locks of
+    # this process's other connections.
+    if not path.exists():
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    for file in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+        with suppress(FileNotFoundError, PermissionError):
+            if file.stat().st_mode & 0o077:
+                file.chmod(0o600)
 
 
 _FILES = _Schema(
@@ -267,8 +353,8 @@ _OF_TENANT = "WHERE project = ? AND branch = ? AND path_hash = ?"
 class SqliteProjectRegistry:
     """Fits `ProjectRegistry`: the projects of files that this machine works on."""
 
-    def __init__(self, data_dir: Path) -> None:
-        self._table = _Table(data_dir / PROJECTS_NAME, _PROJECTS)
+    def __init__(self, data_dir: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._table = _Table(data_dir / PROJECTS_NAME, _PROJECTS, clock)
 
     def close(self) -> None:
         """Close the file; later reads find nothing."""
