@@ -183,10 +183,12 @@ class CheckResponse(WireResponse):
 
     sound: bool
     thoroughness: Annotated[str, Field(description="quick or full")]
-    documents: Count
-    pending: Count
-    chunks: Count
-    vectors: Count
+    documents: Annotated[
+        Count | None, Field(description="This count and the next three are absent where the file is damaged")
+    ]
+    pending: Count | None
+    chunks: Count | None
+    vectors: Count | None
     compared_terms: Annotated[
         Count, Field(description="Chunks whose terms were compared; fewer than `chunks` where a sample was taken")
     ]

@@ -92,9 +92,12 @@ async def _restore(settings: Settings, found: IntegrityReport, console: Console)
 
 def _print(checked: CheckResponse, console: Console) -> None:
     state = ("sound", "bold green") if checked.sound else ("not sound", "bold red")
-    counts = f" · {checked.documents} documents in {checked.chunks} chunks, {checked.pending} pending"
-    console.show(state, counts)
-    if checked.compared_terms < checked.chunks:
+    if checked.documents is None:
+        console.show(state, " · how much the file holds is unknown; nothing is written to it while it is damaged")
+    else:
+        counts = f" · {checked.documents} documents in {checked.chunks} chunks, {checked.pending} pending"
+        console.show(state, counts)
+    if checked.compared_terms < (checked.chunks or 0):
         console.show(f"Terms were compared in a sample of {checked.compared_terms} chunks; --full compares all.")
     if checked.mended:
         console.show("Repaired:")

@@ -17,7 +17,7 @@ from rag_context.resilience.dependency import BreakerOpenError, BreakerState, De
 SUCCESS_TTL_S = 30.0
 """How long a successful check of a dependency is cached."""
 
-WRITE_TTL_S = 5.0
+WRITE_TTL_S = 1.0
 """How long a successful write is cached. It is shorter, because a disk can fill up without a failed call."""
 
 TIMEOUT_S = 2.0

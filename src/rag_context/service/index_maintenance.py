@@ -139,13 +139,14 @@ def report(found: IntegrityReport, thoroughness: Thoroughness, before: Integrity
     """The report of an examination; after a repair, `before` is the examination before it."""
     left = {issue.kind for issue in found.issues}
     repaired = None if before is None else [_issue(issue) for issue in before.issues if issue.kind not in left]
+    counts, is_unknown = found.counts, IssueKind.DAMAGED_FILE in left
     return CheckResponse(
         sound=not found.issues,
         thoroughness=thoroughness.value,
-        documents=found.counts.documents,
-        pending=found.counts.pending,
-        chunks=found.counts.chunks,
-        vectors=found.counts.vectors,
+        documents=None if is_unknown else counts.documents,
+        pending=None if is_unknown else counts.pending,
+        chunks=None if is_unknown else counts.chunks,
+        vectors=None if is_unknown else counts.vectors,
         compared_terms=found.compared_terms,
         flaws=[_issue(issue) for issue in found.issues],
         mended=repaired,

@@ -127,6 +127,12 @@ class StoreSettings(Section):
         default="embedded", description="Store of the documents; postgres if the vectors are there too."
     )
     cache: Literal["memory", "redis"] = Field(default="memory", description="Cache of results.")
+    erase_after_s: float = Field(
+        default=30.0,
+        gt=0.0,
+        le=60.0,
+        description="Seconds within which deleted content is erased from the files of an embedded store.",
+    )
     postgres_url: PostgresUrl | None = Field(
         default_factory=lambda known: (
             "postgresql://localhost:5432/rag_context" if known.get("documents") == "postgres" else None

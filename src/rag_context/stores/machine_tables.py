@@ -71,6 +71,8 @@ class _Table:
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._is_in_file = False
+        self._has_erased = True
+        """Whether the file's log holds nothing that was deleted."""
         self._unwritten: list[tuple[str, list[_Row]]] = []
         """What was changed in memory, in order; the file gets it when it can be used."""
         self._retry_at = 0.0
@@ -92,7 +94,12 @@ class _Table:
         sql = f"SELECT {self._schema.columns} FROM {self._schema.name} {condition}"  # noqa: S608
         try:
             with self._lock:
-                return None if self._is_closed else self._opened().execute(sql, values).fetchall()
+                if self._is_closed:
+                    return None
+                connection = self._opened()
+                if not self._has_erased:
+                    self._erase(connection)
+                return connection.execute(sql, values).fetchall()
         except sqlite3.Error as error:
             self.log(f"cannot be read: {error}")
             return None
@@ -128,6 +135,13 @@ class _Table:
             connection.executemany(sql, rows)
         if not self._is_in_file:
             self._unwritten.append((sql, rows))
+        elif sql.startswith("DELETE"):
+            self._erase(connection)
+
+    def _erase(self, connection: sqlite3.Connection) -> None:
+        """Empty the log, in which deleted rows would stay; while another process reads, the next call tries again."""
+        (is_busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        self._has_erased = not is_busy
 
     def _opened(self) -> sqlite3.Connection:
         connection = self._connection
@@ -150,6 +164,7 @@ class _Table:
         except sqlite3.Error:
             connection.close()
             raise
+        self._has_erased = not self._unwritten
         self._unwritten = []
         self._is_in_file = True
         if self._connection is not None:

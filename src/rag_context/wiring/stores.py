@@ -198,7 +198,9 @@ def _has_one_store(backends: StoreSettings) -> bool:
 async def _open_store(settings: Settings, stack: AsyncExitStack) -> "SqliteStore | PostgresStore":
     if settings.stores.documents == "postgres":
         return await _open_postgres(settings, stack)
-    return await stack.enter_async_context(open_database(settings.data_dir / FILE_NAME))
+    return await stack.enter_async_context(
+        open_database(settings.data_dir / FILE_NAME, erase_after_s=settings.stores.erase_after_s)
+    )
 
 
 async def _open_postgres(settings: Settings, stack: AsyncExitStack) -> "PostgresStore":
@@ -271,7 +273,7 @@ def _guarded(name: str, ping: Callable[[], Awaitable[str]], settings: Settings) 
 async def _open_documents(settings: Settings) -> AsyncIterator[DocumentBackend]:
     backends = settings.stores
     if backends.documents == "embedded":
-        async with open_documents(settings.data_dir / FILE_NAME) as half:
+        async with open_documents(settings.data_dir / FILE_NAME, erase_after_s=settings.stores.erase_after_s) as half:
             yield DocumentBackend(half.documents, half.writer, half.texts, half.metrics)
         return
     from rag_context.stores.mongodb import open_mongodb  # noqa: PLC0415  (an extra)
@@ -306,7 +308,10 @@ async def _open_vectors(settings: Settings) -> AsyncIterator[OpenGeneration]:
 
                 def opened(generation: int) -> VectorStorage:
                     number = f"{first.stem}{name.format(generation)}{first.suffix}"
-                    half = start_vectors(first if generation == 0 else first.with_name(number))
+                    half = start_vectors(
+                        first if generation == 0 else first.with_name(number),
+                        erase_after_s=settings.stores.erase_after_s,
+                    )
                     stack.push_async_callback(half.close)
                     return half
 

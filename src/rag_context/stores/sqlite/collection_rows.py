@@ -17,6 +17,7 @@ from rag_context.errors import BackendDataError
 from rag_context.ports.provider import Collection, Entry, EntryPage
 from rag_context.stores.engines import check_dimension, check_distinct, metadata_text, unknown_collection
 from rag_context.stores.sqlite.changes import blobs_of, shorten
+from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.memory.vector_scan import matrix_of, vector_of
 from rag_context.where import matches
@@ -179,11 +180,6 @@ def count_collections(connection: sqlite3.Connection) -> tuple[int, int]:
     return row
 
 
-def has_discarded(connection: sqlite3.Connection) -> bool:
-    """Whether rows of discarded collections are left."""
-    return connection.execute("SELECT 1 FROM discarded_collections LIMIT 1").fetchone() is not None
-
-
 def _collection(row: tuple[str, str, str | None, str | None, int | None, int, int]) -> Collection:
     name, metadata, provider, model, dimension, created, entries = row
     return Collection(name, json.loads(metadata), provider, model, dimension, moment(created), entries)
@@ -329,8 +325,17 @@ def switch(name: str, built: str, connection: sqlite3.Connection) -> bool:
     return True
 
 
-def remove_discarded(connection: sqlite3.Connection) -> bool:
+async def remove_discarded(database: Database) -> bool:
     """Delete some rows of discarded collections; False once none are left."""
+    # Read first: a write would take the file's lock, though mostly there is nothing to remove.
+    return await database.read(_has_discarded) and await database.write(_remove_discarded)
+
+
+def _has_discarded(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM discarded_collections LIMIT 1").fetchone() is not None
+
+
+def _remove_discarded(connection: sqlite3.Connection) -> bool:
     row = connection.execute("SELECT key FROM discarded_collections LIMIT 1").fetchone()
     if row is None:
         return False

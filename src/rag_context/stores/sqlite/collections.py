@@ -64,7 +64,7 @@ class SqliteCollections:
         self._now = now
         self._database: Database | None = None
         self._memory = LoadedCollections(clock)
-        self._discarded = DiscardedRows(self._remove_discarded)
+        self._discarded = DiscardedRows(lambda: collection_rows.remove_discarded(self._opened()))
 
     @property
     def capabilities(self) -> Capabilities:
@@ -243,14 +243,6 @@ class SqliteCollections:
     def _tidy(self, connection: sqlite3.Connection) -> None:
         if len(self._memory):
             self._memory.keep_only({key for (key,) in connection.execute("SELECT key FROM collections")})
-
-    async def _remove_discarded(self) -> bool:
-        """Free some of the space of discarded collections; False once none are left."""
-        database = self._opened()
-        # Read first: a write would take the file's lock, though mostly there is nothing to remove.
-        return await database.read(collection_rows.has_discarded) and await database.write(
-            collection_rows.remove_discarded
-        )
 
 
 @asynccontextmanager

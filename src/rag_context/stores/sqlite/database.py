@@ -9,16 +9,18 @@ import logging
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from rag_context.errors import BackendError, BackendUnavailableError
 from rag_context.stores.sqlite.database_file import DatabaseFile, Reader
 from rag_context.stores.sqlite.faults import COMPONENT, breaks_connection, is_fault, translated
-from rag_context.stores.sqlite.group_commit import STATE, Writer
+from rag_context.stores.sqlite.group_commit import ERASE_AFTER_S, STATE, Writer
 from rag_context.stores.sqlite.mark import IndexSize
+from rag_context.stores.sqlite.page_check import PageCheck
 
 T = TypeVar("T")
 
@@ -41,9 +43,10 @@ class Database:
         file: the file; created if it is missing. If it is damaged, locked or deleted, every call raises until it is
             usable again.
         lock_timeout_s: how long a write waits for other processes that write.
+        erase_after_s: by when deleted content is erased from the log.
     """
 
-    def __init__(self, file: DatabaseFile, *, lock_timeout_s: float) -> None:
+    def __init__(self, file: DatabaseFile, *, lock_timeout_s: float, erase_after_s: float = ERASE_AFTER_S) -> None:
         self.file = file
         self._version = 0
         self._base = 0
@@ -53,14 +56,16 @@ class Database:
         self._version_lock = threading.Lock()
         self._is_closed = False
         self._calls: queue.SimpleQueue[Call[object] | None] = queue.SimpleQueue()
-        self._readers = [
-            threading.Thread(target=self._serve, name=f"rag-context-reader-{number}", daemon=True)
-            for number in range(READERS)
+        self._readers = [Reader(file) for _ in range(READERS)]
+        self._threads = [
+            threading.Thread(target=self._serve, args=(reader,), name=f"rag-context-reader-{number}", daemon=True)
+            for number, reader in enumerate(self._readers)
         ]
-        for thread in self._readers:
+        for thread in self._threads:
             thread.start()
-        self._writer = Writer(self.file, self._publish, lock_timeout_s)
+        self._writer = Writer(self.file, self._publish, lock_timeout_s, erase_after_s)
         self._watcher: Watcher | None = None
+        self._page_check: PageCheck | None = None
 
     @property
     def version(self) -> int:
@@ -75,7 +80,15 @@ class Database:
 
     def follow(self, follower: Callable[[sqlite3.Connection], None]) -> None:
         """Start watching the file; `follower` is called with a connection in every round."""
-        self._watcher = Watcher(self.file, Reader(self.file), partial(self._observe, follower))
+        reader = Reader(self.file)
+        self._watcher = Watcher(self.file, reader, partial(self._observe, follower), self._restore_log)
+        self._readers.append(reader)
+
+    def check_pages(self, every_s: float) -> None:
+        """Have all pages of the file checked soon, and again after each change; damage stops writes."""
+        reader = Reader(self.file)
+        self._page_check = PageCheck(self.file, reader, every_s)
+        self._readers.append(reader)
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` in a reading thread, in one snapshot; if the caller is cancelled, its statement is stopped.
@@ -128,31 +141,71 @@ class Database:
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
+        if self._page_check is not None:
+            self._page_check.close()
         if self._watcher is not None:
             self._watcher.close()
         # The threads end after the calls that are queued before them.
         self._is_closed = True
-        for _ in self._readers:
+        for _ in self._threads:
             self._calls.put(None)
-        for thread in self._readers:
+        for thread in self._threads:
             thread.join()
         self._writer.close()
 
-    def _serve(self) -> None:
-        reader = Reader(self.file)
+    def _serve(self, reader: Reader) -> None:
         while (call := self._calls.get()) is not None:
             try:
-                _run(call, reader)
+                self._run(call, reader)
             except BackendError as error:
+                self.file.saw(error)
                 call.fail(error)
             except Exception as error:  # noqa: BLE001  (a thread's edge: the error belongs to the caller)
-                if breaks_connection(error):
-                    reader.close()
+                self.file.saw(error)
                 call.fail(translated(error, self.file.path) if is_fault(error) else error)
-            reader.release()
             # Otherwise the finished call and its result would stay in memory until the next one comes.
             del call
-        reader.close()
+        with reader.lock:
+            reader.close_connection()
+
+    def _run(self, call: "Call[object]", reader: Reader) -> None:
+        """Run a call, and repeat it if a frozen file was changed meanwhile, or the log had to be made again."""
+        for _ in range(ATTEMPTS):
+            self.file.await_log()
+            with reader.lock:
+                try:
+                    if call.run(reader):
+                        return
+                except Exception as error:
+                    if breaks_connection(error):
+                        reader.close_connection()
+                    if not (isinstance(error, sqlite3.Error) and self.file.has_lost_log()):
+                        raise
+                finally:
+                    reader.release()
+        raise BackendUnavailableError(COMPONENT, "The file is being changed by a process that may write it; try again.")
+
+    def _restore_log(self) -> None:
+        """Make a log again that was removed while it is used; called in the watcher's thread, outside its rounds.
+
+        Raises:
+            BackendUnavailableError: another process reads from it; the next round tries again.
+        """
+        users: tuple[Reader | Writer, ...] = (*self._readers, self._writer)
+        if self._page_check is not None:
+            self._page_check.interrupt()
+        with ExitStack() as locks:
+            # Nothing reads or writes until all connections are closed: SQLite keeps the locks of a process together,
+            # and a new connection would share those of a removed file with the old ones.
+            for user in users:
+                locks.enter_context(user.lock)
+            connections = [user.open_connection for user in users if user.open_connection is not None]
+            has_other_locks = self.file.restore_log(connections)
+            for user in users:
+                user.close_connection()
+            if has_other_locks:
+                # So long that another `Database` of this process, which notices it as late, has closed its own too.
+                time.sleep(2 * INTERVAL_S)
 
     def _observe(self, follower: Callable[[sqlite3.Connection], None], connection: sqlite3.Connection) -> None:
         version, *size = connection.execute(STATE).fetchone()
@@ -236,14 +289,6 @@ class Call(Generic[T]):
             self._loop.call_soon_threadsafe(lambda: None if self.future.done() else complete(outcome))
 
 
-def _run(call: Call[object], reader: Reader) -> None:
-    """Run a call, and repeat it if a frozen file was changed meanwhile."""
-    for _ in range(ATTEMPTS):
-        if call.run(reader):
-            return
-    raise BackendUnavailableError(COMPONENT, "The file is being changed by a process that may write it; try again.")
-
-
 class Watcher:
     """Reads the file every quarter of a second, and at once on request.
 
@@ -251,11 +296,19 @@ class Watcher:
         file: the file.
         reader: a connection of the watcher's own.
         follow: called with a connection inside a read snapshot; may take long, and is interrupted by `close`.
+        restore_log: called when the log was removed.
     """
 
-    def __init__(self, file: DatabaseFile, reader: Reader, follow: Callable[[sqlite3.Connection], None]) -> None:
+    def __init__(
+        self,
+        file: DatabaseFile,
+        reader: Reader,
+        follow: Callable[[sqlite3.Connection], None],
+        restore_log: Callable[[], None],
+    ) -> None:
         self._file = file
         self._follow = follow
+        self._restore_log = restore_log
         self._loop = asyncio.get_running_loop()
         self._wake = threading.Event()
         self._lock = threading.Lock()
@@ -305,30 +358,43 @@ class Watcher:
             pause_s = INTERVAL_S if error is None else min(2 * pause_s, LONGEST_INTERVAL_S)
             self._wake.wait(pause_s)
         self._release(BackendUnavailableError(COMPONENT, f"{self._file.path.name!r} was closed."))
-        self._reader.close()
+        with self._reader.lock:
+            self._reader.close_connection()
 
     def _try_round(self) -> Exception | None:
         try:
             self._file.notice_replacement()
-            connection = self._reader.connection()
-            with self._lock:
-                self._connection = connection
-            try:
-                connection.execute("BEGIN")
-                self._follow(connection)
-            finally:
-                with self._lock:
-                    self._connection = None
-                connection.rollback()
-            self._reader.is_intact()  # otherwise the next round opens the file again
+            if self._file.has_lost_log():
+                self._restore_log()
+            with self._reader.lock:
+                try:
+                    self._read()
+                except Exception:
+                    self._reader.close_connection()
+                    raise
+                self._reader.release()
+                if self._reader.open_connection is not None:
+                    self._file.note_log()
         except BackendError as error:
-            self._reader.close()
+            self._file.saw(error)
             return error
         except Exception as error:  # noqa: BLE001  (a thread's edge: the error belongs to those who wait)
-            self._reader.close()
+            self._file.saw(error)
             return translated(error, self._file.path) if is_fault(error) else error
-        self._reader.release()
         return None
+
+    def _read(self) -> None:
+        connection = self._reader.connection()
+        with self._lock:
+            self._connection = connection
+        try:
+            connection.execute("BEGIN")
+            self._follow(connection)
+        finally:
+            with self._lock:
+                self._connection = None
+            connection.rollback()
+        self._reader.is_intact()  # otherwise the next round opens the file again
 
     def _release(self, error: Exception | None) -> None:
         with self._lock:

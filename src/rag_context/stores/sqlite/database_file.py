@@ -7,12 +7,19 @@ import shutil
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TypeAlias
 
-from rag_context.errors import BackendDataError, BackendUnavailableError, ConfigurationError, LostIndexError
+from rag_context.errors import (
+    BackendDataError,
+    BackendError,
+    BackendUnavailableError,
+    ConfigurationError,
+    LostIndexError,
+)
+from rag_context.stores.sqlite.damage import Damage, is_damage
 from rag_context.stores.sqlite.faults import COMPONENT, is_access_fault
 from rag_context.stores.sqlite.mark import IndexMark
 from rag_context.stores.sqlite.migration import bring_up_to_date
@@ -26,6 +33,10 @@ READER_TIMEOUT_S = 0.25
 WRITER_SLICE_S = 0.05
 """How long one attempt for the write lock takes: SQLite's own backoff grows and would starve."""
 
+LOG_WAIT_S = 2.0
+LOG_POLL_S = 0.02
+"""How long a call waits until a log that was removed is made again."""
+
 THAW_EVERY_S = 1.0
 """How often a file that is read as a frozen one is tried in the normal way."""
 
@@ -37,6 +48,9 @@ _PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno
 """Why a directory cannot be made now, although it can be made later."""
 
 Stamp: TypeAlias = tuple[int, ...]
+_FileId: TypeAlias = tuple[int, int]
+_LogFiles: TypeAlias = tuple[_FileId | None, _FileId | None]
+"""The identity of the log, and of its index."""
 
 
 class DatabaseFile:
@@ -56,12 +70,14 @@ class DatabaseFile:
     def __init__(self, path: Path, *, is_marked: bool = True, clock: Callable[[], float] = time.monotonic) -> None:
         self.path = path
         self.mark = IndexMark(path.with_name(f"{path.name}.json")) if is_marked else None
+        self.damage = Damage(path)
         self.generation = 0
         """Grows when the file was replaced: caches of an older one are invalid."""
         self.epoch = 0
         """Grows when connections must be opened again: with the generation, and when a frozen file thaws."""
         self._clock = clock
         self._identity: tuple[int, int] | None = None
+        self._log: _LogFiles | None = None
         self._prepared = False
         self._has_directory = True
         self._frozen: Stamp | None = None
@@ -131,7 +147,7 @@ class DatabaseFile:
         connection = _open(self.path, WRITER_SLICE_S)
         connection.executescript(
             "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA cache_size = -16384;"
-            "PRAGMA journal_size_limit = 67108864; PRAGMA temp_store = MEMORY"
+            "PRAGMA journal_size_limit = 67108864; PRAGMA temp_store = MEMORY; PRAGMA secure_delete = ON"
         )
         return connection
 
@@ -139,6 +155,66 @@ class DatabaseFile:
         """Whether the file was deleted or replaced since it was prepared; it is then prepared again by the next use."""
         with self._lock:
             return self._is_replaced()
+
+    def has_log(self) -> bool:
+        """Whether there is a log with content."""
+        return _size(_log(self.path)) > 0
+
+    def note_log(self) -> None:
+        """Remember the log and its index; called while a connection is open that has read from them."""
+        with self._lock:
+            if self._log is None and self._prepared and self._frozen is None:
+                self._log = _log_files(self.path)
+
+    def has_lost_log(self) -> bool:
+        """Whether another program removed or replaced the log or its index while connections use them.
+
+        SQLite notices neither: it goes on with the open files, and what it commits is gone when the process dies.
+        """
+        log = self._log
+        return log is not None and log != _log_files(self.path) and self._identity == _identity(self.path)
+
+    def await_log(self) -> bool:
+        """Wait a little while the log is being made again; False if it is still lost."""
+        end = self._clock() + LOG_WAIT_S
+        while self.has_lost_log():
+            if self._clock() >= end:
+                return False
+            time.sleep(LOG_POLL_S)
+        return True
+
+    def restore_log(self, connections: Sequence[sqlite3.Connection]) -> bool:
+        """Write what a removed log holds to the database; the caller then closes all connections.
+
+        Args:
+            connections: all open ones of this process, none in use. Those from before still have the log.
+
+        Returns whether the log's index, with the locks in it, is another one too.
+
+        Raises:
+            BackendUnavailableError: another process reads from the log; try again.
+        """
+        with self._lock:
+            known, now = self._log, _log_files(self.path)
+            if known is None or now == known:
+                return False
+            # A log with content is another process's, which has saved this one before it began a new one.
+            if now[0] != known[0] and not self.has_log() and connections and not any(map(_saves, connections)):
+                raise BackendUnavailableError(
+                    COMPONENT, f"The log of {str(self.path)!r} was removed, and is being made again; try again."
+                )
+            logger.warning("the log of %s was removed or replaced while in use; it is made again", self.path.name)
+            self._log = None
+            self.epoch += 1
+            return now[1] != known[1]
+
+    def saw(self, error: Exception) -> None:
+        """Stop writes if `error` shows that this file is damaged, and is not merely another one by now."""
+        cause = error.__cause__ if isinstance(error, BackendError) else error
+        if not is_damage(cause) or self._frozen is not None or not self._prepared:
+            return
+        if not self.has_lost_log() and self._identity == _identity(self.path):
+            self.damage.note(str(cause))
 
     def can_be_kept(self) -> bool:
         """Whether a connection for reading may stay open between two uses.
@@ -249,6 +325,7 @@ class DatabaseFile:
             return False
         self.generation += 1
         self.epoch += 1
+        self._log = None
         self._prepared = False
         self._frozen = None
         return True
@@ -277,19 +354,27 @@ class Reader:
 
     def __init__(self, file: DatabaseFile) -> None:
         self._file = file
-        self._connection: sqlite3.Connection | None = None
+        self.lock = threading.Lock()
+        """Held while the connection is used. Who holds it may close the connection from another thread."""
+        self.open_connection: sqlite3.Connection | None = None
         self._epoch = -1
         self._frozen: Stamp | None = None
         self._is_kept = True
 
     def connection(self) -> sqlite3.Connection:
         """The connection. Raises: BackendError, sqlite3.Error, OSError."""
-        if self._connection is None or self._epoch != self._file.epoch:
-            self.close()
+        connection = self.open_connection
+        if connection is None or not self.is_current():
+            self.close_connection()
             self._epoch = self._file.epoch
-            self._connection, self._frozen = self._file.open_reader()
+            connection, self._frozen = self._file.open_reader()
+            self.open_connection = connection
             self._is_kept = self._frozen is not None or self._file.can_be_kept()
-        return self._connection
+        return connection
+
+    def is_current(self) -> bool:
+        """Whether the next use needs no new connection."""
+        return self.open_connection is not None and self._epoch == self._file.epoch
 
     def is_intact(self) -> bool:
         """Whether the reads are consistent; False if a frozen file was changed meanwhile."""
@@ -301,11 +386,11 @@ class Reader:
     def release(self) -> None:
         """Nothing is read for now."""
         if not self._is_kept:
-            self.close()
+            self.close_connection()
 
-    def close(self) -> None:
+    def close_connection(self) -> None:
         """Close the connection; the next use opens another one."""
-        connection, self._connection = self._connection, None
+        connection, self.open_connection = self.open_connection, None
         if connection is not None:
             connection.close()
 
@@ -323,6 +408,34 @@ def _no_rights(path: Path, what: str) -> str:
 
 def _log(path: Path) -> Path:
     return path.with_name(f"{path.name}-wal")
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _log_files(path: Path) -> _LogFiles:
+    return _file_id(_log(path)), _file_id(path.with_name(f"{path.name}-shm"))
+
+
+def _file_id(path: Path) -> _FileId | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _saves(connection: sqlite3.Connection) -> bool:
+    """Whether a connection could write all of its log to the database."""
+    try:
+        (is_busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    except sqlite3.Error:  # it was opened on the log that is no more complete
+        return False
+    return not is_busy
 
 
 def _existing(path: Path) -> list[Path]:

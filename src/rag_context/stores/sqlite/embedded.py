@@ -4,17 +4,22 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rag_context.errors import ConfigurationError
+from rag_context.stores.engines import DiscardedRows
+from rag_context.stores.sqlite.collection_rows import remove_discarded
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.database_file import LOCK_TIMEOUT_S, DatabaseFile, checked_file
 from rag_context.stores.sqlite.document_ports import SqliteDocuments
 from rag_context.stores.sqlite.faults import translated
+from rag_context.stores.sqlite.group_commit import ERASE_AFTER_S
 from rag_context.stores.sqlite.integrity import SqliteAuditor
 from rag_context.stores.sqlite.mark import IndexSize
 from rag_context.stores.sqlite.memory.following import Memory
 from rag_context.stores.sqlite.memory.search_ports import SqliteCandidates, SqliteTexts, SqliteVectors
+from rag_context.stores.sqlite.page_check import CHECK_EVERY_S
 from rag_context.stores.sqlite.search_rollups import SqliteMetrics
 from rag_context.stores.sqlite.split import SqliteDocumentWriter, SqliteSplitDocuments, SqliteVectorBackend
 from rag_context.stores.sqlite.vector_models import SqliteRebuilder
@@ -52,7 +57,13 @@ class SqliteDocumentBackend:
 
 
 @asynccontextmanager
-async def open_database(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> AsyncIterator[SqliteStore]:
+async def open_database(
+    path: Path,
+    *,
+    lock_timeout_s: float = LOCK_TIMEOUT_S,
+    erase_after_s: float = ERASE_AFTER_S,
+    check_every_s: float = CHECK_EVERY_S,
+) -> AsyncIterator[SqliteStore]:
     """Open the file at `path`, created if it is missing; all acknowledged writes are on disk when the block ends.
 
     Vectors are loaded in the background. A damaged or locked file is not an error here: the ports raise
@@ -61,16 +72,21 @@ async def open_database(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -
     Args:
         path: the file.
         lock_timeout_s: how long a write waits for other processes that write.
+        erase_after_s: by when deleted content is erased from the log.
+        check_every_s: how often to see whether the file was changed, and all its pages are to be checked again.
 
     Raises:
         ConfigurationError: the path can never be a database file.
     """
-    database = Database(checked_file(path), lock_timeout_s=lock_timeout_s)
+    database = Database(checked_file(path), lock_timeout_s=lock_timeout_s, erase_after_s=erase_after_s)
     memory = Memory(database)
     documents = SqliteDocuments(database, memory)
     vectors, texts = SqliteVectors(database, memory), SqliteTexts(memory)
+    discarded = DiscardedRows(partial(remove_discarded, database))
     try:
         database.follow(memory.follow)
+        database.check_pages(check_every_s)
+        discarded.remove_leftovers()
         yield SqliteStore(
             database,
             memory,
@@ -83,18 +99,22 @@ async def open_database(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -
             SqliteRebuilder(database),
         )
     finally:
+        await discarded.close()
         await documents.close()
         await database.close()
 
 
 @asynccontextmanager
-async def open_documents(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> AsyncIterator[SqliteDocumentBackend]:
+async def open_documents(
+    path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S, erase_after_s: float = ERASE_AFTER_S
+) -> AsyncIterator[SqliteDocumentBackend]:
     """As `open_database`, for documents whose vectors another store keeps."""
-    database = Database(checked_file(path), lock_timeout_s=lock_timeout_s)
+    database = Database(checked_file(path), lock_timeout_s=lock_timeout_s, erase_after_s=erase_after_s)
     memory = Memory(database, has_vectors=False)
     documents, texts = SqliteSplitDocuments(database, memory), SqliteTexts(memory)
     try:
         database.follow(memory.follow)
+        database.check_pages(CHECK_EVERY_S)
         yield SqliteDocumentBackend(documents, SqliteDocumentWriter(database), texts, SqliteMetrics(database))
     finally:
         await documents.close()
@@ -111,12 +131,16 @@ async def open_vectors(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) ->
         await vectors.close()
 
 
-def start_vectors(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> SqliteVectorBackend:
+def start_vectors(
+    path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S, erase_after_s: float = ERASE_AFTER_S
+) -> SqliteVectorBackend:
     """As `open_vectors`, for a caller that closes them itself."""
-    database = Database(checked_file(path, is_marked=False), lock_timeout_s=lock_timeout_s)
+    file = checked_file(path, is_marked=False)
+    database = Database(file, lock_timeout_s=lock_timeout_s, erase_after_s=erase_after_s)
     memory = Memory(database)
     vectors = SqliteVectorBackend(database, memory)
     database.follow(memory.follow)
+    database.check_pages(CHECK_EVERY_S)
     return vectors
 
 

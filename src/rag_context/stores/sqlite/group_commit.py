@@ -36,6 +36,9 @@ STATE = "SELECT version, documents, (SELECT count(*) FROM collections) FROM tota
 GROUP = 256
 """A commit is closed with so many requests, and so many callers wait for one; the rest wait for their turn."""
 
+ERASE_AFTER_S = 30.0
+"""By when deleted content is erased from the log: it would stay there until it is overwritten."""
+
 PROBE_BYTES = LEAST_FREE_BYTES // 2
 """Written to test whether a file that rejected a write accepts one again."""
 
@@ -57,16 +60,28 @@ class Writer:
         file: where to.
         publish: called with the index's version and size after each commit, before its callers get their results.
         lock_timeout_s: how long to wait for other processes that write.
+        erase_after_s: by when deleted content is erased from the log.
     """
 
-    def __init__(self, file: DatabaseFile, publish: Callable[[int, IndexSize], None], lock_timeout_s: float) -> None:
+    def __init__(
+        self,
+        file: DatabaseFile,
+        publish: Callable[[int, IndexSize], None],
+        lock_timeout_s: float,
+        erase_after_s: float = ERASE_AFTER_S,
+    ) -> None:
         self._file = file
         self._publish = publish
         self._lock_timeout_s = lock_timeout_s
+        # Three attempts: while a connection reads from the log, it cannot be emptied.
+        self._erase_every_s = erase_after_s / 3
+        self._erase_at = time.monotonic() + self._erase_every_s
         self._loop = asyncio.get_running_loop()
         self._turns = asyncio.Semaphore(GROUP)
         self._requests: queue.SimpleQueue[Sequence[_Request] | None] = queue.SimpleQueue()
-        self._connection: sqlite3.Connection | None = None
+        self.lock = threading.Lock()
+        """Held while the connection is used. Who holds it may close the connection from another thread."""
+        self.open_connection: sqlite3.Connection | None = None
         self._epoch = -1
         self._closing = False
         self._was_rejected = False
@@ -135,23 +150,40 @@ class Writer:
         while not last:
             batch, last = self._take()
             if batch:
-                self._commit(batch)
+                self._file.await_log()
+                with self.lock:
+                    self._commit(batch)
                 with suppress(RuntimeError):  # the loop was closed with requests still under way
                     self._loop.call_soon_threadsafe(_complete, batch)
-        self._disconnect()
+            if time.monotonic() >= self._erase_at:
+                self._empty_log()
+        with self.lock:
+            self.close_connection()
 
     def _take(self) -> tuple[list[_Request], bool]:
         """The queued requests, and whether they are the last."""
         batch: list[_Request] = []
         # Waits for the first request only. What came during the previous commit forms the next batch, so a batch grows
         # with the load, and a single write does not wait for others.
-        requests = self._requests.get()
+        try:
+            requests = self._requests.get(timeout=max(self._erase_at - time.monotonic(), 0.0))
+        except queue.Empty:
+            return batch, False
         while requests is not None:
             batch += [request for request in requests if not request.future.cancelled()]
             if len(batch) >= GROUP or self._requests.empty():
                 return batch, False
             requests = self._requests.get()
         return batch, True
+
+    def _empty_log(self) -> None:
+        """Write the log to the database, where deleted content is overwritten with zeros, and truncate it."""
+        self._erase_at = time.monotonic() + self._erase_every_s
+        if not self._file.has_log():
+            return
+        # Locked, replaced, read-only, damaged: the next time.
+        with suppress(BackendError, sqlite3.Error, OSError), self.lock:
+            self._connected().execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _commit(self, batch: Sequence[_Request]) -> None:
         """Run and commit; leaves in every request its result or its error."""
@@ -170,6 +202,7 @@ class Writer:
                 for request in batch:
                     self._commit([request])
                 return
+            self._file.saw(error)
             ours = translated(error, self._file.path) if is_fault(error) else error
             # A timeout means that another process holds the lock, which says nothing about the disk or the permissions.
             if isinstance(ours, BackendUnavailableError) and not isinstance(ours, BackendTimeoutError):
@@ -190,6 +223,7 @@ class Writer:
             if not connection.in_transaction or (isinstance(error, sqlite3.Error) and is_access_fault(error)):
                 raise  # the same failure affects all requests, and the connection may be its cause
             connection.execute("ROLLBACK TO request")
+            self._file.saw(error)
             request.error = translated(error, self._file.path) if is_fault(error) else error
         connection.execute("RELEASE request")
 
@@ -216,14 +250,19 @@ class Writer:
     def _connected(self) -> sqlite3.Connection:
         """The connection; a new one if the file was replaced, because writes to a removed file are lost."""
         self._file.notice_replacement()
-        if self._connection is None or self._epoch != self._file.epoch:
-            self._disconnect()
+        self._file.damage.require_none()
+        if self._file.has_lost_log():  # what is written now would be lost
+            raise BackendUnavailableError(
+                COMPONENT, f"The log of {str(self._file.path)!r} was removed, and is being made again; try again."
+            )
+        if self.open_connection is None or self._epoch != self._file.epoch:
+            self.close_connection()
             self._epoch = self._file.epoch
-            self._connection = self._file.writer()
-        return self._connection
+            self.open_connection = self._file.writer()
+        return self.open_connection
 
     def _recover(self, error: Exception) -> None:
-        connection = self._connection
+        connection = self.open_connection
         if connection is None:
             return
         if connection.in_transaction:
@@ -231,12 +270,13 @@ class Writer:
                 connection.rollback()
         # A transaction that cannot be rolled back would swallow the next batch; closing the connection ends it.
         if breaks_connection(error) or connection.in_transaction:
-            self._disconnect()
+            self.close_connection()
 
-    def _disconnect(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+    def close_connection(self) -> None:
+        """Close the connection; the next commit opens another one."""
+        if self.open_connection is not None:
+            self.open_connection.close()
+            self.open_connection = None
 
 
 def _write_little(connection: sqlite3.Connection) -> None:

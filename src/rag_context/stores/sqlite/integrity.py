@@ -215,7 +215,14 @@ class SqliteAuditor:
             BackendDataError: the index is too damaged to be examined.
             BackendError: it cannot be read now.
         """
-        return await self._database.read(partial(examine, check, thoroughness))
+        found = await self._database.read(partial(examine, check, thoroughness))
+        damage = self._database.file.damage
+        for issue in found.issues:
+            if issue.kind is IssueKind.DAMAGED_FILE:
+                damage.note(issue.examples[0])
+                return found
+        damage.clear()
+        return found
 
     async def repair(self, kinds: Collection[IssueKind]) -> None:
         """Repair the `kinds` that the store can repair by itself; valid data is unchanged.

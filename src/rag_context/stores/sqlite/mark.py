@@ -65,7 +65,7 @@ class IndexMark:
             if now.is_close(self._written) or self._clock() < self._retry_at:
                 return
             try:
-                _write(self.path, json.dumps(asdict(now)))
+                write_file(self.path, json.dumps(asdict(now)))
             except OSError:  # a full disk, a read-only directory: the health report shows it
                 self._retry_at = self._clock() + RETRY_S
             else:
@@ -85,7 +85,7 @@ class IndexMark:
             return IndexSize()
 
 
-def _write(path: Path, text: str) -> None:
+def write_file(path: Path, text: str) -> None:
     """Write `text` to `path` atomically and durably, readable for its owner only."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
