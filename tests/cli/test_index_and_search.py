@@ -256,7 +256,7 @@ class TestStatus:
         ended = broken("search", "HBR-5210")
 
         assert ended.status == 0
-        assert ended.out.startswith("level 2 (text search only) · ")
+        assert ended.out.startswith("level 2 (keyword search alone) · ")
         assert "notes/tides.md" in ended.out
         assert ended.err.splitlines()[-1].startswith("warning: ")
 

@@ -109,7 +109,7 @@ async def test_a_degraded_answer_says_its_level_and_warning_first(harness: Servi
         harness.embedder.fault = Fault(BackendUnavailableError("embedder", "down"))
         found = await client.call_tool("rag_context_search", {"query": "red foxes"})
     assert read(found).splitlines()[:3] == [
-        "Level 2 of 4: Vector search was unavailable or incomplete.",
+        "Level 2 of 4: keyword search alone.",
         "Warning: Vector search unavailable, using text search fallback",
         "1 passage from 1 document, best first.",
     ]

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.process import Served, served, wait_until
+from tests.end_to_end.process import Served, command, served, wait_until
 from tests.outcomes.embedding_server import EmbeddingServer, embedding_server
 from tests.outcomes.quotations import found, index_all, quotation, texts
 
-SHARES = (0, 5, 50, 95, 100)
+SHARES = (0, 3, 10, 50, 95, 100)
 EACH = 140
 ASKED = 20
 
@@ -22,6 +22,7 @@ class Waiting:
 
     server: Served
     embedder: EmbeddingServer
+    data_dir: Path
     texts: dict[str, str]
     """By source."""
 
@@ -63,7 +64,7 @@ def waiting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Waiting]:
         assert {receipt["status"] for receipt in late} == {"deferred"}
         embedder.is_down, embedder.long_text_s = False, 25.0  # questions are embedded at once, documents hardly
         wait_until(lambda: server.search("river", sessionId="0 per cent")["fallbackLevel"] == 1)
-        yield Waiting(server, embedder, {each["source"]: each["content"] for each in documents})
+        yield Waiting(server, embedder, data_dir, {each["source"]: each["content"] for each in documents})
         embedder.long_text_s = 0.0
 
 
@@ -83,7 +84,7 @@ def test_the_label_says_how_many_vectors_are_missing(waiting: Waiting, share: in
     if share == 0:
         assert (answer["fallbackLevel"], answer.get("warning")) == (1, None)
         return
-    assert answer["fallbackLevel"] == 2
+    assert answer["fallbackLevel"] == (1 if share == 3 else 2)
     missing, _, passages = answer["warning"].split(" passages have no vectors yet")[0].split()
     assert int(passages) == EACH
     # Their vectors come in slowly.
@@ -96,13 +97,23 @@ def test_a_requested_keyword_search_is_complete(waiting: Waiting) -> None:
 
 
 def test_an_incomplete_answer_is_not_cached(waiting: Waiting) -> None:
-    answers = [waiting.server.search("lantern", sessionId="5 per cent") for _ in range(2)]
-    assert not any(answer.get("cached") for answer in answers)
+    for share in (3, 10):
+        answers = [waiting.server.search("lantern", sessionId=f"{share} per cent") for _ in range(2)]
+        assert not any(answer.get("cached") for answer in answers), share
+
+
+@pytest.mark.parametrize(
+    ("share", "called"),
+    [(10, "level 2 (hybrid search, vectors incomplete)"), (100, "level 2 (keyword search alone)"), (3, "level 1 ·")],
+)
+def test_an_answer_is_called_what_it_is(waiting: Waiting, share: int, called: str) -> None:
+    ended = command("search", "river bridge", "--session", f"{share} per cent", data_dir=waiting.data_dir)
+    assert called in ended.stdout, ended.stdout[:200]
 
 
 def test_when_the_vectors_are_there_the_answer_is_complete_again(waiting: Waiting) -> None:
     """The last of this file: it lets the documents have their vectors."""
-    question = {"query": "river glacier", "sessionId": "5 per cent"}
+    question = {"query": "river glacier", "sessionId": "10 per cent"}
     assert waiting.server.search(**question)["fallbackLevel"] == 2
     waiting.embedder.long_text_s = 0.0
     wait_until(lambda: waiting.server.search(**question)["fallbackLevel"] == 1)

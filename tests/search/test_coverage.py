@@ -6,8 +6,8 @@ from rag_context.domain.documents import CODE, Missing
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendUnavailableError
 from rag_context.ports.reading import DocumentStore
-from rag_context.search.query import Level, Mode, Query
-from rag_context.search.reads import COUNTING_SHARE, Coverage, matters
+from rag_context.search.query import Level, Mode, Query, RetrieverStatus
+from rag_context.search.reads import COUNTING_SHARE, Coverage, lowers_level, matters
 from rag_context.testing import Fault, Faulty, FrozenClock, MemoryStore
 from tests.search.harness import ChainHarness
 
@@ -48,6 +48,22 @@ async def test_one_in_a_hundred_is_no_matter(harness: ChainHarness) -> None:
     answer = await harness.chain.search(Query(QUOTE))
     assert (answer.level, answer.warning) == (Level.PRIMARY, None)
     assert answer.results[0].passage.document_id == "p0"
+
+
+async def test_a_few_in_a_hundred_are_a_warning_at_level_1(harness: ChainHarness) -> None:
+    await filled(harness, 93, 4)
+    answer = await harness.chain.search(Query(QUOTE))
+    assert answer.level is Level.PRIMARY
+    assert answer.warning == "4 of 100 passages have no vectors yet and are ranked by keyword search alone"
+    assert not answer.unanswerable
+
+
+async def test_an_answer_without_any_vectors_reports_no_vector_search() -> None:
+    harness = ChainHarness()
+    await filled(harness, 0, 3)
+    assert (await harness.chain.search(Query(QUOTE))).legs["vector"].status is RetrieverStatus.SKIPPED
+    await filled(harness, 3, 0)
+    assert (await harness.chain.search(Query(QUOTE))).legs["vector"].status is RetrieverStatus.OK
 
 
 async def test_only_what_the_filter_lets_through_counts(harness: ChainHarness) -> None:
@@ -118,7 +134,13 @@ async def test_what_cannot_be_counted_is_as_it_was() -> None:
     assert await coverage.missing(Filter()) == Missing(2, 100)
 
 
-@pytest.mark.parametrize(("vectors", "counts"), [(0, False), (10, False), (11, True), (1000, True)])
-def test_more_than_one_in_a_hundred_matters(vectors: int, counts: bool) -> None:
-    assert matters(Missing(vectors, 1000)) is counts
+@pytest.mark.parametrize(
+    ("vectors", "warns", "lowers"),
+    [(0, False, False), (10, False, False), (11, True, False), (50, True, False), (51, True, True), (1000, True, True)],
+)
+def test_more_than_one_in_a_hundred_matters_and_more_than_five_lower_the_level(
+    vectors: int, warns: bool, lowers: bool
+) -> None:
+    missing = Missing(vectors, 1000)
+    assert (matters(missing), lowers_level(missing)) == (warns, lowers)
     assert not matters(Missing())

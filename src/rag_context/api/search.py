@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Protocol
 
 from pydantic import BeforeValidator, Field
 
@@ -170,6 +170,41 @@ class StandingInstruction(WireResponse):
     document_id: str
     chunk_id: str
     session_id: str
+
+
+LEVELS: Mapping[int, str] = {
+    1: "complete",
+    2: "keyword search alone",
+    3: "nothing could be searched",
+    4: "circuit breaker open",
+}
+"""What the levels are called."""
+
+VECTORS_INCOMPLETE = "hybrid search, vectors incomplete"
+"""What level 2 is called where vectors are a part of the answer."""
+
+
+class HasStatus(Protocol):
+    """The report of a retriever."""
+
+    @property
+    def status(self) -> LegStatus: ...
+
+
+class HasLevel(Protocol):
+    """An answer with how it was obtained."""
+
+    @property
+    def fallback_level(self) -> int: ...
+
+    @property
+    def legs(self) -> Mapping[str, HasStatus]: ...
+
+
+def level_name(answer: HasLevel) -> str:
+    """What the level of an answer is called: keyword search is alone only where vectors are no part of it."""
+    level, vector = answer.fallback_level, answer.legs.get("vector")
+    return VECTORS_INCOMPLETE if level == 2 and vector is not None and vector.status == "ok" else LEVELS[level]
 
 
 class LegReport(WireResponse):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rag_context.api.operations import Operation, Response, memory
-from rag_context.api.search import Explain, SearchRequest, SearchResponse, SearchResult
+from rag_context.api.search import Explain, SearchRequest, SearchResponse, SearchResult, level_name
 from rag_context.api.wire import WireResponse
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.connecting import open_connection
@@ -21,7 +21,6 @@ AROUND_CHARS = 120
 """Characters shown of the messages before and after a passage of a conversation."""
 
 AGENT = "cli"
-_LEVELS = {1: "", 2: "text search only", 3: "nothing could be searched", 4: "circuit breaker open"}
 
 
 @with_fields(
@@ -105,8 +104,9 @@ def _print_results(response: SearchResponse, console: Console) -> None:
 
 
 def _headline(response: SearchResponse) -> list[Part]:
-    label = _LEVELS.get(response.fallback_level, "")
-    level = f"level {response.fallback_level}" + (f" ({label})" if label else "")
+    level = f"level {response.fallback_level}"
+    if response.fallback_level > 1:
+        level += f" ({level_name(response)})"
     line: list[Part] = [
         (level, "green" if response.fallback_level == 1 else "bold yellow"),
         f" · {response.latency:.1f} ms{' (cached)' if response.cached else ''} · ",

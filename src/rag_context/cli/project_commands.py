@@ -19,6 +19,7 @@ from rag_context.api.projects import (
     ReadDocumentResponse,
     UpdatePromotionLevelResponse,
 )
+from rag_context.api.search import level_name
 from rag_context.cli.command_line import EPILOG, ExitCode, run_to_end
 from rag_context.cli.connecting import Remote
 from rag_context.cli.console import Console, ask_first, counted, safe
@@ -28,7 +29,6 @@ from rag_context.cli.project_tools import NAMES, answer_in_project, open_tools, 
 from rag_context.projects.project_opening import Activation
 from rag_context.projects.records import Boosts, PromotionLevel
 
-_LEVELS = {2: "text search only", 3: "nothing could be searched", 4: "circuit breaker open"}
 _LAST_SEARCHED = 2
 _SHOWN_WARNINGS = 20
 _NOTHING_RELEVANT = ("Nothing relevant found. Try other words, or --min-score 0 to see the nearest.", "yellow")
@@ -293,7 +293,7 @@ def _print_results(response: SemanticSearchResponse, console: Console) -> None:
 
 def _print_label(response: LabelledResponse, console: Console) -> None:
     if response.fallback:
-        console.warning(f"level {response.fallback_level} ({_LEVELS[response.fallback_level]})")
+        console.warning(f"level {response.fallback_level} ({level_name(response)})")
     for warning in response.warnings:
         console.warning(warning)
     if response.interpreted is not None:

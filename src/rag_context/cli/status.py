@@ -110,7 +110,7 @@ def _print_stats(time_range: TimeRange, report: StatsResponse, console: Console)
         ("Latency", f"{report.avg_latency:.1f} ms average"),
         ("", f"{report.p95_latency:.1f} ms p95, {report.p99_latency:.1f} ms p99"),
         ("From the cache", f"{report.cache_hit_rate:.1%}"),
-        ("At a fallback level", f"{report.fallback_rate:.1%}"),
+        ("Below level 1", f"{report.fallback_rate:.1%}"),
         ("By level", _counts(report.queries_by_level)),
         ("By agent", _counts(report.queries_by_agent)),
         ("By game", _counts(report.queries_by_game)),
@@ -133,7 +133,7 @@ def _print_searches(report: StatsResponse, console: Console) -> None:
     console.show(
         f"{counted(report.total_queries, 'search', 'searches')} in 24h · {report.avg_latency:.1f} ms average, "
         f"{report.p99_latency:.1f} ms p99 · {report.cache_hit_rate:.0%} from the cache, "
-        f"{report.fallback_rate:.1%} at a fallback level"
+        f"{report.fallback_rate:.1%} below level 1"
     )
     searches = _sparkline([bucket.queries for bucket in report.timeline])
     latencies = _sparkline([bucket.p95_latency for bucket in report.timeline])

@@ -18,7 +18,16 @@ from rag_context.resilience.dependency import Breaker, BreakerOpenError
 from rag_context.search.code_rank import KnownCode
 from rag_context.search.final_order import Reranking, asks_for_value, contenders, newer_first
 from rag_context.search.query import Answer, Level, Mode, Query, RetrieverReport, RetrieverStatus
-from rag_context.search.reads import RANKING_SHARE, Coverage, SnapshotReads, StoreReads, completed, described, matters
+from rag_context.search.reads import (
+    RANKING_SHARE,
+    Coverage,
+    SnapshotReads,
+    StoreReads,
+    completed,
+    described,
+    lowers_level,
+    matters,
+)
 from rag_context.search.retrievers import Backends, Retrievers, VectorResults, status_of
 from rag_context.search.selection import Selection, candidate_request, select, select_in
 from rag_context.tracing import past_span, span
@@ -145,6 +154,8 @@ class SearchChain:
                     severity = logging.DEBUG if is_logged else logging.WARNING
                     logger.log(severity, "search: %s failed: %s", level.__name__.strip("_"), error)
                     errors.append(f"{error.component}: {error}")
+                    if level == self._primary:
+                        retrievers.note_unused(error)
             empty = _nothing(retrievers.reports, "; ".join(errors))
             return empty if query.has_text else replace(empty, warning=VECTOR_ONLY)
 
@@ -337,8 +348,13 @@ def _nothing(reports: Mapping[str, RetrieverReport], error: str) -> Answer:
 
 
 def _labelled(answer: Answer, missing: Missing) -> Answer:
-    """`answer`, lowered to level 2 with a warning where too many passages have no vector."""
+    """`answer` with a warning where passages have no vector, and at level 2 where too many have none."""
     if not matters(missing):
         return answer
     warning = described(missing) if answer.warning is None else f"{described(missing)}; {answer.warning}"
-    return replace(answer, level=Level.TEXT, warning=warning, unanswerable=False)
+    level = Level.TEXT if lowers_level(missing) else answer.level
+    labelled = replace(answer, level=level, warning=warning, unanswerable=False)
+    if missing.vectors < missing.passages:
+        return labelled
+    skipped = RetrieverReport(RetrieverStatus.SKIPPED, 0.0, "no passage has a vector yet")
+    return replace(labelled, legs={**answer.legs, "vector": skipped})

@@ -36,7 +36,10 @@ RANKING_SHARE = 1.0 / 3.0
 """Share of the time left that the missing scores and neighbours may take: without them there is an answer still."""
 
 NEGLIGIBLE = 0.01
-"""An answer is whole where no more than this share of the vectors is missing."""
+"""An answer has no warning where no more than this share of the vectors is missing."""
+
+TOLERABLE = 0.05
+"""An answer is of level 1 where no more than this share of the vectors is missing."""
 
 COUNTING_SHARE = 0.05
 """Most of the time that is spent on counting one filter's vectors while the index keeps changing."""
@@ -289,8 +292,13 @@ class Coverage:
 
 
 def matters(missing: Missing) -> bool:
-    """Whether so much is missing that an answer is not a whole one."""
+    """Whether so much is missing that an answer says so."""
     return missing.vectors > NEGLIGIBLE * missing.passages
+
+
+def lowers_level(missing: Missing) -> bool:
+    """Whether so much is missing that an answer is of level 2."""
+    return missing.vectors > TOLERABLE * missing.passages
 
 
 def described(missing: Missing) -> str:

@@ -181,6 +181,12 @@ class Retrievers:
         for part in self.reports.keys() & latencies_ms.keys():
             self.reports[part] = replace(self.reports[part], latency_ms=latencies_ms[part])
 
+    def note_unused(self, error: BackendError) -> None:
+        """Report the vector search as failed, though it succeeded: the answer is without it because of `error`."""
+        report = self.reports.get("vector")
+        if report is not None and report.status is RetrieverStatus.OK:
+            self.reports["vector"] = replace(report, status=status_of(error), detail=str(error))
+
     @property
     def text_failed(self) -> bool:
         """Whether the keyword search has failed."""

@@ -37,7 +37,7 @@ from rag_context.ingest.redaction import Redactor
 from rag_context.ports.reading import DocumentStore
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.ranking import Candidate, relevance
-from rag_context.search.reads import Coverage, described, matters
+from rag_context.search.reads import Coverage, described, lowers_level, matters
 from rag_context.search.retrievers import Backends
 from rag_context.service.mappers import filter_of, tenant_of
 
@@ -222,14 +222,16 @@ class SimilarDocuments:
         try:
             with Deadline.after(STORE_S, self._clock).applied():
                 missing = await self._coverage.missing(where)
-                if matters(missing):
+                if lowers_level(missing):
                     raise BackendStartingError("vectors", described(missing))
                 near = await self._by_vectors(document.id, chunks, limit, where)
+            warning = described(missing) if matters(missing) else None
             is_fallback = False
         except BackendError as error:
             logger.info("document %s is compared by keyword search: %s", document.id, error)
             with Deadline.after(STORE_S, self._clock).applied():
                 near = await self._by_keywords(document, len(chunks), limit, where)
+            warning = WARNING
             is_fallback = True
         best = sorted(near.items(), key=lambda item: (-item[1].score, item[0]))[:limit]
         ids = [found.chunk_id for _, found in best]
@@ -239,7 +241,7 @@ class SimilarDocuments:
             method="text" if is_fallback else "vector",
             fallback=is_fallback,
             fallback_level=2 if is_fallback else 1,
-            warning=WARNING if is_fallback else None,
+            warning=warning,
         )
 
     async def _by_vectors(

@@ -12,7 +12,7 @@ from typing import Any
 from rag_context.api.index import IndexFilesResponse, IndexResponse
 from rag_context.api.maintenance import ClearQueriesResponse, HealthResponse, ReindexResponse, StatsResponse, TimeSpan
 from rag_context.api.parsing import ErrorResponse
-from rag_context.api.search import SearchFailure, SearchResponse, SearchResult, StandingInstruction
+from rag_context.api.search import SearchFailure, SearchResponse, SearchResult, StandingInstruction, level_name
 from rag_context.api.stored_documents import (
     DeleteResponse,
     GetResponse,
@@ -27,7 +27,6 @@ from rag_context.server.mcp.readable_features import FEATURES, counted
 _SHOWN_IDS = 20
 _LAST_SEARCHED = 2
 _LEVELS = {
-    2: "Vector search was unavailable or incomplete.",
     3: "Nothing could be searched: go on without context, and say so.",
     4: "Nothing was searched: go on without context, and say so.",
 }
@@ -101,7 +100,7 @@ def _failed(body: SearchFailure) -> Iterator[str]:
 
 def _search(body: SearchResponse) -> Iterator[str]:
     if body.fallback_level != 1:
-        yield f"Level {body.fallback_level} of 4: {_LEVELS[body.fallback_level]}"
+        yield f"Level {body.fallback_level} of 4: {_LEVELS.get(body.fallback_level, f'{level_name(body)}.')}"
     if body.warning:
         yield f"Warning: {body.warning}"
     if body.results:
@@ -248,7 +247,7 @@ def _stats(body: StatsResponse) -> Iterator[str]:
     yield (
         f"{counted(body.total_queries, 'search', 'searches')}, {body.avg_latency:.1f} ms on average, "
         f"p95 {body.p95_latency:.1f} ms, p99 {body.p99_latency:.1f} ms; {body.cache_hit_rate:.0%} from the cache, "
-        f"{body.fallback_rate:.0%} at a fallback level; {counted(body.total_documents, 'document')} in the index."
+        f"{body.fallback_rate:.0%} below level 1; {counted(body.total_documents, 'document')} in the index."
     )
     if body.occurred is not None and body.indexed is not None:
         yield f"Said or written {_span(body.occurred)}, indexed {_span(body.indexed)}."

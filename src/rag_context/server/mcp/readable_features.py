@@ -28,10 +28,10 @@ from rag_context.api.projects import (
     ReadDocumentResponse,
     UpdatePromotionLevelResponse,
 )
+from rag_context.api.search import level_name
 from rag_context.api.wire import WireResponse
 
 _LEVELS = {
-    2: "Vector search was unavailable or incomplete.",
     3: "Nothing could be searched: the documents here do not depend on the question. Say so.",
     4: "Nothing was searched: the documents here do not depend on the question. Say so.",
 }
@@ -123,7 +123,7 @@ def _listed(body: ListProjectsResponse) -> Iterator[str]:
 
 def _label(body: LabelledResponse) -> Iterator[str]:
     if body.fallback:
-        yield f"Level {body.fallback_level} of 4: {_LEVELS[body.fallback_level]}"
+        yield f"Level {body.fallback_level} of 4: {_LEVELS.get(body.fallback_level, f'{level_name(body)}.')}"
     yield from _bounded(body.warnings)
     if body.interpreted is not None:
         yield f"Time: {body.interpreted.sentence()}"

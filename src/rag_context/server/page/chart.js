@@ -53,11 +53,11 @@ export function searchesChart(buckets, isLong) {
     const x = LEFT + buckets.indexOf(bucket) * width + width * .12;
     return [
       s("rect", { class: "fill1", x, width: width * .76, y: TOP + RISE - height, height }),
-      bucket.fallbacks > 0 && s("rect", { class: "fill4", x, width: width * .76, y: TOP + RISE - fallback, height: fallback }),
+      bucket.fallbacks > 0 && s("rect", { class: "fill2", x, width: width * .76, y: TOP + RISE - fallback, height: fallback }),
     ];
   });
   const total = buckets.reduce((sum, bucket) => sum + bucket.queries, 0);
-  const says = bucket => `${dated(bucket.start)}: ${whole(bucket.queries)} searches, ${whole(bucket.fallbacks)} at a fallback level`;
+  const says = bucket => `${dated(bucket.start)}: ${whole(bucket.queries)} searches, ${whole(bucket.fallbacks)} below level 1`;
   const format = value => (Number.isInteger(value) ? whole(value) : "");
   return frame(`Searches over time: ${whole(total)} in all, at most ${whole(Math.max(...buckets.map(bucket => bucket.queries)))} in one slot`, axes(buckets, top, format, isLong), bars, slots(buckets, says));
 }
@@ -96,7 +96,7 @@ export function timelineTable(buckets) {
   return table("Searches and latency over time", [
     { name: "From", of: bucket => dated(bucket.start), head: true },
     { name: "Searches", of: bucket => whole(bucket.queries), num: true },
-    { name: "At a fallback level", of: bucket => whole(bucket.fallbacks), num: true },
+    { name: "Below level 1", of: bucket => whole(bucket.fallbacks), num: true },
     { name: "Average", of: bucket => ms(bucket.avgLatency), num: true },
     { name: "p95", of: bucket => ms(bucket.p95Latency), num: true },
   ], asked);

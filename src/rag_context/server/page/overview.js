@@ -7,10 +7,16 @@ const RANGES = [["1h", "1 hour"], ["24h", "24 hours"], ["7d", "7 days"], ["30d",
 const KINDS = { healthy: "good", degraded: "warn", unavailable: "bad" };
 export const LEVELS = {
   1: ["Level 1", "vector and keyword search", "fill1"],
-  2: ["Level 2", "keyword search alone", "fill2"],
+  2: ["Level 2", "keyword search alone, or vectors incomplete", "fill2"],
   3: ["Level 3", "nothing could be searched", "fill3"],
   4: ["Level 4", "circuit breaker open", "fill4"],
 };
+
+// What the level of an answer is called; keyword search is alone only where the answer is without any vectors.
+export function levelMeans(answer) {
+  if (answer.fallbackLevel !== 2) return LEVELS[answer.fallbackLevel][1];
+  return answer.legs.vector?.status === "ok" ? "hybrid search, vectors incomplete" : "keyword search alone";
+}
 
 export function overview(context, heading) {
   const state = h("div");
@@ -31,7 +37,7 @@ export function overview(context, heading) {
     h("div", { class: "bar" }, heading, h("div", { class: "end whole" }, ranges(context))),
     state, figures,
     h("div", { class: "grid" },
-      box("Searches", "w6", searches, legend([["fill1", "all"], ["fill4", "at a fallback level"]])),
+      box("Searches", "w6", searches, legend([["fill1", "all"], ["fill2", "below level 1"]])),
       box("Latency", "w6", latency, legend([["k1", "p95"], ["k2", "average"]])),
       h("div", { class: "w12" }, timeline),
       box("Answers by level", "w6", levels), box("Searches by agent", "w6", agents),
@@ -100,7 +106,7 @@ function figuresOf({ health, stats }) {
     ["Latency, p95", searches ? ms(stats.p95Latency) : "none"],
     ["Latency, p99", searches ? ms(stats.p99Latency) : "none"],
     ["From the cache", searches ? percent(stats.cacheHitRate) : "none"],
-    ["At a fallback level", searches ? percent(stats.fallbackRate) : "none"],
+    ["Below level 1", searches ? percent(stats.fallbackRate) : "none"],
   ];
   return figures.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", { class: value === "none" && "dim" }, split(value))));
 }

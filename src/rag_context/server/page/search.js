@@ -4,7 +4,7 @@ import { errorNote, schema, tool, ApiError } from "./api.js";
 import { meter } from "./chart.js";
 import { counted, h, empty, link, ms, note, put, say, scrolling, table, tag, visible, when } from "./dom.js";
 import { form, titled, typed } from "./form.js";
-import { LEVELS } from "./overview.js";
+import { LEVELS, levelMeans } from "./overview.js";
 
 const FIRST = ["mode", "limit", "contentType", "sessionId"];
 
@@ -61,7 +61,7 @@ function period({ timeRange: { since, until }, everyYear }) {
 
 // How the answer was obtained.
 function label(answer) {
-  const [name, means] = LEVELS[answer.fallbackLevel];
+  const [name] = LEVELS[answer.fallbackLevel], means = levelMeans(answer);
   const legs = Object.entries(answer.legs);
   return h("section", { class: "box w12", "aria-label": "How this answer was obtained" },
     h("div", { class: "bar" },
