@@ -33,7 +33,7 @@ class ChainHarness:
         self.embedder: Faulty[Embedder] = Faulty(self.fake, "embed_query")
         self.vectors: Faulty[IndexVectors] = Faulty(self.store.vectors, "search")
         self.texts: Faulty[KeywordIndex] = Faulty(self.store.texts, "search")
-        self.counts: Faulty[DocumentStore] = Faulty(self.store, "counts")
+        self.counts: Faulty[DocumentStore] = Faulty(self.store, "tenant_state")
         self.documents: Faulty[DocumentStore] = Faulty(self.counts.port, "passages", "neighbours")
         self.sources = Backends(
             embedder=self.embedder.port,

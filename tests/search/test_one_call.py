@@ -238,7 +238,7 @@ async def test_what_is_deleted_between_two_statements_is_left_out(store: Store, 
         if not runs:
             execute(place, f"DELETE FROM rag_context.chunks WHERE id = '{found[-1]}'")
         runs.append(set(found))
-        snapshot.scores(query.text, None, ["no such chunk"])
+        snapshot.scores(query.text, None, ["no such chunk"], query.where.tenant)
         return found[-1], set(snapshot.passages(found))
 
     request = CandidateRequest(query.text, None, 40, shortlist, query.where, None)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rag_context.domain.documents import DEFAULT_TENANT, Tenant
 from rag_context.domain.search import ChunkRef, Filter, Neighbours, VectorHit
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.stores.sqlite import SqliteStore, open_database
@@ -147,7 +148,7 @@ async def everything(store: SqliteStore) -> tuple[object, ...]:
     by_vector = [await store.vectors.search(query, limit=50, where=each) for each in where]
     by_text = [await store.texts.search("wolf cow", limit=50, where=each) for each in where]
     known = [hit.chunk.id for hit in by_text[0]]
-    scored = await store.texts.score("wolf cow", refs(*known))
+    scored = await store.texts.score("wolf cow", refs(*known), tenant=DEFAULT_TENANT)
     assert scored == {hit.chunk.id: hit for hit in by_text[0]}
     near = await store.documents.neighbours(known)
     assert near == neighbours_in(store.database.file.path, known)
@@ -216,7 +217,9 @@ async def test_vectors_that_the_file_has_lost_are_no_longer_found(path: Path, mo
 async def found(memory: Memory, timeout_s: float = 0.1) -> tuple[list[str], bool]:
     """The documents of the best five chunks, and whether the answer is of an earlier state."""
     query = best_of(axis(0))
-    return await memory.read(lambda at: (query(at), at.is_behind), needs_vectors=True, timeout_s=timeout_s)
+    return await memory.read(
+        lambda at: (query(at), at.is_behind(DEFAULT_TENANT)), needs_vectors=True, timeout_s=timeout_s
+    )
 
 
 async def test_a_search_does_not_wait_for_a_thread_that_applies_much(path: Path) -> None:
@@ -231,6 +234,35 @@ async def test_a_search_does_not_wait_for_a_thread_that_applies_much(path: Path)
                 async with asyncio.timeout(0.3):
                     await store.texts.search("sheep", limit=1, where=Filter())
         assert await found(store.memory) == ([one.id, two.id], False)
+
+
+async def test_an_answer_is_not_of_an_earlier_state_because_another_tenant_stores_much(path: Path) -> None:
+    async with open_database(path) as store:
+        one, of_another = document("1"), document("2", tenant=Tenant("other"))
+        await put(store, one, "wolf", vector=axis(0))
+        assert await found(store.memory) == ([one.id], False)
+        with store.memory._changing:
+            await put(store, of_another, "sheep", vector=axis(0))
+            assert await found(store.memory) == ([one.id], False)
+        assert await found(store.memory) == ([one.id], False)
+
+
+async def test_terms_of_tenants_stay_apart_when_rows_move(path: Path) -> None:
+    many, few, other = Tenant("many"), Tenant("few"), Tenant("other")
+    async with open_database(path) as store:
+        for number in range(8):
+            await put(store, document(f"{number}", tenant=few), "wolf", f"sheep {number}")
+            await put(store, document(f"{number} of many", tenant=many), *[f"wolf {each}" for each in range(200)])
+            await put(store, document(f"{number} of another", tenant=other), "a wolf and a sheep")
+        alone = {each: await store.texts.search("wolf sheep 5", limit=50, where=Filter(each)) for each in (few, other)}
+        for number in range(8):
+            await store.documents.delete(document(f"{number} of many").id)
+            for each, before in alone.items():
+                assert await store.texts.search("wolf sheep 5", limit=50, where=Filter(each)) == before
+        assert await store.texts.search("wolf", limit=50, where=Filter(many)) == []
+        assert len(store.memory._followed.index._ids) < 8 * 200  # type: ignore[union-attr]  # they have moved
+        await put(store, document("new", tenant=many), "a wolf")
+        assert len(await store.texts.search("wolf", limit=50, where=Filter(many))) == 1
 
 
 async def test_many_new_chunks_are_in_memory_once_they_are_acknowledged(path: Path) -> None:

@@ -20,10 +20,11 @@ from rag_context.stores.mongodb.document_store import MongoDocuments
 from rag_context.stores.sqlite import open_vectors
 from rag_context.stores.sqlite.split import SqliteVectorBackend
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, database, kept, left_sockets, mongodb, server
-from tests.stores import test_document_store, test_metrics_store, test_text_index
+from tests.stores import test_document_store, test_metrics_store, test_tenants, test_text_index
 from tests.stores.builders import Documents
+from tests.stores.test_tenants import memory
 
-__all__ = ["database", "kept", "left_sockets", "mongodb", "server"]
+__all__ = ["database", "kept", "left_sockets", "memory", "mongodb", "server"]
 
 pytestmark = LEFT_SOCKETS
 
@@ -39,7 +40,7 @@ NOT_HERE = {
 """The first five take a transaction over documents and vectors. The last two take long here and are tested in
 `test_mongodb_texts.py` by fewer examples, and of the only step in which MongoDB prunes."""
 
-for _module in (test_document_store, test_text_index, test_metrics_store):
+for _module in (test_document_store, test_tenants, test_text_index, test_metrics_store):
     for _name, _test in vars(_module).items():
         if _name.startswith("test_") and _name not in NOT_HERE:
             globals()[_name] = _test

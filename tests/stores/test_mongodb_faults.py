@@ -22,6 +22,7 @@ from pymongo.errors import (
 )
 from secantus import SecantusDBServer  # type: ignore[import-untyped]
 
+from rag_context.domain.documents import DEFAULT_TENANT
 from rag_context.domain.reports import Thoroughness
 from rag_context.domain.search import Filter
 from rag_context.errors import (
@@ -84,7 +85,7 @@ async def eventually(store: MongoStore, call: Call) -> None:
 
 CALLS: dict[str, Call] = {
     "search": search,
-    "score": lambda store: store.texts.score("wolf", refs("x")),
+    "score": lambda store: store.texts.score("wolf", refs("x"), tenant=DEFAULT_TENANT),
     "put": lambda store: put(store, "x"),
     "get": lambda store: store.documents.get("x"),
     "passages": lambda store: store.documents.passages(["x"]),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rag_context.domain.documents import Counts
+from rag_context.domain.documents import Counts, Tenant
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Calibration, EmbeddingModel
 from rag_context.errors import BackendRejectedError, IndexMismatchError
@@ -14,7 +14,7 @@ from rag_context.stores.mongodb.document_store import MongoDocuments
 from rag_context.stores.mongodb.index_state import Change, IndexState
 from rag_context.stores.mongodb.mongo_store import Maintenance
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, put, raw, server
-from tests.stores.builders import document
+from tests.stores.builders import chunks_of, document
 
 __all__ = ["database", "kept", "left_sockets", "mongodb", "raw", "server"]
 
@@ -209,3 +209,20 @@ async def test_a_state_of_another_index_makes_the_version_grow(mongodb: MongoSto
     assert mongodb.documents.stamp != stamp
     assert isinstance(mongodb.documents._state, IndexState)
     assert await mongodb.documents.counts() == Counts(0, 0, 0, 0)
+
+
+async def test_tenants_of_an_older_index_are_counted_when_it_is_opened(database: str, raw: Raw) -> None:
+    tenants = [Tenant(), Tenant("shop", "main", "aa")]
+    async with open_mongodb(database) as opened:
+        for number, tenant in enumerate((tenants[0], tenants[0], tenants[1])):
+            written = document(str(number), tenant=tenant)
+            await opened.documents.put(written, chunks_of(written, "wolf", f"sheep {number}"))
+        hits = [await opened.texts.search("wolf 1", limit=9, where=Filter(each)) for each in tenants]
+    state = raw["C0N7EXT_state"]
+    await state.delete_many({"_id": {"$regex": "^tenant:"}})
+    await state.update_one({"_id": "index"}, {"$unset": {"byTenant": "", "epoch": ""}})
+    async with open_mongodb(database) as opened:
+        while [(await opened.documents.tenant_state(each)).documents for each in tenants] != [2, 1]:
+            await asyncio.sleep(0.01)
+        assert [await opened.texts.search("wolf 1", limit=9, where=Filter(each)) for each in tenants] == hits
+        assert (await opened.documents._state.refresh()).is_consistent

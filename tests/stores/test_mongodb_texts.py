@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from rag_context.domain.documents import Document, Metadata, Tenant
+from rag_context.domain.documents import DEFAULT_TENANT, Document, Metadata, Tenant
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit
 from rag_context.stores.mongodb import MongoStore, keyword_search
 from rag_context.stores.mongodb.keyword_search import MongoTexts
@@ -149,11 +149,14 @@ async def test_a_search_that_found_every_match_has_their_scores_and_reads_no_mor
     refs = [ChunkRef(id_, "document", 0, "documentation") for id_ in (*wolf, *other)]
     fresh = MongoTexts(mongodb.texts._mongo, mongodb.texts._state, mongodb.texts._indexes)
     await mongodb.texts.search("wolf", limit=5, where=EVERYTHING)
-    asked, known = await fresh.score("wolf", refs), await mongodb.texts.score("wolf", refs)
+    asked, known = (
+        await fresh.score("wolf", refs, tenant=DEFAULT_TENANT),
+        await mongodb.texts.score("wolf", refs, tenant=DEFAULT_TENANT),
+    )
     assert known == {id_: hit for id_, hit in asked.items() if hit.bm25 > 0.0}
     assert list(known) == [wolf[0]]
     await raw["C0N7EXT_chunks"].delete_many({})
-    assert await mongodb.texts.score("wolf", refs) == known
+    assert await mongodb.texts.score("wolf", refs, tenant=DEFAULT_TENANT) == known
 
 
 async def test_one_tenants_query_reveals_nothing_of_anothers_chunks(mongodb: MongoStore) -> None:
@@ -162,8 +165,9 @@ async def test_one_tenants_query_reveals_nothing_of_anothers_chunks(mongodb: Mon
     (theirs,) = await put(mongodb, document("b", "a wolf", tenant=other))
     await mongodb.texts.search("wolf", limit=5, where=EVERYTHING)
     await mongodb.texts.search("wolf", limit=5, where=Filter(other))
-    for id_ in (mine, theirs):
-        assert id_ in await mongodb.texts.score("wolf", [ChunkRef(id_, "document", 0, "documentation")])
+    refs = [ChunkRef(id_, "document", 0, "documentation") for id_ in (mine, theirs)]
+    assert list(await mongodb.texts.score("wolf", refs, tenant=DEFAULT_TENANT)) == [mine]
+    assert list(await mongodb.texts.score("wolf", refs, tenant=other)) == [theirs]
 
 
 @pytest.mark.parametrize("where", [Filter(session_id="s"), Filter(source="s.md")])
@@ -171,7 +175,9 @@ async def test_a_filtered_search_has_no_scores_of_what_the_filter_excluded(mongo
     await put(mongodb, document("a", "a wolf", session_id="s", source="s.md"))
     (outside,) = await put(mongodb, document("b", "a wolf", session_id="t", source="t.md"))
     await mongodb.texts.search("wolf", limit=5, where=where)
-    assert outside in await mongodb.texts.score("wolf", [ChunkRef(outside, "b", 0, "documentation")])
+    assert outside in await mongodb.texts.score(
+        "wolf", [ChunkRef(outside, "b", 0, "documentation")], tenant=DEFAULT_TENANT
+    )
 
 
 async def test_the_rarest_terms_drive_a_search_and_the_others_follow_where_too_little_was_found(
@@ -199,8 +205,9 @@ def test_the_rarest_terms_are_read_first_in_groups_of_bounded_size() -> None:
 async def test_the_chunks_that_contain_a_term_are_counted(mongodb: MongoStore) -> None:
     for number in range(4):
         await put(mongodb, document(str(number), "wolf"), "wolf", "wolf again", "sheep")
-    seen = await mongodb.texts._state.current()
-    assert await mongodb.texts._frequencies_of(["wolf", "dragon", "sheep"], seen) == [8, 0, 4]
+        await put(mongodb, document(f"{number} of another", "wolf", tenant=Tenant("other")), "wolf")
+    counted = await mongodb.texts._frequencies_of(["wolf", "dragon", "sheep"], DEFAULT_TENANT, 0)
+    assert counted == [8, 0, 4]
 
 
 async def test_a_filter_sees_microseconds(mongodb: MongoStore) -> None:

@@ -13,14 +13,23 @@ from tests.stores import (
     test_document_store,
     test_listing,
     test_metrics_store,
+    test_tenants,
     test_text_index,
     test_vector_store,
 )
 from tests.stores.builders import Stores
+from tests.stores.test_tenants import memory
 
-__all__ = ["database", "postgres", "server", "template"]
+__all__ = ["database", "memory", "postgres", "server", "template"]
 
-for _module in (test_document_store, test_listing, test_metrics_store, test_text_index, test_vector_store):
+for _module in (
+    test_document_store,
+    test_listing,
+    test_metrics_store,
+    test_tenants,
+    test_text_index,
+    test_vector_store,
+):
     for _name, _test in vars(_module).items():
         if _name.startswith("test_"):
             globals()[_name] = _test

@@ -386,7 +386,7 @@ async def test_every_filter_is_applied_inside_a_search_by_index(database: str) -
 
 async def test_a_search_is_planned_once_unless_it_has_a_filter(database: str) -> None:
     """Both kinds in turn, on one connection. The first of each learns that the index over the vectors is to be used."""
-    async with open_postgres(database, exact_rows=10) as store:
+    async with open_postgres(database, exact_rows=10, pool_size=1) as store:
         written = document("a", metadata=Metadata(tags=("red",)))
         vectors = unit_vectors(30)
         await store.documents.write(
@@ -526,3 +526,38 @@ async def test_standing_instructions_of_older_conversations_are_found(empty: str
 
 def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
+
+
+async def test_tenants_of_an_older_database_are_counted_when_it_is_opened(database: str) -> None:
+    tenants = [Tenant(), Tenant("shop", "main", "aa")]
+    async with open_postgres(database) as store:
+        for number, tenant in enumerate((tenants[0], tenants[0], tenants[1])):
+            await put(store, document(str(number), tenant=tenant), "wolf", f"sheep {number}")
+        hits = [await store.texts.search("wolf 1", limit=9, where=Filter(each)) for each in tenants]
+    execute(
+        database,
+        "ALTER TABLE rag_context.tenants DROP COLUMN version, DROP COLUMN documents, DROP COLUMN chunks,"
+        " DROP COLUMN terms, DROP COLUMN turnover",
+        "ALTER TABLE rag_context.changes DROP COLUMN tenant",
+        "ALTER TABLE rag_context.state DROP COLUMN epoch",
+        migrations()[6],
+    )
+    async with open_postgres(database) as store:
+        assert [(await store.documents.tenant_state(each)).documents for each in tenants] == [2, 1]
+        assert [await store.texts.search("wolf 1", limit=9, where=Filter(each)) for each in tenants] == hits
+
+
+async def test_vectors_of_a_small_tenant_are_compared_one_by_one_however_few_share_the_database(database: str) -> None:
+    """The index finds most of the nearest; compared one by one, all are, and no other's vectors matter."""
+    small = Tenant("small")
+    async with open_postgres(database, exact_rows=20) as store:
+        for number, tenant in enumerate((small, Tenant("large"))):
+            written = document(str(number), tenant=tenant)
+            chunks = chunks_of(written, *(f"wolf {each}" for each in range(15 if tenant == small else 30)))
+            await store.documents.write(Version(written, chunks, unit_vectors(len(chunks), seed=number)))
+        assert await store.vectors.build_index(0)
+        seen = await store.documents._state.current()
+        await nearest(store, axis(0), Filter(small))
+        assert store.vectors._narrow(seen, small) == 20
+        assert store.vectors._narrow(seen, Tenant("large")) == 11
+        assert Filter(small) not in store.vectors._broad

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rag_context.domain.documents import Chunk, Counts, Metadata, Origin, Span, microseconds
+from rag_context.domain.documents import DEFAULT_TENANT, Chunk, Counts, Metadata, Origin, Span, Tenant, microseconds
+from rag_context.domain.reports import IssueKind, Thoroughness
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendStartingError
 from rag_context.ports.writing import Version
@@ -21,6 +22,7 @@ from rag_context.stores.sqlite import open_database
 from rag_context.stores.sqlite.changes import REMEMBERED_DELETIONS, delete_document, forget_old_deletions
 from rag_context.stores.sqlite.database import READERS, Database
 from rag_context.stores.sqlite.database_file import checked_file
+from rag_context.stores.sqlite.integrity import SqliteAuditor
 from rag_context.stores.sqlite.memory import following
 from rag_context.stores.sqlite.memory.chunk_index import Change, MemoryIndex
 from rag_context.stores.sqlite.memory.following import Memory
@@ -206,11 +208,13 @@ async def test_terms_in_thousands_of_chunks_are_ranked_as_exactly_as_rare_ones(s
     ]
     await store.documents.write(Version(big, chunks))
     hits = await store.texts.search("common often rare", limit=10, where=Filter())
-    everything = await store.texts.score("common often rare", refs(*(chunk.id for chunk in chunks)))
+    everything = await store.texts.score(
+        "common often rare", refs(*(chunk.id for chunk in chunks)), tenant=DEFAULT_TENANT
+    )
     best = sorted(everything.values(), key=lambda hit: (-hit.bm25, hit.chunk.id))
     assert [hit.bm25 for hit in hits] == pytest.approx([hit.bm25 for hit in best[:10]])
     (first,) = await store.texts.search("common", limit=1, where=Filter())
-    only = await store.texts.score("common", refs(*(chunk.id for chunk in chunks)))
+    only = await store.texts.score("common", refs(*(chunk.id for chunk in chunks)), tenant=DEFAULT_TENANT)
     top = max(only.values(), key=lambda hit: hit.bm25)
     assert (first.chunk.id, first.bm25) == (top.chunk.id, top.bm25)
     assert first.chunk.position == 3
@@ -388,3 +392,39 @@ async def test_standing_instructions_of_older_conversations_are_found(path: Path
         passages = await store.documents.passages([f"chunk {key}" for key in range(1, len(said) + 1)])
         assert passages["chunk 3"].chunk.origin is Origin.AGENT
         assert len(await store.vectors.search(axis(1), limit=9, where=Filter())) == len(said)
+
+
+async def test_tenants_of_an_older_file_are_counted_when_it_is_opened(path: Path) -> None:
+    with older_file(path, version=9) as connection:
+        connection.execute("INSERT INTO tenants VALUES (1, '', '', ''), (2, 'shop', 'main', 'aa'), (3, 'gone', '', '')")
+        for number, tenant in enumerate((1, 1, 2)):
+            connection.execute(
+                f"""INSERT INTO documents (id, tenant, content_type, session_id, source, title, content_hash, timestamp,
+                                           tags, extra, similarity_hash, status)
+                    VALUES ('{number}', {tenant}, 'documentation', 's', 'a', 'T', 'h', 1, '[]', '{{}}', 0, 'pending')"""
+            )
+            connection.execute("INSERT INTO contents SELECT key, 'text' FROM documents WHERE id = ?", (str(number),))
+    tenants = [Tenant(), Tenant("shop", "main", "aa"), Tenant("gone")]
+    async with open_database(path) as store:
+        before = [await store.documents.tenant_state(tenant) for tenant in tenants]
+        assert [each.documents for each in before] == [2, 1, 0]
+        assert await store.documents.delete("2")
+        after = [await store.documents.tenant_state(tenant) for tenant in tenants]
+        assert [each.documents for each in after] == [2, 0, 0]
+        assert [one == other for one, other in zip(before, after, strict=True)] == [True, False, True]
+
+
+async def test_a_repair_counts_the_documents_of_tenants_again(path: Path) -> None:
+    async with open_database(path) as store:
+        await put(store, document("a"))
+        before = await store.documents.tenant_state(Tenant())
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("UPDATE tenants SET documents = 7")
+            connection.commit()
+        auditor = SqliteAuditor(store.database)
+        report = await auditor.examine(lambda _document, _chunks: [], Thoroughness.QUICK)
+        assert [issue.kind for issue in report.issues] == [IssueKind.WRONG_COUNTERS]
+        await auditor.repair([IssueKind.WRONG_COUNTERS])
+        after = await store.documents.tenant_state(Tenant())
+        assert after.documents == 1
+        assert after.stamp != before.stamp

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rag_context.domain.documents import Document, Metadata, Tenant, microseconds
+from rag_context.domain.documents import DEFAULT_TENANT, Document, Metadata, Tenant, microseconds
 from rag_context.domain.search import Filter
 from rag_context.text import bm25, idf_share, inverse_document_frequency, profile_for, terms
 from tests.stores.builders import NOON, Stores, axis, chunks_of, document, ids, minutes, put, refs
@@ -77,14 +77,14 @@ async def test_no_query_is_syntax(store: Stores, query: str) -> None:
     await put(store, document("second", "something else entirely"))
     found = ids(await store.texts.search(query, limit=5, where=EVERYTHING))
     assert found == (exact if terms(query) else [])
-    assert list(await store.texts.score(query, refs(*exact))) == exact
+    assert list(await store.texts.score(query, refs(*exact), tenant=DEFAULT_TENANT)) == exact
 
 
 @pytest.mark.parametrize("query", ["", "   ", "the of and what", "?!"])
 async def test_a_query_without_content_finds_nothing(store: Stores, query: str) -> None:
     chunk_ids = await put(store, document("a", "the of and what ?!"))
     assert await store.texts.search(query, limit=5, where=EVERYTHING) == []
-    scored = await store.texts.score(query, refs(*chunk_ids))
+    scored = await store.texts.score(query, refs(*chunk_ids), tenant=DEFAULT_TENANT)
     assert [(hit.bm25, hit.share) for hit in scored.values()] == [(0.0, 0.0)]
 
 
@@ -115,14 +115,16 @@ async def test_scores_are_those_of_the_search(store: Stores) -> None:
     for number in range(12):
         await put(store, document(str(number), "wolf " * number + "sheep and more words " * (12 - number)))
     hits = await store.texts.search("wolf sheep dragon", limit=100, where=EVERYTHING)
-    scored = await store.texts.score("wolf sheep dragon", [*(hit.chunk for hit in reversed(hits)), *refs("nobody")])
+    scored = await store.texts.score(
+        "wolf sheep dragon", [*(hit.chunk for hit in reversed(hits)), *refs("nobody")], tenant=DEFAULT_TENANT
+    )
     assert scored == {hit.chunk.id: hit for hit in hits}
 
 
 async def test_given_chunks_are_scored_whether_they_match_or_not(store: Stores) -> None:
     match = await put(store, document("a", "wolf"))
     other = await put(store, document("b", "sheep"))
-    scored = await store.texts.score("wolf", refs(*other, *match))
+    scored = await store.texts.score("wolf", refs(*other, *match), tenant=DEFAULT_TENANT)
     assert scored[match[0]].bm25 > 0.0
     assert (scored[other[0]].bm25, scored[other[0]].share) == (0.0, 0.0)
 
@@ -170,8 +172,10 @@ async def test_every_search_gives_what_scoring_every_chunk_gives(
     for each in documents:
         await put(store, each)
     for query in queries:
-        expected = plain_scores(query, documents)
         for asked in (where, Filter()):
+            # As if there were no other tenants.
+            own = [each for each in documents if each.tenant == asked.tenant]
+            expected = plain_scores(query, own) if own else {}
             allowed = {chunks_of(each)[0].id for each in documents if passes(each, asked)}
             ranked = sorted((-score, id_) for id_, (score, _) in expected.items() if score > 0.0 and id_ in allowed)
             hits = await store.texts.search(query, limit=10, where=asked)

@@ -261,7 +261,7 @@ class SearchResponse(WireResponse):
         int, Field(ge=1, le=4, description="1=primary, 2=text search, 3=empty, 4=circuit breaker")
     ]
     circuit_breaker_open: Annotated[bool, Field(description="Whether the circuit breaker is currently open")]
-    total_indexed: Annotated[Count, Field(description="Total number of documents in the index")]
+    total_indexed: Annotated[Count, Field(description="Number of documents of the tenant that was searched")]
     request_id: str
     legs: Annotated[dict[str, LegReport], Field(description="Status and latency of each part")]
     warning: Annotated[str | None, Field(description="Why the answer is degraded")] = None

@@ -255,6 +255,15 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
+class TenantState:
+    """What a tenant has come to. `stamp` differs, in every process, after each change that its answers can show."""
+
+    stamp: str
+    documents: int
+    """Pending ones too."""
+
+
+@dataclass(frozen=True, slots=True)
 class Missing:
     """How many of so many passages have no vector; both are 0 where all have one."""
 

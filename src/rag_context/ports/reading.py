@@ -5,7 +5,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, TypeVar
 
-from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
+from rag_context.domain.documents import (
+    Chunk,
+    Counts,
+    Cursor,
+    Document,
+    Listing,
+    Missing,
+    Retrievals,
+    Stored,
+    Tenant,
+    TenantState,
+)
 from rag_context.domain.reports import ErrorRecord, Periods, SearchRecord, SearchSummary
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, RawScores, VectorHit
 from rag_context.domain.vectors import Vector
@@ -48,8 +59,11 @@ class KeywordIndex(Protocol):
 
     async def search(self, query: str, *, limit: int, where: Filter) -> list[KeywordHit]: ...
 
-    async def score(self, query: str, chunks: Sequence[ChunkRef]) -> dict[str, KeywordHit]:
-        """Exact BM25 scores of the given chunks; unknown ones and those without any of the terms may be left out."""
+    async def score(self, query: str, chunks: Sequence[ChunkRef], *, tenant: Tenant) -> dict[str, KeywordHit]:
+        """Exact BM25 scores of the given chunks of a tenant; unknown ones and those without any term may be left out.
+
+        Frequencies of terms and mean lengths are the tenant's own here and in `search`: no other's chunk counts.
+        """
         ...
 
 
@@ -116,6 +130,10 @@ class DocumentStore(Protocol):
 
     async def counts(self) -> Counts: ...
 
+    async def tenant_state(self, tenant: Tenant) -> TenantState:
+        """What this tenant has come to; no other's change is seen in it."""
+        ...
+
     async def periods(self) -> Periods | None:
         """When the documents of all tenants were said or written, and when they were indexed; None without any."""
         ...
@@ -130,17 +148,16 @@ class DocumentStore(Protocol):
 class Snapshot(Protocol):
     """One index in one moment, read in one thread. Results are those of the ports of the same names."""
 
-    @property
-    def lag(self) -> BackendError | None:
-        """Why it is without what was stored last, as a sentence for people; None if nothing is missing."""
+    def lag(self, tenant: Tenant) -> BackendError | None:
+        """Why it is without what a tenant stored last, as a sentence for people; None if nothing is missing."""
         ...
 
     def vector_hits(self, vector: Vector, limit: int, where: Filter) -> Sequence[VectorHit]: ...
 
     def keyword_hits(self, query: str, limit: int, where: Filter) -> Sequence[KeywordHit]: ...
 
-    def scores(self, query: str, vector: Vector | None, chunk_ids: Sequence[str]) -> RawScores:
-        """Both exact scores of chunks that are there, and no cosines without a vector."""
+    def scores(self, query: str, vector: Vector | None, chunk_ids: Sequence[str], tenant: Tenant) -> RawScores:
+        """Both exact scores of those chunks of a tenant that are there, and no cosines without a vector."""
         ...
 
     def neighbours(self, chunk_ids: Sequence[str]) -> Mapping[str, Neighbours]: ...
@@ -192,8 +209,8 @@ class CandidateSource(Protocol):
         by one where it is late."""
         ...
 
-    async def prepare(self, query: str) -> None:
-        """Read what the call needs to know of the query's terms, while the query is embedded."""
+    async def prepare(self, query: str, tenant: Tenant) -> None:
+        """Read what the call needs to know of the query's terms in a tenant, while the query is embedded."""
         ...
 
     async def read(self, requested: Callable[[], CandidateRequest], work: Callable[[Snapshot], T]) -> T:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from cachetools import LRUCache
 
-from rag_context.domain.documents import CHAT, Missing
+from rag_context.domain.documents import CHAT, Missing, Tenant
 from rag_context.domain.ranking_rules import Rule
 from rag_context.domain.search import Filter, KeywordHit
 from rag_context.errors import BackendError, BackendStartingError, BackendTimeoutError
@@ -30,6 +30,7 @@ from rag_context.search.reads import (
 )
 from rag_context.search.retrievers import Backends, Retrievers, VectorResults, status_of
 from rag_context.search.selection import Selection, candidate_request, select, select_in
+from rag_context.search.tenant_states import KnownState, TenantStates
 from rag_context.tracing import past_span, span
 
 logger = logging.getLogger(__name__)
@@ -48,6 +49,9 @@ It is less than a timeout needs to count as the store's failure: slow keyword se
 
 FALLBACK_SHARE = 0.5
 """Share of the deadline after which the answer of level 2 is prepared while the vector search still runs."""
+
+LOOK_S = 0.25
+"""How long the search for an answer that is kept may take to find out whether it is still valid."""
 
 REMEMBERED = 1000
 """Filters of which it is known that they let no standing instruction through."""
@@ -93,8 +97,7 @@ class SearchChain:
         self._clock = clock
         self._coverage = Coverage(sources.documents, clock)
         self._without_standing: LRUCache[Filter, int] = LRUCache(REMEMBERED)
-        self._known_total = 0
-        self._known_version = -1
+        self._tenants = TenantStates(sources.documents)
 
     async def search(self, query: Query) -> Answer:
         """Answer `query`; never raises a backend's error."""
@@ -108,10 +111,21 @@ class SearchChain:
                 elif query.has_text:  # without text, keyword search was not tried
                     permit.fail()
         except BreakerOpenError:
-            return self._rejected()
+            return self._rejected(query.where.tenant)
         if self.breaker.closed:
             return answer
         return replace(answer, breaker_open=True, retry_after_s=self.breaker.retry_after_s)
+
+    async def state_of(self, tenant: Tenant) -> KnownState | None:
+        """The state of a tenant, for answers that are kept; None where it is not known and cannot be read at once."""
+        known = self._tenants.current(tenant)
+        if known is not None or not self.breaker.closed:  # with an open breaker no store is called
+            return known
+        try:
+            with Deadline.after(LOOK_S, self._clock).applied():
+                return await self._tenants.read(tenant)
+        except BackendError:  # the search says why
+            return None
 
     async def _ordered(self, query: Query, deadline: Deadline) -> Answer:
         if self.reranking is None:
@@ -252,7 +266,7 @@ class SearchChain:
         """
         try:
             with retrievers.deadline.applied(), self._for_one_call().applied():
-                await candidates.prepare(query.text)
+                await candidates.prepare(query.text, query.where.tenant)
             await vector  # outside of the share, which is for the store alone
             with self._for_one_call().applied():
                 return await self._from_one_call(query, vector, query.text, retrievers, candidates), None
@@ -287,7 +301,7 @@ class SearchChain:
     async def _answer(self, selection: Selection, retrievers: Retrievers, deadline: Deadline) -> Answer:
         failure = selection.gathered.failure
         if failure is None and not retrievers.text_failed:
-            await self._count(deadline)
+            await self._count(retrievers.tenant, deadline)
         warning = None if failure is None else INEXACT
         if failure is None and selection.lag is not None:
             failure, warning = selection.lag, str(selection.lag)
@@ -295,32 +309,32 @@ class SearchChain:
             results=selection.results,
             level=Level.PRIMARY,
             legs={} if failure is None else {"ranking": RetrieverReport(status_of(failure), 0.0, str(failure))},
-            total_indexed=self._known_total,
+            total_indexed=self._known_total(retrievers.tenant),
             warning=warning,
             unanswerable=selection.unanswerable,
             standing=selection.standing,
         )
 
-    async def _count(self, deadline: Deadline) -> None:
-        """Count the documents again if the index has changed; where they cannot be counted, the last count stays."""
-        version = self._sources.documents.version
-        if version == self._known_version:
-            return
+    async def _count(self, tenant: Tenant, deadline: Deadline) -> None:
+        """Count a tenant's documents again if the index has changed; where that fails, the last count stays."""
         in_time = deadline.sooner(deadline.remaining_s / 2.0)  # the answer is ready and must not wait for a number
         try:
             with in_time.applied():
-                counts = await self._sources.documents.counts()
+                await self._tenants.read(tenant)
         except BackendError as error:
             logger.warning("search: the documents could not be counted: %s", error)
-        else:
-            self._known_total, self._known_version = counts.documents, version
 
-    def _rejected(self) -> Answer:
+    def _known_total(self, tenant: Tenant) -> int:
+        """How many documents a tenant has, as it was counted last; 0 before that."""
+        known = self._tenants.last(tenant)
+        return 0 if known is None else known.state.documents
+
+    def _rejected(self, tenant: Tenant) -> Answer:
         return Answer(
             results=(),
             level=Level.OPEN,
             legs={part: RetrieverReport(RetrieverStatus.SKIPPED, 0.0) for part in ("embedding", "vector", "text")},
-            total_indexed=self._known_total,
+            total_indexed=self._known_total(tenant),
             breaker_open=True,
             warning=WARNINGS[Level.OPEN],
             retry_after_s=self.breaker.retry_after_s,

@@ -24,10 +24,10 @@ from rag_context.domain.search import ChunkRef, Filter, Passage
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendError
 from rag_context.ports.models import CONFIRMED, Proof, Provenance
-from rag_context.ports.reading import DocumentStore
 from rag_context.resilience.shared_cache import SecondLevel
 from rag_context.search.question_times import Window
 from rag_context.search.ranking import Candidate, Ranked
+from rag_context.search.tenant_states import KnownState
 
 
 class Mode(StrEnum):
@@ -175,7 +175,7 @@ class ResultCache:
     async def answered(
         self,
         query: Query,
-        index: DocumentStore,
+        known: Callable[[], Awaitable[KnownState | None]],
         search: Callable[[], Awaitable[Answer]],
         look: Callable[[], Awaitable[None]] | None = None,
         provenance: Provenance = CONFIRMED,
@@ -184,23 +184,31 @@ class ResultCache:
 
         Args:
             query: the query.
-            index: says which version it has, and its stamp.
+            known: the state of the tenant whose documents are searched; None where it is not known.
             search: answers the query; it reads what is new by itself.
             look: reads which version the index has, where other processes write it; None where there are none.
             provenance: of the query's vector.
         """
         # Before the search: what changes during it belongs to a later version.
-        version, stamp = index.version, index.stamp if self._shared is not None else None
-        await self._confirm(query, version)
-        answer = self.get(query, version)
-        # The index may have been changed by another process, which this one has not noticed yet.
-        if answer is not None and not await _is_current(index, version, look):
-            version, answer = index.version, None
+        now = await known()
+        if now is None:
+            return await search()
+        await self._confirm(query, now.version)
+        answer = self.get(query, now.version)
+        if answer is not None and look is not None:
+            # The index may have been changed by another process, which this one has not noticed yet.
+            with suppress(BackendError):  # as without a look: the version that was known last
+                await look()
+            later = await known()
+            if later is None:
+                return await search()
+            answer, now = answer if later.version == now.version else None, later
+        stamp = now.state.stamp if self._shared is not None else None
         if answer is None and self._shared is not None:
-            answer = await self.fetch(query, version, stamp)
+            answer = await self.fetch(query, now.version, stamp)
         if answer is None:
             answer = await search()
-            self.put(query, version, answer, stamp, provenance.proof())
+            self.put(query, now.version, answer, stamp, provenance.proof())
         return answer
 
     async def _confirm(self, query: Query, version: int) -> None:
@@ -210,7 +218,7 @@ class ResultCache:
             self._answers.pop(key, None)
 
     def get(self, query: Query, version: int) -> Answer | None:
-        """The answer to this query on this version of the index that the memory holds, marked as cached."""
+        """The answer to this query on this version of its tenant that the memory holds, marked as cached."""
         answer, proof = self._answers.get(_key(query, version), (None, CONFIRMED.proof()))
         if answer is not None and proof.is_known:
             self.hits += 1
@@ -225,8 +233,8 @@ class ResultCache:
 
         Args:
             query: the query.
-            version: the index's version in this process.
-            stamp: what all processes call this state of the index; nothing is shared while it is not known.
+            version: the tenant's version in this process.
+            stamp: what all processes call this state of the tenant; nothing is shared while it is not known.
         """
         sealed = None if self._shared is None or stamp is None else await self._shared.get(_shared_key(query, stamp))
         answer = None if sealed is None else decoded(sealed)
@@ -260,16 +268,8 @@ class ResultCache:
             self._answers[_key(query, version)] = answer, proof
 
 
-async def _is_current(index: DocumentStore, version: int, look: Callable[[], Awaitable[None]] | None) -> bool:
-    """Whether the index still has this version."""
-    if look is not None:
-        with suppress(BackendError):  # as without a look: the version that was known last
-            await look()
-    return index.version == version
-
-
 def _key(query: Query, version: int) -> _Key:
-    """All that an answer depends on: query, filters, tenant and the index's version."""
+    """All that an answer depends on: query, filters, tenant and the tenant's version."""
     if query.vector is None:
         return query, None, version
     # An array has no hash, its bytes have.
@@ -277,7 +277,7 @@ def _key(query: Query, version: int) -> _Key:
 
 
 def _shared_key(query: Query, stamp: str) -> str:
-    """As `_key`, for all processes: with the index's stamp, and the version and format of what is stored."""
+    """As `_key`, for all processes: with the tenant's stamp, and the version and format of what is stored."""
     text = json.dumps((asdict(query), stamp, FORMAT, __version__), default=_json_default, sort_keys=True)
     return f"answer:{hashlib.sha256(text.encode()).hexdigest()}"
 

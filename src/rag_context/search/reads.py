@@ -119,7 +119,8 @@ class SnapshotReads:
 
     async def scores(self, chunks: Candidates) -> RawScores:
         known = chunks.scores
-        now = self._snapshot.scores(self._query.text, self._vector, [chunk.id for chunk in chunks.chunks])
+        ids = [chunk.id for chunk in chunks.chunks]
+        now = self._snapshot.scores(self._query.text, self._vector, ids, self._query.where.tenant)
         if not np.isnan(now.bm25).any():
             return now
         return RawScores(  # a chunk that was deleted since it was found keeps what is known of it
@@ -196,7 +197,8 @@ class StoreReads:
         return {} if vector is None else await self._read(partial(self._sources.vectors.score, vector), ids)
 
     async def _texts(self, chunks: Sequence[ChunkRef]) -> Mapping[str, KeywordHit]:
-        return await self._read(partial(self._sources.texts.score, self._query.text), chunks)
+        score = partial(self._sources.texts.score, self._query.text, tenant=self._query.where.tenant)
+        return await self._read(score, chunks)
 
     async def _read(
         self, read: Callable[[Sequence[About]], Awaitable[Mapping[str, T]]], about: Sequence[About]

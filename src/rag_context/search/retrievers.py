@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from rag_context.domain.documents import microseconds
+from rag_context.domain.documents import Tenant, microseconds
 from rag_context.domain.search import Filter, KeywordHit, VectorHit
 from rag_context.domain.vectors import Calibration, Vector
 from rag_context.errors import BackendError, BackendRejectedError, BackendStartingError, BackendTimeoutError
@@ -186,6 +186,11 @@ class Retrievers:
         report = self.reports.get("vector")
         if report is not None and report.status is RetrieverStatus.OK:
             self.reports["vector"] = replace(report, status=status_of(error), detail=str(error))
+
+    @property
+    def tenant(self) -> Tenant:
+        """Whose documents are searched."""
+        return self._query.where.tenant
 
     @property
     def text_failed(self) -> bool:

@@ -254,7 +254,7 @@ async def select_in(
         vector_ms=(text_from - started) * 1000.0,
         text_ms=(ranked_from - text_from) * 1000.0,
         ranking_ms=(time.perf_counter() - ranked_from) * 1000.0,
-        lag=snapshot.lag,
+        lag=snapshot.lag(query.where.tenant),
     )
 
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 
 import numpy as np
 
@@ -382,7 +383,8 @@ class Service:
 
         embeds = query.mode is not Mode.TEXT and query.vector is None
         provenance = parts.embedder.provenance if embeds else CONFIRMED
-        return await parts.cache.answered(query, parts.backends.documents, search, parts.look, provenance)
+        known = partial(parts.chain.state_of, query.where.tenant)
+        return await parts.cache.answered(query, known, search, parts.look, provenance)
 
     async def _index(
         self, requests: Sequence[IndexRequest], request_id: str, at_least_s: float = 0.0

@@ -125,28 +125,28 @@ class TermStatistics:
 
 
 class FrequencyCache:
-    """In how many chunks of an index terms occur, as long as that is off by one in a hundred at most.
+    """In how many chunks of a tenant terms occur, as long as that is off by one in a hundred at most.
 
     Args:
         size: terms.
     """
 
     def __init__(self, size: int) -> None:
-        self._cached: LRUCache[tuple[str, Hashable], tuple[int, int]] = LRUCache(size)
+        self._cached: LRUCache[tuple[Hashable, Hashable], tuple[int, int]] = LRUCache(size)
 
-    def get(self, index: str, term: Hashable, turnover: int) -> int | None:
+    def get(self, tenant: Hashable, term: Hashable, turnover: int) -> int | None:
         """The frequency of a term; None where it must be counted.
 
         Args:
-            index: the name of the index.
+            tenant: what names the index and the tenant.
             term: the term, or its key.
-            turnover: all chunks ever added to and removed from the index: it grows with every change of a frequency.
+            turnover: all chunks ever added to and removed from the tenant: it grows with every change of a frequency.
         """
-        frequency, at_turnover = self._cached.get((index, term), (0, None))
+        frequency, at_turnover = self._cached.get((tenant, term), (0, None))
         if at_turnover is None or TOLERATED_DRIFT * abs(turnover - at_turnover) > frequency:
             return None
         return frequency
 
-    def put(self, index: str, term: Hashable, turnover: int, frequency: int) -> None:
+    def put(self, tenant: Hashable, term: Hashable, turnover: int, frequency: int) -> None:
         """Cache a frequency that was counted at this turnover or later."""
-        self._cached[index, term] = (frequency, turnover)
+        self._cached[tenant, term] = (frequency, turnover)

@@ -18,6 +18,7 @@ from rag_context.domain.documents import (
     Retrievals,
     Stored,
     Tenant,
+    TenantState,
     microseconds,
 )
 from rag_context.domain.reports import (
@@ -54,6 +55,8 @@ class MemoryStore:
     searches: list[SearchRecord] = field(default_factory=list)
     errors: list[ErrorRecord] = field(default_factory=list)
     _entries: dict[str, _Entry] = field(default_factory=dict)
+    _versions: Counter[Tenant] = field(default_factory=Counter)
+    """How often each tenant's documents were changed."""
     model: EmbeddingModel | None = None
 
     async def write(self, version: Version) -> bool:
@@ -62,7 +65,7 @@ class MemoryStore:
         document = version.document
         self._entries.pop(document.id, None)
         self._entries[document.id] = _Entry(document, tuple(version.chunks), version.vectors)
-        self.version += 1
+        self._changed(document.tenant)
         return version.vectors is not None
 
     async def write_all(self, versions: Sequence[Version]) -> list[bool | Exception]:
@@ -74,7 +77,7 @@ class MemoryStore:
             return False
         self._check_model(made_by)
         entry.vectors = vectors
-        self.version += 1
+        self._changed(entry.document.tenant)
         return True
 
     async def rechunk(self, version: Version) -> bool:
@@ -85,8 +88,10 @@ class MemoryStore:
         return True
 
     async def delete(self, document_id: str) -> bool:
-        self.version += 1
-        return self._entries.pop(document_id, None) is not None
+        entry = self._entries.pop(document_id, None)
+        if entry is not None:
+            self._changed(entry.document.tenant)
+        return entry is not None
 
     async def stored(self, document_id: str) -> Stored | None:
         entry = self._entries.get(document_id)
@@ -189,6 +194,10 @@ class MemoryStore:
             vectors=sum(len(entry.chunks) for entry in entries if entry.vectors is not None),
         )
 
+    async def tenant_state(self, tenant: Tenant) -> TenantState:
+        documents = sum(entry.document.tenant == tenant for entry in self._entries.values())
+        return TenantState(f"memory-{id(self)}:{self._versions[tenant]}", documents)
+
     async def missing_vectors(self, where: Filter) -> Missing:
         visible = self.visible(where)
         missing = sum(vector is None for _, _, vector in visible)
@@ -207,7 +216,7 @@ class MemoryStore:
         self.model = None
         for entry in self._entries.values():
             entry.vectors = None
-        self.version += 1
+            self._changed(entry.document.tenant)
         return len(self._entries)
 
     async def append(self, searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord]) -> None:
@@ -243,6 +252,10 @@ class MemoryStore:
     def texts(self) -> "MemoryTexts":
         """The text index over these documents."""
         return MemoryTexts(self)
+
+    def _changed(self, tenant: Tenant) -> None:
+        self.version += 1
+        self._versions[tenant] += 1
 
     def _check_model(self, made_by: str | None) -> None:
         require_model("documents", self.vectors.made_by, made_by)
@@ -307,19 +320,21 @@ class MemoryTexts:
     store: MemoryStore
 
     async def search(self, query: str, *, limit: int, where: Filter) -> list[KeywordHit]:
-        hits = [hit for hit in self._scored(query, self.store.visible(where)) if hit.bm25 > 0]
+        hits = [hit for hit in self._scored(query, self.store.visible(where), where.tenant) if hit.bm25 > 0]
         return sorted(hits, key=lambda hit: (-hit.bm25, hit.chunk.id))[:limit]
 
-    async def score(self, query: str, chunks: Sequence[ChunkRef]) -> dict[str, KeywordHit]:
+    async def score(self, query: str, chunks: Sequence[ChunkRef], *, tenant: Tenant) -> dict[str, KeywordHit]:
         requested = {chunk.id for chunk in chunks}
-        found = [item for item in self.store.everything() if item[0].id in requested]
-        return {hit.chunk.id: hit for hit in self._scored(query, found)}
+        found = [item for item in self.store.visible(Filter(tenant)) if item[0].id in requested]
+        return {hit.chunk.id: hit for hit in self._scored(query, found, tenant)}
 
-    def _scored(self, query: str, found: Sequence[tuple[ChunkRef, Chunk, Vector | None]]) -> list[KeywordHit]:
+    def _scored(
+        self, query: str, found: Sequence[tuple[ChunkRef, Chunk, Vector | None]], tenant: Tenant
+    ) -> list[KeywordHit]:
         query_terms = Counter(terms(query))
         if not found:
             return []
-        index = [Counter(terms(chunk.searchable)) for _, chunk, _ in self.store.everything()]
+        index = [Counter(terms(chunk.searchable)) for _, chunk, _ in self.store.visible(Filter(tenant))]
         holders = [sum(term in chunk_terms for chunk_terms in index) for term in query_terms]
         idf = np.array([inverse_document_frequency(len(index), count) for count in holders])
         counters = [Counter(terms(chunk.searchable)) for _, chunk, _ in found]

@@ -43,7 +43,7 @@ OURS = {"status": {"$in": [PENDING, INDEXED]}}
 """Lets through what this package wrote; other programs' records have no status."""
 
 WITHOUT_TEXTS = {"content": 0, "chunks": 0, "terms": 0, "occurrences": 0, "lengths": 0}
-SIZE = {"status": 1, "chunkCount": 1, "termCount": 1, "revision": 1}
+SIZE = {"status": 1, "chunkCount": 1, "termCount": 1, "revision": 1, "tenant": 1}
 TIMES = {"timestamp": 1, "timestampMicros": 1, "occurredAt": 1, "occurredAtMicros": 1}
 STATE = {"contentHash": 1, "status": 1, "chunks.chunkId": 1, "origin": 1, **TIMES}
 

@@ -8,7 +8,19 @@ from pymongo import UpdateOne
 from pymongo.errors import DuplicateKeyError
 from pymongo.write_concern import WriteConcern
 
-from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
+from rag_context.domain.documents import (
+    DEFAULT_TENANT,
+    Chunk,
+    Counts,
+    Cursor,
+    Document,
+    Listing,
+    Missing,
+    Retrievals,
+    Stored,
+    Tenant,
+    TenantState,
+)
 from rag_context.domain.reports import Period, Periods, counted
 from rag_context.domain.search import Filter, Neighbours, Passage
 from rag_context.ports.vector_checks import require_model
@@ -199,6 +211,14 @@ class MongoDocuments(MongoRegistry):
         documents, pending = max(totals.documents, 0), max(totals.pending, 0)
         return Counts(documents + others, pending, max(totals.chunks, 0), max(totals.vectors, 0))
 
+    async def tenant_state(self, tenant: Tenant) -> TenantState:
+        """What a tenant has come to; other programs' documents are the default tenant's."""
+        seen, others = await self._state.of_tenant(tenant), 0
+        if tenant == DEFAULT_TENANT:
+            async with self._mongo.reached():
+                others = await self._documents.count_documents(_OF_OTHERS)
+        return TenantState(seen.stamp, max(seen.totals.documents, 0) + others)
+
     async def try_write(self) -> None:
         """Write something that changes nothing of the index, acknowledged as every write is.
 
@@ -332,8 +352,7 @@ class MongoDocuments(MongoRegistry):
         before = await self._written.find_one_and_update(query, {"$set": {"status": status}}, projection=SIZE)
         if before is None:
             return False
-        change.replaced(before, {**before, "status": status})
-        change.turnover = 0
+        change.marked(before, status)
         return True
 
     async def _add_retrievals(self, counts: Mapping[str, tuple[int, datetime]]) -> None:

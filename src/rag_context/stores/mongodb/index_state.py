@@ -1,33 +1,47 @@
 """The state of the index: one record with counters, version, model and generation, and the registry over it.
 
+Each tenant has a record of its counters beside it, so that nothing that others store is counted with it.
+
 A change of a document takes three steps, since a lone server has no transactions: a number is drawn (`begun` grows),
 the document's one record is changed, and the counters follow (`version` grows). So an interrupted change
 shows: the two numbers differ, and once nothing has changed for a while the counters are counted again.
 """
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from pymongo import ReturnDocument
+from cachetools import LRUCache
+from pymongo import ReturnDocument, UpdateOne
 from pymongo.errors import DuplicateKeyError
 from pymongo.write_concern import WriteConcern
 
+from rag_context.domain.documents import Tenant
 from rag_context.domain.vectors import EmbeddingModel, Rebuild
 from rag_context.errors import BackendError, BackendRejectedError
 from rag_context.ports.vector_checks import require_comparable
-from rag_context.stores.mongodb.document_records import INDEXED, OURS, PENDING, Entry, is_ours
+from rag_context.stores.mongodb.document_records import INDEXED, OURS, PENDING, Entry, is_ours, tenant_from
 from rag_context.stores.mongodb.mongo import Mongo
+from rag_context.stores.mongodb.queries import tenant_of
 from rag_context.stores.server_stores import log_failure
 
 T = TypeVar("T")
 
 _ID = "index"
+_EPOCH = {"epoch": 1}
+"""Added where something changes that answers of every tenant can show."""
+
+TENANTS = 1000
+"""Tenants whose counters are remembered."""
+
 _SWIFTLY = WriteConcern(w=1)
 """For the number of a change: if it is lost with its server, the counters are counted again, nothing else."""
+
+_ATTEMPTS = 3
 
 _CLOSING_S = 3.0
 """How long changes under way may take when the store is closed."""
@@ -57,16 +71,28 @@ NOTHING = Totals()
 
 
 @dataclass(frozen=True, slots=True)
+class TenantTotals:
+    """A tenant's counters as they were read. `stamp` differs after each change that its answers can show."""
+
+    stamp: str
+    turnover: int
+    totals: Totals
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The record as it was read. `turnover` counts all chunks ever added or removed."""
 
     name: str
     begun: int
     version: int
+    epoch: int
     turnover: int
     totals: Totals
     model: Mapping[str, Any] | None
     recount: bool
+    by_tenant: bool
+    """Whether tenants are counted: an index of an earlier version is counted again first."""
 
     @property
     def fingerprint(self) -> str | None:
@@ -75,7 +101,7 @@ class Snapshot:
     @property
     def is_consistent(self) -> bool:
         """Whether the counters follow from all changes that were begun."""
-        return self.begun == self.version and not self.recount
+        return self.begun == self.version and not self.recount and self.by_tenant
 
 
 def totals_of(entry: Entry | None) -> Totals:
@@ -94,13 +120,34 @@ class Change:
     fingerprint: str | None
     delta: Totals = NOTHING
     turnover: int = 0
+    tenants: dict[str, tuple[Totals, int]] = field(default_factory=dict)
+    """The same of each tenant, by the id of its record."""
+    is_of_all: bool = False
+    """Whether answers of every tenant can show it."""
     complete: bool = False
 
     def replaced(self, before: Entry | None, after: Entry | None) -> None:
         """Count the change of a document's record from `before` to `after`."""
         one, other = totals_of(before), totals_of(after)
-        self.delta = self.delta + other - one
-        self.turnover += one.chunks + other.chunks
+        self._add(before or after, other - one, one.chunks + other.chunks)
+
+    def marked(self, before: Entry, status: str) -> None:
+        """Count the change of a document's status."""
+        self._add(before, totals_of({**before, "status": status}) - totals_of(before), 0)
+
+    def _add(self, entry: Entry | None, delta: Totals, turnover: int) -> None:
+        if entry is None:
+            return
+        id_ = _id_of(entry.get("tenant"))
+        own, own_turnover = self.tenants.get(id_, (NOTHING, 0))
+        self.tenants[id_] = own + delta, own_turnover + turnover
+        self.delta, self.turnover = self.delta + delta, self.turnover + turnover
+
+
+def _id_of(tenant: object) -> str:
+    """The id of a tenant's record, from the field `tenant` of a document."""
+    owner = tenant_from(tenant)
+    return f"tenant:{json.dumps([owner.project, owner.branch, owner.path_hash])}"
 
 
 class IndexState:
@@ -111,6 +158,10 @@ class IndexState:
         self._writing = mongo.writing
         self._records = mongo.writing.state
         self._last: Snapshot | None = None
+        self._tenants: LRUCache[Tenant, tuple[int, TenantTotals]] = LRUCache(TENANTS)
+        """Each with the version at which it was read."""
+        self._doubt = ""
+        """A part of stamps that no other process has, since a change whose outcome is unknown."""
         self._base = 0
         self._changes: set[asyncio.Task[Any]] = set()
 
@@ -127,6 +178,21 @@ class IndexState:
     async def current(self) -> Snapshot:
         """The last known state, read from the server only if there is none. Raises: BackendError."""
         return self._last or await self.refresh()
+
+    async def of_tenant(self, tenant: Tenant) -> TenantTotals:
+        """A tenant's counters, read again once this process knows of a change of the index. Raises: BackendError."""
+        seen = await self.current()
+        if not seen.by_tenant:
+            return TenantTotals(f"{seen.name}:{seen.version}", seen.turnover, seen.totals)
+        version = self.version  # read before the query: a later change must not count as seen
+        known = self._tenants.get(tenant)
+        if known is None or known[0] != version:
+            async with self._mongo.reached():
+                entry = await self._mongo.state.find_one({"_id": _id_of(tenant_of(tenant))}) or {}
+            stamp = f"{seen.name}:{seen.epoch}:{self._doubt}:{entry.get('version', 0)}"
+            totals = Totals(**entry.get("totals", {}))
+            known = self._tenants[tenant] = version, TenantTotals(stamp, entry.get("turnover", 0), totals)
+        return known[1]
 
     async def refresh(self) -> Snapshot:
         """Read the record; it is created if it is missing. Raises: BackendError."""
@@ -170,27 +236,38 @@ class IndexState:
         """Record no model; the counters are counted again, since much changes at once. Raises: BackendError."""
         async with self._writing.reached():
             await self._records.update_one(
-                {"_id": _ID}, {"$unset": {"model": "", "next": ""}, "$set": {"recount": True}}
+                {"_id": _ID}, {"$unset": {"model": "", "next": ""}, "$set": {"recount": True}, "$inc": _EPOCH}
             )
 
     async def count(self) -> Totals:
-        """Count documents and chunks, from an index. Raises: BackendError."""
+        """Count documents and chunks. Raises: BackendError."""
+        return sum((await self.count_by_tenant()).values(), NOTHING)
+
+    async def count_by_tenant(self) -> dict[str, Totals]:
+        """Count each tenant's documents and chunks, by the id of its record. Raises: BackendError."""
         group = {
-            "_id": "$status",
+            "_id": {"tenant": "$tenant", "status": "$status"},
             "documents": {"$sum": 1},
             "chunks": {"$sum": "$chunkCount"},
             "terms": {"$sum": "$termCount"},
         }
         async with self._mongo.reached():
             found = await (await self._mongo.documents.aggregate([{"$match": OURS}, {"$group": group}])).to_list()
-        counted = NOTHING
+        tenants: dict[str, Totals] = {}
         for each in found:
-            indexed = each["_id"] == INDEXED
+            id_, indexed = _id_of(each["_id"].get("tenant")), each["_id"]["status"] == INDEXED
             documents, chunks = each["documents"], each["chunks"]
-            counted += Totals(documents, 0 if indexed else documents, chunks, chunks if indexed else 0, each["terms"])
-        return counted
+            part = Totals(documents, 0 if indexed else documents, chunks, chunks if indexed else 0, each["terms"])
+            tenants[id_] = tenants.get(id_, NOTHING) + part
+        return tenants
 
-    async def correct(self, seen: Snapshot, counted: Totals) -> bool:
+    async def recorded_tenants(self) -> dict[str, Totals]:
+        """The counters of all tenants that ever had documents, by the ids of their records. Raises: BackendError."""
+        async with self._mongo.reached():
+            found = self._mongo.state.find({"_id": {"$regex": "^tenant:"}}, {"totals": 1})
+            return {entry["_id"]: Totals(**entry["totals"]) async for entry in found}
+
+    async def correct(self, seen: Snapshot, counted: Mapping[str, Totals]) -> bool:
         """Correct the counters, unless the record has changed since it was `seen`; the version grows.
 
         Raises:
@@ -198,8 +275,25 @@ class IndexState:
         """
         # Above both: the version must grow, or cached answers would stay.
         number = max(seen.begun, seen.version) + 1
-        right = {"totals": asdict(counted), "begun": number, "version": number, "recount": False}
-        return await self.record({"name": seen.name, "begun": seen.begun, "version": seen.version}, right)
+        totals = sum(counted.values(), NOTHING)
+        right = {"totals": asdict(totals), "begun": number, "version": number, "recount": True}
+        if not await self.record({"name": seen.name, "begun": seen.begun, "version": seen.version}, right):
+            return False
+        tenants = dict.fromkeys(await self.recorded_tenants(), NOTHING) | dict(counted)
+        corrections = [
+            UpdateOne(
+                {"_id": id_},
+                {"$set": {"totals": asdict(own)}, "$inc": {"version": 1, "turnover": own.chunks + 1}},
+                upsert=True,
+            )
+            for id_, own in tenants.items()
+        ]
+        if corrections:
+            async with self._writing.reached():
+                await self._records.bulk_write(corrections, ordered=False)
+        # A change that began meanwhile may have been lost in one of these: then all are counted again.
+        done = {"recount": False, "byTenant": True}
+        return await self.record({"name": seen.name, "begun": number, "version": number}, done, _EPOCH)
 
     async def close(self) -> None:
         """Wait for the changes under way."""
@@ -225,6 +319,7 @@ class IndexState:
             if not change.complete:
                 # Cached answers must not outlive a change whose outcome is unknown.
                 self._base += 1  # it may have happened
+                self._doubt = uuid4().hex
         return result
 
     async def _begin(self, growth: int) -> Entry:
@@ -234,7 +329,15 @@ class IndexState:
         entry = await records.find_one_and_update({"_id": _ID}, growing, return_document=ReturnDocument.AFTER)
         while entry is None:
             recount = await self._writing.documents.find_one(OURS, {"_id": 1}) is not None
-            new = {"name": uuid4().hex, "version": 0, "turnover": 0, "recount": recount, "totals": asdict(NOTHING)}
+            new = {
+                "name": uuid4().hex,
+                "version": 0,
+                "epoch": 0,
+                "turnover": 0,
+                "recount": recount,
+                "byTenant": not recount,
+                "totals": asdict(NOTHING),
+            }
             with suppress(DuplicateKeyError):  # another process was faster
                 entry = await records.find_one_and_update(
                     {"_id": _ID}, {**growing, "$setOnInsert": new}, upsert=True, return_document=ReturnDocument.AFTER
@@ -242,7 +345,10 @@ class IndexState:
         return entry
 
     async def _complete(self, change: Change) -> None:
-        growth = {f"totals.{name}": count for name, count in asdict(change.delta).items()}
+        # Before the record of the index: who sees its version must find what has changed.
+        for id_, (delta, turnover) in change.tenants.items():
+            await self._add_to_tenant(id_, {**_growth(delta), "version": 1, "turnover": turnover})
+        growth = {**_growth(change.delta), **(_EPOCH if change.is_of_all else {})}
         entry = await self._records.find_one_and_update(
             {"_id": _ID},
             {"$inc": {**growth, "version": 1, "turnover": change.turnover}},
@@ -251,6 +357,12 @@ class IndexState:
         change.complete = True
         if entry is not None:
             self._publish(entry)
+
+    async def _add_to_tenant(self, id_: str, growth: Entry) -> None:
+        for _ in range(_ATTEMPTS):
+            with suppress(DuplicateKeyError):  # another process has just made the record
+                await self._records.update_one({"_id": id_}, {"$inc": growth}, upsert=True)
+                return
 
     def _publish(self, entry: Entry) -> Snapshot:
         """Keep the record, unless a newer one is known; the count starts again for another index."""
@@ -264,15 +376,21 @@ class IndexState:
         return seen
 
 
+def _growth(delta: Totals) -> Entry:
+    return {f"totals.{name}": count for name, count in asdict(delta).items()}
+
+
 def _snapshot(entry: Entry) -> Snapshot:
     return Snapshot(
         name=entry["name"],
         begun=entry["begun"],
         version=entry["version"],
+        epoch=entry.get("epoch", 0),
         turnover=entry["turnover"],
         totals=Totals(**entry["totals"]),
         model=entry.get("model"),
         recount=entry["recount"],
+        by_tenant=entry.get("byTenant", False),
     )
 
 
@@ -356,11 +474,12 @@ class MongoRegistry:
         ended = {"model": model, "next": None, "nextTouched": 0.0, "generation": generation, "debris": former}
         # The condition again: another process may have begun or ended a run since the record was read.
         where = {"next.fingerprint": made_by, "debris": generation}
-        return await self._state.record(where, ended, {"begun": 1, "version": 1})
+        return await self._state.record(where, ended, {"begun": 1, "version": 1, **_EPOCH})
 
     async def _await_vectors(self, change: Change) -> None:
         """Make all documents pending, and set the change of the totals."""
         vectors = (await self._state.current()).totals.vectors
+        change.is_of_all = True
         marked = await self._written.update_many({"status": INDEXED}, {"$set": {"status": PENDING}})
         if marked.modified_count:
             change.delta = Totals(pending=marked.modified_count, vectors=-vectors)

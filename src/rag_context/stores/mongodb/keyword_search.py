@@ -24,10 +24,10 @@ from rag_context.stores.mongodb.chunk_records import (
     with_chunks,
 )
 from rag_context.stores.mongodb.document_records import Entry, chunks_of, occurred_at, reference
-from rag_context.stores.mongodb.index_state import IndexState, Snapshot
+from rag_context.stores.mongodb.index_state import IndexState
 from rag_context.stores.mongodb.indexes import Indexes
 from rag_context.stores.mongodb.mongo import INDEX_NOT_FOUND, TIME_EXPIRED, Mongo, is_code
-from rag_context.stores.mongodb.queries import condition
+from rag_context.stores.mongodb.queries import condition, tenant_of
 from rag_context.stores.server_stores import MOST_PER_TERM, FrequencyCache, TermStatistics, log_failure
 from rag_context.text import terms
 
@@ -76,24 +76,12 @@ class _Row:
 
 @dataclass(slots=True)
 class _Question:
-    """The distinct terms of a query, and what the index knows of each."""
+    """The distinct terms of a query, and what a tenant knows of each."""
 
     terms: Sequence[str]
     statistics: TermStatistics
     holders: Mapping[str, _Row] | None = None
-    """Every chunk of `tenant` that holds some of the terms, by id, where all of them were found."""
-
-    tenant: Tenant | None = None
-    """The tenant whose documents were searched; None before the first search."""
-
-    is_shared: bool = False
-    """Several tenants sent the query: chunks do not record theirs, so the chunks with its terms are not cached."""
-
-    def record_tenant(self, tenant: Tenant) -> None:
-        """Note a search."""
-        if self.tenant not in (None, tenant):
-            self.is_shared, self.holders = True, None
-        self.tenant = tenant
+    """Every chunk of the tenant that holds some of the terms, by id, where all of them were found."""
 
 
 class MongoTexts:
@@ -112,7 +100,7 @@ class MongoTexts:
         self._indexes = indexes
         self._budget = budget
         self._frequencies = FrequencyCache(FREQUENCIES)
-        self._questions: LRUCache[tuple[str, int], _Question] = LRUCache(QUESTIONS)
+        self._questions: LRUCache[tuple[str, Tenant, int], _Question] = LRUCache(QUESTIONS)
 
     async def search(self, query: str, *, limit: int, where: Filter) -> list[KeywordHit]:
         """The chunks that hold the query's terms best, best first, equal ones by chunk id.
@@ -123,8 +111,7 @@ class MongoTexts:
         if limit < 1 or not terms(query):
             return []
         async with self._mongo.reached():
-            question = await self._question(query)
-            question.record_tenant(where.tenant)
+            question = await self._question(query, where.tenant)
             # Beside the search of our own index: it finds documents of other programs, and may be slow.
             text = asyncio.create_task(self._text_search(query, question, where))
             text.add_done_callback(log_failure())
@@ -135,8 +122,8 @@ class MongoTexts:
                 text.cancel()
         return sorted([*hits, *others], key=_best_first)[:limit]
 
-    async def score(self, query: str, chunks: Sequence[ChunkRef]) -> dict[str, KeywordHit]:
-        """BM25 scores of the given chunks; unknown ones and those without any of the terms may be left out.
+    async def score(self, query: str, chunks: Sequence[ChunkRef], *, tenant: Tenant) -> dict[str, KeywordHit]:
+        """BM25 scores of the given chunks of a tenant; unknown ones and those without any term may be left out.
 
         Raises:
             BackendError: the server is unavailable.
@@ -145,44 +132,47 @@ class MongoTexts:
             return {}
         chunk_of = {chunk.id: chunk for chunk in chunks}
         async with self._mongo.reached():
-            question = await self._question(query)
+            question = await self._question(query, tenant)
             if question.holders is not None:
                 return _from_holders(question, question.holders, chunks)
             # A chunk's id follows from its text, so the record of any write has its terms.
-            records = await self._find({"chunkId": {"$in": list(chunk_of)}})
+            records = await self._find({"chunkId": {"$in": list(chunk_of)}, "tenant": tenant_of(tenant)})
             rows = {record["chunkId"]: _row(record, question) for record in records}
             if others := [id_ for id_ in chunk_of if id_ not in rows]:
-                found = self._mongo.documents.find({**with_chunks(others), **OTHER_LAYOUT}).max_time_ms(SEARCH_MS)
+                of_tenant = {**OTHER_LAYOUT, "tenant": tenant_of(tenant)}
+                found = self._mongo.documents.find({**with_chunks(others), **of_tenant}).max_time_ms(SEARCH_MS)
                 rows |= {row.chunk.id: row async for entry in found for row in _rows_of_other(entry, question)}
         found_rows = [rows[id_] for id_ in chunk_of if id_ in rows]
         return {
             hit.chunk.id: KeywordHit(chunk_of[hit.chunk.id], hit.bm25, hit.share) for hit in _hits(question, found_rows)
         }
 
-    async def _question(self, query: str) -> _Question:
+    async def _question(self, query: str, tenant: Tenant) -> _Question:
         version = self._state.version  # read before the queries: later changes must not count as seen
-        cached = self._questions.get((query, version))
+        cached = self._questions.get((query, tenant, version))
         if cached is not None:
             return cached
-        seen = await self._state.current()
+        seen = await self._state.of_tenant(tenant)
         counted = _spread(Counter(terms(query)))
-        frequencies = await self._frequencies_of(list(counted), seen)
+        frequencies = await self._frequencies_of(list(counted), tenant, seen.turnover)
         chunks, average_length = seen.totals.chunks, seen.totals.terms / max(seen.totals.chunks, 1)
         statistics = TermStatistics.of(list(counted.values()), frequencies, chunks, average_length)
         question = _Question(list(counted), statistics)
-        self._questions[query, version] = question
+        self._questions[query, tenant, version] = question
         return question
 
-    async def _frequencies_of(self, terms: Sequence[str], seen: Snapshot) -> list[int]:
-        """In how many chunks of all tenants each term occurs, so that scores are comparable between them."""
+    async def _frequencies_of(self, terms: Sequence[str], tenant: Tenant, turnover: int) -> list[int]:
+        """In how many chunks of a tenant each term occurs."""
+        name = (await self._state.current()).name, tenant
+        owner = tenant_of(tenant)
         limit = asyncio.Semaphore(AT_ONCE)
 
         async def counted(term: str) -> int:
-            frequency = self._frequencies.get(seen.name, term, seen.turnover)
+            frequency = self._frequencies.get(name, term, turnover)
             if frequency is None:
                 async with limit:
-                    frequency = await self._mongo.chunks.count_documents({"terms": term})
-                self._frequencies.put(seen.name, term, seen.turnover, frequency)
+                    frequency = await self._mongo.chunks.count_documents({"terms": term, "tenant": owner})
+                self._frequencies.put(name, term, turnover, frequency)
             return frequency
 
         return list(await asyncio.gather(*map(counted, terms)))
@@ -237,7 +227,7 @@ class MongoTexts:
             if _is_enough(question, list(rows.values()), earlier, limit):
                 break
         occurring = sum(frequency > 0 for frequency in question.statistics.frequencies)
-        if is_complete and not question.is_shared and len(earlier) == occurring and len(rows) <= CACHED_ROWS:
+        if is_complete and len(earlier) == occurring and len(rows) <= CACHED_ROWS:
             # All chunks with these terms are known, so scores of any chunk need no further query.
             question.holders = {row.chunk.id: row for row in rows.values()}
         return list(rows.values())

@@ -27,7 +27,7 @@ from rag_context.stores.mongodb.document_records import (
     similarity_of,
 )
 from rag_context.stores.mongodb.document_store import MongoDocuments
-from rag_context.stores.mongodb.index_state import Change, IndexState, Snapshot, Totals
+from rag_context.stores.mongodb.index_state import NOTHING, Change, IndexState, Snapshot, Totals
 from rag_context.stores.mongodb.indexes import Indexes
 from rag_context.stores.mongodb.keyword_search import MongoTexts
 from rag_context.stores.mongodb.mongo import Mongo, connect
@@ -163,7 +163,7 @@ class Maintenance:
         return False
 
     async def _count_again(self, seen: Snapshot) -> None:
-        if await self._state.correct(seen, await self._state.count()):
+        if await self._state.correct(seen, await self._state.count_by_tenant()):
             logger.info("the counters of the index were counted again")
 
     async def _show(self, totals: Totals) -> None:
@@ -238,7 +238,8 @@ class MongoAuditor:
             BackendError: the server is unavailable.
         """
 
-        async def forget(_change: Change) -> None:
+        async def forget(change: Change) -> None:
+            change.is_of_all = True
             query = {"_id": {"$in": list(document_ids)}}
             await self._mongo.writing.documents.update_many(query, {"$set": {"contentHash": ""}})
 
@@ -253,22 +254,26 @@ class MongoAuditor:
         """Compare the counters with the real counts, between two writes; returns the real counts."""
         for attempt in range(1, COUNT_ATTEMPTS + 1):
             seen = await self._state.refresh()
-            counted = await self._state.count()
+            counted, recorded = await self._state.count_by_tenant(), await self._state.recorded_tenants()
+            totals = sum(counted.values(), NOTHING)
             after = await self._state.refresh()
             # Counted while a write was under way, the numbers say nothing.
             same = (seen.begun, seen.version) == (after.begun, after.version)
             if same and (seen.is_consistent or attempt == COUNT_ATTEMPTS):
-                if seen.totals != counted:
-                    found.add(IssueKind.WRONG_COUNTERS, f"{seen.totals} recorded, {counted} counted")
+                if seen.totals != totals:
+                    found.add(IssueKind.WRONG_COUNTERS, f"{seen.totals} recorded, {totals} counted")
+                for id_ in recorded.keys() | counted.keys() if seen.by_tenant else ():
+                    if (own := recorded.get(id_, NOTHING)) != counted.get(id_, NOTHING):
+                        found.add(IssueKind.WRONG_COUNTERS, f"{id_}: {own} recorded")
                 break
             await asyncio.sleep(_BETWEEN_COUNTS_S)
-        return counted
+        return totals
 
     async def _count_again(self) -> None:
         """Set the counters to the real counts; the version grows, so that cached answers are dropped."""
         for attempt in range(1, COUNT_ATTEMPTS + 1):
             seen = await self._state.refresh()
-            counted = await self._state.count()
+            counted = await self._state.count_by_tenant()
             if (seen.begun == seen.version or attempt == COUNT_ATTEMPTS) and await self._state.correct(seen, counted):
                 return
             await asyncio.sleep(_BETWEEN_COUNTS_S)

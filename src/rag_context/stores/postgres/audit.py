@@ -23,7 +23,7 @@ from rag_context.stores.postgres.rows import (
     read_text,
     stored,
 )
-from rag_context.stores.postgres.state import Change, IndexState, Snapshot, model_of, read_snapshot
+from rag_context.stores.postgres.state import SUMS, Change, IndexState, Snapshot, model_of, read_snapshot
 
 _AT_ONCE = 200
 """Documents that are read together."""
@@ -37,6 +37,29 @@ SELECT (SELECT count(*) FROM rag_context.documents),
        (SELECT count(*) FROM rag_context.chunks), (SELECT count(*) FROM rag_context.vectors_{generation}),
        (SELECT coalesce(sum(length), 0)::bigint FROM rag_context.chunks)
 """
+
+_BY_TENANT = """
+SELECT t.key, coalesce(d.number, 0) AS documents, coalesce(c.number, 0) AS chunks,
+       coalesce(c.terms, 0)::bigint AS terms
+FROM rag_context.tenants AS t
+LEFT JOIN (SELECT tenant, count(*) AS number FROM rag_context.documents GROUP BY tenant) AS d ON d.tenant = t.key
+LEFT JOIN (
+    SELECT tenant, count(*) AS number, sum(length) AS terms FROM rag_context.chunks GROUP BY tenant
+) AS c ON c.tenant = t.key
+"""
+
+_WRONG_TENANTS = f"""
+SELECT t.key FROM rag_context.tenants AS t JOIN ({_BY_TENANT}) AS n ON n.key = t.key
+CROSS JOIN LATERAL (SELECT {SUMS} FROM rag_context.changes WHERE tenant = t.key) AS c
+WHERE (t.documents + c.documents, t.chunks + c.chunks, t.terms + c.terms) <> (n.documents, n.chunks, n.terms)
+"""  # noqa: S608  (sums of our own)
+
+_COUNT_TENANTS = f"""
+UPDATE rag_context.tenants AS t
+SET documents = n.documents, chunks = n.chunks, terms = n.terms, turnover = t.turnover + n.chunks + 1,
+    version = t.version + 1
+FROM ({_BY_TENANT}) AS n WHERE n.key = t.key
+"""  # noqa: S608
 
 _INCOMPLETE = """
 d.status = 'indexed' AND EXISTS (
@@ -143,8 +166,7 @@ class PostgresAuditor:
                     words.counts,
                     row["key"],
                 )
-                change.terms += words.length - row["length"]
-            change.turnover += 2 * len(stale)
+                change.of().terms += words.length - row["length"]
             change.is_empty = not stale
             return rows[-1]["key"] if rows else None
 
@@ -184,6 +206,8 @@ class _Examination:
     async def _check_counters(self) -> Counts:
         counted = tuple(await self._connection.fetchrow(_RECOUNTED.format(generation=self._seen.generation)))
         self._found.compare_counters([getattr(self._seen, name) for name in COUNTERS], counted)
+        for (key,) in await self._connection.fetch(_WRONG_TENANTS):
+            self._found.add(IssueKind.WRONG_COUNTERS, f"of tenant {key}")
         return Counts(*counted[:4])
 
     async def _check_documents(self, check: DocumentCheck) -> None:
@@ -254,7 +278,7 @@ async def _copy_fields(connection: Connection, change: Change) -> None:
         f"""UPDATE rag_context.chunks AS c SET {copied} FROM rag_context.documents AS d
             WHERE d.id = c.document AND {_DIFFERS}"""  # noqa: S608
     )
-    change.turnover += 1
+    change.of().turnover += 1
 
 
 async def _drop_bad_vectors(connection: Connection, change: Change) -> None:
@@ -268,7 +292,7 @@ async def _drop_bad_vectors(connection: Connection, change: Change) -> None:
             model.dimension,
             NORM_TOLERANCE,
         )
-        change.vectors -= int(deleted.split()[-1])
+        change.of().vectors -= int(deleted.split()[-1])
     await _await_vectors(connection, change)
 
 
@@ -278,7 +302,7 @@ async def _await_vectors(connection: Connection, change: Change) -> None:
     marked = await connection.execute(
         f"UPDATE rag_context.documents AS d SET status = 'pending' WHERE {incomplete}"  # noqa: S608
     )
-    change.pending += int(marked.split()[-1])
+    change.of().pending += int(marked.split()[-1])
 
 
 async def _count_again(connection: Connection, change: Change) -> None:
@@ -286,11 +310,12 @@ async def _count_again(connection: Connection, change: Change) -> None:
     real = await connection.fetchrow(_RECOUNTED.format(generation=change.generation))
     removed = await connection.execute("DELETE FROM rag_context.changes")
     await connection.execute(
-        """UPDATE rag_context.state SET version = version + $1 + 1, turnover = turnover + chunks + 1,
+        """UPDATE rag_context.state SET version = version + $1 + 1, epoch = epoch + 1,
            documents = $2, pending = $3, chunks = $4, vectors = $5, terms = $6""",
         int(removed.split()[-1]),
         *real,
     )
+    await connection.execute(_COUNT_TENANTS)
     change.is_empty = True  # there is nothing to add to these
 
 

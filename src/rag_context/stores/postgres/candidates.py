@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from rag_context.domain.documents import CHAT, CODE
+from rag_context.domain.documents import CHAT, CODE, Tenant
 from rag_context.domain.search import Filter, KeywordHit, Neighbours, Passage, RawScores, VectorHit
 from rag_context.domain.vectors import Vector
 from rag_context.ports.reading import CandidateRequest, Snapshot
@@ -142,9 +142,13 @@ class PostgresCandidates:
         """One statement reads all of it."""
         return True
 
-    async def prepare(self, query: str) -> None:
-        """Count in how many chunks the query's terms occur, where that is not known. Raises: BackendError."""
-        await self._texts.question(query)
+    async def prepare(self, query: str, tenant: Tenant) -> None:
+        """Count in how many of a tenant's chunks the query's terms occur, where that is not known.
+
+        Raises:
+            BackendError: the server failed.
+        """
+        await self._texts.question(query, tenant)
 
     async def read(self, requested: Callable[[], CandidateRequest], work: Callable[[Snapshot], T]) -> T:
         """Fetch what is requested, by one statement, and run `work`, again from its beginning if something is missing.
@@ -154,7 +158,7 @@ class PostgresCandidates:
             BackendError: the server failed.
         """
         search = requested()
-        fetched = _Fetched(search, await self._texts.question(search.text or ""))
+        fetched = _Fetched(search, await self._texts.question(search.text or "", search.where.tenant))
         limit_and_filter = (search.limit, search.where)
         request = _Request(
             limit_and_filter if search.vector is not None else None,
@@ -294,8 +298,7 @@ class _Fetched:
             matching = [hit for hit in starmap(KeywordHit, compress(scored, by_keyword)) if hit.bm25 > 0.0]
             self._by_keyword[request.by_keyword] = sorted(matching, key=lambda hit: (-hit.bm25, hit.chunk.id))
 
-    @property
-    def lag(self) -> None:
+    def lag(self, tenant: Tenant) -> None:
         """Nothing is missing."""
 
     def vector_hits(self, vector: Vector, limit: int, where: Filter) -> Sequence[VectorHit]:
@@ -308,7 +311,7 @@ class _Fetched:
             raise _NotFetchedError(_Request(by_keyword=(limit, where)))
         return self._by_keyword[limit, where]
 
-    def scores(self, query: str, vector: Vector | None, chunk_ids: Sequence[str]) -> RawScores:
+    def scores(self, query: str, vector: Vector | None, chunk_ids: Sequence[str], tenant: Tenant) -> RawScores:
         self._require(chunk_ids, self._row_of)
         # Row 0 says that nothing is known: of chunks that do not exist any more.
         return self._scores.take([self._row_of.get(id_, 0) for id_ in chunk_ids])

@@ -15,6 +15,7 @@ from rag_context.domain.documents import (
     Retrievals,
     Stored,
     Tenant,
+    TenantState,
     microseconds,
     moment,
 )
@@ -222,6 +223,11 @@ class PostgresDocuments:
         """What the index holds."""
         seen = await self._state.refresh()
         return Counts(seen.documents, seen.pending, seen.chunks, seen.vectors)
+
+    async def tenant_state(self, tenant: Tenant) -> TenantState:
+        """What a tenant has come to."""
+        seen = await self._state.of_tenant(tenant)
+        return TenantState(seen.stamp, seen.documents)
 
     async def periods(self) -> Periods | None:
         """When the documents were said or written, and when they were indexed; None without any."""

@@ -169,7 +169,7 @@ class PostgresRebuilder:
             await connection.execute("UPDATE rag_context.state SET generation = next_generation, model = next_model")
             await connection.execute(_NO_RUN)
             await _mark(connection, change, missing)
-            change.vectors += await _difference(connection, change.generation, generation)
+            change.of().vectors += await _difference(connection, change.generation, generation)
             return True
 
         is_switched = await self._state.change_alone(switched)
@@ -203,11 +203,11 @@ async def drop_all_vectors(connection: Connection, change: Change) -> int:
     The tables of the other generations are dropped later, so that searches under way still find them.
     """
     generation = await _new_generation(connection)
-    change.vectors += await _difference(connection, change.generation, generation)
+    change.of().vectors += await _difference(connection, change.generation, generation)
     await connection.execute("UPDATE rag_context.state SET generation = $1, model = NULL", generation)
     await connection.execute(_NO_RUN)
     marked = await connection.execute("UPDATE rag_context.documents SET status = 'pending' WHERE status <> 'pending'")
-    change.pending += int(marked.split()[-1])
+    change.of().pending += int(marked.split()[-1])
     documents: int = await connection.fetchval("SELECT count(*) FROM rag_context.documents")
     return documents
 
@@ -262,7 +262,7 @@ async def _mark(connection: Connection, change: Change, missing: Collection[str]
            WHERE (status = 'pending') <> (id = ANY ($1))""",
         list(missing),
     )
-    change.pending += len(missing) - before
+    change.of().pending += len(missing) - before
 
 
 async def _difference(connection: Connection, old: int, new: int) -> int:

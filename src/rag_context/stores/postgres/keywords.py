@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from cachetools import LRUCache
 
-from rag_context.domain.documents import CHAT
+from rag_context.domain.documents import CHAT, Tenant
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit
 from rag_context.stores.postgres.connection import Database, Row
 from rag_context.stores.postgres.driver import Plan
 from rag_context.stores.postgres.rows import REFERENCE_COLUMNS, Parameters, condition, reference_from
-from rag_context.stores.postgres.state import IndexState, Snapshot
+from rag_context.stores.postgres.state import IndexState, TenantCounters
 from rag_context.stores.server_stores import MOST_PER_TERM, Floats, FrequencyCache, TermStatistics
 from rag_context.text import CONVERSATION, PROSE, signed, term_key, terms
 
@@ -35,7 +35,7 @@ MOST_COLUMNS = 500
 """Of a table; PostgreSQL allows 1 664 and nests sums no deeper than some thousands."""
 
 _FREQUENCIES = """
-SELECT (SELECT count(*) FROM rag_context.chunks AS c WHERE c.terms @> ARRAY[query.term])
+SELECT (SELECT count(*) FROM rag_context.chunks AS c WHERE c.tenant = $2 AND c.terms @> ARRAY[query.term])
 FROM unnest($1::bigint[]) WITH ORDINALITY AS query (term, number) ORDER BY number
 """
 
@@ -154,7 +154,7 @@ class PostgresTexts:
         self._database = database
         self._state = state
         self._first_round = first_round
-        self._questions: LRUCache[tuple[str, str, int], Question] = LRUCache(QUESTIONS)
+        self._questions: LRUCache[tuple[str, Tenant, str], Question] = LRUCache(QUESTIONS)
         self._frequencies = FrequencyCache(FREQUENCIES)
 
     async def search(self, query: str, *, limit: int, where: Filter) -> list[KeywordHit]:
@@ -166,7 +166,7 @@ class PostgresTexts:
         counted = Counter(terms(query))
         if limit < 1 or not counted:
             return []
-        question = await self.question(query)
+        question = await self.question(query, where.tenant)
         if not question.has_matches:
             return []
         parameters = Parameters(limit)
@@ -178,18 +178,19 @@ class PostgresTexts:
         hits = question.hits(await self._database.fetch(statement, *parameters.values))
         return sorted((hit for hit in hits if hit.bm25 > 0.0), key=lambda hit: (-hit.bm25, hit.chunk.id))
 
-    async def score(self, query: str, chunks: Sequence[ChunkRef]) -> dict[str, KeywordHit]:
-        """BM25 scores of the given chunks, matching or not; unknown ones are left out.
+    async def score(self, query: str, chunks: Sequence[ChunkRef], *, tenant: Tenant) -> dict[str, KeywordHit]:
+        """BM25 scores of the given chunks of a tenant, matching or not; unknown ones are left out.
 
         Raises:
             BackendError: the server failed.
         """
         if not chunks:
             return {}
-        question = await self.question(query)
+        question = await self.question(query, tenant)
         parameters = Parameters([chunk.id for chunk in chunks])
+        passing = f"c.id = ANY ($1) AND {condition(Filter(tenant), parameters, 'c')}"
         statement = f"""SELECT {REFERENCE_COLUMNS}, c.length, scored.counts
-                        FROM rag_context.chunks AS c {question.scoring(parameters)} WHERE c.id = ANY ($1)"""  # noqa: S608
+                        FROM rag_context.chunks AS c {question.scoring(parameters)} WHERE {passing}"""  # noqa: S608
         found = {hit.chunk.id: hit for hit in question.hits(await self._database.fetch(statement, *parameters.values))}
         return {chunk.id: found[chunk.id] for chunk in chunks if chunk.id in found}
 
@@ -222,27 +223,28 @@ class PostgresTexts:
         tables.append(f"found_by_terms AS (SELECT * FROM best_{len(tables) - 1})")  # noqa: S608
         return ", ".join(tables)
 
-    async def question(self, query: str) -> Question:
-        """What the index knows of a query's terms. Raises: BackendError."""
+    async def question(self, query: str, tenant: Tenant) -> Question:
+        """What a tenant's chunks know of a query's terms. Raises: BackendError."""
         # Not the newest state: frequencies may be a little off, and a call before each search would cost more.
-        seen = await self._state.current()
-        remembered = self._questions.get((query, seen.name, seen.version))
+        seen = await self._state.of_tenant(tenant)
+        remembered = self._questions.get((query, tenant, seen.stamp))
         if remembered is not None:
             return remembered
         counted = Counter(terms(query))
         chunks = max(seen.chunks, 0)
         frequencies = await self._frequencies_of(keys_of(counted), seen)
         question = Question.of(counted, frequencies, chunks, seen.terms / max(chunks, 1))
-        self._questions[query, seen.name, seen.version] = question
+        self._questions[query, tenant, seen.stamp] = question
         return question
 
-    async def _frequencies_of(self, keys: Sequence[int], seen: Snapshot) -> list[int]:
-        """In how many chunks of the index each term occurs, within one in a hundred."""
-        frequencies = {key: self._frequencies.get(seen.name, key, seen.turnover) for key in keys}
+    async def _frequencies_of(self, keys: Sequence[int], seen: TenantCounters) -> list[int]:
+        """In how many chunks of a tenant each term occurs, within one in a hundred."""
+        name = (await self._state.current()).name, seen.key
+        frequencies = {key: self._frequencies.get(name, key, seen.turnover) for key in keys}
         missing = [key for key, frequency in frequencies.items() if frequency is None]
         if missing:
-            rows = await self._database.fetch(_FREQUENCIES, missing, plan=Plan.EITHER)
+            rows = await self._database.fetch(_FREQUENCIES, missing, seen.key, plan=Plan.EITHER)
             for key, (frequency,) in zip(missing, rows, strict=True):
                 frequencies[key] = frequency
-                self._frequencies.put(seen.name, key, seen.turnover, frequency)
+                self._frequencies.put(name, key, seen.turnover, frequency)
         return [frequencies[key] or 0 for key in keys]

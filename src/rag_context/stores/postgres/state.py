@@ -9,17 +9,21 @@ same locks as real changes do, and changes nothing.
 import asyncio
 import json
 import logging
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, field
 from functools import lru_cache
 from typing import TypeVar
 
+from cachetools import LRUCache
+
+from rag_context.domain.documents import Tenant
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendDataError, BackendError
 from rag_context.stores.postgres.connection import ANSWER_S, Connection, Database
 from rag_context.stores.postgres.driver import COMPONENT, Plan, translated
-from rag_context.stores.postgres.rows import stored
+from rag_context.stores.postgres.rows import TENANT, stored
 from rag_context.stores.server_stores import log_failure
 
 T = TypeVar("T")
@@ -32,22 +36,40 @@ _FOLDING = 0x7261675F_00000003
 FOLDED_FROM = 100
 """So many rows of differences may be left."""
 
-_READ = """
-SELECT s.name::text, s.version + c.number AS version, s.documents + c.documents AS documents,
-       s.pending + c.pending AS pending, s.chunks + c.chunks AS chunks, s.vectors + c.vectors AS vectors,
-       s.terms + c.terms AS terms, s.turnover + c.turnover AS turnover,
-       s.generation, s.model, s.next_generation, s.next_model, s.next_touched, c.number AS unfolded
-FROM rag_context.state AS s, (
-    SELECT count(*) AS number, coalesce(sum(documents), 0)::bigint AS documents,
-           coalesce(sum(pending), 0)::bigint AS pending, coalesce(sum(chunks), 0)::bigint AS chunks,
-           coalesce(sum(vectors), 0)::bigint AS vectors, coalesce(sum(terms), 0)::bigint AS terms,
-           coalesce(sum(turnover), 0)::bigint AS turnover
-    FROM rag_context.changes
-) AS c
+SUMS = """
+count(*) AS number, coalesce(sum(documents), 0)::bigint AS documents, coalesce(sum(chunks), 0)::bigint AS chunks,
+coalesce(sum(terms), 0)::bigint AS terms, coalesce(sum(turnover), 0)::bigint AS turnover
 """
 
-_FOLD = """
+_READ = f"""
+SELECT s.name::text, s.version + c.number AS version, s.documents + c.documents AS documents,
+       s.pending + c.pending AS pending, s.chunks + c.chunks AS chunks, s.vectors + c.vectors AS vectors,
+       s.terms + c.terms AS terms,
+       s.generation, s.model, s.next_generation, s.next_model, s.next_touched, c.number AS unfolded
+FROM rag_context.state AS s, (
+    SELECT {SUMS}, coalesce(sum(pending), 0)::bigint AS pending, coalesce(sum(vectors), 0)::bigint AS vectors
+    FROM rag_context.changes
+) AS c
+"""  # noqa: S608  (sums of our own)
+
+_READ_TENANT = f"""
+SELECT t.key, concat_ws(':', s.name, s.generation, s.epoch, t.key, t.version + c.number) AS stamp,
+       coalesce(t.documents + c.documents, 0) AS documents, coalesce(t.chunks + c.chunks, 0) AS chunks,
+       coalesce(t.terms + c.terms, 0) AS terms, coalesce(t.turnover + c.turnover, 0) AS turnover
+FROM rag_context.state AS s
+LEFT JOIN rag_context.tenants AS t ON t.key = ({TENANT.format("$1", "$2", "$3")})
+LEFT JOIN LATERAL (SELECT {SUMS} FROM rag_context.changes WHERE tenant = t.key) AS c ON true
+"""  # noqa: S608
+
+_FOLD = f"""
 WITH folded AS (DELETE FROM rag_context.changes RETURNING *),
+each AS (SELECT tenant, {SUMS} FROM folded WHERE tenant IS NOT NULL GROUP BY tenant),
+added AS (
+    UPDATE rag_context.tenants AS t
+    SET version = t.version + n.number, documents = t.documents + n.documents, chunks = t.chunks + n.chunks,
+        terms = t.terms + n.terms, turnover = t.turnover + n.turnover
+    FROM each AS n WHERE t.key = n.tenant
+),
 sums AS (
     SELECT count(*) AS number, sum(documents) AS documents, sum(pending) AS pending, sum(chunks) AS chunks,
            sum(vectors) AS vectors, sum(terms) AS terms, sum(turnover) AS turnover
@@ -58,11 +80,18 @@ SET version = s.version + n.number, documents = s.documents + n.documents, pendi
     chunks = s.chunks + n.chunks, vectors = s.vectors + n.vectors, terms = s.terms + n.terms,
     turnover = s.turnover + n.turnover
 FROM sums AS n WHERE n.number > 0
-"""
+"""  # noqa: S608
 
 _NOTE = """
-INSERT INTO rag_context.changes (documents, pending, chunks, vectors, terms, turnover) VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO rag_context.changes (tenant, documents, pending, chunks, vectors, terms, turnover)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
 """
+
+_NOTE_EPOCH = "UPDATE rag_context.state SET epoch = epoch + 1"
+"""So that what was known of any tenant counts no longer; writers may wait for each other, as these changes are rare."""
+
+TENANTS = 1000
+"""Tenants whose counters are remembered."""
 
 _ALONE = "SELECT set_config('lock_timeout', '0', true), pg_advisory_xact_lock($1)"
 """It waits for all writers under way, which may take longer than a single lock."""
@@ -103,7 +132,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The index at one moment. Models are JSON, `turnover` counts chunks added and removed."""
+    """The index at one moment. Models are JSON."""
 
     name: str
     version: int
@@ -112,7 +141,6 @@ class Snapshot:
     chunks: int
     vectors: int
     terms: int
-    turnover: int
     generation: int
     model: str | None
     next_generation: int | None
@@ -126,6 +154,33 @@ class Snapshot:
         return fingerprint_of(self.model)
 
 
+@dataclass(frozen=True, slots=True)
+class TenantCounters:
+    """A tenant at one moment: its key, None where it has none yet; `turnover` counts chunks added and removed.
+
+    `stamp` differs after each change that its answers can show.
+    """
+
+    key: int | None
+    stamp: str
+    documents: int
+    chunks: int
+    terms: int
+    turnover: int
+
+
+@dataclass(slots=True)
+class Difference:
+    """What a transaction adds to the counters."""
+
+    documents: int = 0
+    pending: int = 0
+    chunks: int = 0
+    vectors: int = 0
+    terms: int = 0
+    turnover: int = 0
+
+
 @dataclass(slots=True)
 class Change:
     """What a transaction changes, and the generation that it writes vectors to."""
@@ -133,14 +188,14 @@ class Change:
     generation: int
     model: str | None
     next_generation: int | None
-    documents: int = 0
-    pending: int = 0
-    chunks: int = 0
-    vectors: int = 0
-    terms: int = 0
-    turnover: int = 0
     is_empty: bool = False
     """Whether nothing was changed after all."""
+    differences: defaultdict[int | None, Difference] = field(default_factory=lambda: defaultdict(Difference))
+    """By key of the tenant; None: of the whole index."""
+
+    def of(self, tenant: int | None = None) -> Difference:
+        """What it adds to the counters of a tenant, or of the whole index."""
+        return self.differences[tenant]
 
     @property
     def fingerprint(self) -> str | None:
@@ -152,8 +207,12 @@ async def read_snapshot(connection: Connection) -> Snapshot:
     """Read the state in one snapshot. Raises: BackendDataError where it is missing."""
     row = await connection.fetchrow(_READ)
     if row is None:
-        raise BackendDataError(COMPONENT, "The index has no state; restore the database from a backup.")
+        raise _without_state()
     return Snapshot(*row)
+
+
+def _without_state() -> BackendDataError:
+    return BackendDataError(COMPONENT, "The index has no state; restore the database from a backup.")
 
 
 @lru_cache(maxsize=8)
@@ -173,6 +232,8 @@ class IndexState:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._snapshot: Snapshot | None = None
+        self._tenants: LRUCache[Tenant, tuple[int, TenantCounters]] = LRUCache(TENANTS)
+        """Each with the version at which it was read."""
         self._version = 0
         self._is_current = False
         self._reading: asyncio.Task[Snapshot] | None = None
@@ -197,6 +258,24 @@ class IndexState:
     async def current(self) -> Snapshot:
         """The state as it was read last, at most some hundred milliseconds ago. Raises: BackendError."""
         return self._snapshot or await self.refresh()
+
+    async def of_tenant(self, tenant: Tenant) -> TenantCounters:
+        """The counters of a tenant, read again once this process knows of a change. Raises: BackendError."""
+        await self.current()
+        version = self._version  # read before the query: a later change must not count as seen
+        known = self._tenants.get(tenant)
+        if known is None or known[0] != version:
+            values = (stored(tenant.project), stored(tenant.branch), stored(tenant.path_hash))
+            row = await self._database.fetchrow(_READ_TENANT, *values)
+            if row is None:
+                raise _without_state()
+            known = self._tenants[tenant] = version, TenantCounters(*row)
+        return known[1]
+
+    def chunks_of(self, tenant: Tenant) -> int | None:
+        """How many chunks a tenant had when its counters were read last; None before that. No I/O."""
+        known = self._tenants.get(tenant)
+        return None if known is None else known[1].chunks
 
     async def refresh(self) -> Snapshot:
         """Read the state. A read that began earlier does not count, but all that wait share the next one.
@@ -244,16 +323,12 @@ class IndexState:
             result = await work(connection, change)
             if change.is_empty:
                 return result, False
-            differences = (
-                change.documents,
-                change.pending,
-                change.chunks,
-                change.vectors,
-                change.terms,
-                change.turnover,
-            )
-            # A row of its own: an update of the one row of `state` would make all writers wait for each other.
-            await connection.execute(_NOTE, *differences)
+            differences = change.differences or {None: Difference()}
+            # Rows of its own: an update of the one row of `state` would make all writers wait for each other.
+            for tenant, difference in differences.items():
+                await connection.execute(_NOTE, tenant, *astuple(difference))
+            if None in differences:
+                await connection.execute(_NOTE_EPOCH)
             return result, True
 
         result, is_changed = await self._database.write(changed)

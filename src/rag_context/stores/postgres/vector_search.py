@@ -7,6 +7,7 @@ from typing import TypeVar
 import asyncpg
 from cachetools import TTLCache
 
+from rag_context.domain.documents import Tenant
 from rag_context.domain.reports import counted
 from rag_context.domain.search import Filter, Passage, VectorHit
 from rag_context.domain.vectors import Vector
@@ -124,6 +125,7 @@ class PostgresVectors:
         """
         if limit < 1:
             return []
+        await self._state.of_tenant(where.tenant)
 
         async def found(seen: Snapshot) -> list[Row]:
             parameters = Parameters(vector)
@@ -176,7 +178,7 @@ class PostgresVectors:
                         || set_config('hnsw.ef_search', '{candidates}', true)) <> ''"""  # until the statement ends
         # Conditions without a column of a table are evaluated once, before any of its rows is read.
         if where not in self._broad:
-            narrow = f"{parameters.add(self._narrow(seen))}::bigint"
+            narrow = f"{parameters.add(self._narrow(seen, where.tenant))}::bigint"
             counted = "(SELECT count(*) FROM few)"
             is_broad = f"{counted} > {narrow}"
             few = f"SELECT c.key, c.id FROM rag_context.chunks AS c WHERE {passing} LIMIT {narrow} + 1"  # noqa: S608
@@ -212,12 +214,16 @@ class PostgresVectors:
             where: the filter.
             passing: as `found_by_vector` has it; None where nothing was found.
         """
-        if passing is not None and self._state.snapshot is not None and passing > self._narrow(self._state.snapshot):
+        seen = self._state.snapshot
+        if passing is not None and seen is not None and passing > self._narrow(seen, where.tenant):
             self._broad[where] = True
 
-    def _narrow(self, seen: Snapshot) -> int:
+    def _narrow(self, seen: Snapshot, tenant: Tenant) -> int:
         """Up to so many chunks that pass are compared one by one although there is an index."""
-        return min(self._exact_rows, max(int(NARROW_SHARE * seen.vectors), 1))
+        narrow = min(self._exact_rows, max(int(NARROW_SHARE * seen.vectors), 1))
+        own = self._state.chunks_of(tenant)
+        # An index alone finds all, so a tenant that would need none by itself is answered as if it were alone.
+        return narrow if own is None or own > self.indexed_from else max(narrow, self.indexed_from)
 
     async def score(self, vector: Vector, chunk_ids: Sequence[str]) -> dict[str, float]:
         """Exact cosines of the given chunks to `vector` (`(dim,) float32`); those without a vector are left out.

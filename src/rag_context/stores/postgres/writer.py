@@ -1,5 +1,6 @@
 """The statements of writes. Each function runs inside one transaction, beside other writers."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
@@ -21,7 +22,7 @@ from rag_context.stores.postgres.rows import (
     read_text,
     stored,
 )
-from rag_context.stores.postgres.state import Change
+from rag_context.stores.postgres.state import Change, Difference
 
 SCHEMA = "rag_context"
 
@@ -112,7 +113,7 @@ class ChunkRows:
         self._chunks: list[tuple[object, ...]] = []
         self._passages: list[tuple[object, ...]] = []
         self._vectors: list[tuple[int, Vector]] = []
-        self._terms = 0
+        self._counted: defaultdict[int, Difference] = defaultdict(Difference)
 
     def add(
         self,
@@ -122,12 +123,15 @@ class ChunkRows:
         chunks: Iterable[tuple[int, Chunk, ChunkTerms, Vector | None]],
     ) -> None:
         """Add the chunks of a document, each with its key, its terms, and its vector if it has one."""
+        counted = self._counted[tenant]
         for key, chunk, words, vector in chunks:
             self._chunks.append(chunk_values(key, chunk, words, document, tenant, sequence))
             self._passages.append((key, stored(chunk.text), stored(chunk.context)))
-            self._terms += words.length
+            counted.chunks += 1
+            counted.terms += words.length
             if vector is not None:
                 self._vectors.append((key, vector))
+                counted.vectors += 1
 
     async def copy(self, connection: Connection, change: Change) -> None:
         """Copy all of them into the tables, and count them."""
@@ -138,10 +142,12 @@ class ChunkRows:
         ):
             if rows:
                 await connection.copy_records_to_table(table, schema_name=SCHEMA, columns=columns, records=rows)
-        change.chunks += len(self._chunks)
-        change.turnover += len(self._chunks)
-        change.terms += self._terms
-        change.vectors += len(self._vectors)
+        for tenant, counted in self._counted.items():
+            difference = change.of(tenant)
+            difference.chunks += counted.chunks
+            difference.turnover += counted.chunks
+            difference.terms += counted.terms
+            difference.vectors += counted.vectors
 
 
 async def write_document(connection: Connection, change: Change, version: Version, words: Sequence[ChunkTerms]) -> None:
@@ -160,12 +166,13 @@ async def write_document(connection: Connection, change: Change, version: Versio
     tenant = await tenant_key(connection, document.tenant)
     # After the lock: between reading the status and writing it no other writer comes.
     sequence = await connection.fetchval(_PUT, *document_values(document, tenant, status))
-    change.documents += before is None
-    change.pending += (status == PENDING) - (before == PENDING)
+    difference = change.of(tenant)
+    difference.documents += before is None
+    difference.pending += (status == PENDING) - (before == PENDING)
     # A new version waits for its vectors; what did not change in it is found by them meanwhile.
     kept = {} if before is None or vectors is not None else await _vectors_of(connection, change, document.id)
     if before is not None:
-        await _remove_chunks(connection, change, document.id)
+        await _remove_chunks(connection, change, document.id, tenant)
     made: Sequence[Vector | None] = (
         [kept.get((chunk.id, chunk.text, chunk.context)) for chunk in chunks] if vectors is None else list(vectors)
     )
@@ -214,8 +221,10 @@ async def write_new(
         "documents", schema_name=SCHEMA, columns=(*DOCUMENT_FIELDS, "sequence"), records=document_rows
     )
     await chunk_rows.copy(connection, change)
-    change.documents += len(new)
-    change.pending += sum(vectors is None for (_, _, vectors), _ in new)
+    for (document, _, vectors), _ in new:
+        difference = change.of(tenants[document.tenant])
+        difference.documents += 1
+        difference.pending += vectors is None
     return [document.id for (document, _, _), _ in new]
 
 
@@ -245,7 +254,7 @@ async def attach_vectors(
     """
     await connection.execute(_ONE_WRITER, stored(document_id))
     row = await connection.fetchrow(
-        "SELECT content_hash, status FROM rag_context.documents WHERE id = $1", stored(document_id)
+        "SELECT content_hash, status, tenant FROM rag_context.documents WHERE id = $1", stored(document_id)
     )
     # Another server may have embedded it first: the same model makes the same vectors.
     if row is None or row["content_hash"] != content_hash or row["status"] == INDEXED:
@@ -264,32 +273,34 @@ async def attach_vectors(
         f"DELETE FROM rag_context.vectors_{change.generation} WHERE chunk = ANY ($1) RETURNING 1",  # noqa: S608
         keys,
     )
-    change.vectors -= len(removed)
+    difference = change.of(row["tenant"])
+    difference.vectors -= len(removed)
     await connection.copy_records_to_table(
         f"vectors_{change.generation}",
         schema_name=SCHEMA,
         columns=VECTOR_FIELDS,
         records=zip(keys, vectors, strict=True),
     )
-    change.vectors += len(keys)
+    difference.vectors += len(keys)
     await connection.execute("UPDATE rag_context.documents SET status = 'indexed' WHERE id = $1", stored(document_id))
-    change.pending -= 1
+    difference.pending -= 1
     return True
 
 
 async def delete_document(connection: Connection, change: Change, document_id: str) -> bool:
     """Delete a document with all its rows; False if it is unknown."""
     await connection.execute(_ONE_WRITER, stored(document_id))
+    tenant = await connection.fetchval("SELECT tenant FROM rag_context.documents WHERE id = $1", stored(document_id))
+    if tenant is None:
+        change.is_empty = True
+        return False
     # Before the document: the database would remove them with it, and the counters would not know how many.
-    await _remove_chunks(connection, change, document_id)
+    await _remove_chunks(connection, change, document_id, tenant)
     status = await connection.fetchval(
         "DELETE FROM rag_context.documents WHERE id = $1 RETURNING status", stored(document_id)
     )
-    if status is None:
-        change.is_empty = True
-        return False
-    change.documents -= 1
-    change.pending -= status == PENDING
+    change.of(tenant).documents -= 1
+    change.of(tenant).pending -= status == PENDING
     return True
 
 
@@ -333,7 +344,7 @@ async def _vectors_of(connection: Connection, change: Change, document_id: str) 
     return {(row[0], read_text(row[1]), read_text(row[2])): row[3] for row in rows}
 
 
-async def _remove_chunks(connection: Connection, change: Change, document_id: str) -> None:
+async def _remove_chunks(connection: Connection, change: Change, document_id: str, tenant: int) -> None:
     # Counted first: the database removes them with their chunks, and does not say how many.
     vectors = await connection.fetchval(
         f"""SELECT count(*) FROM rag_context.chunks AS c
@@ -341,10 +352,11 @@ async def _remove_chunks(connection: Connection, change: Change, document_id: st
         stored(document_id),
     )
     lengths = [length for (length,) in await connection.fetch(_REMOVED, stored(document_id))]
-    change.chunks -= len(lengths)
-    change.turnover += len(lengths)
-    change.terms -= sum(lengths)
-    change.vectors -= vectors
+    difference = change.of(tenant)
+    difference.chunks -= len(lengths)
+    difference.turnover += len(lengths)
+    difference.terms -= sum(lengths)
+    difference.vectors -= vectors
 
 
 async def _keys(connection: Connection, number: int) -> list[int]:

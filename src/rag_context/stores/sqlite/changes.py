@@ -159,6 +159,11 @@ def add_retrievals(counts: Mapping[str, tuple[int, datetime]], connection: sqlit
     )
 
 
+def note_change_of_all(connection: sqlite3.Connection) -> None:
+    """Note that something changed which answers of every tenant can show; the version of the index has grown."""
+    connection.execute("UPDATE tenants SET version = (SELECT version FROM totals)")
+
+
 def forget_old_deletions(connection: sqlite3.Connection) -> None:
     """Shorten the list of deletions of chunks and vectors."""
     last = shorten("deletions", REMEMBERED_DELETIONS, connection)

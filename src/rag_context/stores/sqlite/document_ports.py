@@ -14,6 +14,7 @@ from rag_context.domain.documents import (
     Retrievals,
     Stored,
     Tenant,
+    TenantState,
 )
 from rag_context.domain.reports import Periods, counted
 from rag_context.domain.search import Filter, Neighbours, Passage
@@ -124,6 +125,10 @@ class SqliteDocuments:
     async def counts(self) -> Counts:
         """How much the index holds."""
         return await self._database.read(document_rows.read_counts)
+
+    async def tenant_state(self, tenant: Tenant) -> TenantState:
+        """What a tenant has come to."""
+        return await self._database.read(partial(document_rows.read_tenant_state, tenant))
 
     async def periods(self) -> Periods | None:
         """When the documents were said or written, and when they were indexed; None without any."""

@@ -23,6 +23,7 @@ from rag_context.domain.documents import (
     Span,
     Stored,
     Tenant,
+    TenantState,
     microseconds,
     moment,
     unpacked_times,
@@ -96,6 +97,12 @@ SELECT min(occurred), max(last_occurred), min(indexed), max(last_indexed) FROM (
            (SELECT max(timestamp) FROM documents WHERE tenant = t.key) AS last_indexed
     FROM tenants AS t
 )
+"""
+
+_TENANT_STATE = """
+SELECT (SELECT value FROM meta WHERE name = 'index'), chunks_epoch, vectors_epoch, t.key, t.version,
+       ifnull(t.documents, 0)
+FROM totals LEFT JOIN tenants AS t ON t.project = ? AND t.branch = ? AND t.path_hash = ?
 """
 
 _AFTER_ALL = 1 << 62
@@ -255,6 +262,12 @@ def read_tenants(connection: sqlite3.Connection) -> list[Tenant]:
            WHERE EXISTS (SELECT 1 FROM documents AS d WHERE d.tenant = t.key) ORDER BY t.key"""
     )
     return [Tenant(*row) for row in rows]
+
+
+def read_tenant_state(tenant: Tenant, connection: sqlite3.Connection) -> TenantState:
+    """What a tenant has come to."""
+    *state, documents = connection.execute(_TENANT_STATE, tenant_values(tenant)).fetchone()
+    return TenantState(":".join(map(str, state)), documents)
 
 
 def read_retrievals(document_id: str, connection: sqlite3.Connection) -> Retrievals:

@@ -16,6 +16,7 @@ from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendDataError
 from rag_context.ports.vector_checks import NORM_TOLERANCE
 from rag_context.ports.writing import DocumentCheck
+from rag_context.stores.sqlite.changes import note_change_of_all
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.document_rows import PENDING, lenient, read_chunks, read_document
 from rag_context.stores.sqlite.memory.terms import packed
@@ -32,6 +33,8 @@ SELECT (SELECT count(*) FROM documents),
        (SELECT count(*) FROM vectors),
        (SELECT ifnull(sum(length), 0) FROM chunks)
 """
+
+OF_TENANT = "SELECT count(*) FROM documents AS d WHERE d.tenant = tenants.key"
 
 ORPHANS = {
     "vectors": "chunk NOT IN (SELECT c.key FROM chunks AS c JOIN documents AS d ON d.key = c.document)",
@@ -127,6 +130,8 @@ def _check_counters(connection: sqlite3.Connection, found: Findings) -> Counts:
     recorded = connection.execute(f"SELECT {', '.join(COUNTERS)} FROM totals").fetchone()  # noqa: S608
     counted = connection.execute(RECOUNTED).fetchone()
     found.compare_counters(recorded, counted)
+    for (key,) in connection.execute(f"SELECT key FROM tenants WHERE documents <> ({OF_TENANT})"):  # noqa: S608
+        found.add(IssueKind.WRONG_COUNTERS, f"documents of tenant {key}")
     return Counts(*counted[:4])
 
 
@@ -308,6 +313,8 @@ def count_again(connection: sqlite3.Connection) -> None:
            documents = ?, pending = ?, chunks = ?, vectors = ?, terms = ?""",
         counts,
     )
+    connection.execute(f"UPDATE tenants SET documents = ({OF_TENANT})")  # noqa: S608  (a condition of our own)
+    note_change_of_all(connection)
 
 
 _REPAIRS: dict[IssueKind, Callable[[sqlite3.Connection], object]] = {

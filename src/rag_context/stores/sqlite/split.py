@@ -232,6 +232,7 @@ def _end_run(made_by: str, generation: int, connection: sqlite3.Connection) -> b
     recorded = {"model": json.dumps(asdict(run.model)), _GENERATION: generation, _INACTIVE: former}
     _note({**_NO_RUN, **recorded}, connection)
     connection.execute("UPDATE totals SET version = version + 1")
+    changes.note_change_of_all(connection)
     return True
 
 

@@ -14,12 +14,14 @@ from functools import partial
 
 import numpy as np
 from cachetools import LRUCache
+from numpy.typing import NDArray
 
-from rag_context.domain.documents import CHAT
-from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, RawScores, VectorHit
+from rag_context.domain.documents import CHAT, Tenant
+from rag_context.domain.search import ChunkRef, Filter, Floats, KeywordHit, Neighbours, RawScores, VectorHit
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError
 from rag_context.stores.sqlite.database import ReadWriteLock
+from rag_context.stores.sqlite.document_rows import tenant_values
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.memory.columns import (
     ChunkColumns,
@@ -30,7 +32,7 @@ from rag_context.stores.sqlite.memory.columns import (
     StoredVector,
     turns_around,
 )
-from rag_context.stores.sqlite.memory.terms import KeywordScores, Postings, Statistics, scores_of_all
+from rag_context.stores.sqlite.memory.terms import KeywordScores, Statistics, TenantTerms, scores_of_all
 from rag_context.stores.sqlite.memory.vector_scan import Mask, ReadVectors, Rows, Vectors, best, in_order, matrix_of
 
 LEAST_DEAD = 1024
@@ -41,6 +43,10 @@ SCORED = 8
 
 REMEMBERED = 20_000
 """Chunks whose names are kept together, of some 200 bytes each."""
+
+
+TenantName = tuple[str, str, str]
+"""`tenant_values` of a tenant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +78,12 @@ class MemoryIndex:
         self._embedded = 0
         self._misfits: set[int] = set()
         """Keys of chunks whose stored vector is of another dimension: no answer is whole without them."""
-        self._postings = Postings()
+        self._terms: dict[TenantName, TenantTerms] = {}
         self._live = 0
-        self._terms = 0
-        self._statistics: Statistics | None = None
+        self._statistics: dict[TenantName, Statistics] = {}
+        """Those of this state of the chunks that a search needed."""
         self._refs: dict[int, ChunkRef] = {}
-        self._scored: LRUCache[str, KeywordScores] = LRUCache(SCORED)
+        self._scored: LRUCache[tuple[TenantName, str], KeywordScores] = LRUCache(SCORED)
         """Of this state of the chunks; used under a lock of its own, because readers run side by side."""
         self._scored_lock = threading.Lock()
 
@@ -109,7 +115,7 @@ class MemoryIndex:
             BackendDataError: what was read from the file is damaged; the index must be read again.
         """
         with self._lock.writing():
-            self._statistics = None
+            self._statistics.clear()
             self._scored.clear()
             try:
                 # Deletions first: a document written again may have chunks of the same ids, which then get new rows.
@@ -162,45 +168,61 @@ class MemoryIndex:
 
     def keyword_hits(self, query: str, limit: int, where: Filter) -> list[KeywordHit]:
         """The `limit` chunks of highest BM25 that hold a term of the query, equal ones by id."""
-        if limit < 1:
+        tenant = tenant_values(where.tenant)
+        of_tenant = self._terms.get(tenant)
+        if limit < 1 or of_tenant is None:
             return []
-        scores, mask = self._scores_of(query), self._matching(where, None)
+        scores, mask = self._scores_of(query, tenant, of_tenant), self._matching(where, None)
+        if mask is not None and len(of_tenant) < len(mask):
+            mask = mask[of_tenant.rows]
         found = scores.bm25 if mask is None else np.where(mask, scores.bm25, 0.0)
-        rows = best(found, limit)  # and all that equal the last of them, of which the ids decide
-        rows = rows[found[rows] > 0.0]
+        places = best(found, limit)  # and all that equal the last of them, of which the ids decide
+        places = places[found[places] > 0.0]
+        rows = of_tenant.rows[places].astype(np.intp)
+        share_of = dict(zip(rows.tolist(), scores.shares[places].tolist(), strict=True))
         return [
-            KeywordHit(self._ref(row), bm25, float(scores.shares[row]))
-            for bm25, row in in_order(found[rows], rows, self._ids, limit)
+            KeywordHit(self._ref(row), bm25, share_of[row])
+            for bm25, row in in_order(found[places], rows, self._ids, limit)
         ]
 
-    def keyword_scores(self, query: str, ids: Sequence[str]) -> dict[str, KeywordHit]:
-        """The scores of these chunks; unknown ones are left out."""
-        scores = self._scores_of(query)
-        rows = {id_: self._by_id[id_] for id_ in ids if id_ in self._by_id}
+    def keyword_scores(self, query: str, ids: Sequence[str], tenant: Tenant) -> dict[str, KeywordHit]:
+        """The scores of these chunks among those of their tenant; unknown ones and others' are left out."""
+        rows, bm25, shares = self._text_scores(query, ids, tenant)
         return {
-            id_: KeywordHit(self._ref(row), float(scores.bm25[row]), float(scores.shares[row]))
-            for id_, row in rows.items()
+            id_: KeywordHit(self._ref(row), score, share)
+            for id_, row, score, share in zip(ids, rows.tolist(), bm25.tolist(), shares.tolist(), strict=True)
+            if row >= 0
         }
 
-    def raw_scores(self, query: str, vector: Vector | None, ids: Sequence[str], read: ReadVectors) -> RawScores:
-        """Both scores of these chunks; all are NaN for unknown ones, and cosines where there is no vector.
+    def raw_scores(
+        self, query: str, vector: Vector | None, ids: Sequence[str], tenant: Tenant, read: ReadVectors
+    ) -> RawScores:
+        """Both scores of these chunks of a tenant; NaN for unknown and others', and cosines where there is no vector.
 
         Raises:
             BackendDataError: `vector` (`(dim,) float32`) has another dimension than the index.
         """
-        scores = self._scores_of(query)
-        rows = np.array([self._by_id.get(id_, -1) for id_ in ids], dtype=np.intp)
-        known = rows >= 0
-        if not known.any():
-            return RawScores.unknown(len(ids))
-        bm25, shares = (np.where(known, of_all[rows], np.nan) for of_all in (scores.bm25, scores.shares))
+        rows, bm25, shares = self._text_scores(query, ids, tenant)
         cosines = np.full(len(ids), np.nan)
-        if vector is not None and (self._embedded or self._misfits):
+        known = rows >= 0
+        if vector is not None and known.any() and (self._embedded or self._misfits):
             order = np.argsort(rows)  # ascending, so that each block of the matrix is read once
             order = order[(known & self._rows.embedded[rows])[order]]
             stored = partial(self._stored, read)
             cosines[order] = self._vectors.scores_of(self._checked(vector), rows[order], stored)
         return RawScores(cosines, bm25, shares)
+
+    def _text_scores(self, query: str, ids: Sequence[str], tenant: Tenant) -> tuple[Rows, Floats, Floats]:
+        """`(len(ids),)` each: rows, BM25 and shares; -1 and NaN for unknown chunks and those of others."""
+        rows, nothing = np.array([self._by_id.get(id_, -1) for id_ in ids], dtype=np.intp), np.full(len(ids), np.nan)
+        of_tenant = self._terms.get(tenant_values(tenant))
+        if of_tenant is None:
+            return np.full_like(rows, -1), nothing, nothing
+        places = np.minimum(np.searchsorted(of_tenant.rows, rows.astype(np.int32)), len(of_tenant) - 1)
+        known = of_tenant.rows[places] == rows
+        scores = self._scores_of(query, tenant_values(tenant), of_tenant)
+        bm25, shares = (np.where(known, of_all[places], np.nan) for of_all in (scores.bm25, scores.shares))
+        return np.where(known, rows, -1), bm25, shares
 
     def neighbours(self, ids: Sequence[str]) -> dict[str, Neighbours]:
         """The chunks before and after each chunk: in its document, else in its conversation."""
@@ -277,30 +299,31 @@ class MemoryIndex:
         matching: Mask | None = np.logical_and.reduce(masks) if masks else None
         return matching
 
-    def _scores_of(self, query: str) -> KeywordScores:
-        """The exact scores of every chunk."""
+    def _scores_of(self, query: str, tenant: TenantName, of_tenant: TenantTerms) -> KeywordScores:
+        """The exact scores of every chunk of a tenant, by place."""
         with self._scored_lock:
-            scores = self._scored.get(query)
+            scores = self._scored.get((tenant, query))
         if scores is None:
             # Outside the lock: at worst two searches score one query at once, and no other query waits for it. The
             # chunks stay as they are meanwhile, because both read them.
-            scores = scores_of_all(query, self._postings, self._statistics_now())
+            scores = scores_of_all(query, of_tenant.postings, self._statistics_of(tenant, of_tenant.rows))
             with self._scored_lock:
-                self._scored[query] = scores
+                self._scored[tenant, query] = scores
         return scores
 
-    def _statistics_now(self) -> Statistics:
-        if self._statistics is None:
-            size = len(self._ids)
-            documents = self._rows.documents[:size]
-            self._statistics = Statistics.of(
-                lengths=self._rows.lengths[:size],
-                live=self._rows.live[:size] if self._live < size else None,
-                is_conversation=self._documents.of_type(CHAT)[documents],
-                chunks=self._live,
-                average_length=self._terms / max(self._live, 1),
+    def _statistics_of(self, tenant: TenantName, rows: NDArray[np.int32]) -> Statistics:
+        statistics = self._statistics.get(tenant)
+        if statistics is None:
+            live, lengths = self._rows.live[rows], self._rows.lengths[rows]
+            chunks = int(live.sum())
+            statistics = self._statistics[tenant] = Statistics.of(
+                lengths=lengths,
+                live=live if chunks < len(rows) else None,
+                is_conversation=self._documents.of_type(CHAT)[self._rows.documents[rows]],
+                chunks=chunks,
+                average_length=int(lengths[live].sum()) / max(chunks, 1),
             )
-        return self._statistics
+        return statistics
 
     def _checked(self, vector: Vector) -> Vector:
         if self._misfits:
@@ -323,12 +346,11 @@ class MemoryIndex:
         return live
 
     def _remove(self, rows: Rows) -> None:
-        # The postings keep dead rows until all rows move: scoring leaves them out by `live`.
+        # A tenant's terms keep dead rows until all rows move: scoring leaves them out by `live`.
         for row in rows.tolist():
             self._by_id.pop(self._ids[row], None)
         self._rows.live[rows] = False
         self._live -= len(rows)
-        self._terms -= int(self._rows.lengths[rows].sum())
         self._clear_vectors(rows)
 
     def _clear_vectors(self, rows: Rows) -> None:
@@ -356,11 +378,19 @@ class MemoryIndex:
         numbers.speakers[start:end] = [self._speakers.number(chunk.speaker) for chunk in chunks]
         numbers.standing[start:end] = [chunk.standing == 1 for chunk in chunks]
         numbers.live[start:end] = True
-        self._postings.append(start, [chunk.terms for chunk in chunks])
+        self._append_terms(start, chunks)
         self._ids.extend([chunk.id for chunk in chunks])
         self._by_id.update(zip((chunk.id for chunk in chunks), range(start, end), strict=True))
         self._live += len(chunks)
-        self._terms += sum(chunk.length for chunk in chunks)
+
+    def _append_terms(self, start: int, chunks: Sequence[StoredChunk]) -> None:
+        """The terms of new rows, from `start` on, to those of their tenants."""
+        end = start + len(chunks)
+        numbers = self._documents.tenants()[self._rows.documents[start:end]]
+        for number in np.unique(numbers).tolist():
+            places = np.flatnonzero(numbers == number)
+            of_tenant = self._terms.setdefault(self._documents.tenant(number), TenantTerms())
+            of_tenant.append((start + places).astype(np.int32), [chunks[place].terms for place in places.tolist()])
 
     def _put_vectors(self, vectors: Sequence[StoredVector]) -> None:
         """Those of chunks that were deleted since are left out."""
@@ -386,7 +416,9 @@ class MemoryIndex:
         rows = np.flatnonzero(self._rows.live[:size])
         new_rows = np.full(size, -1, dtype=np.int32)
         new_rows[rows] = np.arange(len(rows), dtype=np.int32)
-        self._postings.renumber(new_rows)
+        for of_tenant in self._terms.values():
+            of_tenant.renumber(new_rows)
+        self._terms = {tenant: of_tenant for tenant, of_tenant in self._terms.items() if len(of_tenant)}
         self._refs = {}
         self._rows = self._rows.only(rows)
         documents, numbers = np.unique(self._rows.documents, return_inverse=True)

@@ -220,6 +220,14 @@ class DocumentColumns:
         code: int = self._numbers[_CONVERSATION, row]
         return self._conversations.values[code][1]
 
+    def tenants(self) -> NDArray[np.int32]:
+        """`(n,)`, a number for the tenant of every document."""
+        return self._numbers[_TENANT, : len(self._ids)]
+
+    def tenant(self, number: int) -> tuple[str, str, str]:
+        """The name of the tenant with a number."""
+        return self._tenants.values[number]
+
     def of_type(self, content_type: str) -> Mask:
         """`(n,)`, which documents have this content type."""
         code = self._texts[_TYPE].find(content_type)

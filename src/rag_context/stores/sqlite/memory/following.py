@@ -20,10 +20,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from rag_context.domain.documents import Tenant
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError, BackendError, BackendStartingError
 from rag_context.stores.sqlite.database import Database
-from rag_context.stores.sqlite.document_rows import lenient
+from rag_context.stores.sqlite.document_rows import lenient, tenant_values
 from rag_context.stores.sqlite.faults import COMPONENT, is_undecodable
 from rag_context.stores.sqlite.memory.chunk_index import Change, MemoryIndex
 from rag_context.stores.sqlite.memory.columns import StoredChunk, StoredDocument, StoredVector
@@ -53,6 +54,8 @@ _STORED = "SELECT v.vector FROM json_each(?) AS requested CROSS JOIN vectors AS 
 _DELETED = """
 SELECT d.chunk, EXISTS (SELECT 1 FROM chunks AS c WHERE c.key = d.chunk) FROM deletions AS d WHERE d.seq > ?
 """
+
+_CHANGED = "SELECT 1 FROM tenants WHERE project = ? AND branch = ? AND path_hash = ? AND version > ?"
 
 _POSITION = """
 SELECT version, chunks_epoch, vectors_epoch, forgotten,
@@ -132,8 +135,15 @@ class IndexSnapshot:
 
     index: MemoryIndex
     connection: sqlite3.Connection
-    is_behind: bool
-    """Whether the file has changes that are still being read into memory."""
+    behind_from: int | None
+    """The version of the file up to which its changes are in memory; None where all are."""
+
+    def is_behind(self, tenant: Tenant) -> bool:
+        """Whether changes of this tenant are still being read into memory. Those of others say nothing."""
+        if self.behind_from is None:
+            return False
+        row = self.connection.execute(_CHANGED, (*tenant_values(tenant), self.behind_from)).fetchone()
+        return row is not None
 
     def stored_vectors(self, seqs: Sequence[int]) -> Matrix:
         """`(n, dim) float32`, the vectors with these `seq`; at least one.
@@ -255,7 +265,9 @@ class Memory:
             return None
         try:
             with followed.index.reading() as index:
-                return (work(IndexSnapshot(index, connection, is_behind)),)
+                # Vectors that are to be compared once more may be any tenant's.
+                version = -1 if followed.is_behind else followed.at.version
+                return (work(IndexSnapshot(index, connection, version if is_behind else None)),)
         except OldSnapshotError:
             with self._changing:
                 if followed.at.version <= stored and not is_behind:  # not an older snapshot: the file has lost them

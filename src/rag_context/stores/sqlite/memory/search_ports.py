@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
+from rag_context.domain.documents import Tenant
 from rag_context.domain.reports import counted
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, RawScores, VectorHit
 from rag_context.domain.vectors import Vector
@@ -125,8 +126,8 @@ class SqliteTexts:
         """
         return await self._memory.read(lambda at: at.index.keyword_hits(query, limit, where), needs_vectors=False)
 
-    async def score(self, query: str, chunks: Sequence[ChunkRef]) -> dict[str, KeywordHit]:
-        """Text scores of the given chunks, matching or not; unknown ones are left out.
+    async def score(self, query: str, chunks: Sequence[ChunkRef], *, tenant: Tenant) -> dict[str, KeywordHit]:
+        """Text scores of the given chunks of a tenant, matching or not; unknown ones and others' are left out.
 
         Raises:
             BackendError: the file could not be read.
@@ -134,7 +135,7 @@ class SqliteTexts:
         if not chunks:
             return {}
         ids = [chunk.id for chunk in chunks]
-        return await self._memory.read(lambda at: at.index.keyword_scores(query, ids), needs_vectors=False)
+        return await self._memory.read(lambda at: at.index.keyword_scores(query, ids, tenant), needs_vectors=False)
 
 
 class SqliteCandidates:
@@ -154,7 +155,7 @@ class SqliteCandidates:
         """Everything is in memory or in the file."""
         return False
 
-    async def prepare(self, query: str) -> None:
+    async def prepare(self, query: str, tenant: Tenant) -> None:
         """There is nothing to prepare."""
 
     async def read(self, _requested: Callable[[], CandidateRequest], work: Callable[[Snapshot], T]) -> T:
@@ -175,9 +176,11 @@ class _SqliteSnapshot:
     """The index in memory and the file, neither of which changes meanwhile."""
 
     def __init__(self, at: IndexSnapshot) -> None:
-        self.lag = BackendStartingError(COMPONENT, BEHIND) if at.is_behind else None
         self._at = at
         self._index = at.index
+
+    def lag(self, tenant: Tenant) -> BackendStartingError | None:
+        return BackendStartingError(COMPONENT, BEHIND) if self._at.is_behind(tenant) else None
 
     def vector_hits(self, vector: Vector, limit: int, where: Filter) -> Sequence[VectorHit]:
         return self._index.vector_hits(vector, limit, where, self._at.stored_vectors)
@@ -185,8 +188,8 @@ class _SqliteSnapshot:
     def keyword_hits(self, query: str, limit: int, where: Filter) -> Sequence[KeywordHit]:
         return self._index.keyword_hits(query, limit, where)
 
-    def scores(self, query: str, vector: Vector | None, chunk_ids: Sequence[str]) -> RawScores:
-        return self._index.raw_scores(query, vector, chunk_ids, self._at.stored_vectors)
+    def scores(self, query: str, vector: Vector | None, chunk_ids: Sequence[str], tenant: Tenant) -> RawScores:
+        return self._index.raw_scores(query, vector, chunk_ids, tenant, self._at.stored_vectors)
 
     def neighbours(self, chunk_ids: Sequence[str]) -> Mapping[str, Neighbours]:
         return self._index.neighbours(chunk_ids)

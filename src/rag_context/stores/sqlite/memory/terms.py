@@ -1,6 +1,7 @@
-"""The terms of chunks, column by column: exact BM25 scores of all chunks at once.
+"""The terms of chunks, column by column: exact BM25 scores of all chunks of a tenant at once.
 
-A term is a number of 64 bits, the hash of its text (`text.term_key`).
+Each tenant has postings and statistics of its own: what others store is neither read nor counted. A term is a number of
+64 bits, the hash of its text (`text.term_key`).
 
 Like the segments of Lucene, postings stand in sorted pieces. New ones come to a small unsorted tail; a full tail
 becomes a piece, and of too many pieces the smallest neighbours become one, so that every posting is sorted a few times
@@ -197,7 +198,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What the scores need of all `n` rows."""
+    """What the scores need of all `n` rows: the chunks of a tenant, or the documents of a collection."""
 
     live: Mask | None
     """`(n,)`, which rows count; None: all."""
@@ -237,6 +238,41 @@ class KeywordScores:
 
     bm25: Floats
     shares: Floats
+
+
+class TenantTerms:
+    """The chunks of one tenant, dead ones too, each by its place among them. Its owner prevents reads meanwhile."""
+
+    def __init__(self) -> None:
+        self.postings = Postings()
+        self._rows: Rows = np.empty(0, dtype=np.int32)
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def rows(self) -> Rows:
+        """`(n,)`, their rows in the index, ascending."""
+        return self._rows[: self._size]
+
+    def append(self, rows: Rows, stored: Sequence[bytes]) -> None:
+        """Add chunks, which are behind all others in the index, with their terms, `packed`."""
+        self.postings.append(self._size, stored)
+        end = self._size + len(rows)
+        if end > len(self._rows):
+            # At least doubled, so that copying stays linear over all appends.
+            self._rows = np.pad(self._rows, (0, max(end - len(self._rows), len(self._rows))))
+        self._rows[self._size : end] = rows
+        self._size = end
+
+    def renumber(self, new_rows: Rows) -> None:
+        """Move every chunk to its row in `new_rows`, which ascends; those at -1 go."""
+        moved = new_rows[self.rows]
+        kept = moved >= 0
+        places = np.where(kept, np.cumsum(kept, dtype=np.int32) - 1, -1).astype(np.int32)
+        self._rows, self._size = moved[kept], int(kept.sum())
+        self.postings.renumber(places)
 
 
 def scores_of_all(query: str, postings: Postings, statistics: Statistics) -> KeywordScores:

@@ -1,0 +1,184 @@
+"""Tenants do not touch each other, on any store: whatever others store, answers to one stay the same to the byte."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from itertools import product
+from time import monotonic
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rag_context.domain.documents import DEFAULT_TENANT, Document, Tenant
+from rag_context.domain.search import Filter
+from rag_context.domain.vectors import Vector
+from rag_context.ports.writing import Version
+from rag_context.resilience.dependency import Breaker, Dependency, constant_cooldown
+from rag_context.search.chain import SearchChain
+from rag_context.search.query import Answer, Mode, Query, ResultCache, encoded
+from rag_context.search.retrievers import Backends
+from rag_context.testing import FakeEmbedder
+from tests.stores.builders import Stores, chunks_of, document
+
+PROJECT = Tenant("shop", "main", "aa")
+OTHERS = (Tenant("shop", "dev", "aa"), Tenant("shop", "main", "bb"), Tenant("zoo", "main", "aa"))
+NAMES = [f"{tenant} {number}" for tenant in (DEFAULT_TENANT, PROJECT, *OTHERS) for number in range(4)]
+WORDS = ("wolf", "sheep", "dragon", "ERR-4107", "retry", "the", "日本語")
+
+texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=12).map(" ".join)
+contents = st.lists(texts, min_size=1, max_size=3)
+
+
+class Memory:
+    """What a service has over a store: a chain, and a cache of its answers."""
+
+    def __init__(self, store: Stores) -> None:
+        self._store = store
+        self._embedder = FakeEmbedder()
+        sources = Backends(
+            embedder=self._embedder,
+            vectors=store.vectors,  # type: ignore[arg-type]  # with what no test of stores needs: who made them
+            texts=store.texts,
+            documents=store.documents,
+            embedding=Dependency("embedder", self._embedder.ping),
+            vector_store=Dependency("vectors", store.vectors.ping),
+            document_store=Dependency("documents", store.documents.ping),
+            candidates=getattr(store, "candidates", None),
+        )
+        breaker = Breaker("search", threshold=5, cooldown=constant_cooldown(60.0))
+        self._chain = SearchChain(sources, breaker, deadline_s=30.0)
+        self._cache = ResultCache(100, 300.0, monotonic)
+
+    async def vector(self, text: str) -> Vector:
+        return await self._embedder.embed_query(text)
+
+    async def put(self, name: str, parts: Sequence[str], tenant: Tenant, *, pending: bool = False) -> None:
+        await self._store.documents.write(await self._version(name, parts, tenant, pending=pending))
+
+    async def delete(self, name: str) -> None:
+        await self._store.documents.delete(document(name).id)
+
+    async def asked(self, query: Query) -> bytes:
+        """All of the answer but how long it took, without the cache."""
+        return plain(await self._chain.search(query))
+
+    async def asked_through_the_cache(self, query: Query) -> bytes:
+        return plain(
+            await self._cache.answered(
+                query, lambda: self._chain.state_of(query.where.tenant), lambda: self._chain.search(query)
+            )
+        )
+
+    async def _version(self, name: str, parts: Sequence[str], tenant: Tenant, *, pending: bool) -> Version:
+        written: Document = document(name, "\n".join(parts), tenant=tenant, content_type=kind_of(name))
+        chunks = chunks_of(written, *parts)
+        vectors = None if pending else await self._embedder.embed_documents(parts)
+        return Version(written, chunks, vectors)
+
+
+def kind_of(name: str) -> str:
+    return ("documentation", "chat", "code", "decision")[NAMES.index(name) % 4]
+
+
+def plain(answer: Answer) -> bytes:
+    # Those that end at the same time are in either order.
+    legs = {name: replace(leg, latency_ms=0.0) for name, leg in sorted(answer.legs.items())}
+    return encoded(replace(answer, legs=legs))
+
+
+@st.composite
+def acts(draw: st.DrawFn) -> Callable[[Memory], Awaitable[None]]:
+    """Something that another tenant does to one of its documents."""
+    tenant = draw(st.sampled_from(OTHERS))
+    name = f"{tenant} {draw(st.integers(0, 3))}"
+    kind, parts = draw(st.sampled_from(("put", "pending", "delete"))), draw(contents)
+    if kind == "delete":
+        return lambda memory: memory.delete(name)
+    return lambda memory: memory.put(name, parts, tenant, pending=kind == "pending")
+
+
+@pytest.fixture
+def memory(store: Stores) -> Memory:
+    return Memory(store)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    tenant=st.sampled_from((DEFAULT_TENANT, PROJECT)),
+    own=st.lists(contents, min_size=1, max_size=4),
+    others=st.lists(acts(), min_size=1, max_size=6),
+    questions=st.lists(texts, min_size=1, max_size=2),
+)
+async def test_answers_to_one_tenant_stay_the_same_to_the_byte_whatever_others_do(
+    memory: Memory,
+    tenant: Tenant,
+    own: Sequence[Sequence[str]],
+    others: Sequence[Callable[[Memory], Awaitable[None]]],
+    questions: Sequence[str],
+) -> None:
+    for name in NAMES:
+        await memory.delete(name)
+    for number, parts in enumerate(own):
+        await memory.put(f"{tenant} {number}", parts, tenant)
+    queries = [Query(text, where=Filter(tenant), mode=mode) for text, mode in product(questions, Mode)]
+    alone = [await memory.asked(query) for query in queries]
+    for query in queries:
+        await memory.asked_through_the_cache(query)
+    cached = [await memory.asked_through_the_cache(query) for query in queries]
+    for act in others:
+        await act(memory)
+        assert [await memory.asked(query) for query in queries] == alone
+        assert [await memory.asked_through_the_cache(query) for query in queries] == cached
+
+
+async def test_a_word_that_only_another_tenant_has_is_as_good_as_an_unknown_one(memory: Memory) -> None:
+    for number, text in enumerate(("the wolf sleeps", "a sheep and a wolf", "a dragon", "nothing")):
+        await memory.put(f"{PROJECT} {number}", [text], PROJECT)
+        await memory.put(f"{OTHERS[0]} {number}", ["zugzwang and a wolf", "zugzwang"], OTHERS[0])
+    vector = await memory.vector("wolf")
+    for mode in Mode:
+        of_another, of_none = [
+            await memory.asked(Query(f"wolf {word}", where=Filter(PROJECT), mode=mode, vector=vector))
+            for word in ("zugzwang", "quixotry")
+        ]
+        assert of_another == of_none
+
+
+async def test_an_answer_counts_the_documents_of_its_tenant(memory: Memory, store: Stores) -> None:
+    async def counted(tenant: Tenant) -> int:
+        return (await store.documents.tenant_state(tenant)).documents
+
+    for number in range(3):
+        await memory.put(f"{PROJECT} {number}", ["a wolf"], PROJECT, pending=number == 2)
+    await memory.put(f"{OTHERS[0]} 0", ["a wolf"], OTHERS[0])
+    assert [await counted(each) for each in (PROJECT, OTHERS[0], OTHERS[1])] == [3, 1, 0]
+    await memory.put(f"{PROJECT} 0", ["a wolf", "two wolves"], PROJECT)
+    await memory.delete(f"{PROJECT} 1")
+    await memory.delete(f"{OTHERS[0]} 0")
+    assert [await counted(each) for each in (PROJECT, OTHERS[0], OTHERS[1])] == [2, 0, 0]
+
+
+async def test_a_tenants_stamp_changes_with_its_own_documents_only(memory: Memory, store: Stores) -> None:
+    async def stamp() -> str:
+        return (await store.documents.tenant_state(PROJECT)).stamp
+
+    stamps = [await stamp()]
+    await memory.put(f"{OTHERS[0]} 0", ["a wolf"], OTHERS[0])
+    await memory.delete(f"{OTHERS[0]} 0")
+    await memory.delete(f"{OTHERS[0]} 1")
+    assert await stamp() == stamps[0]
+    for text, pending in (("a wolf", True), ("a wolf", False), ("a sheep", False)):
+        await memory.put(f"{PROJECT} 0", [text], PROJECT, pending=pending)
+        stamps.append(await stamp())
+    await memory.delete(f"{PROJECT} 0")
+    stamps.append(await stamp())
+    assert len(set(stamps)) == len(stamps)
+
+
+async def test_every_level_one_answer_is_one(memory: Memory) -> None:
+    """The others compare bytes: this says that they compare answers."""
+    await memory.put(f"{PROJECT} 0", ["a wolf"], PROJECT)
+    for mode in Mode:
+        found = await memory.asked(Query("wolf", where=Filter(PROJECT), mode=mode))
+        assert b'"level":1' in found
+        assert b"a wolf" in found
