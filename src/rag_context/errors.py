@@ -21,11 +21,11 @@ The search chain falls back to its next level on `BackendError`. Every other exc
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class FieldError:
+# No dataclass: importing those takes a quarter of the time in which `rag-context mcp` answers its client.
+class FieldError(NamedTuple):
     """One field of a request and what is wrong with it."""
 
     field: str

@@ -1,11 +1,10 @@
 """Which configuration file is read, and what can be said of it before the settings are: loading those takes a while."""
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
-
-import platformdirs
 
 APP_NAME: Final = "rag-context"
 FILE_NAME: Final = "rag-context.toml"
@@ -17,8 +16,20 @@ def find_file(config_file: Path | None, cwd: Path) -> Path | None:
     """The file that `--config` names, else `rag-context.toml` in `cwd`, else the user's own; None: there is none."""
     if config_file is not None:
         return cwd / config_file.expanduser()
-    candidates = (cwd / FILE_NAME, Path(platformdirs.user_config_dir(APP_NAME, appauthor=False)) / FILE_NAME)
-    return next((path for path in candidates if path.is_file()), None)
+    if (path := cwd / FILE_NAME).is_file():
+        return path
+    if sys.platform == "linux" and not _has_own_folder():
+        return None
+    import platformdirs  # noqa: PLC0415  (it takes as long to load as all that `mcp` loads before it answers)
+
+    path = Path(platformdirs.user_config_dir(APP_NAME, appauthor=False)) / FILE_NAME
+    return path if path.is_file() else None
+
+
+def _has_own_folder() -> bool:
+    """Whether there is the folder that platformdirs names on Linux."""
+    base = os.environ.get("XDG_CONFIG_HOME", "").strip() or Path("~/.config")
+    return Path(os.path.expanduser(base), APP_NAME).is_dir()  # noqa: PTH111  (where there is no home, it says nothing)
 
 
 def may_add_words(config_file: Path | None, cwd: Path, environ: Mapping[str, str] = os.environ) -> bool:
