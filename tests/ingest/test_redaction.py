@@ -284,6 +284,11 @@ def test_in_every_shape_of_a_configuration_nearly_all_secrets_go() -> None:
         ('password: "correct-horse-battery-staple"', 'password: "[REDACTED:assigned-secret]"'),
         ("api_key: 5939b5e0-cbf9-45d7-a6f3-e2ecd0c85f68", "api_key: [REDACTED:assigned-secret]"),
         ("$2b$12$" + "Ab1./" * 10 + "xyz", "[REDACTED:password-hash]"),
+        ("requirepass x7Kq2mPw9Lzt", "requirepass [REDACTED:assigned-secret]"),
+        ("Passwort: x7Kq2mPw9Lzt", "Passwort: [REDACTED:assigned-secret]"),
+        ("secret: x7Kq2mPw9LztAbCd", "secret: [REDACTED:assigned-secret]"),
+        ('IDENTIFIED BY "x7Kq2mPw9Lzt"', 'IDENTIFIED BY "[REDACTED:assigned-secret]"'),
+        ("db:5433:*:app:x7Kq2mPw9Lzt", "db:5433:*:app:[REDACTED:assigned-secret]"),
         ("data:\n  password: VHIwdWI0ZG9yJjMhIQ==\n", "data:\n  password: [REDACTED:assigned-secret]\n"),
     ],
 )
@@ -301,6 +306,12 @@ def test_a_secret_in_an_unusual_form_is_removed_completely(text: str, redacted: 
         'cache_key = "user:{id}:profile:v2"',
         "100%2D and a\u200bzero width space stay",
         "password: see-the-team-wiki-please (ask Ann)",
+        "DB_PASSWORD=op://Private/db2/password",
+        "POSTGRES_PASSWORD: /run/secrets/db_password2",
+        '<div class="btn-password-toggle2 sk-circle12">',
+        "| password | varchar(255) | hashed with bcrypt12 |",
+        '"NextToken": "kIiwiZXhwaXJhdGlvbiI6eyJzZWNvbmRzIjox"',
+        "npm login -p registry2",
     ],
 )
 def test_text_that_only_looks_like_a_secret_stays_unchanged(text: str) -> None:

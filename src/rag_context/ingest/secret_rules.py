@@ -318,8 +318,8 @@ RULES = (
     ),
     _value(
         "command-line-secret",
-        "login",
-        r"login[ \t][^\n|;&]{0,160}?[ \t]?-p[ =][\"']?(?P<secret>[^\s\"']{8,256})",
+        "docker podman registry",
+        r"(?:docker|podman|registry)[ \t]login[ \t][^\n|;&]{0,160}?[ \t]?-p[ =][\"']?(?P<secret>[^\s\"']{8,256})",
         looks_sent,
     ),
     _value(
@@ -331,7 +331,8 @@ RULES = (
     _value(
         "command-line-secret",
         "echo printf",
-        r"(?:echo|printf)[ \t](?:-n[ \t])?[\"']?(?P<secret>[^\s\"'|]{8,256})[\"']?[ \t]{0,4}\|[^\n|;&]{0,160}?-stdin",
+        r"(?:echo|printf)[ \t](?:-n[ \t])?[\"']?(?P<secret>[^\s\"'|]{8,256})[\"']?[ \t]{0,4}"
+        r"\|[^\n|;&]{0,160}?password-stdin",
         looks_assigned,
     ),
     _value(
@@ -344,13 +345,14 @@ RULES = (
         ASSIGNED,
         "identified password",
         r"(?:identified(?:[ \t]{1,4}with[ \t]{1,4}[\w\"']{1,64})?[ \t]{1,4}(?:by|as)(?:[ \t]{1,4}password)?|password)"
-        r"[ \t]{1,4}'(?P<secret>[^'\s]{8,256})'",
+        r"[ \t]{1,4}(?P<quote>[\"'])(?P<secret>[^\"'\s]{8,256})(?P=quote)",
         looks_assigned,
     ),
     _value(
         ASSIGNED,
-        "getenv environ.get env.fetch getproperty define( env(",
-        rf"(?:getenv|environ\.get|env\.fetch|getproperty|define|env)\([ \t]?[\"'][\w.]{{0,60}}?{_NAME}[\"'],"
+        "getenv environ. env.fetch getproperty getordefault define( env(",
+        r"(?:getenv|environ\.(?:get|setdefault)|env\.fetch|getproperty|getordefault|define|env)"
+        rf"\([ \t]?[\"'][\w.]{{0,60}}?{_NAME}[\"'],"
         r"[ \t]{0,4}[\"'](?P<secret>[^\s\"']{8,256})[\"']",
         looks_named,
     ),
@@ -494,8 +496,8 @@ RULES = (
     ),
     _value(
         ASSIGNED,
-        "pass pwd",
-        r"(?:pass(?:words?|wd|phrase)|(?<![a-z])pass|pwd)[\"'`*]{0,3}"
+        "pass pwd pw",
+        r"(?:pass(?:words?|wort|wd|phrase)|(?:(?<![a-z])|(?<=require))pass|pwd|(?<![a-z])pw)[\"'`*]{0,3}"
         r"(?:[ \t]{0,4}[:=][\"'`*]{0,3}|[ \t]is:?|(?=[ \t]))[ \t]{0,8}[\"'`]?"
         r"(?P<secret>[^\s\"'`<>(){}\[\],;|&]{10,256})(?=[\"'`]?[.,;&]?(?:\s|$))",
         looks_random,

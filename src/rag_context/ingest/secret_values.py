@@ -16,7 +16,7 @@ MIN_BITS_PER_CHAR = 2.5
 _FILLER = re.compile(r"[xX*.•…0#-]{4,}+|\.\.\.")
 _REFERENCE = re.compile(
     r"[<>{}…]|\$[({]|%\(|%\w+%|\[REDACTED|^\$(?!\w+\$)|^process\.env|^os\.environ|^secrets\."
-    r"|^@[\w.]+@$|^ENC[\[(]|^!\w+$|::|^arn:"
+    r"|^@[\w.]+@$|^[\w.]+\(.*\)$|^ENC[\[(]|^!\w+$|::|^arn:"
     r"|^[A-Za-z][A-Za-z0-9+.-]*://|^[a-z]{2,12}:[a-z0-9_.-]*/"  # op://vault/item, vault:secret/db
     r"|^~?/?[a-z0-9_.-]*(?:/[a-z0-9_.-]+)+/?$"  # /run/secrets/db_password
 )
@@ -108,6 +108,7 @@ def looks_bare(value: str) -> bool:
     """For unquoted values in any other notation, which might as well be a word of a sentence or of a program."""
     digits = len(_DIGIT.findall(value))
     random = (digits and _SYMBOL.search(value)) or (len(value) >= 20 and digits >= 3)
+    random = random or (len(value) >= 12 and digits >= 2 and is_generated(value))
     # Names of files have digits and signs too.
     is_path = "/" in value and "." in value
     return bool(random) and not is_path and not _HASH.match(value.lower()) and looks_assigned(value)

@@ -114,15 +114,15 @@ class PostgresMetrics:
         return summary(sums, counts, slices, buckets)
 
     async def prune(self, before: datetime) -> int:
-        """Delete records older than `before`, unless another server does; returns how many.
+        """Delete records older than `before`; returns how many.
 
         Raises:
             BackendError: nothing was deleted.
         """
 
         async def pruned(connection: Connection) -> int:
-            if not await connection.fetchval("SELECT pg_try_advisory_xact_lock($1)", _PRUNING):
-                return 0
+            # One server after the other: two that delete the same rows could deadlock.
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", _PRUNING)
             deleted = [
                 await connection.execute(f"DELETE FROM rag_context.{table} WHERE timestamp < $1", microseconds(before))  # noqa: S608
                 for table in ("searches", "errors")
