@@ -4,7 +4,11 @@ using System.Globalization;
 using System.Runtime.Serialization;
 using System.Threading.Tasks;
 
+#if P4NTHE0N
+namespace P4NTHE0N.C0MMON.Interfaces
+#else
 namespace RagContext
+#endif
 {
     /// <summary>The memory that agents share: search it, add to it, ask how it is.</summary>
     public interface IRagContext
@@ -111,10 +115,15 @@ namespace RagContext
         [DataMember(Name = "newerVersion")] public RagNewerVersion NewerVersion { get; set; }
 
         /// <summary>When the content was indexed, in UTC.</summary>
-        public DateTime Timestamp { get { return Utc(timestamp); } }
+        public DateTime Timestamp { get { return Utc(timestamp); } set { timestamp = Text(value); } }
 
         /// <summary>When it was said or written, in UTC.</summary>
-        public DateTime OccurredAt { get { return Utc(occurredAt); } }
+        public DateTime OccurredAt { get { return Utc(occurredAt); } set { occurredAt = Text(value); } }
+
+        private static string Text(DateTime moment)
+        {
+            return moment.ToUniversalTime().ToString("o", CultureInfo.InvariantCulture);
+        }
 
         private static DateTime Utc(string text)
         {

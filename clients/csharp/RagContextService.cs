@@ -11,7 +11,11 @@ using System.Text;
 using System.Threading;
 using System.Threading.Tasks;
 
+#if P4NTHE0N
+namespace P4NTHE0N.C0MMON.Interfaces
+#else
 namespace RagContext
+#endif
 {
     /// <summary>A call that failed: what the server said, or that it did not answer.</summary>
     public class RagContextException : Exception
@@ -19,13 +23,13 @@ namespace RagContext
         public RagContextException(string message, Exception cause) : base(message, cause) { }
 
         /// <summary>HTTP status; null where there was no answer.</summary>
-        public int? StatusCode { get; internal set; }
+        public int? StatusCode { get; set; }
         /// <summary>The server's word for programs, such as INVALID_INPUT.</summary>
-        public string Code { get; internal set; }
+        public string Code { get; set; }
         /// <summary>The id of the call in the server's logs.</summary>
-        public string RequestId { get; internal set; }
+        public string RequestId { get; set; }
         /// <summary>Every field at fault, as "field: message".</summary>
-        public IList<string> Details { get; internal set; } = new List<string>();
+        public IList<string> Details { get; set; } = new List<string>();
     }
 
     /// <summary>The memory of a server, over HTTP. Safe for many threads; keep one for the life of the program.</summary>

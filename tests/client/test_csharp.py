@@ -11,6 +11,7 @@ import pytest
 
 from rag_context.api.parsing import ErrorResponse
 from rag_context.api.wire import json_schema
+from rag_context.client.background import BackgroundIndexer
 from tests.end_to_end.process import Served
 
 FOLDER = Path(__file__).resolve().parents[2] / "clients" / "csharp"
@@ -88,3 +89,17 @@ def test_all_of_the_interface_is_there() -> None:
     assert methods == {"SearchAsync", "IndexAsync", "GetHealthAsync", "GetStatsAsync", "SearchFastAsync"}
     assert all(re.search(rf"public (async )?Task<\w+> {method}\(", SOURCE) for method in methods)
     assert len(members()) >= 11
+
+
+def test_every_property_of_a_record_can_be_set() -> None:
+    """A program that uses the client has a fake of the interface in its tests."""
+    records = [body for name, body in CLASS.findall(SOURCE) if name.startswith("Rag") and "[DataMember" in body]
+    properties = [line for body in records for line in body.splitlines() if re.search(r"public .* \{ get", line)]
+    assert len(properties) > 30
+    assert [line for line in properties if "set" not in line] == []
+
+
+def test_the_queue_takes_what_the_python_queue_takes() -> None:
+    taken = set(re.findall(r"public void (Queue\w*)\(", SOURCE))
+    python = {name.title().replace("_", "") for name in dir(BackgroundIndexer) if name.startswith("queue")}
+    assert taken == python

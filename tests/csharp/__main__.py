@@ -6,6 +6,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from uuid import NAMESPACE_URL, uuid5
 
 from tests.client.scripted_server import SILENCE, reply, scripted
 from tests.end_to_end.process import served
@@ -26,6 +27,19 @@ remembered: True
 asked by csharp: 2
 refused: Query cannot be empty (400 INVALID_INPUT; query: Query cannot be empty)
 """
+CONSUMER = f"""\
+2026-03-01 12:00:00Z
+all kept: False
+32 indexed, 1 failed, 0 wait
+at most five at once: True
+{", ".join(f"text {number}" for number in range(1, 30, 3))}
+h0und://decision/D-7 D-7
+{uuid5(NAMESPACE_URL, "src/a.cs")}
+refused: refused
+1 documents wait already.
+1 indexed
+all kept: False, 2 reported
+"""
 BUSY = reply(503, {"error": "Database unavailable", "code": "SERVICE_UNAVAILABLE"}, Retry_After="0")
 LATER = reply(429, {"error": "Too many requests", "code": "RATE_LIMITED"}, Retry_After="60")
 
@@ -37,10 +51,12 @@ def main() -> int:
         print(f"{' and '.join(missing)} cannot be found: {INSTALL}", file=sys.stderr)
         return 1
     with tempfile.TemporaryDirectory() as folder:
-        program = _compiled(Path(folder))
+        consumer = _compiled(Path(folder) / "Consumer.exe", Path(__file__).with_name("Consumer.cs"), "-define:P4NTHE0N")
+        differences = _differs("a program with a fake and a queue", _run(consumer), (0, CONSUMER, ""))
+        program = _compiled(Path(folder) / "Example.exe", FOLDER / "example" / "Program.cs")
         with served(Path(folder) / "data") as server:
             server.wait_ready()
-            differences = _differs("a server that is well", _run(program, server.url), (0, WELL, ""))
+            differences += _differs("a server that is well", _run(program, server.url), (0, WELL, ""))
             key = _run(program, server.url, "key with\nline")
         differences += _differs("a key that cannot be one", (key[0] != 0, "", ""), (True, "", ""))
         with scripted([BUSY, SILENCE, BUSY]) as troubled:
@@ -58,11 +74,19 @@ def main() -> int:
     return 1 if differences else 0
 
 
-def _compiled(folder: Path) -> Path:
-    program = folder / "Example.exe"
-    sources = sorted((*FOLDER.glob("*.cs"), *FOLDER.glob("example/*.cs")))
+def _compiled(program: Path, main: Path, *options: str) -> Path:
+    sources = [*sorted(FOLDER.glob("*.cs")), main]
     references = ("-r:System.Net.Http", "-r:System.Runtime.Serialization")
-    subprocess.run(["mcs", "-langversion:7", "-warnaserror+", *references, f"-out:{program}", *sources], check=True)
+    command: list[str | Path] = [
+        "mcs",
+        "-langversion:7",
+        "-warnaserror+",
+        *options,
+        *references,
+        f"-out:{program}",
+        *sources,
+    ]
+    subprocess.run(command, check=True)
     return program
 
 
