@@ -141,6 +141,9 @@ class ListResponse(WireResponse):
 
     documents: Annotated[list[ListedDocument], Field(description="Newest first")]
     next_cursor: Annotated[str | None, Field(description="Cursor of the next page; absent on the last page")] = None
+    warning: Annotated[
+        str | None, Field(description="Which values of the filter no document has, with near ones; only if none passes")
+    ] = None
 
 
 def write_cursor(position: Cursor) -> str:

@@ -39,6 +39,7 @@ from rag_context.resilience.deadline import Deadline
 from rag_context.search.ranking import Candidate, relevance
 from rag_context.search.reads import Coverage, described, lowers_level, matters
 from rag_context.search.retrievers import Backends
+from rag_context.service.filter_hints import filter_hint
 from rag_context.service.mappers import filter_of, tenant_of
 
 logger = logging.getLogger(__name__)
@@ -102,6 +103,7 @@ class DocumentQueries:
         found = await self._documents.listing(where, limit=request.limit + 1, after=after)
         page = found[: request.limit]
         return ListResponse(
+            warning=await filter_hint(self._documents, where) if not found and after is None else None,
             documents=[_listed(listing) for listing in page],
             next_cursor=write_cursor(Cursor(page[-1].timestamp, page[-1].id)) if len(found) > len(page) else None,
         )

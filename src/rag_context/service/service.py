@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -43,6 +43,7 @@ from rag_context.search.retrievers import Backends
 from rag_context.service.background_maintenance import BackgroundMaintenance
 from rag_context.service.collection_service import CollectionService
 from rag_context.service.document_queries import DocumentQueries, SimilarDocuments, ids_to_delete, remove
+from rag_context.service.filter_hints import filter_hint
 from rag_context.service.handlers import CallContext, Handler, handlers_of, performs
 from rag_context.service.health import ROLES, HealthMonitor, IndexingProgress, health_response
 from rag_context.service.index_maintenance import Reindexing
@@ -193,6 +194,9 @@ class Service:
             answer = await self._answer(query)
             if of_project:
                 answer = self._tenants.labelled(answer, query.where.tenant)
+            if not answer.results and answer.level < Level.EMPTY:
+                hint = await filter_hint(self._documents, query.where)
+                answer = replace(answer, warning=" ".join(filter(None, (answer.warning, hint))) or None)
         latency_ms = (self._clock() - started) * 1000.0
         self._recorder.search(request, answer, request_id, latency_ms)
         response = search_response(

@@ -162,6 +162,8 @@ def _similar(body: SimilarResponse) -> Iterator[str]:
 
 
 def _list(body: ListResponse) -> Iterator[str]:
+    if body.warning:
+        yield f"Warning: {body.warning}"
     yield f"{counted(len(body.documents), 'document')}, newest first."
     for document in body.documents:
         mark = " · pending" if document.status == "pending" else ""
