@@ -10,6 +10,7 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx2
@@ -421,13 +422,29 @@ def test_a_signal_stops_all_workers_after_the_requests_that_run(tmp_path: Path, 
         assert not (tmp_path / "data" / "server.json").exists()
 
 
-def test_workers_end_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
-    with served(tmp_path / "data", "--workers", "2") as server:
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """For sockets, whose paths have some 100 characters at most."""
+    with TemporaryDirectory(prefix="t-") as folder:
+        yield Path(folder)
+
+
+def test_workers_end_with_a_supervisor_that_is_killed(tmp_path: Path, short_folder: Path) -> None:
+    temporary = short_folder
+    with served(tmp_path / "data", "--workers", "2", TMPDIR=str(temporary)) as server:
         pids = _children(server.process.pid)
         server.kill()
         wait_until(lambda: not any(map(_is_running, pids)))
-    with served(tmp_path / "data", "--workers", "2") as server:  # nothing is left that would be in its way
-        server.wait_ready()
+    (left,) = temporary.iterdir()
+    with served(tmp_path / "data", "--workers", "2", TMPDIR=str(temporary)) as server:
+        server.wait_ready()  # nothing is left that would be in its way
+        assert not left.exists()
+        with served(tmp_path / "other", "--workers", "2", TMPDIR=str(temporary)) as other:
+            other.wait_ready()
+            assert len(list(temporary.iterdir())) == 2, "that of a server that runs is kept"
+            assert other.stop() == 0
+        assert server.stop() == 0
+    assert list(temporary.iterdir()) == []
 
 
 def test_a_port_in_use_ends_the_start_with_one_sentence(running: Workers, tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ class ServiceHarness:
             document_store=self.sources.document_store,
             writer=self.writer.port,
             policy=IndexingPolicy(254, self.index_timeout_s, Redactor(self.redaction)),
+            try_write=self._try_write,
             now=lambda: self.now,
         )
         self.telemetry = Telemetry(
@@ -113,6 +114,10 @@ class ServiceHarness:
         """Index, the short way."""
         body = {"content": content, "contentType": "documentation", "sessionId": "s", "source": "notes", **fields}
         return await self.service.index(IndexRequest.model_validate(body), CallContext("r-1"))
+
+    async def _try_write(self) -> None:
+        if self.writer.fault is not None and self.writer.fault.error is not None:
+            raise self.writer.fault.error
 
     async def bulk(self, line: BulkLine) -> BulkReceipt:
         """Index one document of a stream."""

@@ -41,6 +41,22 @@ async def test_changed_metadata_replaces(harness: ServiceHarness) -> None:
     assert (await harness.search("mongodb", tags=["a"])).results == []
 
 
+@pytest.mark.parametrize("refusal", [BackendUnavailableError, BackendDataError])
+async def test_a_store_that_rejects_writes_costs_no_further_embedding(
+    harness: ServiceHarness, refusal: type[BackendUnavailableError | BackendDataError]
+) -> None:
+    harness.writer.fault = Fault(refusal("documents", "disk full"))
+    with pytest.raises(refusal):
+        await harness.index(TEXT)
+    embedded = harness.fake.calls
+    for number in range(3):
+        with pytest.raises(refusal, match="disk full"):
+            await harness.index(f"{TEXT} {number}", source=str(number))
+    assert harness.fake.calls == embedded
+    harness.writer.fault = None
+    assert (await harness.index(TEXT)).status == "indexed"
+
+
 async def test_one_session_sends_many_chats(harness: ServiceHarness) -> None:
     for text in ("[Ann] the first turn", "[Bob] the second turn"):
         assert (await harness.index(text, contentType="chat")).status == "indexed"

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
 import pytest
+from redis.asyncio import Redis
 
 from rag_context.domain.documents import Status
 from rag_context.errors import BackendUnavailableError
@@ -129,3 +130,13 @@ async def test_many_at_once_share_too(shared: Shared) -> None:
         if cache.hits - before == len(questions):
             return  # a read that takes longer than 30 ms, as on a busy machine, is a miss: then once more
     raise AssertionError("the answers of one process never reached the other")
+
+
+async def test_an_answer_leaves_the_shared_cache_within_a_minute(shared: Shared) -> None:
+    """X-15: it holds passages, which may be deleted meanwhile."""
+    await shared.one.search(QUESTION)
+    await shared.flush()
+    async with Redis.from_url(shared.proxy.url("redis")) as plain:
+        lives = [await plain.pttl(key) async for key in plain.scan_iter("ours:answer:*")]
+    assert len(lives) == 1
+    assert 0 < lives[0] <= 60_000

@@ -2,12 +2,13 @@
 
 import os
 import socket
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_hex
-from tempfile import TemporaryDirectory
+from shutil import rmtree
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Annotated
 from uuid import uuid4
 
@@ -118,8 +119,7 @@ async def _supervise(start: Start, listener: socket.socket, console: Console) ->
     """Serve in processes of their own, which this one supervises."""
     check_workers(start.settings)
     count = start.settings.server.workers
-    with TemporaryDirectory(prefix="rag-context-") as name:  # for this user only
-        folder = Path(name)
+    with _shared_folder() as folder:
         options = replace(start.options, sessions_file=folder / "sessions.db")
         places = [WorkerSlot(number, count, folder) for number in range(1, count + 1)]
         starts = [replace(start, options=options, place=place) for place in places]
@@ -134,6 +134,30 @@ async def _supervise(start: Start, listener: socket.socket, console: Console) ->
                 console.error(line)
             return ExitCode(error.status)
     return ExitCode.OK
+
+
+@contextmanager
+def _shared_folder() -> Iterator[Path]:
+    """A folder for this user and the time of the block; those of supervisors that were killed are removed."""
+    prefix = f"rag-context-{os.getuid()}-"  # short: the path of a socket has some 100 characters
+    for left in Path(gettempdir()).glob(f"{prefix}*"):
+        with suppress(OSError), _locked(left):
+            rmtree(left)
+    with TemporaryDirectory(prefix=prefix) as name, _locked(Path(name)):
+        yield Path(name)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, which ends with this process. Raises: OSError (another process holds it)."""
+    import fcntl  # noqa: PLC0415  (only Unix has it, and several workers)
+
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def check_workers(settings: Settings) -> None:

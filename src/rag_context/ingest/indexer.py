@@ -14,7 +14,13 @@ from weakref import WeakValueDictionary
 
 from rag_context.domain.documents import DocumentInput, utc_now
 from rag_context.domain.vectors import Matrix, Vector
-from rag_context.errors import BackendError, BackendRejectedError, BackendUnavailableError
+from rag_context.errors import (
+    BackendDataError,
+    BackendError,
+    BackendRejectedError,
+    BackendTimeoutError,
+    BackendUnavailableError,
+)
 from rag_context.ingest.chunk_context import cut_alike
 from rag_context.ingest.chunking.syntax import Outline, marks
 from rag_context.ingest.redaction import Redactor
@@ -58,6 +64,7 @@ class Indexer:
         policy: sizes, limits and what happens to secrets.
         stored_vectors: reuses embeddings of unchanged text; None where everything is embedded again.
         claims: shares pending documents out among servers; None where no other server completes them.
+        try_write: a write that changes nothing; it raises `BackendError` where one would fail.
         outline: finds the definitions in code; by default in this process, for texts that are trusted.
         clock: monotonic seconds.
         now: the wall clock, for the documents' time stamps.
@@ -74,6 +81,7 @@ class Indexer:
         policy: IndexingPolicy,
         stored_vectors: StoredVectors | None = None,
         claims: PendingClaims | None = None,
+        try_write: Callable[[], Awaitable[None]] | None = None,
         outline: Outline = marks,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = utc_now,
@@ -87,6 +95,9 @@ class Indexer:
         self._policy = policy
         self._stored_vectors = stored_vectors
         self._claims = claims
+        self._try_write = try_write
+        self._is_refused = False
+        """Whether the store rejected a write, and no attempt has succeeded since."""
         self._clock = clock
         self._unfinished = UnfinishedVectors()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -247,6 +258,15 @@ class Indexer:
 
     async def _replace(self, entries: Sequence[Entry], deadline: Deadline, least_s: float) -> None:
         """Prepare, embed and store; leaves in each entry what became of it."""
+        # Embedding takes most of the time: a full disk must not cost that of each document of a long stream.
+        if self._is_refused and self._try_write is not None:
+            try:
+                await self._try_write()
+            except BackendError as error:
+                for entry in entries:
+                    entry.written = error
+                return
+            self._is_refused = False
         with span("index.chunk"):
             prepared = await self._preparation.prepared([entry.identified for entry in entries])
         for entry, each in zip(entries, prepared, strict=True):
@@ -334,6 +354,7 @@ class Indexer:
         except BackendError as error:
             for entry in waiting:
                 entry.written = error
+        self._is_refused = self._is_refused or any(_is_refusal(entry.written) for entry in entries)
         rejected = [
             entry for entry in entries if isinstance(entry.written, BackendRejectedError) and entry.vectors is not None
         ]
@@ -381,6 +402,12 @@ class Indexer:
             for id_ in sorted(ids):
                 await stack.enter_async_context(self._lock(id_))
             yield
+
+
+def _is_refusal(outcome: object) -> bool:
+    """Whether a store accepts no writes, as on a full disk; a lock or a slow server may be gone the next time."""
+    refused = isinstance(outcome, BackendUnavailableError | BackendDataError)
+    return refused and not isinstance(outcome, BackendTimeoutError)
 
 
 def _unavailable(error: BackendError) -> str:

@@ -146,6 +146,9 @@ class Answer:
 FORMAT = 6
 """Changes with what is written, so that no release reads what another one wrote in another format."""
 
+SHARED_ANSWER_TTL_S = 60.0
+"""Longest life of an answer in the shared level: it holds passages, which must be gone soon after they are deleted."""
+
 _Key: TypeAlias = tuple[Query, bytes | None, int]
 
 
@@ -157,7 +160,7 @@ class ResultCache:
 
     Args:
         size: answers kept in memory; 0 disables it.
-        ttl_s: seconds an answer lives, in each level; 0 disables it.
+        ttl_s: seconds an answer lives, in the shared level a minute at most; 0 disables it.
         clock: monotonic seconds.
         shared: the second level, if there is one.
     """
@@ -261,7 +264,8 @@ class ResultCache:
             return
         self._remember(query, version, answer, proof)
         if self._shared is not None and stamp is not None and self._ttl_s > 0:
-            self._shared.put(_shared_key(query, stamp), partial(encoded, answer), self._ttl_s, proof)
+            ttl_s = min(self._ttl_s, SHARED_ANSWER_TTL_S)
+            self._shared.put(_shared_key(query, stamp), partial(encoded, answer), ttl_s, proof)
 
     def _remember(self, query: Query, version: int, answer: Answer, proof: Proof) -> None:
         if self._answers.maxsize > 0:

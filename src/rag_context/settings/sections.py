@@ -235,7 +235,9 @@ class SearchSettings(Section):
         default=(), description="Rules of ranking that are left out, to measure what they do."
     )
     cache_size: int = Field(default=1000, ge=0, description="Results cached in memory; 0 caches none.")
-    cache_ttl_s: float = Field(default=300.0, ge=0, description="How long a result is cached.")
+    cache_ttl_s: float = Field(
+        default=300.0, ge=0, description="How long a result is cached; in Redis a minute at most."
+    )
 
 
 class AdmissionSettings(Section):

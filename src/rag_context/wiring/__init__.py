@@ -272,6 +272,7 @@ def _indexer(stores: Stores, backends: Backends, syntax: SyntaxProcesses, settin
             stores.documents, backends.document_store, stores.vectors, backends.vector_store, stores.registry
         ),
         claims=stores.claims,
+        try_write=stores.writes.get("documents"),
         outline=syntax.outline,
     )
 
