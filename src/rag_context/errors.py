@@ -12,6 +12,7 @@
         │   ├── BackendStartingError    it is still starting; not a failure
         │   └── OverloadedError         this process has too many requests    HTTP 503
         ├── BackendRejectedError        it rejected the call
+        │   └── ForeignDataError        another program's data is in the way   HTTP 409
         ├── BackendDataError            it returned an invalid response
         │   ├── ForeignIndexError       another program or a newer version wrote its file
         │   └── LostIndexError          there was an index, and its file is empty or missing
@@ -101,6 +102,10 @@ class OverloadedError(BackendUnavailableError):
 
 class BackendRejectedError(BackendError):
     """The backend rejected the call; the same call would be rejected again."""
+
+
+class ForeignDataError(BackendRejectedError):
+    """Data of another program is where ours would be; nothing was changed. The message says what to do instead."""
 
 
 class BackendDataError(BackendError):

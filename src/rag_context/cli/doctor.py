@@ -27,7 +27,7 @@ from rag_context.cli.options import Options, with_options
 from rag_context.cli.serve import server_options
 from rag_context.client.address import announced_address, read_announcement, server_url
 from rag_context.domain.documents import Status
-from rag_context.errors import BackendError, ConfigurationError, RagContextError
+from rag_context.errors import BackendError, ConfigurationError, ForeignDataError, RagContextError
 from rag_context.logs import configure_logging
 from rag_context.server.running import bind
 from rag_context.settings import Loaded, Settings, check_available, shown
@@ -171,7 +171,8 @@ async def _model(settings: Settings) -> AsyncIterator[Finding]:
 async def _backends(settings: Settings) -> AsyncIterator[Finding]:
     for probe, answer in await answers_of_all(settings):
         if isinstance(answer, BackendError):
-            step = f"start it, or correct {probe.key}"
+            is_foreign = isinstance(answer, ForeignDataError)
+            step = "set another name for our vectors" if is_foreign else f"start it, or correct {probe.key}"
             yield Finding("backends", "wrong", f"{probe.name} at {probe.address}: {answer}", step)
         else:
             yield Finding("backends", "ok", f"{probe.name} {answer} at {probe.address}")

@@ -256,7 +256,7 @@ class BoundEmbedder:
         self._open_former = open_former
         self._former: Embedder | None = None
         self._recorded: EmbeddingModel | None = None
-        self._trouble = ""
+        self._failure: BackendError | None = None
         # Loading the former model takes time: without turns, a comparison that began before a run ended could
         # overwrite the result of the one after it, and searches would stay without vectors until the next.
         self._in_turn = asyncio.Lock()
@@ -289,7 +289,7 @@ class BoundEmbedder:
                     self._former = self._former or await self._opened(recorded)
                 self._recorded = recorded
             except BackendError as error:
-                self._trouble = f": {error}"
+                self._failure = error
                 raise
 
     async def _agreed(self) -> EmbeddingModel | None:
@@ -330,7 +330,11 @@ class BoundEmbedder:
         """The embedder whose vectors the index has, and its model."""
         model = self._inner.model
         if self._recorded is None:
-            raise BackendStartingError("embedder", f"the model has not been compared with the index yet{self._trouble}")
+            failure = self._failure
+            if isinstance(failure, BackendRejectedError):  # waiting does not help
+                raise BackendRejectedError("embedder", f"the index cannot be used with this model: {failure}")
+            reason = "" if failure is None else f": {failure}"
+            raise BackendStartingError("embedder", f"the model has not been compared with the index yet{reason}")
         embedder = self._inner
         if not same_vectors(model, self._recorded):
             if self._former is None or not same_vectors(self._former.model, self._recorded):

@@ -28,7 +28,14 @@ class VectorStorage(VectorStore, VectorWriter, Protocol):
     """A vector store for one generation."""
 
     async def remove(self) -> None:
-        """Remove the whole storage, which may be gone already. It is not used after that."""
+        """Remove the whole storage, which may be gone already; data of other programs in it stays.
+
+        It is not used after that.
+        """
+        ...
+
+    async def require_own(self) -> None:
+        """Check that nothing in the storage is another program's. Raises: ForeignDataError."""
         ...
 
 
@@ -206,6 +213,9 @@ class GenerationRebuilder:
         """Begin a run for `model`; the inactive generation of an earlier run is removed.
 
         False where another process has begun a run of this model.
+
+        Raises:
+            ForeignDataError: the vectors are kept where another program keeps something too; nothing was changed.
         """
         while True:
             generation = await self._vectors.follow()
@@ -213,8 +223,10 @@ class GenerationRebuilder:
             run = await self._registry.run_under_way()
             if run is not None and run.model.fingerprint == model.fingerprint:
                 return False
+            # The old vectors are removed in the end, under a name that may be another program's.
+            await self._vectors.of(generation).require_own()
             # Two runs never share a number: a process may remove an old generation late.
-            new = max(generation, inactive_generation or 0) + 1
+            new = await self._unused(max(generation, inactive_generation or 0) + 1)
             # A compare-and-swap: where another process was faster, all is read again.
             if await self._registry.begin_run(Rebuild(model, self._now()), new, inactive_generation):
                 break
@@ -224,6 +236,15 @@ class GenerationRebuilder:
         if inactive_generation is not None and inactive_generation != generation:
             await self._vectors.remove(inactive_generation)
         return True
+
+    async def _unused(self, generation: int) -> int:
+        """The first generation from this one on whose storage is empty: another index may have the same names."""
+        while True:
+            storage = self._vectors.of(generation)
+            await storage.require_own()
+            if not await storage.count():
+                return generation
+            generation += 1
 
     async def missing(self, after: str, limit: int) -> list[str]:
         """Ids, ascending, of documents after the id `after` that have no new vectors yet."""

@@ -23,6 +23,7 @@ from rag_context.errors import (
     BackendUnavailableError,
     ConflictError,
     FieldError,
+    ForeignDataError,
     InvalidInputError,
     LostIndexError,
     NotFoundError,
@@ -76,7 +77,7 @@ def _failure_reply(error: Exception, request_id: str) -> Reply:
             return error_reply(status, ErrorCode(error.code), str(error), request_id, details=error.details)
         case NotFoundError():
             return error_reply(404, ErrorCode.NOT_FOUND, str(error), request_id)
-        case ConflictError():
+        case ConflictError() | ForeignDataError():
             return error_reply(409, ErrorCode.CONFLICT, str(error), request_id)
         case OverloadedError():
             return _try_again(ErrorCode.OVERLOADED, str(error), error.retry_after_s, request_id)

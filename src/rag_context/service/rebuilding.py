@@ -10,6 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from rag_context.domain.vectors import EmbeddingModel, Rebuild
 from rag_context.embedders.model_vectors import BoundEmbedder, same_vectors
@@ -72,7 +73,12 @@ class Rebuilding:
             run = await self._rebuilder.under_way()
             if run is None or not same_vectors(run.model, model):
                 self._is_ours = await self._rebuilder.begin(model)
-        await self._bound.bind()
+        await self._compare()
+
+    async def _compare(self) -> None:
+        """Compare the model with the index's; old vectors that it can never be used with do not matter in a run."""
+        with suppress(BackendRejectedError):
+            await self._bound.bind()
 
     async def remaining(self) -> int | None:
         """How many documents have no new vectors; None if there is no run. Raises: BackendError."""
@@ -129,7 +135,7 @@ class Rebuilding:
         if run is None and not self._begin_on_mismatch:
             return None
         model = self._inner.model
-        await self._bound.bind()  # another process may have ended a run just now
+        await self._compare()  # another process may have ended a run just now
         is_current = self._bound.recorded is not None and same_vectors(model, self._bound.recorded)
         idle_s = math.inf if run is None else self._now() - run.touched
         # A clock that was set back makes the idle time negative: such a run is free, not busy for hours.

@@ -1,4 +1,4 @@
-"""Requests the version of each configured backend, and changes nothing there, as opening a store would."""
+"""Requests the version of each configured backend, and whose the vectors there are. Nothing is changed there."""
 
 import asyncio
 import re
@@ -18,7 +18,13 @@ _UNAUTHORIZED = (401, 403)
 Request: TypeAlias = Callable[[str, StoreSettings], Awaitable[str]]
 """Returns the version of the backend at an address. Raises: BackendError."""
 
-_DRIVERS = {"PostgreSQL": "asyncpg", "MongoDB": "pymongo", "Redis": "redis.asyncio"}
+_DRIVERS = {
+    "PostgreSQL": "asyncpg",
+    "MongoDB": "pymongo",
+    "Redis": "redis.asyncio",
+    "Qdrant": "rag_context.stores.qdrant",
+    "Chroma": "rag_context.stores.chroma",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +78,20 @@ async def _qdrant(url: str, stores: StoreSettings) -> str:
     headers = {} if key is None else {"api-key": key}
     version = await _get("Qdrant", url.rstrip("/") + "/", headers)
     await _get("Qdrant", url.rstrip("/") + "/collections", headers)  # which needs the key, where the version does not
+    from rag_context.stores.qdrant import CollectionPlan, open_qdrant  # noqa: PLC0415  (an extra)
+
+    async with open_qdrant(url, CollectionPlan(stores.qdrant_collection), api_key=key) as vectors:
+        await vectors.require_own()
     return str(version.get("version", "of an unknown version")) if isinstance(version, dict) else str(version)
 
 
-async def _chroma(url: str, _stores: StoreSettings) -> str:
-    return str(await _get("Chroma", url.rstrip("/") + "/api/v2/version", {}))
+async def _chroma(url: str, stores: StoreSettings) -> str:
+    from rag_context.stores.chroma import open_chroma_server  # noqa: PLC0415  (an extra)
+
+    version = str(await _get("Chroma", url.rstrip("/") + "/api/v2/version", {}))
+    async with open_chroma_server(url, stores.chroma_collection) as vectors:
+        await vectors.require_own()
+    return version
 
 
 async def _get(name: str, url: str, headers: dict[str, str]) -> Any:

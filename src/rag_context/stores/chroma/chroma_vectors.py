@@ -11,7 +11,13 @@ from rag_context.domain.documents import Chunk, Document, StoredVectors
 from rag_context.domain.reports import counted
 from rag_context.domain.search import Filter, Passage, VectorHit
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
-from rag_context.errors import BackendDataError, BackendError, BackendRejectedError, ConfigurationError
+from rag_context.errors import (
+    BackendDataError,
+    BackendError,
+    BackendRejectedError,
+    ConfigurationError,
+    ForeignDataError,
+)
 from rag_context.ports.vector_checks import require_shape
 from rag_context.stores.chroma.chroma_api import (
     COMPONENT,
@@ -37,9 +43,11 @@ from rag_context.stores.chroma.chroma_api import (
 )
 from rag_context.stores.chroma.payload import (
     DOCUMENT_ID,
+    OURS,
     REVISION,
     cheap_condition,
     condition,
+    is_ours,
     passage_of,
     passes,
     ref_of,
@@ -105,6 +113,8 @@ class ChromaVectors:
         self._api = api
         self._name = name
         self._info: CollectionInfo | None = None
+        self._foreign: int | None = None
+        """Rows of other programs at the last look; None before the first."""
 
     async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
         """The chunks of highest cosine to `vector` (`(dim,) float32`), best first, equal ones by chunk id.
@@ -143,33 +153,43 @@ class ChromaVectors:
     async def ping(self) -> str:
         """Search for something; returns one line for people. Raises: BackendError."""
         opened = await (self._find() if self._info else self._open())
-        count = await self._read(self._api.count)
+        self._foreign = None
+        count = await self.count()
         if opened.dimension is None:
             return f"no vectors yet in collection {self._name!r}, {self._api.label}"
         axis = np.zeros(opened.dimension, dtype=np.float32)
         axis[0] = 1.0
         await self._read(lambda collection: self._api.nearest(collection, axis, 1, None))
         what = f"{counted(count, 'vector')} of dimension {opened.dimension}"
+        if self._foreign:
+            what = f"{what}, beside {counted(self._foreign, 'row')} of other programs,"
         return f"{what} in collection {self._name!r}, {self._api.label}"
 
     async def prepare(self, model: EmbeddingModel) -> None:
         """Make the collection where it is missing.
 
         Raises:
-            BackendRejectedError: it has vectors of another dimension, or compares them in another way.
+            ForeignDataError: it is another program's.
+            BackendRejectedError: it has vectors of another dimension.
         """
         opened = await self._open()
-        if opened.dimension not in (None, model.dimension) and await self._write(self._api.count) == 0:
+        if opened.space != SPACE:
+            raise self._foreign_error(f"compares vectors by {opened.space!r}, not by cosine")
+        is_other = opened.dimension not in (None, model.dimension)
+        if is_other or not await self.count():
+            await self.require_own()
+        if is_other and await self._write(self._api.count) == 0:
+            # Ours have no metadata; one with some is of another program that has stored nothing yet.
+            if opened.fields:
+                raise self._foreign_error("is empty, and was made by another program")
             await self.clear()  # a collection keeps the dimension of what was in it
             opened = await self._open()
-        if opened.space != SPACE:
-            message = f"The collection {self._name!r} in Chroma compares vectors by {opened.space!r}, not by cosine."
-            raise BackendRejectedError(COMPONENT, f"{message} Name another one in stores.chroma_collection.")
         if opened.dimension not in (None, model.dimension):
             raise BackendRejectedError(
                 COMPONENT,
                 f"The collection {self._name!r} in Chroma has vectors of dimension {opened.dimension}, "
-                f"and {model.name} makes some of dimension {model.dimension}.",
+                f"and {model.name} makes some of dimension {model.dimension}: run `rag-context reindex`, "
+                "or name another as stores.chroma_collection.",
             )
 
     async def put(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix) -> None:
@@ -199,7 +219,7 @@ class ChromaVectors:
         revisions: dict[str, set[str]] = {}
         for some in pages(list(document_ids)):
             async for rows in self._all_fields(await self._ids({DOCUMENT_ID: {"$in": some}})):
-                for id_, fields in zip(rows.ids, rows.fields, strict=True):
+                for id_, fields in filter(lambda row: is_ours(row[1]), zip(rows.ids, rows.fields, strict=True)):
                     document = str(fields.get(DOCUMENT_ID))
                     chunks.setdefault(document, set()).add(id_)
                     revisions.setdefault(document, set()).add(str(fields.get(REVISION)))
@@ -209,9 +229,9 @@ class ChromaVectors:
         """The ids of all documents that have vectors, as of the first call."""
         seen: set[str] = set()
         async for rows in self._all_fields(await self._ids(None)):
-            for fields in rows.fields:
-                document = fields.get(DOCUMENT_ID)
-                if isinstance(document, str) and document not in seen:
+            for fields in filter(is_ours, rows.fields):
+                document = fields[DOCUMENT_ID]
+                if document not in seen:
                     seen.add(document)
                     yield document
 
@@ -224,18 +244,57 @@ class ChromaVectors:
         return found
 
     async def count(self) -> int:
-        """How many vectors there are."""
-        return await self._write(self._api.count)
+        """How many vectors of ours there are; how many rows are other programs', `ping` sees again."""
+        count = await self._write(self._api.count)
+        if self._foreign is None:
+            # Listing ids takes long in a large collection, and is done once.
+            self._foreign = count - len(await self._ids(OURS)) if count else 0
+        return max(count - self._foreign, 0)
 
     async def clear(self) -> None:
-        """Delete all vectors, and their dimension."""
-        await self._api.drop(self._name)
+        """Delete all vectors, and their dimension; of a collection that other programs use too, only our rows."""
+        await self.remove()
         await self._open()
 
     async def remove(self) -> None:
-        """Remove the collection, which may be removed already. Raises: BackendError."""
-        await self._api.drop(self._name)
-        self._info = None
+        """Remove the collection, which may be removed already; rows of other programs stay. Raises: BackendError."""
+        if (info := await self._api.find(self._name)) is not None:
+            ours, foreign = await self._split()
+            if foreign or (info.fields and not ours):
+                await self._delete(ours)
+            else:
+                await self._api.drop(self._name)
+        self._info = self._foreign = None
+
+    async def require_own(self) -> None:
+        """Check that no other program stores anything in the collection, row by row; a missing one is ours.
+
+        Raises:
+            ForeignDataError: one does.
+            BackendError: Chroma did not answer.
+        """
+        if await self._api.find(self._name) is None:
+            return
+        if foreign := (await self._split())[1]:
+            raise self._foreign_error(f"holds {counted(len(foreign), 'row')} of other programs")
+
+    async def _split(self) -> tuple[list[str], list[str]]:
+        """The ids of our rows, and those of other programs'."""
+        ours: list[str] = []
+        foreign: list[str] = []
+        async for rows in self._all_fields(await self._ids(None)):
+            for id_, fields in zip(rows.ids, rows.fields, strict=True):
+                (ours if is_ours(fields) else foreign).append(id_)
+        self._foreign = len(foreign)
+        return ours, foreign
+
+    def _foreign_error(self, what: str) -> ForeignDataError:
+        other = "rag-context-vectors" if self._name != "rag-context-vectors" else "rag-context-vectors-2"
+        return ForeignDataError(
+            COMPONENT,
+            f"Chroma's collection {self._name!r} {what}. It was not changed: set stores.chroma_collection to another"
+            f" name, such as {other!r}. `rag-context adopt` takes over documents in the form of earlier programs.",
+        )
 
     def sibling(self, suffix: str) -> "ChromaVectors":
         """Another collection in the same place, under this one's name and `suffix`."""

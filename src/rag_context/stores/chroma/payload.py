@@ -44,6 +44,11 @@ def rows_of(document: Document, chunks: Sequence[Chunk], vectors: Matrix) -> Row
     )
 
 
+def is_ours(fields: Fields) -> bool:
+    """Whether this package stored a row: it has the fields that all rows of ours have."""
+    return all(isinstance(fields.get(name), str) for name in (TENANT, DOCUMENT_ID, REVISION, DETAILS))
+
+
 def ref_of(id_: str, fields: Fields) -> ChunkRef:
     """A chunk as ranking knows it. Raises: BackendDataError."""
     try:
@@ -153,6 +158,13 @@ def _foreign(id_: str) -> BackendDataError:
 def condition(where: Filter) -> Where:
     """What lets through all that `where` does, and little else."""
     return every([{TENANT: {"$eq": tenant_name(where.tenant)}}, *_narrowing(where)])
+
+
+OURS: Where = either([{OCCURRED_AT: {"$gte": 0}}, {OCCURRED_AT: {"$lt": 0}}])
+"""Lets through rows of ours: Chroma cannot ask for rows with a field, but a comparison of numbers needs one.
+
+So it lets rows of other programs through that have a number under this name; `is_ours` decides.
+"""
 
 
 def cheap_condition(where: Filter) -> Where:

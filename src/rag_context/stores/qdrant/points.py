@@ -58,6 +58,9 @@ END = "end"
 START_LINE = "startLine"
 END_LINE = "endLine"
 
+IDENTITY = [CHUNK_ID, DOCUMENT_ID, CONTENT_HASH]
+"""What shows that a point is ours: its id is in its payload too, beside that of its document."""
+
 OF_A_HIT = [DOCUMENT_ID, POSITION, CONTENT_TYPE, THREAD, SPEAKER, OCCURRED_AT, TIMESTAMP]
 """What ranking needs of a chunk."""
 
@@ -303,15 +306,41 @@ def _foreign(chunk_id: str, error: Exception) -> BackendDataError:
     return BackendDataError(COMPONENT, f"The point {chunk_id!r} in Qdrant was not stored by rag-context ({error!r}).")
 
 
+_OF_OURS = (DOCUMENT_ID, PATH_HASH, SOURCE_BLOCKS)
+"""Fields that every point of ours has, in all versions; with indexes, so that they are counted without reading."""
+
+OURS = models.Filter(must_not=[models.IsEmptyCondition(is_empty=models.PayloadField(key=key)) for key in _OF_OURS])
+FOREIGN = models.Filter(
+    should=[
+        models.IsEmptyCondition(is_empty=models.PayloadField(key=key)) for key in (*_OF_OURS, CHUNK_ID, CONTENT_HASH)
+    ]
+)
+"""Lets through what other programs stored: points without a field that all of ours have."""
+
+
+def is_ours(point_id: models.ExtendedPointId, payload: Payload | None) -> bool:
+    """Whether this package stored a point of which at least the fields `IDENTITY` were read."""
+    stored = payload or {}
+    return stored.get(CHUNK_ID) == str(point_id) and all(isinstance(stored.get(key), str) for key in IDENTITY)
+
+
+def is_hit(payload: Payload | None) -> bool:
+    """Whether a point has what ranking needs of a chunk of ours."""
+    return {DOCUMENT_ID, POSITION, CONTENT_TYPE, TIMESTAMP} <= (payload or {}).keys()
+
+
 def of_documents(document_ids: list[str]) -> models.Filter:
     match = models.MatchAny(any=document_ids)
-    return models.Filter(must=[models.FieldCondition(key=DOCUMENT_ID, match=match)])
+    return models.Filter(must=[models.FieldCondition(key=DOCUMENT_ID, match=match)], must_not=OURS.must_not)
 
 
 def stale_points(document_id: str, kept: Sequence[models.ExtendedPointId]) -> models.Filter:
     """The points of a document other than those in `kept`."""
     where = of_documents([document_id])
-    return models.Filter(must=where.must, must_not=[models.HasIdCondition(has_id=list(kept))]) if kept else where
+    if not kept:
+        return where
+    not_kept = models.Filter(must_not=[models.HasIdCondition(has_id=list(kept))])
+    return models.Filter(must=[where, not_kept])
 
 
 def point_ids(chunk_ids: Sequence[str]) -> list[models.ExtendedPointId]:

@@ -151,9 +151,9 @@ class Connection:
         """Remove the collection with all that is in it; it may be removed already. Raises: BackendError."""
         await self.call(self.client.delete_collection(self.collection))
 
-    async def count(self) -> int:
-        """How many points there are, exactly. Raises: NoCollectionError, BackendError."""
-        return (await self.call(self.client.count(self.collection, exact=True))).count
+    async def count(self, where: models.Filter | None = None) -> int:
+        """How many points a filter lets through, exactly. Raises: NoCollectionError, BackendError."""
+        return (await self.call(self.client.count(self.collection, count_filter=where, exact=True))).count
 
     async def upsert(self, points: Sequence[models.PointStruct]) -> None:
         """Store points, in place of those of the same ids. Raises: NoCollectionError, BackendError."""

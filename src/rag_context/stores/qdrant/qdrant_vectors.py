@@ -20,9 +20,12 @@ from rag_context.stores.qdrant.points import (
     BLOCK_BYTES,
     CONTENT_HASH,
     DOCUMENT_ID,
+    IDENTITY,
     MOST_BLOCKS,
     OF_A_HIT,
     conditions,
+    is_hit,
+    is_ours,
     of_documents,
     passage_of,
     payload_of,
@@ -186,7 +189,7 @@ class QdrantVectors:
         chunks: defaultdict[str, set[str]] = defaultdict(set)
         revisions: defaultdict[str, set[str]] = defaultdict(set)
         for ids in _batches(sorted(document_ids), PAGE):
-            async for record in self._scroll(of_documents(ids), [DOCUMENT_ID, CONTENT_HASH]):
+            async for record in self._scroll(of_documents(ids), IDENTITY):
                 payload = record.payload or {}
                 document_id = str(payload.get(DOCUMENT_ID))
                 chunks[document_id].add(str(record.id))
@@ -200,9 +203,9 @@ class QdrantVectors:
             BackendError: the server is unavailable.
         """
         last = None
-        async for record in self._scroll(None, [DOCUMENT_ID]):
-            document_id = (record.payload or {}).get(DOCUMENT_ID)
-            if isinstance(document_id, str) and document_id != last:
+        async for record in self._scroll(None, IDENTITY):
+            document_id: str = (record.payload or {})[DOCUMENT_ID]
+            if document_id != last:
                 last = document_id
                 yield document_id
 
@@ -220,7 +223,7 @@ class QdrantVectors:
         return {str(record.id): vector_of(record) for record in records}
 
     async def count(self) -> int:
-        """How many vectors there are.
+        """How many vectors of ours there are.
 
         Raises:
             BackendError: the server is unavailable.
@@ -230,14 +233,25 @@ class QdrantVectors:
     async def clear(self) -> None:
         """Delete all vectors: the collection is removed, and created again with the next vectors.
 
+        Of a collection that other programs use too, only our points are deleted.
+
         Raises:
             BackendError: it could not be removed.
         """
         await self._collection.remove()
 
     async def remove(self) -> None:
-        """Remove the collection, which may be removed already. Raises: BackendError."""
+        """As `clear`; the collection may be removed already. Raises: BackendError."""
         await self._collection.remove()
+
+    async def require_own(self) -> None:
+        """Check that no other program stores anything in the collection.
+
+        Raises:
+            ForeignDataError: one does.
+            BackendError: the server is unavailable.
+        """
+        await self._collection.require_own()
 
     def sibling(self, suffix: str) -> "QdrantVectors":
         """Another collection of the same server and the same plan, under this one's name and `suffix`."""
@@ -254,7 +268,11 @@ class QdrantVectors:
             return empty
 
     async def _search(self, vector: Vector, limit: int, where: models.Filter) -> list[VectorHit]:
-        points = await nearest(lambda count: self._query(vector, count, where, _APPROXIMATE, OF_A_HIT), limit)
+        points = await nearest(
+            lambda count: self._query(vector, count, where, _APPROXIMATE, OF_A_HIT),
+            limit,
+            lambda point: is_hit(point.payload),
+        )
         hits = [VectorHit(ref_of(str(point.id), point.payload), point.score) for point in points]
         return sorted(hits, key=lambda hit: (-hit.cosine, hit.chunk.id))[:limit]
 
@@ -277,7 +295,10 @@ class QdrantVectors:
     async def _status(self) -> str:
         info = await self._collection.refresh()
         await self._collection.make_indexes(info)
-        line = f"{counted(info.points_count or 0, 'vector')} in collection {self._name!r} ({info.status.value})"
+        ours = await self._collection.count()
+        line = f"{counted(ours, 'vector')} in collection {self._name!r} ({info.status.value})"
+        if (foreign := (info.points_count or 0) - ours) > 0:
+            line = f"{line}, beside {counted(foreign, 'point')} of other programs"
         warning = await self._version_warning()
         return f"{line}; {warning}" if warning else line
 
@@ -322,7 +343,8 @@ class QdrantVectors:
     async def _scroll(self, where: models.Filter | None, names: list[str]) -> AsyncIterator[models.Record]:
         try:
             async for record in self._connection.scroll(where, names):
-                yield record
+                if is_ours(record.id, record.payload):
+                    yield record
         except NoCollectionError:
             return
 

@@ -6,8 +6,9 @@ from typing import Literal, TypeAlias
 
 from qdrant_client import models
 
-from rag_context.errors import BackendRejectedError
-from rag_context.stores.qdrant.points import INDEXES
+from rag_context.domain.reports import counted
+from rag_context.errors import BackendRejectedError, ForeignDataError
+from rag_context.stores.qdrant.points import DOCUMENT_ID, FOREIGN, INDEXES, OURS, PATH_HASH
 from rag_context.stores.qdrant.qdrant_api import Connection
 from rag_context.stores.qdrant.qdrant_errors import COMPONENT, NoCollectionError
 
@@ -61,11 +62,7 @@ class VectorCollection:
         info = await self._connection.info()
         vectors = info.config.params.vectors
         if not isinstance(vectors, models.VectorParams) or vectors.distance != models.Distance.COSINE:
-            raise BackendRejectedError(
-                COMPONENT,
-                f"Qdrant's collection {self._plan.name!r} is not one of plain cosine vectors:"
-                " name another as stores.qdrant_collection.",
-            )
+            raise self._foreign_error("is not one of plain cosine vectors")
         self._dimension = vectors.size
         return info
 
@@ -80,46 +77,88 @@ class VectorCollection:
         return self._dimension == dimension
 
     async def make(self, dimension: int) -> None:
-        """Create the collection and its indexes if they are missing; an empty one of another dimension is replaced.
+        """Create the collection and its indexes if they are missing; an empty one of ours may change its dimension.
 
         Raises:
+            ForeignDataError: it is another program's.
             BackendRejectedError: it holds vectors of another dimension.
         """
         try:
             info = await self.refresh()
         except NoCollectionError:
             info = await self._create(dimension)
+        if self._dimension != dimension or not await self.count():
+            await self.require_own()
         if self._dimension != dimension:
-            # An empty collection has nothing to lose, so it is made again in the other dimension.
             if await self.count() > 0:
                 raise BackendRejectedError(COMPONENT, self.mismatch(dimension))
+            # Another program may have made it and stored nothing yet.
+            if not _has_our_indexes(info):
+                raise self._foreign_error(f"is empty, and was made by another program for {self._dimension} dimensions")
             await self.remove()
             info = await self._create(dimension)
         await self.make_indexes(info)
 
     async def make_indexes(self, info: models.CollectionInfo) -> None:
-        """Create the payload indexes that are missing, or differ from ours.
+        """Create the payload indexes that are missing, or differ from ours; not beside points of other programs.
 
         An existing one is replaced at most once: a server may not report all of its options.
         """
-        for field, schema in INDEXES.items():
-            existing = info.payload_schema.get(field)
-            if existing is None or (field not in self._replaced and not _is_like(existing, schema)):
-                if existing is not None:
-                    self._replaced.add(field)
-                await self._connection.index(field, schema)
+        missing = {
+            field: schema
+            for field, schema in INDEXES.items()
+            if (existing := info.payload_schema.get(field)) is None
+            or (field not in self._replaced and not _is_like(existing, schema))
+        }
+        if not missing or await self._count(FOREIGN):
+            return
+        for field, schema in missing.items():
+            if field in info.payload_schema:
+                self._replaced.add(field)
+            await self._connection.index(field, schema)
 
     async def count(self) -> int:
-        """How many points there are, exactly."""
+        """How many points of ours there are, exactly."""
+        return await self._count(OURS)
+
+    async def require_own(self) -> None:
+        """Check that no other program has points in it; a missing one is ours.
+
+        Raises:
+            ForeignDataError: there are some.
+        """
+        if not (foreign := await self._count(FOREIGN)):
+            return
+        raise self._foreign_error(f"holds {counted(foreign, 'point')} of other programs")
+
+    async def remove(self) -> None:
+        """Remove it with all its vectors; of one that other programs use too, only our points."""
         try:
-            return await self._connection.count()
+            is_ours = not await self._count(FOREIGN) and (
+                await self.count() > 0 or _has_our_indexes(await self._connection.info())
+            )
+            if is_ours:
+                await self._connection.drop()
+            else:
+                await self._connection.delete(models.FilterSelector(filter=OURS))
+        except NoCollectionError:
+            pass
+        self._dimension = None
+
+    async def _count(self, where: models.Filter) -> int:
+        try:
+            return await self._connection.count(where)
         except NoCollectionError:
             return 0
 
-    async def remove(self) -> None:
-        """Remove it with all its vectors; it may be removed already."""
-        await self._connection.drop()
-        self._dimension = None
+    def _foreign_error(self, what: str) -> ForeignDataError:
+        name = self._plan.name
+        other = "rag-context" if name != "rag-context" else "rag-context-vectors"
+        return ForeignDataError(
+            COMPONENT,
+            f"Qdrant's collection {name!r} {what}. It was not changed: set stores.qdrant_collection to another name,"
+            f" such as {other!r}. `rag-context adopt` takes over documents in the form of earlier programs.",
+        )
 
     async def _create(self, dimension: int) -> models.CollectionInfo:
         if self.was_found:
@@ -141,6 +180,11 @@ def _majority(replicas: int | None) -> int | None:
     Of two it is one, or nothing could be written while the other is down. The server's choice where it chooses both.
     """
     return None if replicas is None else max(replicas // 2 + 1 if replicas > 2 else 1, 1)
+
+
+def _has_our_indexes(info: models.CollectionInfo) -> bool:
+    """Whether we made a collection, even if it is empty."""
+    return {DOCUMENT_ID, PATH_HASH} <= info.payload_schema.keys()
 
 
 def _is_like(existing: models.PayloadIndexInfo, schema: models.PayloadSchemaParams) -> bool:

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 
 from rag_context.domain.documents import CHAT, EPOCH, Chunk, Json, Origin, Span, microseconds, moment
-from rag_context.errors import ForeignIndexError
+from rag_context.errors import BackendUnavailableError, ForeignIndexError
 from rag_context.provenance import STARTED, earlier_origin, origins, stated_message_times, stated_time, time_at
 from rag_context.stores.sqlite.document_rows import lenient
 from rag_context.stores.sqlite.faults import COMPONENT, is_busy
@@ -129,6 +129,22 @@ def file_problem(path: Path) -> str | None:
     if version > len(_migrations()):
         return f"was written by a newer rag-context (schema {version})"
     return None
+
+
+def is_foreign_file(path: Path) -> bool:
+    """Whether there is a file that another program wrote. Raises: BackendUnavailableError where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise BackendUnavailableError(COMPONENT, f"{str(path)!r} cannot be read: {error.strerror}.") from error
+    if len(head) < _HEAD_BYTES:
+        return bool(head)
+    pages, application = int.from_bytes(head[28:32], "big"), int.from_bytes(head[68:72], "big")
+    # A file of one page has no table: a process of ours ended while it made the file.
+    return not head.startswith(_MAGIC) or (application != APPLICATION_ID and (application != 0 or pages > 1))
 
 
 def _found_version(connection: sqlite3.Connection, path: Path) -> int:

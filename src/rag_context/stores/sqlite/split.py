@@ -9,12 +9,15 @@ from functools import partial
 
 from rag_context.domain.documents import Chunk, Counts, Document, StoredVectors
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
+from rag_context.errors import ForeignDataError
 from rag_context.ports.writing import Version
 from rag_context.stores.sqlite import changes, vector_models
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.document_ports import SqliteDocuments
+from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.memory.following import Memory
 from rag_context.stores.sqlite.memory.search_ports import SqliteVectors
+from rag_context.stores.sqlite.migration import is_foreign_file
 
 _PAGE = 1000
 
@@ -168,10 +171,22 @@ class SqliteVectorBackend(SqliteVectors):
         """Delete all vectors, and the record of their model."""
         await self._database.write(vector_models.forget_vectors)
 
+    async def require_own(self) -> None:
+        """Check that the file is ours, or missing.
+
+        Raises:
+            ForeignDataError: another program wrote it.
+        """
+        path = self._database.file.path
+        if await asyncio.to_thread(is_foreign_file, path):
+            raise ForeignDataError(COMPONENT, f"{str(path)!r} is another program's file: move it. It was not changed.")
+
     async def remove(self) -> None:
-        """Close the file and remove it with its log."""
+        """Close the file and remove it with its log; another program's stays."""
         await self.close()
         path = self._database.file.path
+        if await asyncio.to_thread(is_foreign_file, path):
+            return
         for each in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
             each.unlink(missing_ok=True)
 
