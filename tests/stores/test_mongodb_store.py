@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
-from rag_context.domain.documents import Counts, Cursor, Metadata, Retrievals, Stored, Tenant
+from rag_context.domain.documents import Counts, Cursor, Metadata, Missing, Retrievals, Stored, Tenant
 from rag_context.domain.search import Filter, Neighbours
-from rag_context.errors import BackendRejectedError, ConfigurationError
+from rag_context.errors import BackendRejectedError, ConfigurationError, ForeignDataError
 from rag_context.stores.mongodb import MongoStore, open_mongodb
 from rag_context.stores.mongodb.mongo_store import Maintenance
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, put, raw, server
@@ -109,14 +109,21 @@ async def test_documents_of_other_programs_are_read_found_and_counted(mongodb: M
     assert read is not None
     assert (read.content, read.source, read.timestamp) == (FOREIGN["content"], "docs/old.md", NOON)
     assert [chunk.text for chunk in await mongodb.documents.chunks(id_)] == ["A wolverine was seen.", "It left again."]
-    assert (await mongodb.documents.counts()).documents == 1
+    assert await mongodb.documents.counts() == Counts(0, 0, 0, 0, others=1)
+    assert await mongodb.documents.missing_vectors(Filter()) == Missing(2, 2)
+    assert await mongodb.documents.missing_vectors(Filter(session_id="another")) == Missing()
+    assert "1 document of other programs without vectors" in await mongodb.documents.ping()
     assert [each.id for each in await mongodb.documents.listing(Filter(), limit=5)] == [id_]
-    assert await mongodb.documents.matching(Filter(session_id="theirs", tags=("x",)), 5) == [id_]
+    assert await mongodb.documents.matching(Filter(session_id="theirs", tags=("x",)), 5) == []
     assert await mongodb.documents.pending(5) == []
     assert await mongodb.documents.inventory("", 5) == {}
     assert (await mongodb.documents.neighbours(["their-chunk-0"]))["their-chunk-0"].after is not None
-    assert await mongodb.documents.delete(id_) is True
-    assert await mongodb.documents.counts() == Counts(0, 0, 0, 0)
+    with pytest.raises(ForeignDataError, match="was not deleted"):
+        await mongodb.documents.delete(id_)
+    await mongodb.documents.record_retrievals([id_], NOON)
+    await mongodb.documents.close()
+    await mongodb.auditor.invalidate([id_])
+    assert await raw["C0N7EXT"].find_one({"_id": FOREIGN["_id"]}) == FOREIGN
 
 
 @pytest.mark.parametrize(
@@ -148,8 +155,9 @@ async def test_a_document_without_nearly_all_fields_is_read_all_the_same(
     read = await mongodb.documents.get(id_)
     assert read is not None
     assert (read.content, read.thread, dict(read.metadata.extra)) == ("wolverine", None, {})
-    assert await mongodb.documents.delete(id_) is True
-    assert await mongodb.documents.counts() == Counts(0, 0, 0, 0)
+    with pytest.raises(ForeignDataError):
+        await mongodb.documents.delete(id_)
+    assert await mongodb.documents.counts() == Counts(0, 0, 0, 0, others=1)
 
 
 async def test_a_document_larger_than_a_record_is_rejected_in_one_sentence(mongodb: MongoStore) -> None:
@@ -307,8 +315,8 @@ async def test_a_record_without_an_event_time_counts_with_its_timestamp(mongodb:
     theirs = str(FOREIGN["_id"])
     await put(mongodb, "ours", "one", timestamp=NOON, occurred_at=NOON - minutes(9))
     ours = document("ours").id
-    assert await mongodb.documents.matching(Filter(since=NOON), 9) == [theirs]
-    assert await mongodb.documents.matching(Filter(until=NOON), 9) == [ours]
+    listed = [await mongodb.documents.listing(where, limit=9) for where in (Filter(since=NOON), Filter(until=NOON))]
+    assert [[each.id for each in some] for some in listed] == [[theirs], [ours]]
     read = await mongodb.documents.get(theirs)
     assert read is not None
     assert read.occurred_at == NOON

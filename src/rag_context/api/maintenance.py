@@ -160,7 +160,7 @@ class ReindexResponse(WireResponse):
         Count,
         Field(description="Documents that wait for theirs; the old vectors answer meanwhile, where there are some"),
     ]
-    detail: Annotated[str | None, Field(description="Why it waits, or is needed")] = None
+    detail: Annotated[str | None, Field(description="Why it waits or is needed, or what is left out")] = None
     collections: Annotated[
         list[ReindexedCollection] | None,
         Field(description="Collections that this server embeds and whose vectors were made by another model"),

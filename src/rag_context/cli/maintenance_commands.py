@@ -121,8 +121,10 @@ def reindex(options: ConfigOptions) -> ExitCode:
     with resumable(
         console, lambda: "What is done stays; the next start, or this command again, goes on with the rest."
     ):
-        count, collections = run_to_end(_reindex(loaded.settings, console))
+        count, left_out, collections = run_to_end(_reindex(loaded.settings, console))
     console.show(f"{counted(count, 'document')} reindexed.")
+    if left_out is not None:
+        console.warning(left_out)
     for one in collections:
         name = f"{one.ref.name} on connection {one.ref.connection}"
         outcome = (
@@ -132,18 +134,23 @@ def reindex(options: ConfigOptions) -> ExitCode:
     return ExitCode.FAILED if any(one.error for one in collections) else ExitCode.OK
 
 
-async def _reindex(settings: Settings, console: Console) -> tuple[int, list[Reindexed]]:
+async def _reindex(settings: Settings, console: Console) -> tuple[int, str | None, list[Reindexed]]:
     console.note((f"Reindexing {settings.data_dir}", "dim"))
     with console.progress(MofNCompleteColumn()) as progress:
         task = progress.add_task("Reindexing", total=None)
         async with open_service(settings, OnMismatch.REINDEX) as service:
             await service.wait_ready(MODEL_WAIT_S)
             count = await service.reindexing.run(lambda done, total: progress.update(task, completed=done, total=total))
+            left_out = await service.reindexing.left_out()
             if service.collections is None:
-                return count, []
+                return count, left_out, []
             description = "Reindexing collections"
-            return count, await service.collections.maintenance.reindex(
-                lambda _, done, total: progress.update(task, description=description, completed=done, total=total)
+            return (
+                count,
+                left_out,
+                await service.collections.maintenance.reindex(
+                    lambda _, done, total: progress.update(task, description=description, completed=done, total=total)
+                ),
             )
 
 

@@ -246,12 +246,13 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How much a store holds."""
+    """How much a store holds; `others` are documents of other programs in it, which have no vectors of ours."""
 
     documents: int
     pending: int
     chunks: int
     vectors: int
+    others: int = 0
 
 
 @dataclass(frozen=True, slots=True)

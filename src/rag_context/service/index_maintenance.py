@@ -23,7 +23,7 @@ from rag_context.domain.documents import (
     document_id,
     is_uuid,
 )
-from rag_context.domain.reports import IntegrityReport, Issue, IssueKind, Thoroughness
+from rag_context.domain.reports import IntegrityReport, Issue, IssueKind, Thoroughness, counted
 from rag_context.embedders.model_vectors import BoundEmbedder
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError, ForeignIndexError, LostIndexError
 from rag_context.ingest.chunking.prose import body_start
@@ -194,6 +194,14 @@ def _are_chunks_of(document: Document, chunks: Sequence[Chunk]) -> bool:
     return bool(chunks) and end == len(document.content) and [chunk.id for chunk in chunks] == expected
 
 
+def not_reindexed(counts: Counts) -> str | None:
+    """What a reindexing leaves out: documents of other programs, which are read and never changed; None: nothing."""
+    if not counts.others:
+        return None
+    theirs = f"{counted(counts.others, 'document')} of other programs"
+    return f"{theirs} in the same store are not embedded: `rag-context adopt` takes over a copy of them"
+
+
 class Reindexing:
     """Starts runs, waits for them, and reports their progress.
 
@@ -260,6 +268,10 @@ class Reindexing:
         await self._maintenance.sweep(lambda done: on_progress(done, max(total, done)))
         # The sweep of the background maintenance may have completed a part of them.
         return total - (await self._documents.counts()).pending
+
+    async def left_out(self) -> str | None:
+        """What a run does not embed, and what to do about it; None if that is nothing. Raises: BackendError."""
+        return not_reindexed(await self._documents.counts())
 
     async def restore(self, broken: Sequence[str], on_progress: Callable[[int, int], None]) -> int:
         """Chunk documents again from their stored content, then embed all pending ones; returns their number.
@@ -335,7 +347,7 @@ class Reindexing:
             documents=counts.documents,
             done=counts.documents - counts.pending,
             pending=counts.pending,
-            detail=detail,
+            detail=detail or not_reindexed(counts),
         )
 
     async def _is_under_way(self) -> bool:

@@ -41,6 +41,7 @@ PENDING = "pending"
 INDEXED = "indexed"
 OURS = {"status": {"$in": [PENDING, INDEXED]}}
 """Lets through what this package wrote; other programs' records have no status."""
+THEIRS = {"status": {"$nin": [PENDING, INDEXED]}}
 
 WITHOUT_TEXTS = {"content": 0, "chunks": 0, "terms": 0, "occurrences": 0, "lengths": 0}
 SIZE = {"status": 1, "chunkCount": 1, "termCount": 1, "revision": 1, "tenant": 1}

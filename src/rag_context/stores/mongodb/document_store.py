@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 
-from bson import ObjectId
 from pymongo import UpdateOne
 from pymongo.errors import DuplicateKeyError
 from pymongo.write_concern import WriteConcern
@@ -23,6 +22,7 @@ from rag_context.domain.documents import (
 )
 from rag_context.domain.reports import Period, Periods, counted
 from rag_context.domain.search import Filter, Neighbours, Passage
+from rag_context.errors import ForeignDataError
 from rag_context.ports.vector_checks import require_model
 from rag_context.stores.mongodb.chunk_records import chunk_of, read_chunks, read_neighbours, read_passages, read_similar
 from rag_context.stores.mongodb.document_records import (
@@ -31,6 +31,7 @@ from rag_context.stores.mongodb.document_records import (
     PENDING,
     SIZE,
     STATE,
+    THEIRS,
     TIMES,
     WITHOUT_TEXTS,
     Entry,
@@ -49,11 +50,14 @@ from rag_context.stores.mongodb.queries import after_cursor, condition, key_of
 from rag_context.stores.mongodb.revisions import Revisions
 from rag_context.stores.search_statistics import RetrievalCounts
 
+ADOPT = "`rag-context adopt` takes them over"
+
 TRIAL_MS = 1_500
 """How long a majority of the servers may take to acknowledge a trial."""
 
 _ATTEMPTS = 3
-_OF_OTHERS = {"_id": {"$gte": ObjectId("0" * 24), "$lte": ObjectId("f" * 24)}}
+_THEIR_CHUNKS = {"$cond": [{"$isArray": "$chunks"}, {"$max": [{"$size": "$chunks"}, 1]}, 1]}
+"""How many passages a document of another program is read as."""
 
 
 class MongoDocuments(MongoRegistry):
@@ -133,9 +137,9 @@ class MongoDocuments(MongoRegistry):
             return [str(entry["_id"]) async for entry in found]
 
     async def matching(self, where: Filter, limit: int) -> list[str]:
-        """Ids of the documents that a filter lets through, oldest first."""
+        """Ids of the documents that a filter lets through, oldest first; none of other programs."""
         async with self._mongo.reached():
-            found = self._documents.find(condition(where), {"_id": 1}).sort("sequence").limit(limit)
+            found = self._documents.find({**OURS, **condition(where)}, {"_id": 1}).sort("sequence").limit(limit)
             return [str(entry["_id"]) async for entry in found]
 
     async def similar(self, documents: Sequence[Document]) -> list[list[str]]:
@@ -145,7 +149,9 @@ class MongoDocuments(MongoRegistry):
 
     async def listing(self, where: Filter, *, limit: int, after: Cursor | None = None) -> list[Listing]:
         """The documents that a filter lets through, newest first, then by id; those after `after`."""
-        query = condition(where) if after is None else {"$and": [condition(where), after_cursor(after)]}
+        await self._state.current()
+        query = condition(where) if self._state.finds_others else {**OURS, **condition(where)}
+        query = query if after is None else {"$and": [query, after_cursor(after)]}
         order = [("timestamp", -1), ("timestampMicros", -1), ("_id", 1)]
         async with self._mongo.reached():
             found = self._documents.find(query, WITHOUT_TEXTS).sort(order).limit(limit)
@@ -204,20 +210,21 @@ class MongoDocuments(MongoRegistry):
 
     async def counts(self) -> Counts:
         """How much the index holds; vectors are counted from the chunks of indexed documents."""
-        totals = (await self._state.current()).totals
-        async with self._mongo.reached():
-            others = await self._documents.count_documents(_OF_OTHERS)
+        totals, others = (await self._state.current()).totals, await self._count_others()
         # An interrupted change leaves them too low for a while.
         documents, pending = max(totals.documents, 0), max(totals.pending, 0)
-        return Counts(documents + others, pending, max(totals.chunks, 0), max(totals.vectors, 0))
+        return Counts(documents, pending, max(totals.chunks, 0), max(totals.vectors, 0), others)
+
+    async def _count_others(self) -> int:
+        """How many documents of other programs are in the collection and were not taken over."""
+        adopted = (await self._state.current()).adopted
+        async with self._mongo.reached():
+            return max(await self._documents.count_documents(THEIRS) - (adopted or 0), 0)
 
     async def tenant_state(self, tenant: Tenant) -> TenantState:
-        """What a tenant has come to; other programs' documents are the default tenant's."""
-        seen, others = await self._state.of_tenant(tenant), 0
-        if tenant == DEFAULT_TENANT:
-            async with self._mongo.reached():
-                others = await self._documents.count_documents(_OF_OTHERS)
-        return TenantState(seen.stamp, max(seen.totals.documents, 0) + others)
+        """What a tenant has come to; other programs' documents do not count."""
+        seen = await self._state.of_tenant(tenant)
+        return TenantState(seen.stamp, max(seen.totals.documents, 0))
 
     async def try_write(self) -> None:
         """Write something that changes nothing of the index, acknowledged as every write is.
@@ -234,15 +241,20 @@ class MongoDocuments(MongoRegistry):
     async def missing_vectors(self, where: Filter) -> Missing:
         """How many of the passages that a filter lets through have no vector; both 0 where no document is pending.
 
-        A conversation counts as a whole, with the time at which it began.
+        A conversation counts as a whole, with the time at which it began. Documents of other programs that searches
+        find have no vectors of ours.
         """
-        if (await self._state.current()).totals.pending < 1:
+        missing = others = 0
+        if (await self._state.current()).totals.pending > 0:
+            missing = await self._count_chunks({"status": PENDING, **condition(where)})
+        if self._state.finds_others and await self._count_others():
+            others = await self._count_chunks({**THEIRS, **condition(where)}, _THEIR_CHUNKS)
+        if not missing + others:
             return Missing()
-        missing = await self._count_chunks({"status": PENDING, **condition(where)})
-        return Missing(missing, await self._count_chunks({**OURS, **condition(where)})) if missing else Missing()
+        return Missing(missing + others, others + await self._count_chunks({**OURS, **condition(where)}))
 
-    async def _count_chunks(self, query: Entry) -> int:
-        total = [{"$match": query}, {"$group": {"_id": None, "chunks": {"$sum": "$chunkCount"}}}]
+    async def _count_chunks(self, query: Entry, chunks: Entry | str = "$chunkCount") -> int:
+        total = [{"$match": query}, {"$group": {"_id": None, "chunks": {"$sum": chunks}}}]
         async with self._mongo.reached():
             found = await (await self._documents.aggregate(total)).to_list()
         return int(found[0]["chunks"]) if found else 0
@@ -251,6 +263,8 @@ class MongoDocuments(MongoRegistry):
         """Read the state from the server; returns one line for people."""
         totals = (await self._state.refresh()).totals
         line = f"{counted(totals.documents, 'document')} in {counted(totals.chunks, 'chunk')}, {totals.pending} pending"
+        if others := await self._count_others():
+            line += f"; {counted(others, 'document')} of other programs without vectors of ours: {ADOPT}"
         return f"{line}; {self._indexes.missing}" if self._indexes.missing else line
 
     async def put(self, document: Document, chunks: Sequence[Chunk]) -> None:
@@ -297,8 +311,12 @@ class MongoDocuments(MongoRegistry):
             await self._state.change(mark)
 
     async def delete(self, document_id: str) -> bool:
-        """Remove a document with its chunks; False where it is unknown."""
-        key = {"_id": key_of(document_id)}
+        """Remove a document with its chunks; False where it is unknown.
+
+        Raises:
+            ForeignDataError: it is another program's.
+        """
+        key = {"_id": key_of(document_id), **OURS}
 
         async def remove(change: Change) -> Entry | None:
             before = await self._written.find_one_and_delete(key, SIZE)
@@ -308,11 +326,14 @@ class MongoDocuments(MongoRegistry):
         entry = await self._one(document_id, {"status": 1})
         if entry is None:
             return False
+        if not is_ours(entry):
+            raise ForeignDataError(
+                COMPONENT, f"The document {document_id!r} was stored by another program; it was not deleted."
+            )
         # The note before the deletion: after a crash in between, a sweep finds the chunks by it.
-        note = await self._revisions.removing(document_id) if is_ours(entry) else None
+        note = await self._revisions.removing(document_id)
         before = await self._state.change(remove)
-        if note is not None:
-            await self._revisions.removed(note, document_id, before)
+        await self._revisions.removed(note, document_id, before)
         return before is not None
 
     async def _one(self, document_id: str, projection: Entry) -> Entry | None:
@@ -360,7 +381,7 @@ class MongoDocuments(MongoRegistry):
         lazily = self._written.with_options(write_concern=WriteConcern(w=1))
         updates = [
             UpdateOne(
-                {"_id": key_of(id_)},
+                {"_id": key_of(id_), **OURS},
                 {"$inc": {"retrievalStats.queryCount": count}, "$max": {"retrievalStats.lastRetrieved": last}},
             )
             for id_, (count, last) in counts.items()

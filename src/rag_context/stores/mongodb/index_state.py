@@ -93,6 +93,8 @@ class Snapshot:
     recount: bool
     by_tenant: bool
     """Whether tenants are counted: an index of an earlier version is counted again first."""
+    adopted: int | None = None
+    """How many documents of other programs were taken over, all there were at that time; None: never all of them."""
 
     @property
     def fingerprint(self) -> str | None:
@@ -174,6 +176,14 @@ class IndexState:
     def stamp(self) -> str | None:
         """Identifies this state of this index in every process; None while unknown."""
         return None if self._last is None else f"{self._last.name}:{self._last.version}"
+
+    @property
+    def finds_others(self) -> bool:
+        """Whether documents of other programs are found and listed: only while they were not taken over.
+
+        After that their copies are found, and the originals would be found beside them.
+        """
+        return self._last is None or self._last.adopted is None
 
     async def current(self) -> Snapshot:
         """The last known state, read from the server only if there is none. Raises: BackendError."""
@@ -391,6 +401,7 @@ def _snapshot(entry: Entry) -> Snapshot:
         model=entry.get("model"),
         recount=entry["recount"],
         by_tenant=entry.get("byTenant", False),
+        adopted=entry.get("adopted"),
     )
 
 

@@ -10,6 +10,7 @@ from pymongo import IndexModel
 from pymongo.errors import OperationFailure
 
 from rag_context.errors import BackendRejectedError
+from rag_context.stores.mongodb.document_records import THEIRS
 from rag_context.stores.mongodb.mongo import COMPONENT, Collection, Mongo, is_code
 from rag_context.stores.server_stores import ended, log_failure
 
@@ -103,11 +104,16 @@ class Indexes:
             return any(_is_our_text_index(index) for index in await _present(self._mongo.documents))
 
     async def replace_text_index(self) -> None:
-        """Create the text index again, in place of any other one. Raises: BackendError."""
+        """Create the text index again, in place of any other one; where another program has documents, it stays.
+
+        Raises:
+            BackendError: the server is unavailable.
+        """
         async with self._mongo.reached():
-            for index in await _present(self._mongo.documents):
-                if _is_text(index):
-                    await self._mongo.documents.drop_index(index["name"])
+            if await self._mongo.documents.find_one(THEIRS, {"_id": 1}) is None:
+                for index in await _present(self._mongo.documents):
+                    if _is_text(index):
+                        await self._mongo.documents.drop_index(index["name"])
         await self.ensure()
 
     def _task(self) -> "asyncio.Task[None]":

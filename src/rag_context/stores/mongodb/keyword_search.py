@@ -23,7 +23,7 @@ from rag_context.stores.mongodb.chunk_records import (
     is_consistent,
     with_chunks,
 )
-from rag_context.stores.mongodb.document_records import Entry, chunks_of, occurred_at, reference
+from rag_context.stores.mongodb.document_records import OURS, Entry, chunks_of, occurred_at, reference
 from rag_context.stores.mongodb.index_state import IndexState
 from rag_context.stores.mongodb.indexes import Indexes
 from rag_context.stores.mongodb.mongo import INDEX_NOT_FOUND, TIME_EXPIRED, Mongo, is_code
@@ -262,7 +262,8 @@ class MongoTexts:
         search = _plain_words(query, _selective(question, self._budget))
         if not search:
             return []
-        match = {"$text": {"$search": search}, **condition(where), **OTHER_LAYOUT}
+        theirs = {} if self._state.finds_others else OURS
+        match = {"$text": {"$search": search}, **condition(where), **OTHER_LAYOUT, **theirs}
         order = {"$sort": {"score": {"$meta": "textScore"}}}
         stages: list[Entry] = [{"$match": match}, order, {"$limit": TEXT_CANDIDATES}]
         try:

@@ -240,7 +240,7 @@ class MongoAuditor:
 
         async def forget(change: Change) -> None:
             change.is_of_all = True
-            query = {"_id": {"$in": list(document_ids)}}
+            query = {"_id": {"$in": list(document_ids)}, **OURS}
             await self._mongo.writing.documents.update_many(query, {"$set": {"contentHash": ""}})
 
         await self._state.change(forget)

@@ -40,6 +40,9 @@ BIN = {"$ceil": {"$divide": [{"$ln": _TIMES_SMALLEST}, math.log(BIN_GROWTH)]}}
 
 _READ = {"_id": 0, "timestamp": 1, "latencyMs": 1, "fallback": 1, "cacheHit": 1}
 
+_OURS = {"requestId": {"$exists": True}}
+"""Lets through what this package wrote; other programs keep their own records in these collections."""
+
 _COUNTED_FIELDS = {"agent": "$agent", "level": "$fallbackLevel", "game": "$game"}
 
 _ONE_IF = {field: {"$sum": {"$cond": [f"${field}", 1, 0]}} for field in ("fallback", "cacheHit")}
@@ -88,7 +91,7 @@ class MongoMetrics:
         slices = Slices(microseconds(since), microseconds(until), max(buckets, 1))
         if slices.end <= slices.start:
             return summary({}, {name: {} for name in _COUNTED_FIELDS}, slices, 0)
-        span = {"timestamp": {"$gte": first_not_before(slices.start), "$lt": first_not_before(slices.end)}}
+        span = {"timestamp": {"$gte": first_not_before(slices.start), "$lt": first_not_before(slices.end)}, **_OURS}
         async with self._mongo.reached():
             count = await self._mongo.metrics.count_documents(span, limit=self._exact_records)
             # Exact percentiles need every latency here; of many searches only the bins are sent.
@@ -97,12 +100,12 @@ class MongoMetrics:
         return summary(sums, counts_by_value, slices, buckets)
 
     async def prune(self, before: datetime) -> int:
-        """Delete records older than `before`; returns how many.
+        """Delete records of ours that are older than `before`; returns how many.
 
         Raises:
             BackendError: some may be left.
         """
-        old = {"timestamp": {"$lt": first_not_before(microseconds(before))}}
+        old = {"timestamp": {"$lt": first_not_before(microseconds(before))}, **_OURS}
         async with self._writing.reached():
             searches = await self._writing.metrics.delete_many(old)
             errors = await self._writing.errors.delete_many(old)
@@ -184,7 +187,7 @@ def _error_entry(record: ErrorRecord) -> Entry:
         "component": record.component,
         "operation": record.operation,
         "error": record.message,
-        "requestId": record.request_id,
+        "requestId": record.request_id or "",  # always there: see `_OURS`
         "context": dict(record.context),
     }
     return {name: value for name, value in fields.items() if value is not None}
