@@ -28,6 +28,7 @@ NEEDS = {
         "rag-context collections copy data-directory:manual",
         "rag-context collections delete manual --connection data-directory",
     ),
+    "a server with data of another program (tests/outcomes/test_other_programs_data.py)": ("rag-context adopt ",),
     "another machine": ("rag-context export - | ssh ",),
     "root, and it changes the machine": ("useradd ", "python3 -m venv /opt/", "systemctl ", "apt-get "),
     "packages from the network; the environment of the tests has them": (

@@ -80,6 +80,10 @@ _COMMANDS = {
         "transfer_commands:import_index",
         "Import an export, beside a running server; existing documents stay unchanged.",
     ),
+    "adopt": (
+        "adopt:adopt",
+        "Copy documents of other programs, in MongoDB, Qdrant or Chroma, into this index; the originals stay.",
+    ),
     "move": (
         "maintenance_commands:move",
         "Move the whole index and its collections to PostgreSQL, or back to the data directory.",

@@ -126,10 +126,11 @@ async def open_in_process(loaded: Loaded) -> AsyncIterator[InProcess]:
     """
     settings = loaded.settings
     configure_logging(settings.log.level if loaded.sources["log.level"] != "default" else "error")
-    async with open_service(_with_bulk_timeout(settings)) as service:
+    async with open_service(with_bulk_timeout(settings)) as service:
         yield InProcess(service, settings)
 
 
-def _with_bulk_timeout(settings: Settings) -> Settings:
+def with_bulk_timeout(settings: Settings) -> Settings:
+    """The settings with the time that a large document may take here."""
     timeout_s = max(settings.indexing.timeout_s, BULK_TIMEOUT_S)
     return settings.model_copy(update={"indexing": settings.indexing.model_copy(update={"timeout_s": timeout_s})})

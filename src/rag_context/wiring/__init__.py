@@ -17,6 +17,7 @@ from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ingest.redaction import RedactionMode, Redactor
 from rag_context.ingest.text_vectors import StoredVectors
 from rag_context.ports.models import ChatModel, Embedder
+from rag_context.ports.reading import DocumentStore
 from rag_context.projects.activation import Projects
 from rag_context.projects.assembly import Renderer
 from rag_context.projects.housekeeping import Rules
@@ -39,6 +40,7 @@ from rag_context.settings import Settings, StoreSettings, check_available
 from rag_context.settings.keys import TITLES
 from rag_context.settings.sections import ChatSettings
 from rag_context.stores.machine_tables import SqliteProjectRegistry
+from rag_context.stores.server_stores import ended
 from rag_context.stores.sqlite import FILE_NAME, require_index
 from rag_context.tracing import exported
 from rag_context.transfer.exporter import Exporter
@@ -47,7 +49,16 @@ from rag_context.wiring.collection_providers import open_all_connections, open_c
 from rag_context.wiring.model_adapters import OnMismatch, check_model, former_embedders, open_embedder, open_reranking
 from rag_context.wiring.stores import Stores, local_notes, open_cache, open_index_auditor, open_stores
 
-__all__ = ["Duties", "OnMismatch", "open_all_connections", "open_audit", "open_export", "open_import", "open_service"]
+__all__ = [
+    "Duties",
+    "OnMismatch",
+    "open_adopting",
+    "open_all_connections",
+    "open_audit",
+    "open_export",
+    "open_import",
+    "open_service",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -114,6 +125,18 @@ async def open_import(
         importer = Importer(stores.documents, stores.writer, stores.registry, conflict)
         async with nullcontext() if stores.bulk is None else stores.bulk.loading(on_built):
             yield importer, service
+
+
+@asynccontextmanager
+async def open_adopting(settings: Settings) -> AsyncIterator[tuple[DocumentStore, Service]]:
+    """Open the index to take over documents of other programs: what it has, and the service that indexes them.
+
+    Raises:
+        ConfigurationError: the settings cannot work.
+        IndexMismatchError: another model embedded the index.
+    """
+    async with _opened(settings, OnMismatch.REJECT) as (stores, service):
+        yield stores.documents, service
 
 
 @asynccontextmanager
@@ -327,8 +350,7 @@ async def _running(name: str, work: Coroutine[None, None, None]) -> AsyncIterato
     try:
         yield
     finally:
-        task.cancel()
-        await asyncio.wait({task})
+        await ended(task)
 
 
 def _log_crash(task: "asyncio.Task[None]") -> None:

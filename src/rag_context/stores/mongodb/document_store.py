@@ -8,7 +8,6 @@ from pymongo.errors import DuplicateKeyError
 from pymongo.write_concern import WriteConcern
 
 from rag_context.domain.documents import (
-    DEFAULT_TENANT,
     Chunk,
     Counts,
     Cursor,

@@ -1,0 +1,149 @@
+"""`adopt`: copies of documents that other programs stored in a form of their own, in this index."""
+
+import json
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from rag_context.api.wire import Vocabulary
+from rag_context.cli.command_line import ExitCode, run_to_end
+from rag_context.cli.console import Console, counted
+from rag_context.cli.local_connection import MODEL_WAIT_S, InProcess, with_bulk_timeout
+from rag_context.cli.options import Options, resumable, with_options
+from rag_context.cli.progress import Stages, stages
+from rag_context.errors import NotFoundError
+from rag_context.logs import configure_logging
+from rag_context.settings import Settings
+from rag_context.transfer.adopter import EXAMPLES, Adopted, Adopter, Passages, Plan, RecordReader
+from rag_context.wiring import open_adopting
+from rag_context.wiring.adoption import Origin, Places, open_origins
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptOptions(Options):
+    """What to take over."""
+
+    mongodb: Annotated[str | None, typer.Option(metavar="URI", help="A MongoDB whose documents are taken over.")] = None
+    qdrant: Annotated[str | None, typer.Option(metavar="URL", help="A Qdrant whose points are taken over.")] = None
+    chroma: Annotated[str | None, typer.Option(metavar="URL|FOLDER", help="A Chroma whose rows are taken over.")] = None
+    collection: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Qdrant's or Chroma's collection; p4nth30n_context if absent.")
+    ] = None
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be taken over.")] = False
+
+
+@dataclass(slots=True)
+class SourceReceipt:
+    """What became of the records of one source; without outcomes it is what would be taken over."""
+
+    source: str
+    records: int
+    documents: int
+    superseded: int
+    """Records that are earlier versions of a document."""
+    covered: int
+    """Passages of documents that another source has."""
+    without_text: int
+    outcomes: dict[str, int] = field(default_factory=dict)
+    rejected: int = 0
+    reasons: dict[str, str] = field(default_factory=dict)
+    """By record, why it was rejected; the first ones."""
+
+
+@with_options
+def adopt(options: AdoptOptions) -> ExitCode:
+    """Copy documents of other programs, in MongoDB, Qdrant or Chroma, into this index; the originals stay.
+
+    Reads the form of `C0N7EXT` documents and of their points: without a source, the MongoDB and the Qdrant of the
+    settings. Copies are embedded by the model in use. A repetition adds what is missing, and keeps what was changed
+    here since. Exits 1 when a document was rejected.
+    """
+    console = Console()
+    settings = with_bulk_timeout(options.load_available().settings)
+    configure_logging("error")
+    with resumable(console, lambda: "What was taken over is safe: run the same command again, it goes on."):
+        receipts = run_to_end(_adopt(settings, options, console))
+    if options.as_json:
+        console.line(json.dumps({"dryRun": options.dry_run, "sources": [_camel(receipt) for receipt in receipts]}))
+    else:
+        for receipt in receipts:
+            _show(receipt, options, console)
+    return ExitCode.FAILED if any(receipt.rejected for receipt in receipts) else ExitCode.OK
+
+
+async def _adopt(settings: Settings, options: AdoptOptions, console: Console) -> list[SourceReceipt]:
+    places = Places(options.mongodb, options.qdrant, options.chroma, options.collection)
+    async with AsyncExitStack() as stack:
+        vocabulary = Vocabulary.extended(settings.vocabulary.content_types, settings.vocabulary.categories)
+        reader = RecordReader(vocabulary.content_types)
+        plans = await _plans(reader, await open_origins(settings, places, stack))
+        if options.dry_run:
+            return [_receipt(origin, plan, Adopted(rejected=plan.rejected)) for origin, plan in plans]
+        documents, service = await stack.enter_async_context(open_adopting(settings))
+        adopter = Adopter(reader, documents, InProcess(service, settings).bulk)
+        await service.wait_ready(MODEL_WAIT_S)
+        service.model()  # raises where the index cannot be used with it
+        with stages(console) as show:
+            return [await _adopt_one(adopter, origin, plan, show) for origin, plan in plans]
+
+
+async def _plans(reader: RecordReader, origins: list[Origin]) -> list[tuple[Origin, Plan]]:
+    """What each origin holds; passages of documents that an earlier origin has are left out."""
+    plans: list[tuple[Origin, Plan]] = []
+    covered: set[str] = set()
+    for each in origins:
+        source = Passages(each.source, covered) if each.has_passages else each.source
+        origin = Origin(source, each.has_passages, each.is_requested, each.mark_adopted)
+        try:
+            plan = await reader.plan(source)
+        except NotFoundError:
+            if each.is_requested:
+                raise
+            continue
+        covered |= plan.chunk_ids
+        plans.append((origin, plan))
+    return plans
+
+
+async def _adopt_one(adopter: Adopter, origin: Origin, plan: Plan, show: Stages) -> SourceReceipt:
+    adopted = await adopter.adopt(origin.source, plan, partial(show, "Adopting", "documents"))
+    if origin.mark_adopted is not None and adopted.is_complete:
+        await origin.mark_adopted(plan.records)
+    return _receipt(origin, plan, adopted)
+
+
+def _receipt(origin: Origin, plan: Plan, adopted: Adopted) -> SourceReceipt:
+    return SourceReceipt(
+        origin.source.label,
+        plan.records + plan.covered,
+        len(plan.newest),
+        plan.superseded,
+        plan.covered,
+        plan.without_text,
+        dict(adopted.outcomes),
+        len(adopted.rejected),
+        dict(list(adopted.rejected.items())[:EXAMPLES]),
+    )
+
+
+def _camel(receipt: SourceReceipt) -> dict[str, object]:
+    fields = asdict(receipt)
+    fields["withoutText"] = fields.pop("without_text")
+    return fields
+
+
+def _show(receipt: SourceReceipt, options: AdoptOptions, console: Console) -> None:
+    verb = "would be taken over" if options.dry_run else "taken over"
+    console.show(f"{receipt.source}: {counted(receipt.documents, 'document')} {verb}, of {receipt.records} records.")
+    parts = [f"{count} {outcome}" for outcome, count in sorted(receipt.outcomes.items())]
+    parts += [f"{receipt.superseded} earlier versions"] if receipt.superseded else []
+    parts += [f"{receipt.covered} passages of documents that are taken over as a whole"] if receipt.covered else []
+    parts += [f"{receipt.without_text} without text"] if receipt.without_text else []
+    parts += [f"{receipt.rejected} rejected"] if receipt.rejected else []
+    if parts:
+        console.show(", ".join(parts))
+    for record, reason in receipt.reasons.items():
+        console.warning(f"{record}: {reason}")

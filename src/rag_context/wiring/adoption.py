@@ -1,0 +1,121 @@
+"""Opens what documents of other programs are taken over from."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from rag_context.errors import ConfigurationError, InvalidInputError
+from rag_context.ports.foreign import ForeignSource
+from rag_context.settings import Settings
+
+COLLECTION = "p4nth30n_context"
+"""The collection of passages that is read where none is named: that of the programs whose form is taken over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """One place to read.
+
+    Attributes:
+        source: the records.
+        has_passages: whether its records are passages of documents.
+        is_requested: whether the caller named it; otherwise it may be missing.
+        mark_adopted: called with the number of records once all of them are in the index; None where the index does not
+            read this place.
+    """
+
+    source: ForeignSource
+    has_passages: bool
+    is_requested: bool
+    mark_adopted: Callable[[int], Awaitable[None]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The places that the caller named; without any, the MongoDB and the Qdrant of the settings."""
+
+    mongodb: str | None = None
+    qdrant: str | None = None
+    chroma: str | None = None
+    collection: str | None = None
+
+    @property
+    def are_named(self) -> bool:
+        return any((self.mongodb, self.qdrant, self.chroma))
+
+
+async def open_origins(settings: Settings, places: Places, stack: AsyncExitStack) -> list[Origin]:
+    """Open what the caller named, or what the settings name: documents first, then passages.
+
+    Raises:
+        InvalidInputError: nothing is named.
+        ConfigurationError: an address is invalid, or a client is not installed.
+    """
+    stores = settings.stores
+    mongodb = places.mongodb or (None if places.are_named else stores.mongodb_uri)
+    qdrant = places.qdrant or (None if places.are_named else stores.qdrant_url)
+    found: list[Origin] = []
+    if mongodb is not None:
+        found.append(await _mongodb(settings, mongodb, stack))
+    if qdrant is not None:
+        found.append(await _qdrant(settings, qdrant, places, stack))
+    if places.chroma is not None:
+        found.append(await _chroma(places.chroma, places.collection or COLLECTION, stack))
+    if not found:
+        raise InvalidInputError(
+            "There is nothing to read: name a source with --mongodb, --qdrant or --chroma, or set MONGODB_URI or"
+            " QDRANT_URL."
+        )
+    return found
+
+
+async def _mongodb(settings: Settings, uri: str, stack: AsyncExitStack) -> Origin:
+    await _imported("rag_context.stores.mongodb", "pymongo", "mongodb")
+    from rag_context.stores.mongodb.other_documents import open_other_documents  # noqa: PLC0415  (an extra)
+
+    stores = settings.stores
+    documents = await stack.enter_async_context(
+        open_other_documents(uri, documents=stores.mongodb_documents, metrics=stores.mongodb_metrics)
+    )
+    is_ours = stores.documents == "mongodb" and uri == stores.mongodb_uri
+    return Origin(documents, False, True, documents.mark_adopted if is_ours else None)
+
+
+async def _qdrant(settings: Settings, url: str, places: Places, stack: AsyncExitStack) -> Origin:
+    await _imported("rag_context.stores.qdrant", "qdrant_client", "qdrant")
+    from rag_context.stores.qdrant.other_points import open_other_points  # noqa: PLC0415  (an extra)
+
+    stores = settings.stores
+    points = await stack.enter_async_context(
+        open_other_points(
+            url,
+            places.collection or COLLECTION,
+            api_key=stores.qdrant_api_key.get_secret_value() if stores.qdrant_api_key else None,
+            transport=stores.qdrant_transport,
+            grpc_port=stores.qdrant_grpc_port,
+        )
+    )
+    return Origin(points, True, bool(places.qdrant or places.collection))
+
+
+async def _chroma(place: str, collection: str, stack: AsyncExitStack) -> Origin:
+    is_address = place.startswith(("http://", "https://"))
+    if not is_address:
+        await _imported("chromadb", "chromadb", "chroma")
+        if not await asyncio.to_thread(Path(place).is_dir):
+            raise InvalidInputError(f"--chroma takes an address or a folder, and {place!r} is neither.")
+    await _imported("rag_context.stores.chroma", "numpy", "chroma")
+    from rag_context.stores.chroma.other_rows import open_other_rows  # noqa: PLC0415  (an extra)
+
+    where = place if is_address else Path(place)
+    return Origin(await stack.enter_async_context(open_other_rows(where, collection)), True, True)
+
+
+async def _imported(module: str, library: str, extra: str) -> None:
+    if find_spec(library) is None:
+        raise ConfigurationError(f"This needs a client that is not installed: `pip install 'rag-context[{extra}]'`.")
+    await asyncio.to_thread(import_module, module)  # seconds, not on the loop
