@@ -48,11 +48,12 @@ _WHOLE = frozenset({"context", "answer"})
 _BREAK = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+")
 """What ends a line or changes its direction."""
 
+_STANDING = "Quoted from what the user told an assistant earlier"
+
 _MARKER = re.compile(
     "(\\A|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])"  # where a line begins, for any reader
     "([ \t>\u00a0\u00ad\u2000-\u200f\u202a-\u202f\u2060-\u2069\u3000\ufeff]{0,32})"
-    r"(?=\[\d{1,6}\][ \t]|Standing instructions of the user|Warning: |Level \d of 4: |- passage \[\d"
-    r"|- \d{4}-\d\d-\d\d · documentId )"
+    rf"(?=\[\d{{1,6}}\][ \t]|{_STANDING}|Warning: |Level \d of 4: |- \d{{4}}-\d\d-\d\d · )"
 )
 """Lines that would pass for one of those around passages."""
 
@@ -65,7 +66,8 @@ def _unmarked(body: Any, *, name: str = "", is_result: bool = False) -> Any:
     if isinstance(body, str):
         if name in _TEXTS:
             return _MARKER.sub(r"\1\2\\", body) if is_result else body
-        return _BREAK.sub(" ", body) if is_result or name not in _WHOLE else body
+        line = body if name in _WHOLE and not is_result else _BREAK.sub(" ", body)
+        return line.replace(" · ", " - ") if is_result else line  # a dot separates the fields of a result
     if isinstance(body, list):
         return [_unmarked(each, name=name, is_result=True) for each in body]
     if isinstance(body, WireResponse):
@@ -122,7 +124,7 @@ def _search(body: SearchResponse) -> Iterator[str]:
 def _standing(standing: list[StandingInstruction], shown: Mapping[tuple[str | None, str], str]) -> Iterator[str]:
     """Quotations with date and source; what is among the passages as a whole is not said twice."""
     yield ""
-    yield "Quoted from what the user told an assistant earlier; these instructions may apply here:"
+    yield f"{_STANDING}; these instructions may apply here:"
     for each in standing:
         if passage := shown.get((each.chunk_id, each.content)):
             yield f"- {_day(each.occurred_at)} · passage {passage}"
