@@ -121,6 +121,13 @@ async def test_counting_takes_a_bounded_share_of_the_time() -> None:
     assert 5 <= store.counted <= 1 + COUNTING_SHARE * clock() / store.takes_s
 
 
+async def test_lost_vectors_are_counted_in_the_whole_index() -> None:
+    harness = ChainHarness()
+    await filled(harness, 10, 0)
+    coverage = Coverage(harness.store, FrozenClock(), lambda: 4)
+    assert await coverage.missing(Filter(content_type=CODE)) == Missing(4, 10)
+
+
 async def test_what_cannot_be_counted_is_as_it_was() -> None:
     clock = FrozenClock()
     store = Counting(clock, 0.0)

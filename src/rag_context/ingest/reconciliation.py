@@ -49,6 +49,11 @@ class Reconciler:
         self._cursor = ""
         self._explained = 0
         self._suspects: dict[str, int] = {}
+        self._lost = 0
+
+    def lost(self) -> int:
+        """How many vectors of indexed documents the vector store lacked when `differ` was called last."""
+        return self._lost
 
     def suspect(self, document_id: str) -> None:
         """Have a document compared soon, and several times: another process may still be writing it."""
@@ -61,6 +66,9 @@ class Reconciler:
         """
         counts = await self._documents.counts()
         surplus = await self._vectors.count() - counts.vectors
+        # A document that is changed or deleted meanwhile has lost nothing.
+        if surplus >= 0 or counts == await self._documents.counts():
+            self._lost = max(-surplus, 0)
         # Pending documents may have vectors or not: while there are any, only too few vectors are a sign.
         return surplus < 0 if counts.pending else surplus != self._explained
 

@@ -95,7 +95,7 @@ class SearchChain:
         self.breaker = breaker
         self._deadline_s = deadline_s
         self._clock = clock
-        self._coverage = Coverage(sources.documents, clock)
+        self._coverage = Coverage(sources.documents, clock, sources.lost_vectors)
         self._without_standing: LRUCache[Filter, int] = LRUCache(REMEMBERED)
         self._tenants = TenantStates(sources.documents)
 

@@ -9,6 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
@@ -264,15 +265,32 @@ class Coverage:
     Args:
         documents: counts; guarded.
         clock: monotonic seconds.
+        lost: how many vectors are missing from the store beside the documents, for which no document waits.
     """
 
-    def __init__(self, documents: DocumentStore, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        documents: DocumentStore,
+        clock: Callable[[], float] = time.monotonic,
+        lost: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._documents = documents
         self._clock = clock
+        self._lost = lost
         self._counts: LRUCache[Filter, _Count] = LRUCache(REMEMBERED)
 
     async def missing(self, where: Filter) -> Missing:
-        """What is missing of what `where` lets through; where it cannot be counted now, what was counted last."""
+        """What is missing of what `where` lets through; where it cannot be counted now, what was counted last.
+
+        Of vectors that are lost it is not known yet whose they are: they are counted in the whole index.
+        """
+        if lost := self._lost():
+            with suppress(BackendError):
+                chunks = (await self._documents.counts()).chunks
+                return Missing(min(lost, chunks), chunks)
+        return await self._counted(where)
+
+    async def _counted(self, where: Filter) -> Missing:
         version = self._documents.version  # read before counting: what changes meanwhile is counted again
         known = self._counts.get(where)
         began = self._clock()

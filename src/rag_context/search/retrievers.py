@@ -71,6 +71,8 @@ class Backends:
     """Where vectors, terms and documents are in one place, what reads all of them in one call."""
     keyword_candidates: CandidateSource | None = None
     """The same without the vectors, which may be missing or still be read."""
+    lost_vectors: Callable[[], int] = lambda: 0
+    """How many vectors are missing from a store beside the documents, for which no document waits."""
 
     def guarded(self, timeout_s: float) -> "Backends":
         """These backends, guarded: a call takes `timeout_s` seconds at most, or less under an applied deadline."""

@@ -7,12 +7,13 @@ from contextlib import suppress
 from enum import Enum
 from typing import TypeVar
 
-from rag_context.domain.reports import counted
+from rag_context.domain.reports import IssueKind, counted
 from rag_context.embedders.model_vectors import BoundEmbedder
 from rag_context.errors import BackendError, BackendStartingError, BackendUnavailableError
 from rag_context.ingest.indexer import Indexer
 from rag_context.ingest.reconciliation import Divergence, Reconciler
 from rag_context.ports.reading import DocumentStore
+from rag_context.ports.writing import IndexAuditor
 from rag_context.resilience.deadline import Deadline, set_within
 from rag_context.resilience.dependency import BreakerState, Dependency
 from rag_context.resilience.memory import keep_trimmed
@@ -29,7 +30,7 @@ BIND_SOON_S = 0.02
 SWEEP_EVERY_S = 10.0
 REBUILD_EVERY_S = 1.0
 RECONCILE_EVERY_S = 10.0
-RECONCILE_SOON_S = 1.0
+DIFFER_EVERY_S = 1.0
 RECONCILE_TIMEOUT_S = 30.0
 MISMATCHES_BEFORE_COMPARING = 2
 """Checks in a row that find a wrong number of vectors, before all documents and vectors are compared."""
@@ -77,6 +78,7 @@ class BackgroundMaintenance:
         load: reads into memory what the first search needs; `bound` is set after it.
         duties: whether this process also completes, compares and rebuilds what is in the index.
         on_available: called when a backend is available again.
+        auditor: has documents embedded again that lost their vectors; None if two stores keep the index.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class BackgroundMaintenance:
         load: Callable[[], Awaitable[object]] | None = None,
         duties: Duties = Duties.ALL,
         on_available: Callable[[], None] = lambda: None,
+        auditor: IndexAuditor | None = None,
     ) -> None:
         self._duties = duties
         self._reconciler = reconciler
@@ -98,6 +101,7 @@ class BackgroundMaintenance:
         self._load = load
         self._dependencies = tuple(dependencies)
         self._on_available = on_available
+        self._auditor = auditor
         self._embedder = embedder
         self._indexer = indexer
         self._documents = documents
@@ -167,9 +171,19 @@ class BackgroundMaintenance:
             await set_within(self._sweep_now, SWEEP_EVERY_S)
             self._sweep_now.clear()
             try:
+                await self._await_lost_vectors()
                 await self.sweep(lambda _done: None, together=SWEEP_BESIDE)
             except BackendError as error:
                 logger.debug("pending documents cannot be completed now: %s", error)
+
+    async def _await_lost_vectors(self) -> None:
+        """Make documents pending whose vectors are gone although no document waits for any. Raises: BackendError."""
+        if self._auditor is None:
+            return
+        counts = await self._documents.counts()
+        if not counts.pending and counts.vectors < counts.chunks:
+            logger.warning("%d chunks lost their vectors: they are embedded again", counts.chunks - counts.vectors)
+            await self._auditor.repair([IssueKind.MISSING_VECTORS])
 
     async def _finish(self) -> None:
         """Complete documents whose embedding ran out of time, one by one; the sweep retries those that fail."""
@@ -183,25 +197,27 @@ class BackgroundMaintenance:
     async def _reconcile(self) -> None:
         """Compare the sizes of both stores, and compare their contents if the sizes differ twice in a row.
 
-        One mismatch is normal: a write reaches one store after the other. Equal sizes can hide differences, so every
-        round also compares one page of documents.
+        One mismatch is normal: a write reaches one store after the other. Equal sizes can hide differences, so one page
+        of documents is compared from time to time too.
         """
         if self._reconciler is None:
             return
-        mismatches = 0
+        mismatches, compare_at = 0, float("-inf")
         while True:
             try:
+                # Every second, because searches and the health report must say that vectors are lost.
                 differs = await self._with_timeout(self._reconciler.differ())
                 mismatches = mismatches + 1 if differs else 0
-                if mismatches == MISMATCHES_BEFORE_COMPARING:
-                    mismatches = 0
-                    await self._repair(self._reconciler, await self._reconciler.compare())
-                elif not differs:
-                    await self._repair(self._reconciler, await self._with_timeout(self._reconciler.compare_some()))
+                if self._clock() >= compare_at and (not differs or mismatches >= MISMATCHES_BEFORE_COMPARING):
+                    compare_at = self._clock() + RECONCILE_EVERY_S
+                    compared = (
+                        self._reconciler.compare() if differs else self._with_timeout(self._reconciler.compare_some())
+                    )
+                    await self._repair(self._reconciler, await compared)
             except BackendError as error:
                 mismatches = 0
                 logger.debug("documents and vectors cannot be compared now: %s", error)
-            await asyncio.sleep(RECONCILE_SOON_S if mismatches else RECONCILE_EVERY_S)
+            await asyncio.sleep(DIFFER_EVERY_S)
 
     async def _rebuild(self) -> None:
         """Continue a run that this or another process has begun, once no other process works on it."""

@@ -214,7 +214,7 @@ class SimilarDocuments:
         guarded = backends.guarded(STORE_S)
         self._embedder, self._vectors = guarded.embedder, guarded.vectors
         self._documents, self._texts = guarded.documents, guarded.texts
-        self._coverage = Coverage(guarded.documents, clock)
+        self._coverage = Coverage(guarded.documents, clock, backends.lost_vectors)
         self._clock = clock
 
     async def similar(self, document: Document, limit: int) -> SimilarResponse:

@@ -280,6 +280,11 @@ def _detail(finding: Finding, counts: Counts | None, vector_problem: str | None)
     return "; ".join(each.rstrip(".") for each in sentences if each)
 
 
+def lost_vectors(lost: int) -> str | None:
+    """A sentence about vectors that are lost; None if none are."""
+    return f"{counted(lost, 'vector')} of indexed documents are gone: those are embedded again" if lost else None
+
+
 def missing_vectors(counts: Counts) -> int:
     """How many chunks have no vector."""
     return max(counts.chunks - counts.vectors, 0)

@@ -45,7 +45,7 @@ from rag_context.service.collection_service import CollectionService
 from rag_context.service.document_queries import DocumentQueries, SimilarDocuments, ids_to_delete, remove
 from rag_context.service.filter_hints import filter_hint
 from rag_context.service.handlers import CallContext, Handler, handlers_of, performs
-from rag_context.service.health import ROLES, HealthMonitor, IndexingProgress, health_response
+from rag_context.service.health import ROLES, HealthMonitor, IndexingProgress, health_response, lost_vectors
 from rag_context.service.index_maintenance import Reindexing
 from rag_context.service.mappers import (
     bulk_result,
@@ -314,7 +314,8 @@ class Service:
         return health_response(
             findings,
             counts,
-            self._progress.vector_problem(counts, self._dependencies.maintenance.problem),
+            self._progress.vector_problem(counts, self._dependencies.maintenance.problem)
+            or lost_vectors(self._dependencies.backends.lost_vectors()),
             breaker_closed=breaker.closed,
             model=self._known_model(),
             latency_ms=(self._clock() - started) * 1000.0,

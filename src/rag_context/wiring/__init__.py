@@ -259,6 +259,7 @@ def _dependencies(
             duties,
             # A backend's own probe has shown that it answers: the next search need not wait for the cooldown.
             breaker.half_open,
+            stores.auditor,
         ),
         health=HealthMonitor(monitored, writes=stores.writes, notes=local_notes(settings.stores)),
         rebuilding=rebuilding,
@@ -280,6 +281,7 @@ def _backends(stores: Stores, bound: BoundEmbedder) -> Backends:
         document_store=stores.document_store,
         candidates=stores.candidates,
         keyword_candidates=stores.keyword_candidates,
+        lost_vectors=stores.reconciler.lost if stores.reconciler is not None else lambda: 0,
     )
 
 

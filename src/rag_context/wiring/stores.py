@@ -86,6 +86,8 @@ class Stores:
 
     reconciler: Reconciler | None = None
     """Compares documents and vectors; None if one store has both."""
+    auditor: IndexAuditor | None = None
+    """Repairs an index in use that one store has; None if two have it."""
     rebuilder: VectorRebuilder | None = None
     """Stores new vectors while the old ones are still used."""
     candidates: CandidateSource | None = None
@@ -233,6 +235,7 @@ def _one_store(store: "SqliteStore | PostgresStore", settings: Settings) -> Stor
         bulk=None if isinstance(store, SqliteStore) else store.bulk,
         claims=None if isinstance(store, SqliteStore) else store.claims,
         refresh_version=store.documents.refresh_version if isinstance(store, SqliteStore) else None,
+        auditor=store.auditor,
     )
 
 

@@ -235,16 +235,17 @@ class PostgresDocuments:
         return None if row is None or row[0] is None else periods_from(row)
 
     async def missing_vectors(self, where: Filter) -> Missing:
-        """How many of the passages that a filter lets through have no vector; both 0 where no document is pending."""
+        """How many of the passages that a filter lets through have no vector; both 0 where all have one."""
         seen = await self._state.current()
-        # Called with searches: where no document is pending, it costs no statement.
-        if not seen.pending:
+        # Called with searches: where no document is pending and none lost its vectors, it costs no statement.
+        if not seen.pending and seen.vectors >= seen.chunks:
             return Missing()
+        of_pending = "d.status = 'pending' AND" if seen.pending else ""
         parameters = Parameters()
         is_missing = _MISSING_VECTOR.format(generation=seen.generation)
         statement = f"""SELECT count(*) FROM rag_context.documents AS d
                         JOIN rag_context.chunks AS c ON c.document = d.id
-                        WHERE d.status = 'pending' AND {is_missing} AND {condition(where, parameters, "c")}"""  # noqa: S608
+                        WHERE {of_pending} {is_missing} AND {condition(where, parameters, "c")}"""  # noqa: S608
         missing = await self._count(statement, parameters)
         if not missing:
             return Missing()

@@ -135,7 +135,7 @@ class SqliteDocuments:
         return await self._database.read(document_rows.read_periods)
 
     async def missing_vectors(self, where: Filter) -> Missing:
-        """How many of the passages that a filter lets through have no vector; both 0 where no document is pending."""
+        """How many of the passages that a filter lets through have no vector; both 0 where all have one."""
         return await self._database.read(partial(document_rows.read_missing_vectors, self._has_split_vectors, where))
 
     async def ping(self) -> str:

@@ -204,12 +204,16 @@ def read_counts(connection: sqlite3.Connection) -> Counts:
 
 
 def read_missing_vectors(has_split_vectors: bool, where: Filter, connection: sqlite3.Connection) -> Missing:
-    """Reads pending documents only, as long as none of those that pass the filter is without a vector."""
-    if not connection.execute("SELECT pending FROM totals").fetchone()[0]:
+    """Reads pending documents only, as long as there are any; all that pass the filter where others lost vectors."""
+    counts = read_counts(connection)
+    if not counts.pending and (has_split_vectors or counts.vectors >= counts.chunks):
         return Missing()
     clauses, values = condition(where, CHUNK_TIME)
-    pending = _VISIBLE.format(index=" INDEXED BY documents_pending", where=f"d.status = 'pending' AND {clauses}")
-    missing: int = connection.execute(pending if has_split_vectors else pending + _LACKS, values).fetchone()[0]
+    if counts.pending:
+        lacking = _VISIBLE.format(index=" INDEXED BY documents_pending", where=f"d.status = 'pending' AND {clauses}")
+    else:
+        lacking = _VISIBLE.format(index="", where=clauses)
+    missing: int = connection.execute(lacking if has_split_vectors else lacking + _LACKS, values).fetchone()[0]
     if not missing:
         return Missing()
     return Missing(missing, connection.execute(_VISIBLE.format(index="", where=clauses), values).fetchone()[0])

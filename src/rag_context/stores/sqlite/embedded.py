@@ -44,6 +44,7 @@ class SqliteStore:
     keyword_candidates: SqliteCandidates
     metrics: SqliteMetrics
     rebuilder: SqliteRebuilder
+    auditor: SqliteAuditor
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ async def open_database(
             SqliteCandidates(memory, needs_vectors=False),
             SqliteMetrics(database),
             SqliteRebuilder(database),
+            SqliteAuditor(database),
         )
     finally:
         await discarded.close()
