@@ -8,7 +8,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rag_context.domain.documents import Cursor, Document, Listing, Metadata, Missing, Retrievals, Stored, Tenant
+from rag_context.domain.documents import (
+    DEFAULT_TENANT,
+    Cursor,
+    Document,
+    Listing,
+    Metadata,
+    Missing,
+    Retrievals,
+    Stored,
+    Tenant,
+)
 from rag_context.domain.search import Filter
 from rag_context.ports.writing import Version
 from tests.stores.builders import NOON, Stores, axis, chunks_of, document, minutes, put, unit_vectors
@@ -173,17 +183,16 @@ async def test_retrievals_are_counted_with_the_latest_moment(store: Stores) -> N
 
 async def test_every_change_of_the_index_gives_it_another_stamp(store: Stores) -> None:
     await store.documents.ping()
-    stamps = [store.documents.stamp]
+    stamps = [(await store.documents.tenant_state(DEFAULT_TENANT)).stamp]
     one = document("one")
     await put(store, one)
-    stamps.append(store.documents.stamp)
+    stamps.append((await store.documents.tenant_state(DEFAULT_TENANT)).stamp)
     await store.documents.attach(one.id, one.content_hash, unit_vectors(1))
-    stamps.append(store.documents.stamp)
+    stamps.append((await store.documents.tenant_state(DEFAULT_TENANT)).stamp)
     await put(store, document("one", "Other text."), vector=axis(1))
-    stamps.append(store.documents.stamp)
+    stamps.append((await store.documents.tenant_state(DEFAULT_TENANT)).stamp)
     await store.documents.delete(one.id)
-    stamps.append(store.documents.stamp)
-    assert None not in stamps
+    stamps.append((await store.documents.tenant_state(DEFAULT_TENANT)).stamp)
     assert len(set(stamps)) == 5
 
 
@@ -191,12 +200,12 @@ async def test_reading_leaves_the_stamp_as_it_is(store: Stores) -> None:
     one = document("one")
     await put(store, one, vector=axis(0))
     await store.documents.ping()
-    before = store.documents.stamp
+    before = (await store.documents.tenant_state(DEFAULT_TENANT)).stamp
     await store.vectors.search(axis(0), limit=1, where=EVERYTHING)
     await store.documents.listing(EVERYTHING, limit=1)
     await store.documents.record_retrievals([one.id], NOON)
     await store.documents.ping()
-    assert store.documents.stamp == before
+    assert (await store.documents.tenant_state(DEFAULT_TENANT)).stamp == before
 
 
 async def test_a_vector_store_shows_the_passages_of_its_chunks_by_itself(store: Stores) -> None:

@@ -145,12 +145,13 @@ async def test_a_server_that_comes_later_is_used_and_prepared(tmp_path: Path) ->
         async with open_mongodb(uri_of(server.port, "late")) as store:
             with pytest.raises(BackendUnavailableError):
                 await put(store, "a")
-            assert store.documents.stamp is None
+            with pytest.raises(BackendUnavailableError):
+                await store.documents.tenant_state(DEFAULT_TENANT)
             await asyncio.to_thread(server.start)
             await eventually(store, lambda opened: put(opened, "a"))
             await eventually(store, search)  # searches have a client of their own, which finds it by itself
             assert await search(store) == 1
-            assert store.documents.stamp is not None
+            assert (await store.documents.tenant_state(DEFAULT_TENANT)).documents == 1
 
 
 async def test_what_was_acknowledged_is_found_after_kill_9(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rag_context.domain.documents import Counts, Tenant
+from rag_context.domain.documents import DEFAULT_TENANT, Counts, Tenant
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Calibration, EmbeddingModel
 from rag_context.errors import BackendRejectedError, IndexMismatchError
@@ -28,12 +28,12 @@ async def test_an_index_that_is_there_is_counted_when_its_state_is_lost(database
     async with open_mongodb(database) as opened:
         await put(opened, "a", "one", "two", settled=True)
         await put(opened, "b", "three")
-        before = opened.documents.stamp
+        before = (await opened.documents.tenant_state(DEFAULT_TENANT)).stamp
     await raw["C0N7EXT_state"].delete_many({})
     async with open_mongodb(database) as opened:
         while await opened.documents.counts() != Counts(documents=2, pending=1, chunks=3, vectors=2):
             await asyncio.sleep(0.01)
-        assert opened.documents.stamp not in (None, before)
+        assert (await opened.documents.tenant_state(DEFAULT_TENANT)).stamp != before
 
 
 async def test_what_one_process_writes_another_one_notices(database: str) -> None:
@@ -41,11 +41,11 @@ async def test_what_one_process_writes_another_one_notices(database: str) -> Non
         await put(one, "a", "wolf")
         await other.documents.ping()
         version = other.documents.version
-        assert one.documents.stamp == other.documents.stamp is not None
+        assert await one.documents.tenant_state(DEFAULT_TENANT) == await other.documents.tenant_state(DEFAULT_TENANT)
         await put(one, "b", "wolf")
         while other.documents.version == version:
             await asyncio.sleep(0.01)
-        assert one.documents.stamp == other.documents.stamp
+        assert await one.documents.tenant_state(DEFAULT_TENANT) == await other.documents.tenant_state(DEFAULT_TENANT)
         assert len(await other.texts.search("wolf", limit=5, where=Filter())) == 2
         assert (await other.documents.counts()).documents == 2
 
@@ -201,12 +201,12 @@ async def test_vectors_marked_indexed_during_a_reindexing_are_removed_again(mong
 async def test_a_state_of_another_index_makes_the_version_grow(mongodb: MongoStore, raw: Raw) -> None:
     for name in "abc":
         await put(mongodb, name, "one")
-    version, stamp = mongodb.documents.version, mongodb.documents.stamp
+    version, stamp = mongodb.documents.version, (await mongodb.documents.tenant_state(DEFAULT_TENANT)).stamp
     await raw["C0N7EXT"].delete_many({})
     await raw["C0N7EXT_state"].delete_many({})
     await mongodb.documents.ping()
     assert mongodb.documents.version > version
-    assert mongodb.documents.stamp != stamp
+    assert (await mongodb.documents.tenant_state(DEFAULT_TENANT)).stamp != stamp
     assert isinstance(mongodb.documents._state, IndexState)
     assert await mongodb.documents.counts() == Counts(0, 0, 0, 0)
 

@@ -147,10 +147,6 @@ class MemoryStore:
                     found[ref.id] = Neighbours(before, after)
         return found
 
-    @property
-    def stamp(self) -> str | None:
-        return f"memory-{id(self)}:{self.version}"
-
     async def listing(self, where: Filter, *, limit: int, after: Cursor | None = None) -> list[Listing]:
         found = [_listing(entry) for entry in self._entries.values() if _passes(entry.document, where)]
         found.sort(key=lambda listing: (-listing.timestamp.timestamp(), listing.id))

@@ -76,11 +76,6 @@ class MongoDocuments(MongoRegistry):
         """Grows with every change of the index that this process knows of; read without any I/O."""
         return self._state.version
 
-    @property
-    def stamp(self) -> str | None:
-        """Identifies this state of this index in every process that uses it; None while unknown."""
-        return self._state.stamp
-
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
         """The passages that exist, by chunk id."""
         if not chunk_ids:

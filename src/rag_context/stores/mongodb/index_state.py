@@ -173,11 +173,6 @@ class IndexState:
         return self._base + (self._last.version if self._last is not None else 0)
 
     @property
-    def stamp(self) -> str | None:
-        """Identifies this state of this index in every process; None while unknown."""
-        return None if self._last is None else f"{self._last.name}:{self._last.version}"
-
-    @property
     def finds_others(self) -> bool:
         """Whether documents of other programs are found and listed: only while they were not taken over.
 

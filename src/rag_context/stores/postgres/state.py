@@ -235,7 +235,6 @@ class IndexState:
         self._tenants: LRUCache[Tenant, tuple[int, TenantCounters]] = LRUCache(TENANTS)
         """Each with the version at which it was read."""
         self._version = 0
-        self._is_current = False
         self._reading: asyncio.Task[Snapshot] | None = None
         self._next_read: asyncio.Task[Snapshot] | None = None
 
@@ -243,12 +242,6 @@ class IndexState:
     def version(self) -> int:
         """Grows with every change of the index that this process knows of. No I/O."""
         return self._version
-
-    @property
-    def stamp(self) -> str | None:
-        """Identifies this state of this index in every process that uses it; None while unknown. No I/O."""
-        seen = self._snapshot
-        return f"{seen.name}:{seen.version}" if seen is not None and self._is_current else None
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -334,7 +327,6 @@ class IndexState:
         result, is_changed = await self._database.write(changed)
         if not is_changed:
             return result
-        self._is_current = False
         try:
             await self.refresh()
         except BackendError:  # the change is made; the next read, some time, shows it
@@ -353,7 +345,7 @@ class IndexState:
         if last is None or (last.name, last.version) != (seen.name, seen.version):
             # A server that was set back has a smaller version than before; it is another state all the same.
             self._version += max(seen.version - last.version, 1) if last is not None else 1
-        self._snapshot, self._is_current = seen, True
+        self._snapshot = seen
         return seen
 
 

@@ -51,8 +51,6 @@ class Database:
         self._version = 0
         self._base = 0
         self._generation = 0
-        self._name: str | None = None
-        self._stored = 0
         self._version_lock = threading.Lock()
         self._is_closed = False
         self._calls: queue.SimpleQueue[Call[object] | None] = queue.SimpleQueue()
@@ -71,12 +69,6 @@ class Database:
     def version(self) -> int:
         """Grows with every change of the index that this process knows of."""
         return self._version
-
-    @property
-    def stamp(self) -> str | None:
-        """Identifies this state of this file in every process; None before the file was read."""
-        with self._version_lock:
-            return None if self._name is None else f"{self._name}:{self._stored}"
 
     def follow(self, follower: Callable[[sqlite3.Connection], None]) -> None:
         """Start watching the file; `follower` is called with a connection in every round."""
@@ -209,10 +201,7 @@ class Database:
 
     def _observe(self, follower: Callable[[sqlite3.Connection], None], connection: sqlite3.Connection) -> None:
         version, *size = connection.execute(STATE).fetchone()
-        (name,) = connection.execute("SELECT max(value) FROM meta WHERE name = 'index'").fetchone()
         self._publish(version, IndexSize(*size))
-        with self._version_lock:
-            self._name = name
         follower(connection)
 
     def _publish(self, stored: int, size: IndexSize) -> None:
@@ -225,10 +214,7 @@ class Database:
                 # Another file counts from the start again. Counting on from here, its versions match no cached
                 # answer of the former file.
                 self._base = self._version + 1
-                self._name = None
-                self._stored = 0
             # Reading and writing threads publish in any order; a version never goes back.
-            self._stored = max(self._stored, stored)
             self._version = max(self._version, self._base + stored)
 
 

@@ -47,11 +47,6 @@ class SqliteDocuments:
         """Grows with every change of the index that this process knows of; read without any I/O."""
         return self._database.version
 
-    @property
-    def stamp(self) -> str | None:
-        """Identifies this state of this index in every process that uses it; None while unknown."""
-        return self._database.stamp
-
     async def refresh_version(self) -> None:
         """Bring `version` up to what any process has committed by now."""
         await self._database.refresh_version()
