@@ -17,7 +17,7 @@ from tests.stores.builders import axis, document, put
 
 PAGE_BYTES = 8192
 PAGES = 100
-TOGETHER = 10
+TOGETHER = 25
 TIMEOUT_S = 30.0
 CHECK_EVERY_S = 0.02
 
