@@ -8,6 +8,8 @@ from uuid import uuid4
 import numpy as np
 import pytest
 
+from rag_context.collections.copying import Located, copy_collection
+from rag_context.collections.labels import with_labels
 from rag_context.domain.clauses import EVERYTHING
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError, NotFoundError
@@ -21,6 +23,7 @@ from rag_context.stores.chroma.chroma_collections import (
 )
 from rag_context.stores.chroma.collections_storage import rows_of
 from rag_context.stores.chroma.server import ChromaServer
+from rag_context.testing.fakes import MemoryCollections
 from rag_context.where import matches, parse
 from tests.collections.isolated_providers import chroma_collections
 from tests.servers.chroma import chroma_server
@@ -91,6 +94,34 @@ async def test_others_collections_are_listed_as_such_and_never_touched(
             assert found is not None
             assert await api.count(found.id) == 1
             await api.drop(name)
+
+
+async def test_others_collections_show_their_metadata_and_labels_and_a_copy_keeps_both_and_the_name(
+    chroma_collections_server: ServerProcess, api: ChromaServer
+) -> None:
+    name = f"theirs-{uuid4().hex[:8]}"
+    described = {"owner": "them", "embedding_provider": "openai", "embedding_model": "ada"}
+    made = await api.create(name, described)
+    assert made is not None
+    await api.upsert(made.id, Rows(["1"], [{"mine": True}], ["text"], axes(1)))
+    elsewhere = MemoryCollections()
+    async with open_chroma_server_collections(address(chroma_collections_server), prefix="test-labels") as provider:
+        theirs = await provider.collection(name)
+        assert theirs is not None
+        shown = with_labels(theirs)
+        assert (shown.metadata, shown.embedding_provider, shown.embedding_model) == ({"owner": "them"}, "openai", "ada")
+        for _ in range(2):
+            report = await copy_collection(Located(provider, name), Located(elsewhere, name))
+            assert report.documents == 1
+    copied = await elsewhere.collection(name)
+    assert copied is not None
+    shown = with_labels(copied)
+    assert (shown.metadata, shown.embedding_provider, shown.embedding_model) == ({"owner": "them"}, "openai", "ada")
+    assert not shown.foreign
+    found = await api.find(name)
+    assert found is not None
+    assert found.fields == described
+    await api.drop(name)
 
 
 async def test_a_name_can_be_used_once_however_many_request_it(provider: Provider) -> None:

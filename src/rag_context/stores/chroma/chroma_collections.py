@@ -24,7 +24,12 @@ from rag_context.stores.chroma.chroma_api import (
     open_folder,
     repeated,
 )
-from rag_context.stores.chroma.collections_registry import CollectionRecord, CollectionRegistry, fields_of
+from rag_context.stores.chroma.collections_registry import (
+    CollectionRecord,
+    CollectionRegistry,
+    fields_of,
+    is_foreign,
+)
 from rag_context.stores.chroma.collections_storage import CollectionStorage, ForeignShape, OurShape, rows_of, size_of
 from rag_context.stores.chroma.server import TIMEOUT_S, ChromaServer
 from rag_context.stores.engines import (
@@ -132,7 +137,8 @@ class ChromaCollections:
         """
         record = await self._registry.require(name)
         # An interrupted switch leaves two records with the same documents, one of which is still in use.
-        if all(other.rows_name != record.rows_name for other in await self._registry.ours() if other.id != record.id):
+        others = {other.rows_name for other in await self._registry.ours() if other.id != record.id}
+        if record.rows is not None and record.rows_name not in others:
             await self._api.drop(record.rows_name)
         await self._api.drop(record.name)
 
@@ -240,7 +246,7 @@ class ChromaCollections:
             # documents.
             await self._api.describe(old.id, fields_of(described, new.rows_name, new.owner or new.id))
             await self._api.drop(new.name)
-            if old.rows_name != new.rows_name:
+            if old.rows is not None and old.rows_name != new.rows_name:
                 await self._api.drop(old.rows_name)
         return True
 
@@ -305,7 +311,7 @@ class ChromaCollections:
         """Create the storage for the documents of a collection."""
         # Left behind by a removal: it has no owner any more, and it takes the name.
         leftover = await self._api.find(record.rows_name)
-        if leftover is not None and not record.owns(leftover):
+        if leftover is not None and not is_foreign(leftover) and not record.owns(leftover):
             await self._api.drop(record.rows_name)
         rows = await self._api.create(record.rows_name, record.rows_fields) or await self._api.find(record.rows_name)
         if rows is None or not record.owns(rows):

@@ -209,5 +209,7 @@ class CollectionRegistry:
 
 
 def _foreign_record(opened: CollectionInfo) -> CollectionRecord:
-    collection = Collection(opened.name, dimension=opened.dimension, foreign=True)
+    """The record of another program's collection, with its own metadata, in which labels may stand."""
+    metadata = {key: value for key, value in opened.fields.items() if value is not None and not key.startswith("$")}
+    collection = Collection(opened.name, metadata, dimension=opened.dimension, foreign=True)
     return CollectionRecord(opened.id, opened.name, collection, rows=opened)
