@@ -70,7 +70,9 @@ async def test_an_agents_tools_cost_little_and_index_a_folder(tmp_path: Path) ->
     folder.mkdir()
     (folder / "pumps.md").write_text(f"# Pumps\n\n{PASSAGE}\n")
     (folder / "uv.lock").write_text("locked")
-    how = StdioServerParameters(command=COMMAND, args=["mcp", "--data-dir", str(tmp_path / "data")], env=environment())
+    how = StdioServerParameters(
+        command=COMMAND, args=["mcp", "--data-dir", str(tmp_path / "data")], env=environment(), cwd=tmp_path
+    )
     async with Client(how) as client:
         tools = (await client.list_tools()).tools
         listed = [

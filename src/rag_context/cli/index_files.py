@@ -97,6 +97,10 @@ class IndexOptions(Options):
     prune: Annotated[
         bool, typer.Option("--prune", help="Remove the documents of files that are gone from the folders.")
     ] = False
+    secrets: Annotated[
+        bool,
+        typer.Option("--secrets", help="Also read files at the usual places of secrets (~/.ssh, .netrc, /etc, ...)."),
+    ] = False
     receipts: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a receipt for each document, one JSON object per line.")
     ] = None
@@ -117,7 +121,8 @@ def index(label_options: LabelOptions, options: IndexOptions) -> ExitCode:
     """Index files, folders and streams of documents; changed files are replaced, unchanged ones are not read.
 
     Ignore files (.gitignore, .ragignore) are respected. Lock files, vendored, minified and generated code and tables
-    of data are skipped, and listed; --include '*.lock' takes them. An interrupted run is resumed by the same command.
+    of data are skipped, and listed; --include '*.lock' takes them. So are the usual places of secrets (~/.ssh, .netrc,
+    shell histories, /etc, ...), unless --secrets is given. An interrupted run is resumed by the same command.
     Documents of files that are gone are reported; --prune removes them. With --json, stdout has one receipt per line.
     """
     console = Console()
@@ -170,7 +175,9 @@ async def _take_in(
             connection, settings, labels, Gone.PRUNE if options.prune else Gone.REPORT, listen, options.include or ()
         ) as sync:
             own = () if options.receipts is None else (options.receipts.resolve(),)
-            await replace(sync, own=(*sync.own, *own)).run(roots(options.files))
+            await replace(sync, own=(*sync.own, *own)).run(
+                [replace(root, secrets=options.secrets) for root in roots(options.files)]
+            )
     vocabulary = Vocabulary.extended(settings.vocabulary.content_types, settings.vocabulary.categories)
     for path in dict.fromkeys(options.streams):
         documents = _documents(path, labels, BulkLine.with_vocabulary(vocabulary))

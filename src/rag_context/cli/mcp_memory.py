@@ -5,6 +5,7 @@ server's machine and user, not of the client's.
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from rag_context.cli.index_files import open_sync
 from rag_context.cli.local_connection import MODEL_WAIT_S, InProcess
 from rag_context.cli.summary import Shortlist, Summary
 from rag_context.errors import FieldError, InvalidInputError
+from rag_context.files.boundary import check_reach, workspace
 from rag_context.files.file_reading import Labels
 from rag_context.files.folder_sync import Gone
 from rag_context.files.walk import roots
@@ -34,7 +36,7 @@ async def hold(settings: Settings, opened: "asyncio.Future[Memory]") -> None:
         async def ready() -> bool:
             return await service.wait_ready(MODEL_WAIT_S)
 
-        intake = FileIntake(service, settings)
+        intake = FileIntake(service, settings, Path.cwd())
         opened.set_result(Memory(service, build_tools(service, words, {INDEX_FILES.name: intake.run}), ready))
         try:
             await asyncio.Event().wait()
@@ -60,18 +62,26 @@ class FileIntake:
 
     Args:
         service: the open memory.
-        settings: how files are read.
+        settings: how files are read, and which folders beside the client's may be.
+        started_in: the workspace of a client that does not name its folders.
         answer_s: seconds after which a call is answered while its run goes on.
     """
 
     service: Service
     settings: Settings
+    started_in: Path
     answer_s: float = ANSWER_S
     _runs: dict[tuple[Path, tuple[str, ...]], _Run] = field(default_factory=dict)
 
     async def run(self, request: IndexFilesRequest, context: CallContext) -> IndexFilesResponse:
-        """Take a path in, or say how far the run for it is. Raises: InvalidInputError (it is not there)."""
-        key = (await asyncio.to_thread(_found, request.path), tuple(request.include or ()))
+        """Take a path in, or say how far the run for it is.
+
+        Raises:
+            InvalidInputError: it is not there, or lies outside of the folders that an agent may index.
+        """
+        client_roots = await context.client_roots()
+        path = await asyncio.to_thread(self._found, request.path, client_roots)
+        key = (path, tuple(request.include or ()))
         run = self._runs.get(key)
         if run is None:
             summary = Summary()
@@ -90,6 +100,22 @@ class FileIntake:
         if tasks:
             await asyncio.wait(tasks)
 
+    def _found(self, given: str, client_roots: Sequence[str] | None) -> Path:
+        """The file or folder at a path, if it may be indexed. Raises: InvalidInputError."""
+        try:
+            folders = [Path(root).resolve() for root in client_roots or ()]
+            if client_roots is None:
+                folders = workspace(self.started_in, Path.home())
+            folders += [Path(root).expanduser().resolve() for root in self.settings.indexing.roots]
+            path = (self.started_in / Path(given).expanduser()).resolve()
+            check_reach(path, folders)
+            if path.exists():
+                return path
+            sentence = f"There is no file or folder at {path.as_posix()}"
+        except (OSError, RuntimeError, ValueError) as error:
+            sentence = f"The path cannot be used: {error}"
+        raise InvalidInputError(sentence, [FieldError("path", sentence)])
+
     async def _wait(self, run: _Run, context: CallContext) -> None:
         """Until the run is done or the answer is due; the progress is reported on the way."""
         end = asyncio.get_running_loop().time() + self.answer_s
@@ -102,17 +128,6 @@ class FileIntake:
         target = InProcess(self.service, self.settings)
         with open_sync(target, self.settings, Labels(), Gone.REPORT, summary.add, include) as sync:
             await sync.run(roots([path]))
-
-
-def _found(given: str) -> Path:
-    try:
-        path = Path(given).expanduser()
-        if path.exists():
-            return path.resolve()
-        sentence = f"There is no file or folder at {path.absolute().as_posix()}"
-    except (OSError, RuntimeError, ValueError) as error:
-        sentence = f"The path cannot be used: {error}"
-    raise InvalidInputError(sentence, [FieldError("path", sentence)])
 
 
 def _response(summary: Summary, *, is_done: bool) -> IndexFilesResponse:

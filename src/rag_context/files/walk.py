@@ -23,6 +23,7 @@ from typing import Any, TypeAlias
 from pathspec import GitIgnoreSpec
 from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
+from rag_context.files.boundary import SECRET_PLACE, is_secret_place
 from rag_context.files.descriptors import read_start
 from rag_context.files.file_reading import (
     IGNORE_FILES,
@@ -107,10 +108,12 @@ class Root:
     Args:
         path: a file or a folder, absolute and without links.
         pattern: the files below it, as in an ignore file; empty for all.
+        secrets: whether files at the usual places of secrets are returned too.
     """
 
     path: Path
     pattern: str = ""
+    secrets: bool = False
 
     def takes(self, path: Path) -> bool:
         """Whether the pattern matches a file below the root."""
@@ -153,12 +156,15 @@ def walk(root: Root, generated: Generated | None = None) -> Iterator[Found | Rej
     except OSError as error:
         yield Rejected(printable(root.path), f"cannot be read: {error.strerror}", unknown=True)
         return
+    if not root.secrets and is_secret_place(root.path):
+        yield Rejected(printable(root.path), f"{SECRET_PLACE}; `rag-context index --secrets` reads it")
+        return
     if not stat.S_ISDIR(mode):
         yield Found(root.path, named=True)
         return
     is_empty = True
     rules = _rules(root.path, _rules_above(root.path))
-    for item in _walk_entries(_entries(root.path), root.path, rules, generated):
+    for item in _walk_entries(_entries(root.path), root, rules, generated):
         if isinstance(item, Found) and not root.takes(item.path):
             continue
         is_empty = False
@@ -215,11 +221,11 @@ def _below_folder(
         above /= name
         if name in SKIPPED_FOLDERS or _ignored(above, rules, suffix="/") or not _is_real_folder(above):
             return
-        if generated is not None and generated.folder(above):
+        if is_secret_place(above) or (generated is not None and generated.folder(above)):
             return
         rules = _rules(above, rules)
     entries = [entry for entry in list_folder(folder) if isinstance(entry, Rejected) or entry.name in names]
-    yield from _walk_entries(entries, root, rules, generated)
+    yield from _walk_entries(entries, Root(root), rules, generated)
 
 
 def _is_real_folder(path: Path) -> bool:
@@ -253,7 +259,7 @@ def _ignored(path: Path, rules: _Rules | None, *, suffix: str = "") -> bool:
 
 
 def _walk_entries(
-    start: Sequence[os.DirEntry[str] | Rejected], root: Path, start_rules: _Rules | None, generated: Generated | None
+    start: Sequence[os.DirEntry[str] | Rejected], root: Root, start_rules: _Rules | None, generated: Generated | None
 ) -> Iterator[Found | Rejected]:
     """Depth first in the order of names, without recursion, so that depth has no limit of its own."""
     stack = [(iter(start), start_rules)]
@@ -265,21 +271,25 @@ def _walk_entries(
         elif isinstance(entry, Rejected):
             yield entry
         elif entry.is_symlink():
-            yield from _link(entry, root, rules)
+            yield from _link(entry, root.path, rules)
         elif entry.is_dir(follow_symlinks=False):
             folder = Path(entry.path)
             if entry.name in SKIPPED_FOLDERS or _ignored(folder, rules, suffix="/"):
                 continue
-            if generated is not None and (reason := generated.folder(folder)):
+            if not root.secrets and is_secret_place(folder):
+                yield Rejected(f"{printable(folder)}/", SECRET_PLACE, failed=False)
+            elif generated is not None and (reason := generated.folder(folder)):
                 yield Rejected(f"{printable(folder)}/", reason, failed=False)
             else:
                 stack.append((iter(_entries(folder)), _rules(folder, rules)))
         elif entry.name not in SKIPPED_FILES and not _ignored(Path(entry.path), rules):
-            yield _file(entry)
+            yield _file(entry, root)
 
 
-def _file(entry: os.DirEntry[str]) -> Found | Rejected:
+def _file(entry: os.DirEntry[str], root: Root) -> Found | Rejected:
     path = Path(entry.path)
+    if not root.secrets and is_secret_place(path):
+        return Rejected(printable(path), SECRET_PLACE, failed=False)
     if entry.is_file(follow_symlinks=False):
         return Found(path, named=False)
     return Rejected(printable(path), "not a regular file", failed=False)

@@ -4,7 +4,7 @@
 process call what `handlers_of` finds.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
@@ -21,6 +21,14 @@ OnProgress: TypeAlias = Callable[[int, int], Awaitable[None]]
 _MARK = "_performed_operation"
 
 
+ClientRoots: TypeAlias = Callable[[], Awaitable[Sequence[str] | None]]
+"""Requests from the client the folders that it works in; None if it has no way to say."""
+
+
+async def no_roots() -> None:
+    """A client that does not say where it works."""
+
+
 async def ignore_progress(_done: int, _total: int) -> None:
     """Progress that no caller follows."""
 
@@ -34,6 +42,8 @@ class CallContext:
     caller: CallerId = ANONYMOUS
     may_write: bool = True
     """Whether the caller's key may change anything, for operations that do less for one that may not."""
+
+    client_roots: ClientRoots = no_roots
 
 
 Handler: TypeAlias = Callable[[Any, CallContext], Awaitable[WireResponse]]

@@ -333,6 +333,10 @@ class IndexingSettings(Section):
         default=5, ge=1, le=64, description="Batches of up to 16 documents that a bulk run indexes at once."
     )
     include: Names = Field(default=(), description="Patterns of files to index although they look generated.")
+    roots: Names = Field(
+        default=(),
+        description="Folders that agents may index files of, beside their client's workspace.",
+    )
 
 
 class ProjectSettings(Section):

@@ -5,12 +5,16 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import mcp_types as types
 from mcp.server.caching import CacheHint
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
+from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
@@ -36,6 +40,9 @@ from rag_context.service.service import Service
 logger = logging.getLogger(__name__)
 
 _NAME_CHARS = 128
+ROOTS_S = 5.0
+"""How long a client may take to say in which folders it works."""
+
 _LISTS = CacheHint(ttl_ms=60_000, scope="private")
 _CHANGING = CacheHint(ttl_ms=0, scope="private")
 
@@ -156,10 +163,15 @@ class McpServer:
             request = _by_client(read_fields(tool.request, params.arguments or {}), client.client)
             await memory.ready()
             may_write = client.access is Access.WRITE
-            progress = context.session.report_progress
-            response = await tool.run(
-                request, CallContext(client.request_id, progress, client.caller, may_write=may_write)
+            session = context.session
+            call = CallContext(
+                client.request_id,
+                session.report_progress,
+                client.caller,
+                may_write=may_write,
+                client_roots=partial(_roots, session),
             )
+            response = await tool.run(request, call)
         except SearchFailedError as error:
             return _failed(error.failure, structured=client.structured)
         except (RagContextError, RequestRejectedError) as error:
@@ -243,6 +255,20 @@ def _by_client(request: WireRequest, client: str | None) -> WireRequest:
     if client is None or getattr(request, "agent", client) is not None:
         return request
     return request.model_copy(update={"agent": client})
+
+
+async def _roots(session: ServerSession) -> list[str] | None:
+    """The local folders that a client says it works in; None if it does not say."""
+    capabilities = session.client_capabilities
+    if capabilities is None or capabilities.roots is None or not session.can_send_request:
+        return None
+    try:
+        found = await session.send_request(types.ListRootsRequest(), types.ListRootsResult, ROOTS_S)
+    except MCPError as error:
+        logger.warning("the client did not say in which folders it works: %s", error)
+        return None
+    urls = [urlsplit(str(root.uri)) for root in found.roots]
+    return [url2pathname(url.path) for url in urls if url.scheme == "file" and url.netloc in ("", "localhost")]
 
 
 def _check_access(tool: Tool[Any], client: RequestContext) -> None:
