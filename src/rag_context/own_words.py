@@ -24,6 +24,9 @@ MOST_TYPED = 6_000
 SHORT_QUOTATION = 80
 """Characters of a quotation up to which a passage with it still counts as the user's own words."""
 
+QUOTED_WORD = 24
+"""Characters of a quotation that says nothing by itself, as in `never write "simply"`."""
+
 _INSTRUCTION = re.compile(
     # The beginning of a line, of a sentence, or of a message behind its speaker; then the mark of a list.
     r"(?:^[^\S\n]*+|[.!?:;>*\]][\"”)]?\s++)(?:[-*+•]\s++|\d{1,3}[.)]\s++)?+"
@@ -143,9 +146,13 @@ def own_words(said: str) -> str:
 
 
 def shown(passage: str) -> str:
-    """A passage of a user with only their own words: what is another's is left out."""
+    """A passage of a user with only their own words: what is another's is left out, but for single quoted words."""
+
+    def kept(others: re.Match[str]) -> str:
+        return passage[others.start() : others.end()] if len(others[0]) <= QUOTED_WORD else "…"
+
     words = own_words(passage)
-    return passage if OTHERS not in words else re.sub(f"{OTHERS}++", "…", words).strip()
+    return passage if OTHERS not in words else re.sub(f"{OTHERS}++", kept, words).strip()
 
 
 def quotes(words: str) -> bool:
