@@ -59,10 +59,27 @@ def test_everything_is_in_one_namespace() -> None:
         assert place == "rag-context"
 
 
-def test_the_kustomization_lists_every_manifest_of_its_folder() -> None:
-    listed = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text(encoding="utf-8"))["resources"]
+def kustomized(folder: Path) -> dict[tuple[str, str], Path]:
+    """The objects that a kustomization makes, and the file of each."""
+    listed = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))["resources"]
+    paths = [(folder / name).resolve() for name in listed]
+    return {
+        (item["kind"], item["metadata"]["name"]): path
+        for path in paths
+        for item in yaml.safe_load_all(path.read_text(encoding="utf-8"))
+    }
 
-    assert sorted(listed) == [path.name for path in manifest_files() if path.parent == MANIFESTS]
+
+def test_the_kustomizations_have_every_manifest_and_each_has_the_configuration_of_its_stores() -> None:
+    default, with_qdrant = kustomized(MANIFESTS), kustomized(MANIFESTS / "qdrant")
+    optional = {MANIFESTS / "postgres" / "backup.yaml"}
+
+    assert {*default.values(), *with_qdrant.values()} == {*manifest_files()} - optional
+    assert default["ConfigMap", "rag-context"] == POSTGRES_CONFIG
+    assert {name for kind, name in default if kind == "Deployment"} == {"rag-context", "postgres", "redis"}
+    assert with_qdrant["ConfigMap", "rag-context"] == MANIFESTS / "server-config.yaml"
+    names = {name for kind, name in with_qdrant if kind == "Deployment"}
+    assert names == {"rag-context", "qdrant", "mongodb", "redis"}
 
 
 def test_qdrant_runs_at_the_requested_address() -> None:
