@@ -1,6 +1,7 @@
 """What agents and programs meet at the interfaces: MCP answers that come once, OpenAI's errors on /v1, true figures."""
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -173,6 +174,17 @@ def test_counters_are_counters(server: Served) -> None:
     metrics = server.get("/metrics").text
     for name in ("rag_records_dropped", "rag_embeddings_reused"):
         assert f"# TYPE {name}_total counter" in metrics
+
+
+def test_hits_and_misses_of_the_embedding_cache_are_counted(server: Served) -> None:
+    def counts() -> tuple[float, float]:
+        found = dict(re.findall(r"^rag_embedding_cache_(hits|misses)_total (\S+)$", server.get("/metrics").text, re.M))
+        return float(found["hits"]), float(found["misses"])
+
+    hits, misses = counts()
+    for limit in (3, 4):  # another limit is another result, of the same embedding
+        server.search("who checks the pump of hall eleven", limit=limit)
+    assert counts() == (hits + 1, misses + 1)
 
 
 def test_validating_the_system_leaves_the_statistics_alone(server: Served) -> None:

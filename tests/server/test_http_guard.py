@@ -71,6 +71,41 @@ def test_allowed_hosts_are_answered_too() -> None:
         assert status_with_host(open_server, "other.example.com") == 403
 
 
+PAGE = "https://app.example.com"
+
+
+def test_pages_of_configured_origins_may_call_and_read_errors_too() -> None:
+    """X-2: no others, also not those of a similar name; a key is required as of every caller."""
+    key = ApiKey.parse("k", hash_key("secret"))
+    options = ServerOptions(port=0, api_keys=(key,), cors_origins=frozenset({PAGE}))
+    with running(StubService(), options) as open_server, open_server.client() as client:
+        wanted = {"access-control-request-method": "POST", "access-control-request-headers": "authorization"}
+        preflight = client.options(SEARCH, headers={"origin": PAGE, **wanted})
+        assert (preflight.status_code, preflight.content) == (204, b"")
+        assert preflight.headers["access-control-allow-headers"] == "authorization"
+        assert "POST" in preflight.headers["access-control-allow-methods"]
+        for headers, status in (({"authorization": "Bearer secret"}, 200), ({}, 401), ({"x-api-key": "wrong"}, 401)):
+            reply = client.post(SEARCH, json={"query": "q"}, headers={"origin": PAGE, **headers})
+            assert reply.status_code == status
+            assert reply.headers["access-control-allow-origin"] == PAGE
+            assert "Origin" in reply.headers["vary"]
+            assert "access-control-allow-credentials" not in reply.headers
+        for origin in ("https://app.example.com.evil.example", "http://app.example.com", "null"):
+            for reply in (
+                client.options(SEARCH, headers={"origin": origin, **wanted}),
+                client.post(SEARCH, json={"query": "q"}, headers={"origin": origin, "x-api-key": "secret"}),
+            ):
+                assert reply.status_code == 403
+                assert "access-control-allow-origin" not in reply.headers
+
+
+def test_by_default_no_page_of_another_origin_may_call(open_server: Running) -> None:
+    with open_server.client() as client:
+        reply = client.options(SEARCH, headers={"origin": PAGE, "access-control-request-method": "POST"})
+    assert reply.status_code == 403
+    assert "access-control-allow-origin" not in reply.headers
+
+
 def test_bound_to_all_addresses_any_address_is_its_own_but_no_name() -> None:
     """A probe calls by address; a rebound name is never one."""
     key = ApiKey.parse("k", hash_key("secret"))

@@ -203,6 +203,7 @@ def server_options(settings: Settings) -> ServerOptions:
         host=server.host,
         port=server.port,
         allowed_hosts=server.allowed_hosts,
+        cors_origins=frozenset(server.cors_origins),
         api_keys=tuple(keys),
         vocabulary=Vocabulary.extended(settings.vocabulary.content_types, settings.vocabulary.categories),
         instance_id=uuid4().hex,

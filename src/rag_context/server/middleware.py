@@ -22,6 +22,8 @@ DISCOVERY = "/.well-known/"
 """Where clients without a key look up other kinds of authentication. There are none, which only a 404 tells them."""
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 _WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  (compared with, not bound to)
+_METHODS = b"GET, POST, PUT, DELETE"
+_EXPOSED = b"X-Request-ID, Retry-After, Mcp-Session-Id"
 _MAX_BUCKETS = 10_000
 WRONG_KEYS = 10
 """Wrong keys that an address may present at once."""
@@ -74,6 +76,7 @@ class HostOriginMiddleware:
         self._names = LOOPBACK_NAMES | allowed | {host}
         # Bound to every address, the server is reached by any of them. A rebound name is never an address.
         self._addresses = host in _WILDCARDS
+        self._origins = options.cors_origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or reject it."""
@@ -88,9 +91,11 @@ class HostOriginMiddleware:
                 403, ErrorCode.FORBIDDEN, "Host not allowed: add it to server.allowed_hosts if it is this server's name"
             )
         origin = request.header(b"origin")
-        if origin is not None and not _same_site(origin.lower(), host):
+        if origin is not None and origin not in self._origins and not _same_site(origin.lower(), host):
             raise RequestRejectedError(
-                403, ErrorCode.FORBIDDEN, "Origin not allowed: this server answers its own pages only"
+                403,
+                ErrorCode.FORBIDDEN,
+                "Origin not allowed: this server answers its own pages and those of server.cors_origins only",
             )
 
     def _knows(self, name: str) -> bool:
@@ -99,6 +104,41 @@ class HostOriginMiddleware:
         if self._suffixes and name.endswith(self._suffixes):
             return True
         return self._addresses and _is_address(name)
+
+
+class CrossOrigin:
+    """Lets pages of other origins call (CORS): answers their preflights, and names the origin in each reply to them.
+
+    Around all else, so that such a page can read errors too. Keys are headers that the page sends, never cookies.
+    """
+
+    def __init__(self, app: ASGIApp, origins: frozenset[str]) -> None:
+        self._app = app
+        self._origins = {origin.encode("latin-1") for origin in origins}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or answer a preflight."""
+        headers = dict(scope["headers"]) if scope["type"] == "http" else {}
+        origin = headers.get(b"origin")
+        if origin not in self._origins:
+            await self._app(scope, receive, send)
+            return
+        allowed = [(b"access-control-allow-origin", origin), (b"vary", b"Origin")]
+        if scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
+            wanted = headers.get(b"access-control-request-headers", b"")
+            allowed += [(b"access-control-allow-methods", _METHODS), (b"access-control-allow-headers", wanted)]
+            allowed += [(b"access-control-max-age", b"600")]
+            await send({"type": "http.response.start", "status": 204, "headers": allowed})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        allowed.append((b"access-control-expose-headers", _EXPOSED))
+
+        async def named(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), *allowed]}
+            await send(message)
+
+        await self._app(scope, receive, named)
 
 
 class AuthMiddleware:
@@ -311,4 +351,5 @@ def guarded(app: ASGIApp, options: ServerOptions) -> ASGIApp:
         app = RateLimit(app, per_s=options.rate_per_s, burst=options.rate_burst)
     app = AuthMiddleware(app, options)
     app = HostOriginMiddleware(app, options)
-    return RequestIdMiddleware(app, max_requests=options.max_requests)
+    app = RequestIdMiddleware(app, max_requests=options.max_requests)
+    return CrossOrigin(app, options.cors_origins) if options.cors_origins else app

@@ -72,6 +72,8 @@ class ServerOptions:
     port: int = 3000
     allowed_hosts: tuple[str, ...] = ()
     """Further names this server answers to; `*.example.com` for all below, `*` for any."""
+    cors_origins: frozenset[str] = frozenset()
+    """Web pages of these origins may call the API, `https://app.example.com`."""
     api_keys: tuple[ApiKey, ...] = ()
     vocabulary: Vocabulary = field(default_factory=Vocabulary)
     instance_id: str = ""

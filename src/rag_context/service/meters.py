@@ -145,6 +145,20 @@ METRICS: Mapping[str, Declaration] = {
             "it grows: statistics are incomplete",
         ),
         Declaration(
+            "rag_embedding_cache_hits_total",
+            "counter",
+            "Query embeddings that the cache had",
+            "embeddings",
+            "never",
+        ),
+        Declaration(
+            "rag_embedding_cache_misses_total",
+            "counter",
+            "Query embeddings that the model made",
+            "embeddings",
+            "it grows as fast as rag_queries_total although questions repeat: the cache is too small or not shared",
+        ),
+        Declaration(
             "rag_embeddings_reused_total",
             "counter",
             "Embeddings of a query that served a further collection",
@@ -258,6 +272,7 @@ class Readings:
         dropped: records that were dropped since the start.
         cache_hit_rate: 0..1 since the start.
         embeddings_reused: how often one embedding served a further collection.
+        embedding_cache: hits and misses of the cache of query embeddings since the start.
     """
 
     breaker: BreakerState
@@ -267,6 +282,7 @@ class Readings:
     dropped: float
     cache_hit_rate: float
     embeddings_reused: float = 0.0
+    embedding_cache: tuple[float, float] = (0.0, 0.0)
 
 
 class Meters:
@@ -314,6 +330,9 @@ class Meters:
         yield _family("rag_queue_depth", {(): now.queue_depth})
         yield _family("rag_records_dropped_total", {(): now.dropped})
         yield _family("rag_cache_hit_rate", {(): now.cache_hit_rate})
+        hits, misses = now.embedding_cache
+        yield _family("rag_embedding_cache_hits_total", {(): hits})
+        yield _family("rag_embedding_cache_misses_total", {(): misses})
         yield _family("rag_embeddings_reused_total", {(): now.embeddings_reused})
         yield _family("rag_vectors_total", {(): now.counts.vectors})
         yield _family("rag_documents", {(): now.counts.documents})

@@ -103,6 +103,9 @@ class Dependencies:
     look: Callable[[], Awaitable[None]] | None = None
     """Brings the index's version up to date before a cached answer is given; None: it follows within a moment."""
 
+    embedding_cache: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0)
+    """Hits and misses of the cache of query embeddings since the start."""
+
 
 class Service:
     """Searches, indexes, reads, deletes and reports.
@@ -376,6 +379,7 @@ class Service:
             queue_depth=dependencies.telemetry.waiting,
             dropped=dependencies.telemetry.dropped,
             cache_hit_rate=cache.hits / max(cache.hits + cache.misses, 1),
+            embedding_cache=dependencies.embedding_cache(),
             embeddings_reused=collections.embeddings_reused if collections is not None else 0.0,
         )
 

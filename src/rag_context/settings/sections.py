@@ -27,6 +27,7 @@ from rag_context.settings.values import (
     MongoUri,
     Name,
     Names,
+    Origins,
     PostgresUrl,
     RedisUrl,
     Secret,
@@ -72,6 +73,9 @@ class ServerSettings(Section):
     )
     allowed_hosts: Names = Field(
         default=(), description="Additional host names that clients may use in the Host and Origin headers."
+    )
+    cors_origins: Origins = Field(
+        default=(), description="Origins of web pages elsewhere that may call the API (CORS), https://app.example.com."
     )
     test_addresses: Names = Field(
         default=(),

@@ -67,6 +67,8 @@ RedisUrl = Annotated[
 Secret = Annotated[SecretStr, Field(min_length=1), Expected("a text that is not empty")]
 UserPath = Annotated[Path, AfterValidator(Path.expanduser), Expected("a path")]
 Names = Annotated[tuple[Name, ...], Expected("a list of texts")]
+Origin = Annotated[str, StringConstraints(strip_whitespace=True, to_lower=True, pattern=r"^https?://[^\s/?#@*]+$")]
+Origins = Annotated[tuple[Origin, ...], Expected("a list of origins such as https://app.example.com, without paths")]
 Bytes = Annotated[ByteSize, Expected("a size in bytes above 0, or one like 2MiB")]
 
 

@@ -16,7 +16,7 @@ from rag_context.ingest.chunking.code import SyntaxProcesses
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ingest.redaction import RedactionMode, Redactor
 from rag_context.ingest.text_vectors import StoredVectors
-from rag_context.ports.models import ChatModel, Embedder
+from rag_context.ports.models import ChatModel
 from rag_context.ports.reading import DocumentStore
 from rag_context.projects.activation import Projects
 from rag_context.projects.assembly import Renderer
@@ -207,7 +207,7 @@ async def _open_shared(settings: StoreSettings) -> AsyncIterator[SecondLevel | N
 
 def _dependencies(
     stores: Stores,
-    embedder: Embedder,
+    embedder: CachedEmbedder,
     syntax: SyntaxProcesses,
     shared: SecondLevel | None,
     reranking: Reranking | None,
@@ -237,6 +237,7 @@ def _dependencies(
     return Dependencies(
         backends=backends,
         embedder=bound,
+        embedding_cache=lambda: (embedder.hits, embedder.misses),
         metrics=stores.metrics,
         registry=stores.registry,
         chain=SearchChain(
