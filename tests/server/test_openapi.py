@@ -144,6 +144,7 @@ def test_the_description_covers_every_route(client: httpx2.Client) -> None:
         "/tools/collection_set_metadata",
         "/tools/collection_update_document",
         "/tools/collection_values",
+        "/tools/rag_context_clear_queries",
         "/tools/rag_context_converse",
         "/tools/rag_context_delete",
         "/tools/rag_context_get",
