@@ -62,7 +62,7 @@ STAGES: dict[str, tuple[str, Callable[[Run], list[Figure]]]] = {
     "search": ("searching over HTTP, in turn with the baseline", lambda run: searching.against_baseline(run.index)),
     "mcp": (
         "searching over MCP, in turn with plain HTTP; starting it five times",
-        lambda run: [*mcp.against_rest(run.index), *mcp.start(run.index)],
+        lambda run: [*mcp.against_rest(run.index), *mcp.start(run.index), *mcp.opening()],
     ),
     "faults": (
         "eight clients, with an intact server and with faults",

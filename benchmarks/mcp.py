@@ -4,6 +4,8 @@ import http.client
 import json
 import statistics
 import subprocess
+import sys
+import tempfile
 import time
 from functools import partial
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 from benchmarks.corpus import Writer
 from benchmarks.figures import Figure
 from benchmarks.processes import COMMAND, TIMEOUT_S, UNCACHED, ask, serving, timed, until_ready
+from benchmarks.start_up import processor_time
 
 QUESTIONS = 400
 WARM_UP = 50
@@ -85,6 +88,41 @@ def start(data_dir: Path) -> list[Figure]:
         Figure("stdio: answer to initialize", statistics.median(opened), "s", 1.0, note=note),
         Figure("stdio: first answer of level 1", statistics.median(answered), "s", note=note),
     ]
+
+
+def opening() -> list[Figure]:
+    """Processor time of a process until a client has its lists, against a bare Python in turn.
+
+    The client shows a model only the tools that were listed in time; a search is not among these requests, so nothing
+    heavy is loaded.
+    """
+    opened, listed, bare = [], [], []
+    for _ in range(STARTS):
+        bare.append(processor_time((sys.executable, "-c", "pass")))
+        with tempfile.TemporaryDirectory() as data_dir:
+            process = subprocess.Popen(
+                [COMMAND, "mcp", "--data-dir", data_dir],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+            _exchange(process, _OPENING)
+            opened.append(_scheduled_s(process.pid))
+            for method in ("tools/list", "prompts/list", "resources/templates/list"):
+                _exchange(process, {"jsonrpc": "2.0", "id": method, "method": method})
+            listed.append(_scheduled_s(process.pid))
+            process.communicate(timeout=TIMEOUT_S)
+    last, note = statistics.median(listed), f"CPU, median of {STARTS}"
+    return [
+        Figure("stdio: last list / answer to initialize", last / statistics.median(opened), "x", 1.3, note=note),
+        Figure("stdio: last list / a bare Python", last / statistics.median(bare), "x", 15.0, note=note),
+    ]
+
+
+def _scheduled_s(pid: int) -> float:
+    """Seconds that the threads of a process have run (Linux): finer than the ticks of `processor_s`."""
+    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
 def _call(connection: http.client.HTTPConnection, question: str) -> None:
