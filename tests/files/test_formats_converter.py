@@ -15,7 +15,7 @@ import pytest
 
 import rag_context
 from rag_context.files.formats.converter import Converter
-from rag_context.files.formats.exchange import ConversionError, Extracted, Format
+from rag_context.files.formats.exchange import OWNER, ConversionError, Extracted, Format
 from rag_context.resilience.confinement import Limits
 from rag_context.resilience.worker_processes import WorkersClosedError
 from tests.files import samples
@@ -68,6 +68,7 @@ def test_the_extracted_text_is_the_same_as_in_this_process(converter: Converter)
         "c",
         "c",
         {"startedAt": "2023-11-14T22:13:20Z", "endedAt": "2023-11-14T22:13:20Z", "speakers": ["User"], "turns": 1},
+        origin=OWNER,
         message_times=[(23, 1_700_000_000_000_000)],
     )
 
