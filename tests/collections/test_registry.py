@@ -1,6 +1,7 @@
 """Kinds of provider: found, described, checked and opened, whatever plug-ins do."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -16,6 +17,7 @@ from rag_context.domain.documents import Status
 from rag_context.errors import BackendRejectedError, ConfigurationError, FieldError, InvalidInputError
 from rag_context.ports.provider import Collection, Provider
 from rag_context.settings import Settings
+from rag_context.settings.installation import install_command
 from rag_context.wiring.collection_providers import provider_registry
 from tests.collections.fake_plugins import GOOD, OPENED, Configuration
 from tests.servers.process import free_port
@@ -30,7 +32,7 @@ def registry(**plugins: str) -> ProviderRegistry:
     return ProviderRegistry(
         [
             (replace(GOOD, name="qdrant", title="Qdrant"), None),
-            (replace(GOOD, name="lacking"), "Its client is not installed: run `pip install 'rag-context[lacking]'`."),
+            (replace(GOOD, name="lacking"), f"Its client is not installed: run `{install_command('lacking')}`."),
         ],
         lambda: found,
     )
@@ -137,7 +139,7 @@ def test_a_kind_with_a_missing_requirement_says_how_to_install_it_and_cannot_be_
     assert kind is not None
     assert not kind.available
     assert kind.connection_schema()
-    with pytest.raises(BackendRejectedError, match=r"pip install 'rag-context\[lacking\]'"):
+    with pytest.raises(BackendRejectedError, match=re.escape(install_command("lacking"))):
         kind.validated({"place": "x"})
 
 

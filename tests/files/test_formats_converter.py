@@ -200,7 +200,7 @@ with Converter() as converter:
         except ConversionError as error:
             print(error)
 """
-    command = "run `pip install 'rag-context[formats]'`"
+    command = "run `pip install 'rag-context[formats]'`"  # what is installed, and how, is not known there either
     assert by_itself(program, "-S").splitlines() == [
         "[User] hi",
         f"PDF files need pypdfium2: {command}",

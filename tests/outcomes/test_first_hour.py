@@ -1,4 +1,4 @@
-"""A large repository answers by keywords long before all its vectors are there, and the command says how far it is."""
+"""A first hour: a folder as it is, a collection, and a repository that answers long before its vectors are there."""
 
 import json
 import signal
@@ -57,3 +57,32 @@ def test_a_server_answers_by_keywords_while_it_embeds_what_a_command_sent(tmp_pa
         wait_until(lambda: server.health()["pendingDocuments"] == 0)
         found = server.search("when is it checked?", mode="vector", limit=20)
         assert (found["fallbackLevel"], len(found["results"])) == (1, 20)
+
+
+def test_a_folder_with_pages_of_html_is_indexed_without_the_library_for_them(tmp_path: Path) -> None:
+    root, data_dir, without = tmp_path / "notes", tmp_path / "data", tmp_path / "without"
+    for folder in (root, without):
+        folder.mkdir()
+    (root / "pump.md").write_text("# Pump\n\nThe pump in the cellar is blue.\n")
+    page = root / "valve.html"
+    page.write_text("<html><body><h1>Valve</h1><p>The valve in the attic is red.</p></body></html>")
+    (without / "sitecustomize.py").write_text("import sys\nsys.modules['markdownify'] = None\n")
+    lacking = {"PYTHONPATH": str(without)}
+    receipts = tmp_path / "receipts"
+
+    for counted in ("1 indexed", "1 unchanged"):  # the second run does as the first
+        done = command("index", str(root), "--receipts", str(receipts), data_dir=data_dir, **lacking)
+        assert done.returncode == 0, done.stderr
+        assert f"{counted}, 1 skipped" in done.stderr
+        (skipped,) = [
+            each for each in map(json.loads, receipts.read_text().splitlines()) if each["source"] == str(page)
+        ]
+        assert "need markdownify: run `" in skipped["reason"]
+        assert "[formats]'`" in skipped["reason"]
+
+    named = command("index", str(page), data_dir=data_dir, **lacking)
+    assert named.returncode == 1
+    assert f"{page}: HTML files need markdownify: run `" in named.stderr
+
+    later = command("index", str(root), data_dir=data_dir)
+    assert (later.returncode, "1 indexed, 1 unchanged" in later.stderr) == (0, True), later.stderr

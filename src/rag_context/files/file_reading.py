@@ -29,7 +29,7 @@ from rag_context.domain.documents import (
 )
 from rag_context.files.descriptors import NotRegularError, open_file
 from rag_context.files.formats.converter import SNIFFED_BYTES, Converter, format_of
-from rag_context.files.formats.exchange import MAX_FILE_BYTES, ConversionError, Format
+from rag_context.files.formats.exchange import MAX_FILE_BYTES, ConversionError, Format, MissingLibraryError
 from rag_context.files.generated import Generated
 from rag_context.files.kinds import kind_of
 from rag_context.provenance import stated_time
@@ -290,9 +290,9 @@ def converted_inputs(
             )
             yield FileInput(document, extracted.left_out)
     except ConversionError as error:
-        yield _rejected(
-            Found(path, loaded.named), _UnusableError(str(error), expected=error.expected, unknown=not error.expected)
-        )
+        is_unknown = not error.expected or isinstance(error, MissingLibraryError)
+        reason = _UnusableError(str(error), expected=error.expected, unknown=is_unknown)
+        yield _rejected(Found(path, loaded.named), reason)
 
 
 def _rejected(found: Found, error: _UnusableError) -> Rejected:

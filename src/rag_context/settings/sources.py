@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails
 
 from rag_context.errors import ConfigurationError
 from rag_context.settings.config_file import PREFIX, find_file
+from rag_context.settings.installation import install_command
 from rag_context.settings.keys import ALIASES, KEYS, SECTIONS, SELECTS, expected_of, variable
 from rag_context.settings.sections import ApiKey, ConnectionSettings, EmbedderSettings, Settings
 
@@ -346,7 +347,7 @@ def _missing_extra(key: str, value: str | bool, extra: str, source: str) -> str:
     where = f" ({source})" if source else ""
     return (
         f"{key} = {json.dumps(value)}{where} needs a client that is not installed: "
-        f"run `pip install 'rag-context[{extra}]'`, or choose another."
+        f"run `{install_command(extra)}`, or choose another."
     )
 
 

@@ -29,6 +29,7 @@ from rag_context.resilience.dependency import Dependency
 from rag_context.service.collection_service import CollectionService
 from rag_context.service.provider_service import AllowedAddresses
 from rag_context.settings import ConnectionSettings, EmbedderSettings, Settings
+from rag_context.settings.installation import install_command
 from rag_context.settings.values import Expected, HttpUrl, PostgresUrl, Secret, Section, UserPath
 from rag_context.stores.sqlite import FILE_NAME, stored_names
 from rag_context.stores.tokens import CAPABILITIES
@@ -110,7 +111,7 @@ class ChromaConfiguration(Section):
         if self.url is not None and self.folder is not None:
             raise PydanticCustomError("two_places", "url and folder exclude each other: set one of them")
         if self.folder is not None and find_spec("chromadb") is None:
-            reason = "a folder needs a library that is not installed: run `pip install 'rag-context[chroma]'`"
+            reason = f"a folder needs a library that is not installed: run `{install_command('chroma')}`"
             raise PydanticCustomError("no_library", reason)
         return self
 
@@ -182,7 +183,7 @@ def provider_registry(settings: Settings) -> ProviderRegistry:
 def _missing(module: str, extra: str) -> str | None:
     if find_spec(module) is not None:
         return None
-    return f"Its client is not installed: run `pip install 'rag-context[{extra}]'`."
+    return f"Its client is not installed: run `{install_command(extra)}`."
 
 
 @asynccontextmanager

@@ -9,11 +9,12 @@ from collections.abc import Generator, Sequence
 from pathlib import Path, PurePath
 
 from rag_context.files.formats.conversation import message_of, messages_of
-from rag_context.files.formats.exchange import ConversionError, Extracted, Format, decoded
+from rag_context.files.formats.exchange import ConversionError, Extracted, Format, MissingLibraryError, decoded
 from rag_context.files.formats.json_stream import Fields, beginning, elements, fields, lines
 from rag_context.files.formats.transcripts import CLIENTS
 from rag_context.resilience.confinement import Limits
 from rag_context.resilience.worker_processes import WorkerFailedError, WorkerProcesses
+from rag_context.settings.installation import install_command
 
 SNIFFED_BYTES = 1 << 16
 """How much of a file's beginning is read to recognise it."""
@@ -140,7 +141,7 @@ class Converter:
         """
         if missing := [name for name in _LIBRARIES.get(format_, ()) if importlib.util.find_spec(name) is None]:
             needed = " and ".join(missing)
-            raise ConversionError(f"{format_} files need {needed}: run `pip install 'rag-context[formats]'`")
+            raise MissingLibraryError(f"{format_} files need {needed}: run `{install_command('formats')}`")
         beside = _users(path) if format_ is Format.SLACK else b""
         parameters = json.dumps({"format": format_.value, "name": str(path)}).encode()
         try:

@@ -83,6 +83,13 @@ class ConversionError(Exception):
         self.expected = expected
 
 
+class MissingLibraryError(ConversionError):
+    """The library that reads such files is not installed; nothing is known of the file."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, expected=True)
+
+
 def title_block(title: str) -> str:
     """The title as front matter, for a text without one; empty for an empty title."""
     title = " ".join(title.split())[:200]
