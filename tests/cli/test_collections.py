@@ -85,7 +85,11 @@ def test_without_a_server_the_directory_is_opened(place: Commands) -> None:
     """M-2: each command opens it, and finds what the one before left."""
     alone = Inside(place)
     made = place("collections", "create", "alone", "--metadata", '{"owner": "docs"}', "--embedding-model", "m")
-    assert (made.status, made.out, made.err) == (0, "", "Created alone on connection default.\n")
+    assert (made.status, made.out, made.err) == (
+        0,
+        "",
+        "Created alone on connection default. Each document brings its vector.\n",
+    )
     again = alone("collections", "create", "alone")
     assert (again.status, again.err) == (1, "error: Collection 'alone' already exists.\n")
     place.write("three.jsonl", lines(*({**poem, "embedding": [1.0, n]} for n, poem in enumerate(POEMS))) + "\noops\n")
@@ -98,7 +102,7 @@ def test_without_a_server_the_directory_is_opened(place: Commands) -> None:
 
 def test_beside_a_server_it_does_the_work(beside: Inside) -> None:
     """M-2 and V-4: texts are embedded by the server's own model where the label says so."""
-    assert beside("collections", "create", "poems/1 ü", "--embedding-provider", "rag-context").status == 0
+    assert beside("collections", "create", "poems/1 ü").status == 0
     beside.write("poems.jsonl", lines(*POEMS))
     added = beside("collections", "add", "poems/1 ü", "poems.jsonl")
     assert (added.status, added.err) == (0, "2 documents stored.\n")
@@ -112,7 +116,7 @@ def test_beside_a_server_it_does_the_work(beside: Inside) -> None:
 
 
 def test_documents_are_listed_and_filtered(beside: Inside) -> None:
-    beside("collections", "create", "listed")
+    beside("collections", "create", "listed", "--own-vectors")
     beside.write("listed.jsonl", lines(*({**poem, "embedding": [1, 2]} for poem in POEMS)))
     beside("collections", "add", "listed", "listed.jsonl")
     page = beside("collections", "documents", "listed", "--where", '{"n":{"$gt":1}}')
@@ -125,7 +129,7 @@ def test_documents_are_listed_and_filtered(beside: Inside) -> None:
 
 
 def test_rejected_lines_are_reported_and_the_others_are_indexed(beside: Inside) -> None:
-    beside("collections", "create", "partly")
+    beside("collections", "create", "partly", "--own-vectors")
     good = {"text": "good", "embedding": [1, 2]}
     beside.write(
         "partly.jsonl",
@@ -145,7 +149,7 @@ def test_rejected_lines_are_reported_and_the_others_are_indexed(beside: Inside) 
 
 def test_a_line_that_is_there_twice_is_no_fault(beside: Inside) -> None:
     """With an id and without one: the same document has the same id."""
-    beside("collections", "create", "twice")
+    beside("collections", "create", "twice", "--own-vectors")
     bare, named = {"text": "bare", "embedding": [1, 2]}, {"id": "n", "text": "named", "embedding": [2, 1]}
     beside.write("twice.jsonl", lines(bare, named, {**bare, "metadata": None, "id": None}, named))
     assert beside("collections", "add", "twice", "twice.jsonl").status == 0
@@ -153,7 +157,7 @@ def test_a_line_that_is_there_twice_is_no_fault(beside: Inside) -> None:
 
 
 def test_a_condition_that_json_would_lose_is_rejected(beside: Inside) -> None:
-    beside("collections", "create", "strict")
+    beside("collections", "create", "strict", "--own-vectors")
     rejected = beside("collections", "query", "strict", "--embedding", "[1]", "--where", '{"$not": {"a": 1, "a": 2}}')
     assert (rejected.status, rejected.err) == (2, "error: --where has 'a' twice.\n")
 
@@ -170,7 +174,7 @@ def test_json_that_is_no_object_is_rejected_and_not_left_out(beside: Inside, typ
 
 
 def test_a_deletion_is_confirmed_at_the_prompt_or_with_yes(beside: Inside) -> None:
-    beside("collections", "create", "doomed")
+    beside("collections", "create", "doomed", "--own-vectors")
     beside.write("doomed.jsonl", lines(*({**poem, "embedding": [1]} for poem in POEMS)))
     beside("collections", "add", "doomed", "doomed.jsonl")
     for command in ("delete", "empty"):
@@ -187,7 +191,7 @@ def test_a_deletion_is_confirmed_at_the_prompt_or_with_yes(beside: Inside) -> No
 
 
 def test_a_collection_is_copied_to_another_provider(beside: Inside) -> None:
-    beside("collections", "create", "moving", "--metadata", '{"a": {"b": null}}')
+    beside("collections", "create", "moving", "--own-vectors", "--metadata", '{"a": {"b": null}}')
     beside.write("moving.jsonl", lines(*({**poem, "embedding": [1, 2]} for poem in POEMS)))
     beside("collections", "add", "moving", "moving.jsonl")
     copied = beside("collections", "copy", "moving", "archive:moved here")
@@ -198,7 +202,7 @@ def test_a_collection_is_copied_to_another_provider(beside: Inside) -> None:
     again = beside("collections", "copy", "moving", "archive:moved here", "--json").json()
     assert (again["copied"], again["skipped"], len(again["digest"])) == (0, 2, 64)
     beside.write("other.jsonl", lines({"id": "x", "text": "else", "embedding": [1, 2]}))
-    beside("collections", "create", "other")
+    beside("collections", "create", "other", "--own-vectors")
     beside("collections", "add", "other", "other.jsonl")
     rejected = beside("collections", "copy", "other", "archive:moved here")
     assert rejected.status == 1

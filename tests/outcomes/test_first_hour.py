@@ -86,3 +86,17 @@ def test_a_folder_with_pages_of_html_is_indexed_without_the_library_for_them(tmp
 
     later = command("index", str(root), data_dir=data_dir)
     assert (later.returncode, "1 indexed, 1 unchanged" in later.stderr) == (0, True), later.stderr
+
+
+def test_a_collection_takes_texts_unless_it_is_for_own_vectors(tmp_path: Path) -> None:
+    documents = tmp_path / "documents.jsonl"
+    documents.write_text('{"text": "The pump in the cellar is blue."}\n')
+    assert command("collections", "create", "faq", data_dir=tmp_path).returncode == 0
+    added = command("collections", "add", "faq", str(documents), data_dir=tmp_path)
+    assert (added.returncode, added.stderr) == (0, "1 document stored.\n")
+    found = command("collections", "query", "faq", "which colour has the pump?", data_dir=tmp_path)
+    assert "The pump in the cellar is blue." in found.stdout
+
+    assert command("collections", "create", "own", "--own-vectors", data_dir=tmp_path).returncode == 0
+    rejected = command("collections", "add", "own", str(documents), data_dir=tmp_path)
+    assert (rejected.returncode, "embedding" in rejected.stderr) == (1, True), rejected.stderr

@@ -51,7 +51,7 @@ SHOWN = re.search(
 
 BEFORE = {
     "docs/providers.md": [
-        "rag-context collections create notes --embedding-provider rag-context || true  # docs/collections.md does",
+        "rag-context collections create notes || true  # docs/collections.md does",
         """echo '{"text": "The pump is blue."}' | rag-context collections add notes -""",
     ],
 }

@@ -32,6 +32,7 @@ from rag_context.cli.connecting import open_client
 from rag_context.cli.console import Console, Part, ask_first, counted, safe
 from rag_context.cli.operation_options import Fields, Name, with_fields
 from rag_context.cli.options import Options, Yes, with_options
+from rag_context.collections.labels import OWN_EMBEDDER
 from rag_context.errors import InvalidInputError
 
 _TEXT_CHARS = 300
@@ -96,11 +97,25 @@ def show(fields: Fields, options: Options) -> None:
 
 
 @_command(operations.COLLECTION_CREATE)
-def create(fields: Fields, options: Options) -> None:
-    """Create an empty collection; an existing name is an error."""
+def create(
+    fields: Fields,
+    *,
+    own_vectors: Annotated[
+        bool, typer.Option("--own-vectors", help="Each document brings its vector; texts are not embedded.")
+    ] = False,
+    options: Options,
+) -> None:
+    """Create an empty collection, whose texts the server embeds; an existing name is an error.
+
+    With --own-vectors, or with labels of another embedder, each document must bring its vector.
+    """
+    if not own_vectors and not {"embedding_provider", "embedding_model"} & fields.keys():
+        fields = {**fields, "embedding_provider": OWN_EMBEDDER}
+    embeds = fields.get("embedding_provider") == OWN_EMBEDDER
 
     def show(created: CreatedCollectionResponse, console: Console) -> None:
-        console.note(f"Created {created.name} on connection {created.connection}.")
+        vectors = "The server embeds its texts." if embeds else "Each document brings its vector."
+        console.note(f"Created {created.name} on connection {created.connection}. {vectors}")
 
     _run(routes.CREATE_COLLECTION, fields, options, show)
 
