@@ -76,10 +76,7 @@ def environment() -> Mapping[str, str]:
 
 def sets() -> list[Set]:
     """What the demo indexes."""
-    readme, docs = ROOT / "README.md", ROOT / "docs"
-    has_readme = readme.is_file() and bool(readme.read_text(encoding="utf-8").strip())
     return [
-        Set("this project's documentation", [readme, docs] if has_readme else [docs]),
         Set("the sample team's documentation and code", [CORPUS / "docs", CORPUS / "code"]),
         Set("the sample team's chats", [CORPUS / "chats"], "chat"),
         Set("the sample team's decisions", [CORPUS / "decisions"], "decision"),
@@ -171,8 +168,8 @@ def ask(url: str, question: str) -> dict[str, Any]:
     return answer
 
 
-def show(entry: Mapping[str, str], answer: Mapping[str, Any], console: Console) -> bool:
-    """Print an answer; returns whether the expected source is in it."""
+def show(entry: Mapping[str, str], answer: Mapping[str, Any], console: Console) -> int | None:
+    """Print an answer; returns the place of the expected source, from 1."""
     expected = CORPUS / entry["source"]
     sources = [Path(result["source"]) for result in answer["results"]]
     found = expected in sources
@@ -191,7 +188,7 @@ def show(entry: Mapping[str, str], answer: Mapping[str, Any], console: Console) 
             console.print(Padding(Text(f"{snippet} …", style="dim"), (0, 2, 0, 11)), soft_wrap=False)
     if not found:
         console.print(Text(f"  expected {entry['source']} among the first {TOP}", style="red"))
-    return found
+    return sources.index(expected) + 1 if found else None
 
 
 def stop(process: "subprocess.Popen[bytes]", workspace: Workspace, console: Console) -> None:
@@ -233,7 +230,18 @@ def main() -> int:
     console.print(
         Text("each passage's own relevance, so it need not fall from one to the next (docs/search.md).", style="dim")
     )
-    console.print(Text(f"\n{sum(answers)} of {len(answers)} questions answered from the right file.", style="bold"))
+    console.print(
+        Text(
+            f"\nThe right file came first for {answers.count(1)} of {len(answers)} questions, "
+            f"and among the first {TOP} for {len(answers) - answers.count(None)}.",
+            style="bold",
+        )
+    )
+    program = Path(sys.executable).parent / "rag-context"
+    shown = program.relative_to(ROOT) if program.is_relative_to(ROOT) else program
+    console.print("\nNext, with your own files and questions, and then for your agent:\n")
+    for step in (f"{shown} index PATH", f'{shown} search "QUESTION"', f"{shown} mcp install CLIENT"):
+        console.print(Text(f"    {step}", style="bold"))
     return 0 if all(answers) else 1
 
 
