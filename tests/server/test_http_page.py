@@ -113,6 +113,9 @@ def test_only_so_many_watch(open_server: Running) -> None:
 def test_those_that_go_at_once_free_their_places(open_server: Running) -> None:
     request = f"GET /events HTTP/1.1\r\nHost: {open_server.host}:{open_server.port}\r\n\r\n".encode()
     for _ in range(MAX_WATCHERS):
+        # Those of an earlier test, or of this loop, may not all have been noticed to be gone.
+        with open_server.client() as client:
+            wait_for_place(client)
         with socket.create_connection((open_server.host, open_server.port), 20) as watching:
             watching.sendall(request)
             assert watching.recv(12) == b"HTTP/1.1 200"
