@@ -200,7 +200,7 @@ def test_a_receipt_reports_secrets_duplicates_and_what_is_pending() -> None:
 def test_what_would_be_deleted_is_not_reported_as_deleted() -> None:
     assert (
         readable(DeleteResponse(deleted_count=1, document_ids=["d1"], dry_run=True))
-        == "1 document would be deleted (nothing was): d1."
+        == "1 document would be deleted: d1. Nothing was changed."
     )
     many = DeleteResponse(deleted_count=25, document_ids=[str(i) for i in range(25)], dry_run=False)
     assert readable(many).endswith("18, 19 and 5 more.")

@@ -50,11 +50,13 @@ def key(
     name = name.strip()
     if not name.isprintable() or not 0 < len(name) <= NAME_CHARS:
         raise InvalidInputError(f"A key's name is 1 to {NAME_CHARS} printable characters.")
-    if name in {key.name for key in options.load().settings.server.api_keys}:
+    loaded = options.load()
+    if name in {key.name for key in loaded.settings.server.api_keys}:
         raise InvalidInputError(f"There is a key named {name!r} in server.api_keys already: choose another name.")
     key = KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
     console.line(key)
-    console.note(("This is the only time the key is shown. Put its hash into rag-context.toml:", "dim"))
+    place = loaded.file or "rag-context.toml (a new file in this folder)"
+    console.note((f"This is the only time the key is shown. Put its hash into {place}:", "dim"))
     console.note()
     console.note(snippet(name, key, "read" if read_only else "write"))
     return ExitCode.OK

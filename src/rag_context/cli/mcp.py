@@ -84,9 +84,9 @@ def mcp(
 @with_options
 def install_in(
     client: Annotated[
-        str,
+        str | None,
         typer.Argument(metavar="CLIENT", help="claude, claude-code, cursor, vscode, windsurf, codex or gemini."),
-    ],
+    ] = None,
     path: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The client's configuration file, if not where it usually is.")
     ] = None,
@@ -106,6 +106,8 @@ def install_in(
     """
     from rag_context.cli import mcp_clients  # noqa: PLC0415
 
+    if client is None:
+        raise InvalidInputError(f"Name the client, one of {', '.join(mcp_clients.CLIENTS)}")
     target = mcp_clients.Target(tools, url, options)
     return mcp_clients.run_install(client, target, path=path, dry_run=dry_run)
 

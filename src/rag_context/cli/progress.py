@@ -46,7 +46,18 @@ class Rate(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         """The rate so far; empty while it is not known."""
-        return Text(f"{task.speed:.0f}/s" if task.speed else "", style="dim")
+        speed = mean_speed(task)
+        return Text(f"{speed:.0f}/s" if speed else "", style="dim")
+
+
+def mean_speed(task: Task) -> float:
+    """Steps per second since the beginning, after its first second; 0.0 before.
+
+    Files that did not change pass at thousands a second, and a batch arrives at once: a rate over the last moments
+    would jump between thousands and none.
+    """
+    elapsed_s = task.elapsed or 0.0
+    return task.completed / elapsed_s if elapsed_s >= 1.0 else 0.0
 
 
 class Stages:
@@ -90,8 +101,8 @@ def progress_line(task: Task, noun: str) -> str:
     """How far it is, where there is no terminal to draw a bar on: `300 of 840 files, 12/s, about 45 s left`."""
     of = f" of {task.total:.0f}" if task.total else ""
     parts = [f"{task.completed:.0f}{of} {noun}"]
-    if task.speed and noun != "percent":
-        parts.append(f"{task.speed:.0f}/s")
+    if (speed := mean_speed(task)) and noun != "percent":
+        parts.append(f"{speed:.0f}/s")
     if task.time_remaining:
         parts.append(f"about {_duration(task.time_remaining)} left")
     return ", ".join(parts)

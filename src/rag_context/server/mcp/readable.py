@@ -222,9 +222,9 @@ def _index_files(body: IndexFilesResponse) -> Iterator[str]:
 
 
 def _delete(body: DeleteResponse) -> Iterator[str]:
-    done = "would be deleted (nothing was)" if body.dry_run else "deleted"
+    done = "would be deleted" if body.dry_run else "deleted"
     ids = f": {_ids(body.document_ids)}" if body.document_ids else ""
-    yield f"{counted(body.deleted_count, 'document')} {done}{ids}."
+    yield f"{counted(body.deleted_count, 'document')} {done}{ids}." + (" Nothing was changed." if body.dry_run else "")
 
 
 def _reindex(body: ReindexResponse) -> Iterator[str]:
