@@ -55,7 +55,7 @@ promtool: $(PROMTOOL) ## Get the program that checks alert rules and metrics
 
 setup: $(STAMP) ## Create the virtual environment
 
-demo: $(RUN_STAMP) ## Serve, index the docs and a sample corpus, run five searches, stop
+demo: $(RUN_STAMP) ## Serve, index a sample corpus, run five searches, stop
 	@$(PY) scripts/demo.py
 
 serve: $(RUN_STAMP) ## Serve on port 3000
