@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mcp import Client
 from tests.end_to_end.process import Served, command, served, wait_until
 from tests.outcomes.embedding_server import EmbeddingServer, embedding_server
 from tests.outcomes.quotations import found, index_all, quotation, texts
@@ -111,11 +112,40 @@ def test_an_answer_is_called_what_it_is(waiting: Waiting, share: int, called: st
     assert called in ended.stdout, ended.stdout[:200]
 
 
+async def test_both_kinds_of_level_2_are_counted_apart(waiting: Waiting) -> None:
+    """Answers with incomplete vectors are no fallbacks: those of a first hour are not shown as failures."""
+
+    def stats() -> dict[str, Any]:
+        return dict(waiting.server.tool("stats", {}).json())
+
+    def kinds(report: dict[str, Any]) -> tuple[int, int, int]:
+        incomplete = report["queriesWithVectorsIncomplete"]
+        return report["queriesByLevel"]["2"], incomplete, round(report["fallbackRate"] * report["totalQueries"])
+
+    for share in (10, 50, 100):
+        waiting.server.search("meadow", sessionId=f"{share} per cent")
+    before = stats()
+    for share in (10, 50, 100):
+        waiting.server.search("thunder", sessionId=f"{share} per cent")
+    wait_until(lambda: stats()["totalQueries"] == before["totalQueries"] + 3)
+    after = stats()
+    assert [now - then for now, then in zip(kinds(after), kinds(before), strict=True)] == [3, 2, 1]
+
+    level_2, incomplete, _ = kinds(after)
+    shown = command("stats", data_dir=waiting.data_dir).stdout
+    assert f"2 (hybrid search, vectors incomplete): {incomplete}" in shown
+    assert f"2 (keyword search alone): {level_2 - incomplete}" in shown
+    share_incomplete = f"{incomplete / after['totalQueries']:.1%} with vectors incomplete"
+    assert share_incomplete in command("status", data_dir=waiting.data_dir).stdout.replace("\n", " ")
+    async with Client(f"{waiting.server.url}/mcp?tools=operations") as client:
+        reported = (await client.call_tool("rag_context_stats", {})).model_dump_json()
+    assert f"2 (hybrid search, vectors incomplete): {incomplete}" in reported
+
+
 def test_when_the_vectors_are_there_the_answer_is_complete_again(waiting: Waiting) -> None:
     """The last of this file: it lets the documents have their vectors."""
     question = {"query": "river glacier", "sessionId": "10 per cent"}
     assert waiting.server.search(**question)["fallbackLevel"] == 2
     waiting.embedder.long_text_s = 0.0
-    wait_until(lambda: waiting.server.search(**question)["fallbackLevel"] == 1)
-    answer = waiting.server.search(**question)
-    assert (answer["fallbackLevel"], answer.get("warning")) == (1, None)
+    wait_until(lambda: waiting.server.search(**question).get("warning") is None)
+    assert waiting.server.search(**question)["fallbackLevel"] == 1

@@ -21,8 +21,11 @@ def record(
     cache_hit: bool = False,
     agent: str = "opus",
     game: str | None = None,
+    vector_ms: float | None = None,
 ) -> SearchRecord:
-    return SearchRecord(at, token_hex(8), "query", 3, latency_ms, 1.0, None, 2.0, level, cache_hit, agent, game=game)
+    return SearchRecord(
+        at, token_hex(8), "query", 3, latency_ms, 1.0, vector_ms, 2.0, level, cache_hit, agent, game=game
+    )
 
 
 def nearest_rank(values: list[float], percent: int) -> float:
@@ -49,6 +52,15 @@ async def test_rates_are_shares_of_all_searches(store: Stores) -> None:
     assert summary.cache_hit_rate == pytest.approx(5 / 8)
     assert summary.fallback_rate == pytest.approx(3 / 8)
     assert summary.by_level == {1: 5, 2: 1, 3: 1, 4: 1}
+
+
+async def test_answers_with_incomplete_vectors_are_counted_apart_from_keyword_search_alone(store: Stores) -> None:
+    parts = [(1, 1.0), (1, None), (2, 1.0), (2, 0.0), (2, 1.0), (2, None), (3, 1.0), (4, None)]
+    await store.metrics.append([record(level=level, vector_ms=vector_ms) for level, vector_ms in parts], [])
+    summary = await store.metrics.summarise(NOON, NOON + minutes(1), 1)
+    assert (summary.by_level[2], summary.vectors_incomplete) == (4, 3)
+    assert summary.fallback_rate == pytest.approx(3 / 8)
+    assert [bucket.fallbacks for bucket in summary.timeline] == [3]
 
 
 async def test_searches_are_counted_by_agent_and_by_game(store: Stores) -> None:
@@ -87,6 +99,7 @@ records = st.lists(
         level=st.integers(1, 4),
         cache_hit=st.booleans(),
         agent=st.sampled_from(["a", "b"]),
+        vector_ms=st.sampled_from([None, 1.0]),
     ),
     max_size=60,
 )
@@ -107,7 +120,7 @@ async def test_a_summary_matches_the_records(store: Stores, searches: list[Searc
     ends = [*(bucket.start for bucket in summary.timeline[1:]), NOON + minutes(60)]
     for bucket, end in zip(summary.timeline, ends, strict=True):
         inside = [each for each in searches if bucket.start <= each.timestamp < end]
-        assert (bucket.queries, bucket.fallbacks) == (len(inside), sum(each.level > 1 for each in inside))
+        assert (bucket.queries, bucket.fallbacks) == (len(inside), sum(each.is_fallback for each in inside))
         assert bucket.p95_ms == nearest_rank([each.latency_ms for each in inside], 95)
 
 

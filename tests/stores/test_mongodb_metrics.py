@@ -18,7 +18,8 @@ pytestmark = LEFT_SOCKETS
 
 def searched(at: datetime = NOON, latency_ms: float = 10.0, **fields: Any) -> SearchRecord:
     defaults = {"level": 1, "cache_hit": False, "agent": "opus"}
-    return SearchRecord(at, "id", "q" * 500, 3, latency_ms, 1.0, None, 2.0, **{**defaults, **fields})
+    vector_ms = fields.pop("vector_ms", None)
+    return SearchRecord(at, "id", "q" * 500, 3, latency_ms, 1.0, vector_ms, 2.0, **{**defaults, **fields})
 
 
 async def test_a_search_and_an_error_are_kept_in_the_fields_that_others_know(mongodb: MongoStore, raw: Raw) -> None:
@@ -54,7 +55,12 @@ async def test_a_search_and_an_error_are_kept_in_the_fields_that_others_know(mon
 async def test_many_searches_are_summed_up_by_the_server_as_closely_as_promised(mongodb: MongoStore) -> None:
     records = [
         searched(
-            NOON + minutes(number % 60), 0.5 * 1.05**number, level=1 + number % 2, cache_hit=number % 4 == 0, game="go"
+            NOON + minutes(number % 60),
+            0.5 * 1.05**number,
+            level=1 + number % 2,
+            cache_hit=number % 4 == 0,
+            game="go",
+            vector_ms=1.0 if number % 3 else None,
         )
         for number in range(150)
     ]
@@ -63,6 +69,7 @@ async def test_many_searches_are_summed_up_by_the_server_as_closely_as_promised(
     binned = await MongoMetrics(mongodb.documents._mongo, exact_records=1).summarise(NOON, NOON + minutes(60), 7)
     assert binned.queries == exact.queries == 150
     assert (binned.fallback_rate, binned.cache_hit_rate) == (exact.fallback_rate, exact.cache_hit_rate)
+    assert binned.vectors_incomplete == exact.vectors_incomplete == 50
     assert (binned.by_agent, binned.by_level, binned.by_game) == ({"opus": 150}, {1: 75, 2: 75}, {"go": 150})
     for one, other in ((binned.p50_ms, exact.p50_ms), (binned.p95_ms, exact.p95_ms), (binned.p99_ms, exact.p99_ms)):
         assert one == pytest.approx(other, rel=0.01)

@@ -31,6 +31,7 @@ searches_of_hours = st.lists(
         cache_hit=st.booleans(),
         agent=st.sampled_from(["a", "b", "007"]),
         game=st.sampled_from([None, "go", "12"]),
+        vector_ms=st.sampled_from([None, 1.0]),
     ),
     max_size=80,
 )
@@ -44,7 +45,8 @@ def check(summary: SearchSummary, searches: Sequence[SearchRecord], since: datet
     assert summary.average_ms == pytest.approx(sum(latencies) / max(len(inside), 1), abs=1e-6)
     for percent, found in ((50, summary.p50_ms), (95, summary.p95_ms), (99, summary.p99_ms)):
         assert found == pytest.approx(nearest_rank(latencies, percent), rel=0.01, abs=0.001)
-    assert summary.fallback_rate == pytest.approx(sum(each.level > 1 for each in inside) / max(len(inside), 1))
+    assert summary.fallback_rate == pytest.approx(sum(each.is_fallback for each in inside) / max(len(inside), 1))
+    assert summary.vectors_incomplete == sum(each.level > 1 and not each.is_fallback for each in inside)
     assert summary.cache_hit_rate == pytest.approx(sum(each.cache_hit for each in inside) / max(len(inside), 1))
     assert summary.by_agent == Counter(each.agent for each in inside)
     assert summary.by_level == Counter(each.level for each in inside)
@@ -52,7 +54,7 @@ def check(summary: SearchSummary, searches: Sequence[SearchRecord], since: datet
     ends = [*(bucket.start for bucket in summary.timeline[1:]), until]
     for bucket, end in zip(summary.timeline, ends, strict=True):
         slice_ = [each for each in inside if bucket.start <= each.timestamp < end]
-        assert (bucket.queries, bucket.fallbacks) == (len(slice_), sum(each.level > 1 for each in slice_))
+        assert (bucket.queries, bucket.fallbacks) == (len(slice_), sum(each.is_fallback for each in slice_))
         expected = nearest_rank([each.latency_ms for each in slice_], 95)
         assert bucket.p95_ms == pytest.approx(expected, rel=0.01, abs=0.001)
 
@@ -74,6 +76,15 @@ async def test_rollups_match_the_records_also_after_pruning(
     kept = [each for each in searches if each.timestamp >= limit]
     assert await metrics.prune(limit) == len(searches) - len(kept)
     check(await metrics.summarise(since, until, buckets), kept, since, until)
+
+
+async def test_sums_of_a_version_that_counted_every_search_of_level_2_are_no_reason_to_fail(store: SqliteStore) -> None:
+    searches = [record(NOON + minutes(number), level=2, vector_ms=1.0) for number in range(9)]
+    await store.metrics.append(searches, [])
+    await store.database.write(lambda connection: connection.execute("UPDATE search_sums SET fallbacks = queries"))
+    await store.metrics.prune(NOON + minutes(5))
+    summary = await SqliteMetrics(store.database, exact_rows=0).summarise(NOON, NOON + minutes(10), 1)
+    assert (summary.queries, summary.fallback_rate, summary.vectors_incomplete) == (4, 1.0, 0)
 
 
 async def test_few_searches_are_summed_up_exactly_and_many_within_one_percent(store: SqliteStore) -> None:

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from rag_context.api.search import LEVELS, VECTORS_INCOMPLETE
 from rag_context.api.wire import Count, Instant, Milliseconds, Otherwise, Score, UtcTime, WireRequest, WireResponse
 from rag_context.domain.documents import Status
 
@@ -58,11 +59,29 @@ class StatsResponse(WireResponse):
     p95_latency: Milliseconds
     p99_latency: Milliseconds
     cache_hit_rate: Score
-    fallback_rate: Score
+    fallback_rate: Annotated[
+        Score,
+        Field(description="Share of searches for which vectors were unavailable: keyword search alone, levels 3 and 4"),
+    ]
     queries_by_agent: dict[str, int]
     queries_by_level: dict[str, int]
+    queries_with_vectors_incomplete: Annotated[
+        Count,
+        Field(
+            description=f"How many of level 2 are `{VECTORS_INCOMPLETE}`; the others are `{LEVELS[2]}`. "
+            "They do not count in `fallbackRate`"
+        ),
+    ] = 0
     queries_by_game: dict[str, int]
     timeline: list[StatsBucket]
+
+    def queries_by_level_name(self) -> dict[str, int]:
+        """The number of searches by level and by what it is called, which tells the two kinds of level 2 apart."""
+        counts = {f"{level} ({LEVELS[int(level)]})": count for level, count in self.queries_by_level.items()}
+        if incomplete := self.queries_with_vectors_incomplete:
+            counts[f"2 ({LEVELS[2]})"] -= incomplete
+            counts[f"2 ({VECTORS_INCOMPLETE})"] = incomplete
+        return {name: count for name, count in counts.items() if count}
 
 
 class HealthRequest(WireRequest):

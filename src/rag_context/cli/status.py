@@ -110,8 +110,8 @@ def _print_stats(time_range: TimeRange, report: StatsResponse, console: Console)
         ("Latency", f"{report.avg_latency:.1f} ms average"),
         ("", f"{report.p95_latency:.1f} ms p95, {report.p99_latency:.1f} ms p99"),
         ("From the cache", f"{report.cache_hit_rate:.1%}"),
-        ("Below level 1", f"{report.fallback_rate:.1%}"),
-        ("By level", _counts(report.queries_by_level)),
+        ("Fallbacks", f"{report.fallback_rate:.1%}"),
+        ("By level", _counts(report.queries_by_level_name())),
         ("By agent", _counts(report.queries_by_agent)),
         ("By game", _counts(report.queries_by_game)),
         ("Over time", _sparkline([bucket.queries for bucket in report.timeline])),
@@ -130,10 +130,11 @@ def _print_searches(report: StatsResponse, console: Console) -> None:
     if not report.total_queries:
         console.show("No searches in 24h")
         return
+    incomplete = report.queries_with_vectors_incomplete / report.total_queries
     console.show(
         f"{counted(report.total_queries, 'search', 'searches')} in 24h · {report.avg_latency:.1f} ms average, "
         f"{report.p99_latency:.1f} ms p99 · {report.cache_hit_rate:.0%} from the cache, "
-        f"{report.fallback_rate:.1%} below level 1"
+        f"{report.fallback_rate:.1%} fallbacks" + (f", {incomplete:.1%} with vectors incomplete" if incomplete else "")
     )
     searches = _sparkline([bucket.queries for bucket in report.timeline])
     latencies = _sparkline([bucket.p95_latency for bucket in report.timeline])

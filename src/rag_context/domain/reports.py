@@ -58,7 +58,7 @@ def new_record_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class SearchRecord:
-    """One search, as recorded for statistics. Times in milliseconds; None where a part did not run."""
+    """One search, as recorded for statistics. Times in milliseconds; None where the answer is without a part."""
 
     timestamp: datetime
     request_id: str
@@ -76,6 +76,12 @@ class SearchRecord:
     game: str | None = None
     error: str | None = None
     id: str = field(default_factory=new_record_id, compare=False)
+
+    @property
+    def is_fallback(self) -> bool:
+        """Whether vectors were unavailable: an answer of level 2 with those that there are is none."""
+        # `FALLBACK` in `stores.search_statistics` is its twin.
+        return self.vector_latency_ms is None if self.level == 2 else self.level > 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +122,8 @@ class SearchSummary:
     fallback_rate: float
     by_agent: Mapping[str, int]
     by_level: Mapping[int, int]
+    vectors_incomplete: int
+    """How many of level 2 are hybrid searches in which vectors were missing; the others are keyword searches alone."""
     by_game: Mapping[str, int]
     timeline: tuple[Bucket, ...]
 
@@ -188,6 +196,8 @@ def summary(
     for part in sums.values():
         total.add(part.queries, part.latency_ms, part.fallbacks, part.cache_hits)
         total.latencies.update(part.latencies)
+    by_level = counts_by_value["level"]
+    below_first = sum(count for level, count in by_level.items() if level > 1)
     return SearchSummary(
         queries=total.queries,
         average_ms=total.average_ms,
@@ -197,7 +207,8 @@ def summary(
         cache_hit_rate=total.cache_hits / max(total.queries, 1),
         fallback_rate=total.fallbacks / max(total.queries, 1),
         by_agent=dict(sorted(counts_by_value["agent"].items())),
-        by_level=dict(sorted(counts_by_value["level"].items())),
+        by_level=dict(sorted(by_level.items())),
+        vectors_incomplete=max(below_first - total.fallbacks, 0),
         by_game=dict(sorted(counts_by_value["game"].items())),
         timeline=tuple(_bucket(slices, number, sums.get(number, Sums())) for number in range(buckets)),
     )

@@ -1,6 +1,6 @@
 """Maps wire models to the domain and back: requests to queries and documents, answers and receipts to responses."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -258,11 +258,16 @@ def _explain(result: Result) -> Explain:
     return Explain(legs=legs, fused=ranked.fused, boosts=boosts, signals=signals)
 
 
+def latencies_of_parts(legs: Mapping[str, RetrieverReport]) -> dict[str, float]:
+    """How long the parts took that an answer is made of, in milliseconds."""
+    return {name: leg.latency_ms for name, leg in legs.items() if leg.status is RetrieverStatus.OK}
+
+
 def search_record(
     request: SearchRequest, answer: Answer, *, request_id: str, latency_ms: float, timestamp: datetime
 ) -> SearchRecord:
     """The record of a search, for the statistics."""
-    spent = {} if answer.cached else {name: leg.latency_ms for name, leg in answer.legs.items()}
+    spent = {} if answer.cached else latencies_of_parts(answer.legs)
     return SearchRecord(
         timestamp=timestamp,
         request_id=request_id,
@@ -296,6 +301,7 @@ def stats_response(summary: SearchSummary, documents: int, periods: Periods | No
         fallback_rate=summary.fallback_rate,
         queries_by_agent=dict(summary.by_agent),
         queries_by_level={str(level): count for level, count in summary.by_level.items()},
+        queries_with_vectors_incomplete=summary.vectors_incomplete,
         queries_by_game=dict(summary.by_game),
         timeline=[
             StatsBucket(

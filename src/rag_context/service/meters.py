@@ -67,7 +67,7 @@ METRICS: Mapping[str, Declaration] = {
         Declaration(
             "rag_fallback_total",
             "counter",
-            "Searches not answered at level 1",
+            "Searches for which vectors were unavailable: keyword search alone, or levels 3 and 4",
             "searches",
             "more than 5 % of all searches",
         ),

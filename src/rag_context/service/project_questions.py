@@ -40,6 +40,7 @@ from rag_context.projects.retrieval import RetrievalDependencies, RetrievalServi
 from rag_context.resilience.admission import Admissions
 from rag_context.search.question_times import Window, merged
 from rag_context.service.handlers import CallContext, performs
+from rag_context.service.mappers import latencies_of_parts
 from rag_context.service.project_requests import ProjectResolver, ResolvedProject, external, level_name, tenant_fields
 
 AGENT = "project tools"
@@ -210,7 +211,7 @@ class ProjectQuestions:
         }
 
     def _record(self, query: str, label: Label, document_ids: list[str], request_id: str, latency_ms: float) -> None:
-        stage_ms = {name: leg.latency_ms for name, leg in label.legs.items()}
+        stage_ms = latencies_of_parts(label.legs)
         record = SearchRecord(
             timestamp=self._now(),
             request_id=request_id,

@@ -21,7 +21,7 @@ from rag_context.ports.reading import DocumentStore, MetricsStore
 from rag_context.projects.records import Label
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.query import Answer, Level, RetrieverReport, RetrieverStatus
-from rag_context.service.mappers import UNKNOWN_AGENT, search_record
+from rag_context.service.mappers import search_record
 from rag_context.service.meters import Meters
 from rag_context.tracing import Span
 
@@ -273,16 +273,16 @@ class Recorder:
 
     def search(self, request: SearchRequest, answer: Answer, request_id: str, latency_ms: float) -> None:
         """Record a search in the memory of the agents."""
-        self._count(answer, latency_ms, request.agent or UNKNOWN_AGENT)
+        record = search_record(request, answer, request_id=request_id, latency_ms=latency_ms, timestamp=self._now())
+        self._count(record, answer.legs)
         if request.agent in (VALIDATING_AGENT, LOAD_AGENT):
             return
-        record = search_record(request, answer, request_id=request_id, latency_ms=latency_ms, timestamp=self._now())
         self._record(record, {result.passage.document_id for result in answer.results})
         self._failures(answer.legs, answer.error, request_id)
 
     def document_search(self, record: SearchRecord, label: Label, retrieved: Collection[str]) -> None:
         """Record a search in the documents of a project."""
-        self._count(Answer((), label.level, label.legs, 0), record.latency_ms, record.agent)
+        self._count(record, label.legs)
         self._record(record, retrieved)
         self._failures(label.legs, record.error, record.request_id)
 
@@ -312,18 +312,18 @@ class Recorder:
         if error is not None and not failed:
             self.error("search", BackendError("search", error), request_id)
 
-    def _count(self, answer: Answer, latency_ms: float, agent: str) -> None:
-        agent = self._redact(agent)
+    def _count(self, record: SearchRecord, legs: Mapping[str, RetrieverReport]) -> None:
+        agent = self._redact(record.agent)
         if agent not in self._agents:
             # An agent's name comes from the caller: without a bound, a caller could fill Prometheus with time series.
             if len(self._agents) < MAX_AGENTS:
                 self._agents.add(agent)
             else:
                 agent = "other"
-        self._queries.labels(str(int(answer.level)), agent).inc()
-        self._latency.observe(latency_ms / 1000.0)
-        if answer.level > Level.PRIMARY:
+        self._queries.labels(str(record.level), agent).inc()
+        self._latency.observe(record.latency_ms / 1000.0)
+        if record.is_fallback:
             self._fallbacks.inc()
-        embedding = answer.legs.get("embedding")
-        if embedding is not None and not answer.cached:
+        embedding = legs.get("embedding")
+        if embedding is not None and not record.cache_hit:
             self._embedding.observe(embedding.latency_ms / 1000.0)

@@ -19,6 +19,9 @@ LAST_FLUSH_S = 2.0
 SEARCH_COLUMNS = tuple(each.name for each in fields(SearchRecord) if each.name != "id")
 ERROR_COLUMNS = tuple(each.name for each in fields(ErrorRecord) if each.name != "id")
 
+FALLBACK = "CASE WHEN level = 2 THEN vector_latency_ms IS NULL ELSE level > 2 END"
+"""`SearchRecord.is_fallback` in SQL. Of searches of another level than 2 no column is read that no index has."""
+
 logger = logging.getLogger(__name__)
 
 

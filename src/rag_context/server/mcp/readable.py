@@ -251,8 +251,10 @@ def _stats(body: StatsResponse) -> Iterator[str]:
     yield (
         f"{counted(body.total_queries, 'search', 'searches')}, {body.avg_latency:.1f} ms on average, "
         f"p95 {body.p95_latency:.1f} ms, p99 {body.p99_latency:.1f} ms; {body.cache_hit_rate:.0%} from the cache, "
-        f"{body.fallback_rate:.0%} below level 1; {counted(body.total_documents, 'document')} in the index."
+        f"{body.fallback_rate:.0%} fallbacks; {counted(body.total_documents, 'document')} in the index."
     )
+    if levels := body.queries_by_level_name():
+        yield f"By level: {', '.join(f'{name}: {count}' for name, count in levels.items())}."
     if body.occurred is not None and body.indexed is not None:
         yield f"Said or written {_span(body.occurred)}, indexed {_span(body.indexed)}."
 

@@ -1,6 +1,6 @@
 // Charts as SVG of our own: a few rectangles and lines need no library.
 
-import { dated, h, ms, s, table, whole } from "./dom.js";
+import { counted, dated, h, ms, s, table, whole } from "./dom.js";
 
 // Drawn in the size in which it is shown, or nearly, so that its text is legible on a narrow screen too.
 const WIDTH = matchMedia("(max-width: 700px)").matches ? 330 : 560;
@@ -57,7 +57,7 @@ export function searchesChart(buckets, isLong) {
     ];
   });
   const total = buckets.reduce((sum, bucket) => sum + bucket.queries, 0);
-  const says = bucket => `${dated(bucket.start)}: ${whole(bucket.queries)} searches, ${whole(bucket.fallbacks)} below level 1`;
+  const says = bucket => `${dated(bucket.start)}: ${whole(bucket.queries)} searches, ${counted(bucket.fallbacks, "fallback")}`;
   const format = value => (Number.isInteger(value) ? whole(value) : "");
   return frame(`Searches over time: ${whole(total)} in all, at most ${whole(Math.max(...buckets.map(bucket => bucket.queries)))} in one slot`, axes(buckets, top, format, isLong), bars, slots(buckets, says));
 }
@@ -96,7 +96,7 @@ export function timelineTable(buckets) {
   return table("Searches and latency over time", [
     { name: "From", of: bucket => dated(bucket.start), head: true },
     { name: "Searches", of: bucket => whole(bucket.queries), num: true },
-    { name: "Below level 1", of: bucket => whole(bucket.fallbacks), num: true },
+    { name: "Fallbacks", of: bucket => whole(bucket.fallbacks), num: true },
     { name: "Average", of: bucket => ms(bucket.avgLatency), num: true },
     { name: "p95", of: bucket => ms(bucket.p95Latency), num: true },
   ], asked);

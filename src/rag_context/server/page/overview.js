@@ -7,15 +7,16 @@ const RANGES = [["1h", "1 hour"], ["24h", "24 hours"], ["7d", "7 days"], ["30d",
 const KINDS = { healthy: "good", degraded: "warn", unavailable: "bad" };
 export const LEVELS = {
   1: ["Level 1", "vector and keyword search", "fill1"],
-  2: ["Level 2", "keyword search alone, or vectors incomplete", "fill2"],
+  2: ["Level 2", "keyword search alone", "fill2"],
   3: ["Level 3", "nothing could be searched", "fill3"],
   4: ["Level 4", "circuit breaker open", "fill4"],
 };
 
+const INCOMPLETE = "hybrid search, vectors incomplete";
+
 // What the level of an answer is called; keyword search is alone only where the answer is without any vectors.
 export function levelMeans(answer) {
-  if (answer.fallbackLevel !== 2) return LEVELS[answer.fallbackLevel][1];
-  return answer.legs.vector?.status === "ok" ? "hybrid search, vectors incomplete" : "keyword search alone";
+  return answer.fallbackLevel === 2 && answer.legs.vector?.status === "ok" ? INCOMPLETE : LEVELS[answer.fallbackLevel][1];
 }
 
 export function overview(context, heading) {
@@ -37,7 +38,7 @@ export function overview(context, heading) {
     h("div", { class: "bar" }, heading, h("div", { class: "end whole" }, ranges(context))),
     state, figures,
     h("div", { class: "grid" },
-      box("Searches", "w6", searches, legend([["fill1", "all"], ["fill2", "below level 1"]])),
+      box("Searches", "w6", searches, legend([["fill1", "all"], ["fill2", "fallbacks"]])),
       box("Latency", "w6", latency, legend([["k1", "p95"], ["k2", "average"]])),
       h("div", { class: "w12" }, timeline),
       box("Answers by level", "w6", levels), box("Searches by agent", "w6", agents),
@@ -74,7 +75,7 @@ function draw(parts, seen, drawn) {
   const isLong = range === "7d" || range === "30d";
   part("searches", { ...stats, range }, value => (value.totalQueries ? searchesChart(value.timeline, isLong) : noSearches(range)));
   part("latency", { ...stats, range }, value => (value.totalQueries ? latencyChart(value.timeline, isLong) : noSearches(range)));
-  part("levels", stats.queriesByLevel ?? stats, value => levelShares(value, range));
+  part("levels", stats.queriesByLevel ? [stats.queriesByLevel, stats.queriesWithVectorsIncomplete] : stats, ([counts, incomplete]) => levelShares(counts, incomplete, range));
   part("agents", stats.queriesByAgent ?? stats, value => agentShares(value, range));
   part("latest", latest, latestList);
   const wasOpen = parts.timeline.querySelector("details")?.open;
@@ -106,7 +107,7 @@ function figuresOf({ health, stats }) {
     ["Latency, p95", searches ? ms(stats.p95Latency) : "none"],
     ["Latency, p99", searches ? ms(stats.p99Latency) : "none"],
     ["From the cache", searches ? percent(stats.cacheHitRate) : "none"],
-    ["Below level 1", searches ? percent(stats.fallbackRate) : "none"],
+    ["Fallbacks", searches ? percent(stats.fallbackRate) : "none"],
   ];
   return figures.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", { class: value === "none" && "dim" }, split(value))));
 }
@@ -123,13 +124,13 @@ function noSearches(range) {
   return empty(`No searches in the last ${span(range)}`, h("span", {}, "Ask something under ", h("a", { href: link("search") }, "Search"), ", or let an agent ask; it appears here within a second or two."));
 }
 
-function levelShares(counts, range) {
-  const rows = Object.entries(counts).filter(([, count]) => count > 0);
-  if (!rows.length) return noSearches(range);
-  return shares(rows.map(([level, count]) => {
-    const [name, means, fill] = LEVELS[level] ?? [`Level ${level}`, "", "fill1"];
-    return [[name, " ", h("span", { class: "dim" }, means)], count, fill];
-  }));
+// The two kinds of level 2 each have a row.
+function levelShares(counts, incomplete, range) {
+  const rows = Object.entries(counts).map(([level, count]) => [...LEVELS[level], level === "2" ? count - incomplete : count]);
+  rows.push(["Level 2", INCOMPLETE, "fill1", incomplete]);
+  const shown = rows.filter(([, , , count]) => count > 0);
+  if (!shown.length) return noSearches(range);
+  return shares(shown.map(([name, means, fill, count]) => [[name, " ", h("span", { class: "dim" }, means)], count, fill]));
 }
 
 function agentShares(counts, range) {

@@ -167,7 +167,7 @@ def _search_entry(record: SearchRecord) -> Entry:
         "embeddingLatencyMs": record.embedding_latency_ms,
         "vectorLatencyMs": record.vector_latency_ms,
         "textLatencyMs": record.text_latency_ms,
-        "fallback": record.level > 1,
+        "fallback": record.is_fallback,
         "fallbackLevel": record.level,
         "cacheHit": record.cache_hit,
         "agent": record.agent,

@@ -23,7 +23,14 @@ from rag_context.stores.postgres.connection import Connection, Database
 from rag_context.stores.postgres.driver import Plan
 from rag_context.stores.postgres.rows import read_text, stored
 from rag_context.stores.postgres.writer import SCHEMA
-from rag_context.stores.search_statistics import ERROR_COLUMNS, SEARCH_COLUMNS, error_row, last_row, search_row
+from rag_context.stores.search_statistics import (
+    ERROR_COLUMNS,
+    FALLBACK,
+    SEARCH_COLUMNS,
+    error_row,
+    last_row,
+    search_row,
+)
 
 _PRUNING = 0x7261675F_00000004
 """Key of the advisory lock under which old records are deleted."""
@@ -32,7 +39,7 @@ _BIN = f"ceil(ln(greatest(latency_ms, {SMALLEST_MS}) / {SMALLEST_MS}) / {math.lo
 
 _SUMS = """
 SELECT ((timestamp - $1) * $3 / ($2 - $1))::integer AS slice, {latency} AS latency, count(*) AS queries,
-       sum(latency_ms) AS latency_ms, count(*) FILTER (WHERE level > 1) AS fallbacks,
+       sum(latency_ms) AS latency_ms, count(*) FILTER (WHERE {fallback}) AS fallbacks,
        count(*) FILTER (WHERE cache_hit) AS cache_hits
 FROM rag_context.searches WHERE timestamp >= $1 AND timestamp < $2 GROUP BY 1, 2
 """
@@ -101,7 +108,7 @@ class PostgresMetrics:
         span = (slices.start, slices.end)
         row = await self._database.fetchrow(_AT_MOST, *span, self._exact_records)
         is_exact = row is not None and row[0] < self._exact_records
-        statement = _SUMS.format(latency="latency_ms" if is_exact else _BIN)
+        statement = _SUMS.format(fallback=FALLBACK, latency="latency_ms" if is_exact else _BIN)
         for each in await self._database.fetch(statement, *span, slices.count):
             part = sums.setdefault(each["slice"], Sums())
             part.add(each["queries"], each["latency_ms"], each["fallbacks"], each["cache_hits"])

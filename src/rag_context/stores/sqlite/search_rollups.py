@@ -31,7 +31,14 @@ from rag_context.domain.reports import (
     middle,
     summary,
 )
-from rag_context.stores.search_statistics import ERROR_COLUMNS, SEARCH_COLUMNS, error_row, last_row, search_row
+from rag_context.stores.search_statistics import (
+    ERROR_COLUMNS,
+    FALLBACK,
+    SEARCH_COLUMNS,
+    error_row,
+    last_row,
+    search_row,
+)
 
 if TYPE_CHECKING:  # the database's migrations compute the sums again
     from rag_context.stores.sqlite.database import Database
@@ -60,6 +67,7 @@ class _Search(NamedTuple):
     cache_hit: int
     agent: str
     game: str | None
+    fallback: int
 
 
 class _Slot(NamedTuple):
@@ -73,7 +81,7 @@ class _Slot(NamedTuple):
     histogram: bytes
 
 
-_COLUMNS = ", ".join(_Search._fields)
+_COLUMNS = f"{', '.join(_Search._fields[:-1])}, {FALLBACK}"
 
 _Cut: TypeAlias = Callable[[int, int], tuple[list[tuple[int, int]], tuple[int, int]]]
 """What of a span is read record by record (from and to each), and the slots (first and end) between them."""
@@ -134,7 +142,15 @@ def _append(searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord], con
     connection.executemany(_insert("searches", SEARCH_COLUMNS), map(search_row, searches))
     connection.executemany(_insert("errors", ERROR_COLUMNS), map(error_row, errors))
     searched = [
-        _Search(microseconds(each.timestamp), each.latency_ms, each.level, each.cache_hit, each.agent, each.game)
+        _Search(
+            microseconds(each.timestamp),
+            each.latency_ms,
+            each.level,
+            each.cache_hit,
+            each.agent,
+            each.game,
+            each.is_fallback,
+        )
         for each in searches
     ]
     _add_to_slots(searched, connection)
@@ -193,10 +209,11 @@ def _sums(start: int, end: int, cut: _Cut, slots: Sequence[_Slot], connection: s
         sums.add(slot.queries, slot.latency_ms, slot.fallbacks, slot.cache_hits)
     sums.latencies = latencies_of(unpacked([slot.histogram for slot in slots[low:high]]))
     for span in ends:
-        for latency_ms, level, cache_hit in connection.execute(
-            "SELECT latency_ms, level, cache_hit FROM searches WHERE timestamp >= ? AND timestamp < ?", span
+        for latency_ms, fallback, cache_hit in connection.execute(
+            f"SELECT latency_ms, {FALLBACK}, cache_hit FROM searches WHERE timestamp >= ? AND timestamp < ?",  # noqa: S608
+            span,
         ):
-            sums.add(1, latency_ms, level > 1, cache_hit)
+            sums.add(1, latency_ms, fallback, cache_hit)
             sums.latencies[latency_ms] += 1
     return sums
 
@@ -289,7 +306,8 @@ def _change(number: int, searches: Sequence[_Search], sign: int, connection: sql
         queries,
         before.latency_ms + sign * sum(latencies),
         before.cache_hits + sign * sum(search.cache_hit for search in searches),
-        before.fallbacks + sign * sum(search.level > 1 for search in searches),
+        # Earlier versions counted every search of level 2: of those that stay there may be fewer.
+        min(before.fallbacks + sign * sum(search.fallback for search in searches), queries),
         packed_bins(unpacked([before.histogram]) + sign * np.bincount(bins_of(latencies), minlength=BINS)),
     )
     connection.execute("INSERT OR REPLACE INTO search_sums VALUES (?, ?, ?, ?, ?, ?)", after)
