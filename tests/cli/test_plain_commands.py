@@ -199,11 +199,24 @@ class TestConfig:
         assert values["data_dir"] == {"value": str(run_cli.folder / "elsewhere"), "source": "flag --data-dir"}
 
     def test_people_get_a_table_without_colours_in_a_pipe(self, run_cli: InProcessCli) -> None:
-        lines = run_cli("config").out.splitlines()
+        lines = run_cli("config", "--all").out.splitlines()
 
         assert lines[0].split() == ["Setting", "Value", "From"]
         assert [line.split()[0] for line in lines[1:]] == list(KEYS)
         assert "\x1b" not in "".join(lines)
+
+    def test_people_see_what_is_set_and_what_is_in_use(self, run_cli: InProcessCli) -> None:
+        ended = run_cli("config")
+        assert "--all" in ended.err
+        keys = [line.split()[0] for line in ended.out.splitlines()[1:]]
+        assert {"data_dir", "stores.vectors", "stores.documents", "embedder.kind"} <= set(keys)
+        assert len(keys) < 10
+        assert not any(key.endswith(("collection", "documents", "metrics")) for key in keys if "_" in key)
+
+        other = run_cli.with_variables(QDRANT_URL="http://q:6333", LOG_LEVEL="warn")("config")
+        more = {line.split()[0] for line in other.out.splitlines()[1:]} - set(keys)
+        assert {"stores.qdrant_url", "stores.qdrant_collection", "log.level"} <= more
+        assert all(key.startswith("stores.qdrant_") or key == "log.level" for key in more)
 
     @pytest.mark.parametrize("words", [["config"], ["config", "--json"]])
     def test_secrets_are_masked(self, run_cli: InProcessCli, words: list[str]) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import secrets
 import stat
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -22,16 +23,40 @@ KEY_PREFIX = "rc_"
 NAME_CHARS = 200
 
 
+_SHOWN = (
+    "data_dir",
+    "server.host",
+    "server.port",
+    "stores.vectors",
+    "stores.documents",
+    "stores.cache",
+    "embedder.kind",
+)
+"""Settings that are shown although they have their defaults."""
+
+_TOGETHER = ("embedder.", "reranker.", "chat.")
+"""Settings of one service each: all are shown where one is set."""
+
+
 @with_options
-def show_config(options: Options) -> ExitCode:
-    """Print every setting and its source, secrets masked."""
+def show_config(
+    show_all: Annotated[bool, typer.Option("--all", help="Also the settings that have their defaults.")] = False,
+    *,
+    options: Options,
+) -> ExitCode:
+    """Print what is set, and the settings of what is in use, each with its source; secrets are masked.
+
+    --all prints every setting, as --json does.
+    """
     console = Console()
     loaded = options.load()
     if options.as_json:
         values = shown(loaded.settings)
         console.line(json.dumps({key: {"value": values[key], "source": loaded.sources[key]} for key in values}))
     else:
-        _print(loaded, console)
+        _print(loaded, loaded.sources.keys() if show_all else in_use(loaded), console)
+        if not show_all:
+            console.note(("The others have their defaults; --all shows them.", "dim"))
     folder = loaded.settings.data_dir
     if is_open_to_others(folder):
         console.warning(f"Other users of this machine may open {folder}; `chmod 700` on it keeps them out.")
@@ -69,9 +94,20 @@ def is_open_to_others(data_dir: Path) -> bool:
     return False
 
 
-def _print(loaded: Loaded, console: Console) -> None:
+def in_use(loaded: Loaded) -> Collection[str]:
+    """The settings that are set, that say where data is, or that belong to a backend or a service in use."""
+    stores = loaded.settings.stores
+    is_set = {key for key, source in loaded.sources.items() if source != "default"}
+    begun = [f"stores.{kind}_" for kind in {stores.vectors, stores.documents, stores.cache}]
+    begun += [group for group in _TOGETHER if any(key.startswith(group) for key in is_set)]
+    return {key for key in loaded.sources if key in is_set or key in _SHOWN or key.startswith(tuple(begun))}
+
+
+def _print(loaded: Loaded, keys: Collection[str], console: Console) -> None:
     rows = []
     for key, value in shown(loaded.settings).items():
+        if key not in keys:
+            continue
         source = loaded.sources[key]
         is_default = source == "default"
         text = "" if value is None else value if isinstance(value, str) else json.dumps(value)
