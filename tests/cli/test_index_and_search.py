@@ -175,7 +175,7 @@ class TestSearch:
         lines = ended.out.splitlines()
         assert ended.status == 0
         assert lines[0].startswith("level 1 · ")
-        assert lines[0].endswith("from 3 documents")
+        assert lines[0].endswith("from 3 documents, best first; the numbers are each passage's own relevance")
         assert " notes/berths.md:1-3  documentation" in lines[2]
         assert "    The database refuses overlapping bookings" in ended.out
 

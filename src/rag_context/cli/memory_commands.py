@@ -1,5 +1,6 @@
 """The commands over the agents' memory: `search`, `get`, `list`, `similar` and `delete`."""
 
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from glob import escape
 from pathlib import Path
@@ -7,10 +8,11 @@ from typing import Any
 
 from rag_context.api.operations import Operation, Response, memory
 from rag_context.api.search import Explain, SearchRequest, SearchResponse, SearchResult, level_name
+from rag_context.api.stored_documents import ListedDocument, ListResponse, SimilarDocument, SimilarResponse
 from rag_context.api.wire import WireResponse
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.connecting import open_connection
-from rag_context.cli.console import Console, Part, ask_first, counted, one_line, safe
+from rag_context.cli.console import Cell, Console, Part, ask_first, counted, one_line, safe
 from rag_context.cli.operation_options import Fields, Name, read_typed, with_fields
 from rag_context.cli.options import Options, Yes
 from rag_context.settings import Loaded, Settings
@@ -112,6 +114,8 @@ def _headline(response: SearchResponse) -> list[Part]:
         f" · {response.latency:.1f} ms{' (cached)' if response.cached else ''} · ",
         f"{counted(len(response.results), 'result')} from {counted(response.total_indexed, 'document')}",
     ]
+    if len(response.results) > 1:
+        line.append((", best first; the numbers are each passage's own relevance", "dim"))
     if response.no_answer and response.results:
         line.append((" · probably none of them is the answer", "yellow"))
     return line
@@ -165,19 +169,19 @@ def _advice(response: SearchResponse) -> str:
 @with_fields(memory.GET)
 def get(fields: Fields, options: Options) -> ExitCode:
     """Print one document in full."""
-    return _run(memory.GET, fields, options)
+    return _run(memory.GET, fields, options, _print)
 
 
 @with_fields(memory.LIST)
 def list_documents(fields: Fields, options: Options) -> ExitCode:
     """List the stored documents, newest first."""
-    return _run(memory.LIST, fields, options)
+    return _run(memory.LIST, fields, options, _print_list)
 
 
 @with_fields(memory.SIMILAR)
 def similar(fields: Fields, options: Options) -> ExitCode:
     """Find the documents that are most similar to a stored one."""
-    return _run(memory.SIMILAR, fields, options)
+    return _run(memory.SIMILAR, fields, options, _print_similar)
 
 
 @with_fields(
@@ -201,9 +205,14 @@ def delete(fields: Fields, *, yes: Yes = False, options: Options) -> ExitCode:
     return ExitCode.OK
 
 
-def _run(operation: Operation[Any, Any], fields: Fields, options: Options) -> ExitCode:
+def _run(
+    operation: Operation[Any, Response],
+    fields: Fields,
+    options: Options,
+    print_for_people: Callable[[Response, Console], None],
+) -> ExitCode:
     """Run an operation, and print its answer."""
-    options.show(run_to_end(_answer(options.load_available(), operation, fields)), _print)
+    options.show(run_to_end(_answer(options.load_available(), operation, fields)), print_for_people)
     return ExitCode.OK
 
 
@@ -211,6 +220,41 @@ async def _answer(loaded: Loaded, operation: Operation[Any, Response], fields: F
     request = read_typed(operation.request, fields, loaded.settings)
     async with open_connection(loaded) as connection:
         return await connection.run(operation, request)
+
+
+def _print_list(response: ListResponse, console: Console) -> None:
+    if response.warning:
+        console.warning(response.warning)
+    _print_documents("Written", ((_day(each), each) for each in response.documents), console)
+    if response.next_cursor:
+        console.note((f"There are more: --cursor {response.next_cursor}", "dim"))
+
+
+def _print_similar(response: SimilarResponse, console: Console) -> None:
+    if response.warning:
+        console.warning(response.warning)
+    how = "vectors" if response.method == "vector" else "keywords only"
+    console.note((f"The most similar first, compared by {how}; 1 is the same.", "dim"))
+    _print_documents("Similarity", ((f"{each.score:.2f}", each) for each in response.results), console)
+
+
+def _print_documents(
+    title: str, documents: Iterable[tuple[str, ListedDocument | SimilarDocument]], console: Console
+) -> None:
+    """Each document with its id, whole on any terminal, with one more column, and with its title above its source."""
+    rows: list[list[Cell]] = [
+        [each.document_id, first, [one_line(each.title), (f"\n{shown_source(each.source, Path.cwd())}", "dim")]]
+        for first, each in documents
+    ]
+    if rows:
+        console.show_table(("Id", title, "Document"), rows, unwrapped={"Id", title})
+    else:
+        console.note(("No documents.", "yellow"))
+
+
+def _day(document: ListedDocument) -> str:
+    """When it was said or written, and whether its vectors are still to come."""
+    return f"{document.occurred_at.astimezone():%Y-%m-%d}{' pending' if document.status == 'pending' else ''}"
 
 
 def _print(body: WireResponse, console: Console) -> None:
