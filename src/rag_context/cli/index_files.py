@@ -27,7 +27,7 @@ from rag_context.api.index import BulkLine, BulkReceipt, FileReceipt
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.connecting import Connection, open_connection
-from rag_context.cli.console import Console, one_line
+from rag_context.cli.console import Console, counted, one_line
 from rag_context.cli.options import Options, named_path, resumable, with_options
 from rag_context.cli.progress import Embedding, Rate
 from rag_context.cli.summary import Sink, Summary, receipts_file
@@ -128,7 +128,7 @@ def index(label_options: LabelOptions, options: IndexOptions) -> ExitCode:
     console = Console()
     loaded = options.load_available()
     labels = label_options.labels(loaded.settings)
-    summary = Summary()
+    summary = Summary("document" if options.streams else "file")
     with resumable(console, partial(_acknowledged, summary)):
         run_to_end(_index(loaded, options, labels, summary, console))
     summary.summarise(console)
@@ -274,15 +274,12 @@ def _everything(options: IndexOptions) -> Iterator[object]:
 
 
 def _acknowledged(summary: Summary) -> str:
+    kept = counted(summary.kept, f"{summary.noun} was", f"{summary.noun}s were")
     return (
-        f"{_files(summary.kept)} acknowledged and safe: run the same command again, it skips them."
+        f"{kept} acknowledged and safe: run the same command again, it skips them."
         if summary.kept
         else "Nothing was indexed: run the same command again."
     )
-
-
-def _files(number: int) -> str:
-    return f"{number} file was" if number == 1 else f"{number} files were"
 
 
 _STYLES = {"removed": "yellow", "rejected": "red", "pending": "yellow"}

@@ -42,8 +42,9 @@ class Shortlist:
 
 @dataclass(slots=True)
 class Summary:
-    """What became of the documents so far; it stays small however many there are."""
+    """What became of the documents so far; it stays small however many there are. `noun`: what they came as."""
 
+    noun: str = "file"
     counts: Counter[str] = field(default_factory=Counter)
     rejected: Shortlist = field(default_factory=Shortlist)
     skipped: Shortlist = field(default_factory=Shortlist)
@@ -87,7 +88,7 @@ class Summary:
             parts.append((f"{self.renamed} of them renamed", "dim"))
         if self.skipped.total:
             parts.append((f"{self.skipped.total} skipped", "dim"))
-        console.note(*separated(parts or [("No files found.", "yellow")]))
+        console.note(*separated(parts or [(f"No {self.noun}s found.", "yellow")]))
         if self.redactions:
             kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.redactions.items()))
             console.note((f"Secrets masked: {kinds}.", "yellow"))
@@ -165,7 +166,7 @@ class Sink:
                 is_due = task.completed % PROGRESS_EVERY == 0 or now - self.last_noted >= PROGRESS_S
                 if self.progress.disable and is_due:
                     self.last_noted = now
-                    self.console.note(progress_line(task, "files"))
+                    self.console.note(progress_line(task, f"{self.summary.noun}s"))
 
 
 @contextmanager

@@ -265,7 +265,7 @@ class Reindexing:
         await self._embedder.bind()
         _ = self._embedder.model  # raises if another process has recorded its own model meanwhile
         on_progress(0, total)
-        await self._maintenance.sweep(lambda done: on_progress(done, max(total, done)))
+        await self._maintenance.sweep(lambda done: on_progress(min(done, total), total))
         # The sweep of the background maintenance may have completed a part of them.
         return total - (await self._documents.counts()).pending
 
@@ -286,7 +286,8 @@ class Reindexing:
         for id_ in broken:
             await self._indexer.rechunk(id_)
         total = (await self._documents.counts()).pending
-        return await self._maintenance.sweep(lambda done: on_progress(done, max(total, done)))
+        # The background maintenance may complete some of the same documents: those are counted twice.
+        return await self._maintenance.sweep(lambda done: on_progress(min(done, total), total))
 
     async def reindex(self, request: ReindexRequest, on_progress: OnReindexed) -> ReindexResponse:
         """Start a run in the background if one is needed and none runs; waits for its end if the request says so.
