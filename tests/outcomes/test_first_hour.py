@@ -5,6 +5,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+from rag_context.cli.progress import PROGRESS_EVERY
 from rag_context.files.file_jobs import EMBEDDED_AT_ONCE
 from tests.end_to_end.process import COMMAND, command, environment, served, wait_until
 
@@ -100,3 +101,31 @@ def test_a_collection_takes_texts_unless_it_is_for_own_vectors(tmp_path: Path) -
     assert command("collections", "create", "own", "--own-vectors", data_dir=tmp_path).returncode == 0
     rejected = command("collections", "add", "own", str(documents), data_dir=tmp_path)
     assert (rejected.returncode, "embedding" in rejected.stderr) == (1, True), rejected.stderr
+
+
+def test_documents_of_a_stream_are_called_documents(tmp_path: Path) -> None:
+    stream, empty = tmp_path / "notes.jsonl", tmp_path / "empty.jsonl"
+    line = {"contentType": "chat", "sessionId": "s", "source": "notes"}
+    stream.write_text("\n".join(json.dumps({**line, "content": f"Note {number}."}) for number in range(PROGRESS_EVERY)))
+    empty.touch()
+    done = command("index", "--jsonl", str(stream), data_dir=tmp_path)
+    assert (done.returncode, "\n100 of 100 documents" in done.stderr, " files" in done.stderr) == (0, True, False)
+    assert "No documents found." in command("index", "--jsonl", str(empty), data_dir=tmp_path).stderr
+
+    (first, *_) = json.loads(command("list", "--json", data_dir=tmp_path).stdout)["documents"]
+    for words in (["list"], ["similar", first["documentId"]]):
+        table = command(*words, data_dir=tmp_path).stdout.splitlines()
+        assert table[0].split()[0] == "Id"
+        assert len(table[1].split()[0]) == len(first["documentId"])
+
+
+def test_a_folder_without_a_project_says_what_makes_it_one(tmp_path: Path) -> None:
+    said = command("project", "activate", str(tmp_path), data_dir=tmp_path / "data").stderr
+    (begin, end) = said.index("{"), said.index("}") + 1
+    (tmp_path / "docs").mkdir()
+    (tmp_path / ".rag-context").mkdir()
+    written = said[begin:end].replace("NAME", "pumps")
+    (tmp_path / ".rag-context" / "config.json").write_text(written)
+    (tmp_path / "docs" / "pump.md").write_text("# The pump\n\nIt is blue.\n")
+    activated = command("project", "activate", str(tmp_path), data_dir=tmp_path / "data")
+    assert (activated.returncode, "1 document" in activated.stdout) == (0, True), activated.stderr

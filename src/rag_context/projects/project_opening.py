@@ -166,7 +166,10 @@ def find_config(config_path: str) -> Path:
     except (OSError, RuntimeError, ValueError):
         found = None
     if found is None:
-        message = f"There is no project configuration at this path or above it: create {CONFIG_FILE} in the project"
+        message = (
+            f"There is no project configuration at this path or above it: create {CONFIG_FILE} in the project with "
+            '{"project_name": "NAME", "docs_path": "docs"}, where docs is the folder of its documents'
+        )
         raise InvalidInputError(message, [FieldError("config_path", message)])
     return found
 
