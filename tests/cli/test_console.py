@@ -3,8 +3,10 @@
 import sys
 
 import pytest
+from rich.progress import Progress
 
 from rag_context.cli.console import Console, separated
+from rag_context.cli.progress import mean_speed
 
 LINE = (("1. ", "bold"), "a\x1b[2Jb\u202e", ("\tc", "dim"))
 
@@ -50,3 +52,17 @@ def test_there_are_no_bars_outside_a_terminal() -> None:
     assert not sys.stderr.isatty()
     assert Console().progress().disable
     assert not Console().has_bars
+
+
+def test_a_rate_is_the_mean_since_the_beginning_and_stays_at_the_end() -> None:
+    now = 0.0
+    progress = Progress(get_time=lambda: now, disable=True)
+    task = progress.add_task("Indexing", total=10)
+
+    def rate(at_s: float, completed: int) -> float:
+        nonlocal now
+        now = at_s
+        progress.update(task, completed=completed)
+        return mean_speed(progress.tasks[task])
+
+    assert [rate(0.5, 5), rate(2.0, 6), rate(5.0, 10), rate(50.0, 10)] == [0.0, 3.0, 2.0, 2.0]

@@ -338,7 +338,9 @@ class TestKey:
 
     def test_a_name_can_be_used_once(self, run_cli: InProcessCli) -> None:
         ended = run_cli("key", "ci")
+        assert "into rag-context.toml (a new file in this folder):" in ended.err
         run_cli.write("rag-context.toml", ended.err[ended.err.index("[[") :])
+        assert f"into {run_cli.folder / 'rag-context.toml'}:" in run_cli("key", "another").err
 
         again = run_cli("key", "ci")
 
@@ -356,3 +358,9 @@ def test_an_empty_path_is_not_the_current_folder(run_cli: InProcessCli, command:
     ended = run_cli(*command.split(), "")
     assert ended.status == 2
     assert "the path is empty" in ended.err
+
+
+def test_an_installation_without_a_client_names_them(run_cli: InProcessCli) -> None:
+    ended = run_cli("mcp", "install")
+    assert ended.status == 2
+    assert "claude-code, cursor, vscode" in ended.err

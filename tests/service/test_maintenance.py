@@ -194,6 +194,22 @@ async def test_vectors_that_were_deferred_wait_until_no_more_documents_arrive(ha
     assert done == [1]
 
 
+async def test_the_total_does_not_grow_with_documents_that_come_meanwhile(harness: ServiceHarness) -> None:
+    line = BulkLine(
+        content="voles sleep", content_type="chat", session_id="s", source="first", from_file=True, defer_vectors=True
+    )
+    await harness.bulk(line)
+    progress: list[tuple[int, int]] = []
+    restore = asyncio.create_task(
+        harness.service.reindexing.restore([], lambda done, total: progress.append((done, total)))
+    )
+    await asyncio.sleep(2 * SWEEP_CHECK_S)  # the sweep has counted, and is held
+    await harness.bulk(line.model_copy(update={"source": "second"}))
+    harness.clock.advance(2 * MAX_SWEEP_DELAY_S)
+    assert await restore == 2
+    assert progress == [(1, 1), (1, 1)]
+
+
 async def test_records_wait_for_their_store_and_the_oldest_beyond_the_bound_are_dropped(
     harness: ServiceHarness,
 ) -> None:

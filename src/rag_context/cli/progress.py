@@ -56,7 +56,7 @@ def mean_speed(task: Task) -> float:
     Files that did not change pass at thousands a second, and a batch arrives at once: a rate over the last moments
     would jump between thousands and none.
     """
-    elapsed_s = task.elapsed or 0.0
+    elapsed_s = (task.finished_time if task.finished else task.elapsed) or 0.0
     return task.completed / elapsed_s if elapsed_s >= 1.0 else 0.0
 
 

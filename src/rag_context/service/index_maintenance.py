@@ -286,7 +286,7 @@ class Reindexing:
         for id_ in broken:
             await self._indexer.rechunk(id_)
         total = (await self._documents.counts()).pending
-        # The background maintenance may complete some of the same documents: those are counted twice.
+        # Documents that others store meanwhile are embedded too; a total that grows would never be reached.
         return await self._maintenance.sweep(lambda done: on_progress(min(done, total), total))
 
     async def reindex(self, request: ReindexRequest, on_progress: OnReindexed) -> ReindexResponse:
