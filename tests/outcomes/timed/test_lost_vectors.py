@@ -5,6 +5,8 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TypeAlias
 
 import httpx2
 import pytest
@@ -14,6 +16,8 @@ from tests.end_to_end.process import Served, served, wait_until
 from tests.outcomes.embedding_server import EmbeddingServer, embedding_server
 from tests.outcomes.quotations import index_all, texts
 from tests.servers.chroma import chroma_server
+from tests.servers.postgres import FAST, execute, postgres_database, postgres_process, url_of
+from tests.servers.qdrant import running
 
 DOCUMENTS = 40
 NOTICED_S = 2.5
@@ -32,21 +36,33 @@ def drained(embedder: EmbeddingServer) -> Iterator[None]:
         embedder.long_text_s = 0.0
 
 
-@pytest.fixture(scope="module")
-def on_chroma(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, str, EmbeddingServer]]:
-    data_dir = tmp_path_factory.mktemp("lost") / "data"
-    with embedding_server() as embedder, chroma_server() as chroma:
-        url = f"http://{chroma.host}:{chroma.port}"
-        with served(
+Lossy: TypeAlias = tuple[Served, str, EmbeddingServer]
+"""A server with documents, where its vectors are, and what embeds them."""
+
+
+@contextmanager
+def lossy(data_dir: Path, place: str, **extra: str) -> Iterator[Lossy]:
+    with (
+        embedding_server() as embedder,
+        served(
             data_dir,
             RAG_CONTEXT_EMBEDDER__KIND="openai_compatible",
             RAG_CONTEXT_EMBEDDER__URL=embedder.url,
             RAG_CONTEXT_EMBEDDER__MODEL="words",
-            RAG_CONTEXT_STORES__VECTORS="chroma",
-            RAG_CONTEXT_STORES__CHROMA_URL=url,
-        ) as server:
-            fill(server)
-            yield server, url, embedder
+            **extra,
+        ) as server,
+    ):
+        fill(server)
+        yield server, place, embedder
+
+
+@pytest.fixture(scope="module")
+def on_chroma(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lossy]:
+    with chroma_server() as chroma:
+        url = f"http://{chroma.host}:{chroma.port}"
+        stores = {"RAG_CONTEXT_STORES__VECTORS": "chroma", "RAG_CONTEXT_STORES__CHROMA_URL": url}
+        with lossy(tmp_path_factory.mktemp("lost") / "data", url, **stores) as found:
+            yield found
 
 
 def drop(url: str) -> None:
@@ -65,19 +81,29 @@ def delete_some(url: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def on_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, str, EmbeddingServer]]:
+def on_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lossy]:
     data_dir = tmp_path_factory.mktemp("file") / "data"
+    with lossy(data_dir, str(data_dir / FILE_NAME)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def on_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lossy]:
     with (
-        embedding_server() as embedder,
-        served(
-            data_dir,
-            RAG_CONTEXT_EMBEDDER__KIND="openai_compatible",
-            RAG_CONTEXT_EMBEDDER__URL=embedder.url,
-            RAG_CONTEXT_EMBEDDER__MODEL="words",
-        ) as server,
+        postgres_process(*FAST) as process,
+        postgres_database(url_of(process.port)) as url,
+        lossy(tmp_path_factory.mktemp("postgres") / "data", url, DATABASE_URL=url) as found,
     ):
-        fill(server)
-        yield server, str(data_dir / FILE_NAME), embedder
+        yield found
+
+
+@pytest.fixture(scope="module")
+def on_qdrant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lossy]:
+    with (
+        running() as qdrant,
+        lossy(tmp_path_factory.mktemp("qdrant") / "data", qdrant.url, QDRANT_URL=qdrant.url) as found,
+    ):
+        yield found
 
 
 def fill(server: Served) -> None:
@@ -93,18 +119,39 @@ def delete_rows(path: str) -> None:
         connection.execute("DELETE FROM vectors WHERE chunk % 3 = 0")
 
 
+def delete_rows_of_the_table(url: str) -> None:
+    """Remove a third of the vectors from the database."""
+    execute(url, "DELETE FROM rag_context.vectors_0 WHERE chunk % 3 = 0")
+
+
+def delete_points(url: str) -> None:
+    """Remove a third of the points of every collection."""
+    for each in httpx2.get(f"{url}/collections").json()["result"]["collections"]:
+        points = f"{url}/collections/{each['name']}/points"
+        listed = httpx2.post(f"{points}/scroll", json={"limit": 1000}).json()["result"]["points"]
+        done = httpx2.post(f"{points}/delete", json={"points": [point["id"] for point in listed[: len(listed) // 3]]})
+        assert done.status_code == 200, done.text
+
+
 @pytest.mark.parametrize(("lose", "mode"), [(drop, "vector"), (delete_some, "hybrid")])
 def test_vectors_that_a_server_lost_are_said_and_come_back(
-    on_chroma: tuple[Served, str, EmbeddingServer], lose: Callable[[str], None], mode: str
+    on_chroma: Lossy, lose: Callable[[str], None], mode: str
 ) -> None:
     check(*on_chroma, lose, mode)
 
 
 @pytest.mark.parametrize("mode", ["vector", "hybrid"])
-def test_vectors_that_the_file_lost_are_said_and_come_back(
-    on_file: tuple[Served, str, EmbeddingServer], mode: str
-) -> None:
+def test_vectors_that_the_file_lost_are_said_and_come_back(on_file: Lossy, mode: str) -> None:
     check(*on_file, delete_rows, mode)
+
+
+@pytest.mark.parametrize("mode", ["vector", "hybrid"])
+def test_vectors_that_a_database_lost_are_said_and_come_back(on_postgres: Lossy, mode: str) -> None:
+    check(*on_postgres, delete_rows_of_the_table, mode)
+
+
+def test_points_that_are_deleted_are_said_and_come_back(on_qdrant: Lossy) -> None:
+    check(*on_qdrant, delete_points, "hybrid")
 
 
 def check(server: Served, place: str, embedder: EmbeddingServer, lose: Callable[[str], None], mode: str) -> None:

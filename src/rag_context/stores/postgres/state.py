@@ -33,6 +33,8 @@ WRITERS = 0x7261675F_00000002
 
 _FOLDING = 0x7261675F_00000003
 
+_CORRECTING = 0x7261675F_00000005
+
 FOLDED_FROM = 100
 """So many rows of differences may be left."""
 
@@ -51,6 +53,13 @@ FROM rag_context.state AS s, (
     FROM rag_context.changes
 ) AS c
 """  # noqa: S608  (sums of our own)
+
+_WRONG_VECTORS = """
+SELECT (SELECT count(*) FROM rag_context.vectors_{generation})
+       - (s.vectors + (SELECT coalesce(sum(vectors), 0)::bigint FROM rag_context.changes))
+FROM rag_context.state AS s
+"""
+"""One statement, so that rows and counters are of one moment."""
 
 _READ_TENANT = f"""
 SELECT t.key, concat_ws(':', s.name, s.generation, s.epoch, t.key, t.version + c.number) AS stamp,
@@ -296,6 +305,24 @@ class IndexState:
     async def change_alone(self, work: Callable[[Connection, Change], Awaitable[T]]) -> T:
         """As `change`, while no one else writes."""
         return await self._change(work, _ALONE)
+
+    async def correct_vectors(self) -> None:
+        """Count the vectors in use, and correct their counter where another program has changed them.
+
+        Raises:
+            BackendError: nothing was corrected.
+        """
+        statement = _WRONG_VECTORS.format(generation=(await self.current()).generation)
+        if not await self._database.read(lambda connection: connection.fetchval(statement)):
+            return
+
+        async def corrected(connection: Connection, change: Change) -> None:
+            # Of two that correct at once, the second would correct again what the first did.
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", _CORRECTING)
+            change.of().vectors = await connection.fetchval(_WRONG_VECTORS.format(generation=change.generation))
+            change.is_empty = not change.of().vectors
+
+        await self.change(corrected)
 
     async def fold(self) -> None:
         """Add the differences to the counters, unless another process does. Raises: BackendError."""

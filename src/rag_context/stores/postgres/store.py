@@ -10,6 +10,7 @@ it.
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -38,6 +39,11 @@ the same for so long: it is many times faster to fill a table first."""
 
 GROWTH = 4.0
 """An index is built although vectors are still being added, once they are so many times those compared one by one."""
+
+RECOUNT_EVERY_S = 1.0
+RECOUNT_SHARE = 0.02
+"""Vectors are counted so often, to notice rows that vanish behind the documents, and take at most so much of the time.
+A trigger would see them at once, but would be called for every chunk of a document that is deleted."""
 
 WATCHED_S = 0.5
 
@@ -244,6 +250,8 @@ class Maintenance:
         self._maintained_at: float | None = None
         self._counted = 0
         self._building: asyncio.Task[Any] | None = None
+        self._recounting: asyncio.Task[None] | None = None
+        self._recount_at = 0.0
 
     async def round(self, now_s: float) -> None:
         """One round. Raises: BackendError."""
@@ -255,11 +263,25 @@ class Maintenance:
                 await self._build_due(seen)
             await drop_unused(self._database)
             self._maintained_at, self._counted = now_s, seen.vectors
+        if now_s >= self._recount_at and (self._recounting is None or self._recounting.done()):
+            # Beside these rounds: a large table is not counted in a moment.
+            self._recounting = asyncio.create_task(self._recount(), name="postgres vectors")
+            self._recounting.add_done_callback(log_failure("the vectors were not counted, and will be counted again"))
 
     async def close(self) -> None:
         """Give up the index that is being built; another server, or the next start, begins again."""
-        if self._building is not None:
-            await ended(self._building)
+        for task in (self._building, self._recounting):
+            if task is not None:
+                await ended(task)
+
+    async def _recount(self) -> None:
+        """Count the vectors, and correct their counter where it differs. Raises: BackendError."""
+        began = time.monotonic()
+        try:
+            await self._state.correct_vectors()
+        finally:
+            ended_at = time.monotonic()
+            self._recount_at = ended_at + max(RECOUNT_EVERY_S, (ended_at - began) / RECOUNT_SHARE)
 
     async def _build_due(self, seen: Snapshot) -> None:
         """Build the due indexes beside these rounds, which must go on: it takes long."""
