@@ -179,6 +179,11 @@ def test_counters_are_counters(server: Served) -> None:
 def test_hits_and_misses_of_the_embedding_cache_are_counted(server: Served) -> None:
     def counts() -> tuple[float, float]:
         found = dict(re.findall(r"^rag_embedding_cache_(hits|misses)_total (\S+)$", server.get("/metrics").text, re.M))
+        stats = server.tool("stats", {}).json()
+        assert (stats["embeddingCacheHits"], stats["embeddingCacheMisses"]) == (
+            float(found["hits"]),
+            float(found["misses"]),
+        )
         return float(found["hits"]), float(found["misses"])
 
     hits, misses = counts()

@@ -72,6 +72,12 @@ class StatsResponse(WireResponse):
             "They do not count in `fallbackRate`"
         ),
     ] = 0
+    embedding_cache_hits: Annotated[
+        Count, Field(description="Query embeddings that the cache had, since this process started")
+    ] = 0
+    embedding_cache_misses: Annotated[
+        Count, Field(description="Query embeddings that were computed, since this process started")
+    ] = 0
     queries_by_game: dict[str, int]
     timeline: list[StatsBucket]
 

@@ -114,6 +114,7 @@ def _print_stats(time_range: TimeRange, report: StatsResponse, console: Console)
         ("By level", _counts(report.queries_by_level_name())),
         ("By agent", _counts(report.queries_by_agent)),
         ("By game", _counts(report.queries_by_game)),
+        ("Embedding cache", f"{report.embedding_cache_hits} hits, {report.embedding_cache_misses} misses"),
         ("Over time", _sparkline([bucket.queries for bucket in report.timeline])),
     )
     console.show_fields(fields)

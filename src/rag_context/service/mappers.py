@@ -287,8 +287,10 @@ def search_record(
     )
 
 
-def stats_response(summary: SearchSummary, documents: int, periods: Periods | None) -> StatsResponse:
-    """The statistics of a time range, and the number and times of the documents now."""
+def stats_response(
+    summary: SearchSummary, documents: int, periods: Periods | None, embedding_cache: tuple[int, int]
+) -> StatsResponse:
+    """The statistics of a time range, the number and times of the documents now, and hits and misses of the cache."""
     return StatsResponse(
         total_documents=documents,
         occurred=_span(periods.occurred) if periods is not None else None,
@@ -302,6 +304,8 @@ def stats_response(summary: SearchSummary, documents: int, periods: Periods | No
         queries_by_agent=dict(summary.by_agent),
         queries_by_level={str(level): count for level, count in summary.by_level.items()},
         queries_with_vectors_incomplete=summary.vectors_incomplete,
+        embedding_cache_hits=embedding_cache[0],
+        embedding_cache_misses=embedding_cache[1],
         queries_by_game=dict(summary.by_game),
         timeline=[
             StatsBucket(

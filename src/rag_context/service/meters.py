@@ -282,7 +282,7 @@ class Readings:
     dropped: float
     cache_hit_rate: float
     embeddings_reused: float = 0.0
-    embedding_cache: tuple[float, float] = (0.0, 0.0)
+    embedding_cache: tuple[int, int] = (0, 0)
 
 
 class Meters:

@@ -103,7 +103,7 @@ class Dependencies:
     look: Callable[[], Awaitable[None]] | None = None
     """Brings the index's version up to date before a cached answer is given; None: it follows within a moment."""
 
-    embedding_cache: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0)
+    embedding_cache: Callable[[], tuple[int, int]] = lambda: (0, 0)
     """Hits and misses of the cache of query embeddings since the start."""
 
 
@@ -337,7 +337,7 @@ class Service:
         with deadline.applied():
             counts = await self._documents_past_breaker.counts()
             periods = await self._documents_past_breaker.periods()
-        return stats_response(summary, counts.documents, periods)
+        return stats_response(summary, counts.documents, periods, self._dependencies.embedding_cache())
 
     @performs(memory.CLEAR_QUERIES)
     async def clear_queries(self, request: ClearQueriesRequest) -> ClearQueriesResponse:
