@@ -268,7 +268,17 @@ async def test_critical_documents_stand_in_front_once_and_fill_no_place(base: Re
     assert paths(context.relevant_documents) == ["problems/pool.md"]
     assert context.formatted_context.count("- **Path**: rules/pool.md\n") == 1
     assert context.critical_documents[0].boosted_relevance_score > 0
-    assert context.critical_documents[1].boosted_relevance_score == 0
+
+
+async def test_critical_documents_that_the_search_did_not_return_have_their_relevance(base: RetrievalHarness) -> None:
+    await with_critical(base)
+    relevances = [
+        {each.path: each.raw_relevance_score for each in context.critical_documents}
+        for least in (0.0, 0.1, 1.0)
+        for context in [await base.service.assemble_context(ASK, RetrievalOptions(min_relevance_score=least))]
+    ]
+    assert relevances[0] == relevances[1] == relevances[2]
+    assert 0 < relevances[0]["rules/spaces.md"] < 0.1 < relevances[0]["rules/pool.md"]
 
 
 @pytest.mark.parametrize(

@@ -104,9 +104,7 @@ class Source(Quoted):
 
     summary: Annotated[NullableText, Field(description="What the document says of itself")] = None
     char_count: Count
-    relevance_score: Annotated[
-        Score, Field(description="Relevance with the boost of its promotion level; 0: not found")
-    ]
+    relevance_score: Annotated[Score, Field(description="Relevance with the boost of its promotion level; 0: unknown")]
     doc_type: str
     date: NullableDate = None
     promotion_level: Level

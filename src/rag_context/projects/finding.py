@@ -151,6 +151,19 @@ async def find(
     return Findings(_matches(further.results, options, lookup), further)
 
 
+async def find_critical(
+    search: Search, query: Query, options: RetrievalOptions, deadline: Deadline, lookup: DocumentList
+) -> tuple[Match, ...]:
+    """The critical documents alone, however little they have to do with `query`; none where there is no time left."""
+    where = replace(query.where, any_tags=(*query.where.any_tags, (promotion_tag(PromotionLevel.CRITICAL),)))
+    try:
+        async with asyncio.timeout(deadline.remaining_s):
+            answer = await search(replace(query, where=where, min_score=0.0, per_document=1))
+    except TimeoutError:
+        return ()
+    return _matches(answer.results, options, lookup)
+
+
 def first_limit(options: RetrievalOptions) -> int:
     """The limit of the first search, in chunks."""
     return max(FIRST_CHUNKS, PASSAGES_PER_DOCUMENT * DOCUMENTS_PER_RESULT * options.max_results)

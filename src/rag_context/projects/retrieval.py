@@ -23,6 +23,7 @@ from rag_context.projects.finding import (
     Match,
     Search,
     find,
+    find_critical,
     lets_through,
     query_for,
 )
@@ -150,10 +151,25 @@ class Run:
                 documents.append(replace(document, content=text.body, char_count=len(text.body)))
         return tuple(documents)
 
-    async def unmatched(self, listed: Sequence[ProjectDocument]) -> tuple[RetrievedDocument, ...]:
-        """Documents that no search found (critical ones), with their texts."""
-        texts = await self._read(listed)
-        return tuple(self._record(document, text.body) for document, text in self._readable(listed, texts))
+    async def unmatched(self, listed: Sequence[ProjectDocument], found: Answer) -> tuple[RetrievedDocument, ...]:
+        """Critical documents that are not in the answer `found`, with their texts and their relevance."""
+        texts, matches = await asyncio.gather(self._read(listed), self._scored(listed, found))
+        records = []
+        for document, text in self._readable(listed, texts):
+            record = self._record(document, text.body)
+            if (match := matches.get(document.id)) is not None:
+                record = replace(record, raw_relevance_score=match.raw, boosted_relevance_score=match.boosted)
+            records.append(record)
+        return tuple(records)
+
+    async def _scored(self, listed: Sequence[ProjectDocument], found: Answer) -> dict[str, Match]:
+        """Critical documents that the answer has no place for, or that are below the threshold, by id."""
+        if not listed or self._query is None or found.level is not Level.PRIMARY:
+            return {}
+        matches = await find_critical(
+            self._dependencies.search, self._query, self._options, self._deadline, self._lookup
+        )
+        return {match.document.id: match for match in matches}
 
     async def linked(self, links: Sequence[Link]) -> tuple[LinkedDocument, ...]:
         """The documents that links lead to, with their texts."""
@@ -337,7 +353,7 @@ class RetrievalService:
         links, critical, rest, documents = await asyncio.gather(
             run.links(sources, {document.path for document in others}),
             run.candidates(first),
-            run.unmatched(others),
+            run.unmatched(others, found.answer),
             run.candidates(relevant),
         )
         entries = [
