@@ -193,7 +193,7 @@ async def test_many_calls_use_few_connections() -> None:
     async with embedding_stub() as stub, embedder_over(stub.url) as embedder:
         for n in range(30):
             await embedder.embed_query(str(n))
-        assert stub.connections_made == 1
+        assert stub.connections_made <= 2  # the model is probed beside a query
 
 
 # --- lifecycle

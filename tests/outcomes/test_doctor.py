@@ -100,7 +100,7 @@ def test_the_port_of_another_server_and_what_the_first_left_behind(home: Path, s
     data = home / "data"
     data.mkdir(mode=0o700)
     (data / "rag-context.db.json").write_text('{"documents": 12, "collections": 0}')
-    (data / "server.json").write_text('{"pid": 1, "url": "http://127.0.0.1:9", "instance": "x"}')
+    (data / "server.json").write_text('{"pid": 1, "url": "http://127.0.0.1:9", "instance": "x", "secret": "s"}')
     told = doctor(home, "--json", "--data-dir", str(data), MCP_SERVER_PORT=running.url.rpartition(":")[2])
 
     assert told.returncode == 1

@@ -227,7 +227,7 @@ def test_links_of_every_kind_are_followed_and_other_texts_are_read(shop: Shop) -
 
 def test_over_mcp_a_context_is_sent_once_as_text(shop: Shop) -> None:
     call = {"name": "rag_query", "arguments": {"query": f"valve code {valve_code(2)}", **shop.handbooks}}
-    for address in ("/mcp", "/mcp?structured=true"):
+    for address in ("/mcp?tools=projects", "/mcp?tools=projects&structured=true"):
         reply = shop.client.post(
             address,
             json={"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call},

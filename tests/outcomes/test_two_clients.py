@@ -102,7 +102,7 @@ async def window(two_repositories: TwoRepositories, generation: str, key: str | 
     async with (
         httpx2.AsyncClient(headers=headers, trust_env=False, timeout=60) as http,
         Client(
-            streamable_http_client(f"{two_repositories.url}/mcp?structured=true", http_client=http),
+            streamable_http_client(f"{two_repositories.url}/mcp?tools=all&structured=true", http_client=http),
             mode=cast("Any", generation),
         ) as client,
     ):
@@ -240,7 +240,7 @@ def open_session(
     headers = {**ACCEPT, **({"Authorization": f"Bearer {key}"} if key is not None else {})}
     params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
     message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
-    reply = httpx2.post(f"{two_repositories.url}/mcp", json=message, headers=headers)
+    reply = httpx2.post(f"{two_repositories.url}/mcp?tools=all", json=message, headers=headers)
     session = reply.headers["mcp-session-id"]
     return {**headers, "Mcp-Session-Id": session, "MCP-Protocol-Version": version}, session
 
@@ -249,7 +249,8 @@ def ask(
     two_repositories: TwoRepositories, headers: dict[str, str], tool: str = "list_doc_types", **arguments: Any
 ) -> httpx2.Response:
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
-    return httpx2.post(f"{two_repositories.url}/mcp?structured=true", json=message, headers=headers, timeout=60)
+    address = f"{two_repositories.url}/mcp?tools=all&structured=true"
+    return httpx2.post(address, json=message, headers=headers, timeout=60)
 
 
 @pytest.mark.parametrize("version", ["2025-03-26", "2025-06-18", "2025-11-25"])

@@ -225,7 +225,7 @@ async def mcp_client(url: str, mode: Any) -> AsyncIterator[Client]:
     """The official client, with a connection for each request: consecutive ones reach both workers."""
     headers = {"X-API-Key": "writer", "Connection": "close"}
     async with httpx2.AsyncClient(headers=headers, timeout=TIMEOUT_S) as client:
-        transport = streamable_http_client(f"{url}/mcp?structured=true", http_client=client)
+        transport = streamable_http_client(f"{url}/mcp?tools=all&structured=true", http_client=client)
         async with Client(transport, mode=mode) as session:
             yield session
 
@@ -253,7 +253,7 @@ def test_progress_reaches_a_client_of_any_worker(workers: Workers, worker: int, 
     call = {"name": "activate_project", "arguments": {"config_path": wiki.config}, "_meta": {"progressToken": 7}}
     headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
-    reply = workers.clients[worker].post("/mcp", json=message, headers=headers)
+    reply = workers.clients[worker].post("/mcp?tools=all", json=message, headers=headers)
     assert "notifications/progress" in reply.text
     assert f"wiki{worker}" in reply.text
     workers.call(worker, "delete_documents", project_name=f"wiki{worker}")
