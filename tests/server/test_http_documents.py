@@ -30,6 +30,7 @@ def test_a_document_is_read_by_its_id(client: httpx2.Client) -> None:
         "timestamp": "2026-02-18T10:30:00Z",
         "occurredAt": "2026-02-18T10:30:00Z",
         "metadata": {"agent": "oracle"},
+        "origin": "unknown",
         "status": "indexed",
         "chunks": 1,
         "retrievalStats": {"queryCount": 2, "lastRetrieved": "2026-02-18T10:30:00Z"},

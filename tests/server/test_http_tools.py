@@ -35,6 +35,7 @@ def test_search_answers_with_the_envelope(client: httpx2.Client, open_server: Ru
                 "metadata": {"agent": "oracle", "tags": ["mongodb", "retry"]},
                 "documentId": "d1",
                 "startLine": 3,
+                "origin": "unknown",
             }
         ],
         "latency": 1.25,
