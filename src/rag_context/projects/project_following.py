@@ -21,7 +21,7 @@ from rag_context.projects.project_documents import DocsFolder
 from rag_context.projects.project_opening import Activation, external_scope
 from rag_context.projects.sync import Progress, Scope, Synchroniser, SyncProgress, SyncReport, is_document, no_progress
 from rag_context.projects.tenants import current_branch, head_file, is_checking_out
-from rag_context.resilience.deadline import set_within
+from rag_context.resilience.deadline import ended, set_within
 
 FIRST_RETRY_S = 2.0
 LAST_RETRY_S = 60.0
@@ -93,8 +93,7 @@ class FolderFollower:
         try:
             await self._watch_changes(progress)
         finally:
-            retrying.cancel()
-            await asyncio.wait({retrying})
+            await ended(retrying)
             if not self.first.done():
                 self.first.cancel()
 
@@ -250,10 +249,7 @@ class ProjectFollower:
             follower.stop()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=timeout_s)
-            for task in late:
-                task.cancel()
-            if late:
-                await asyncio.wait(late)
+            await asyncio.gather(*map(ended, late))
 
     def _synchroniser(self, tenant: Tenant, root: Path, scope: Scope) -> Synchroniser:
         tools = self._dependencies

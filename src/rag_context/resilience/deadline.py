@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from rag_context.errors import BackendTimeoutError
@@ -175,3 +175,16 @@ def call_deadline(timeout_s: float, clock: Callable[[], float]) -> Deadline:
 
 def _sooner(one: Deadline, other: Deadline | None) -> Deadline:
     return one if other is None or one.remaining_s <= other.remaining_s else other
+
+
+_CANCEL_AGAIN_S = 0.2
+
+
+async def ended(task: "asyncio.Task[Any]") -> None:
+    """Cancel a task and wait for its end, whatever that is."""
+    # Until Python 3.12 `asyncio.wait_for`, which drivers use, can lose a cancellation; so it is repeated.
+    while not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=_CANCEL_AGAIN_S)
+    if not task.cancelled():
+        task.exception()

@@ -10,7 +10,7 @@ from datetime import datetime
 from rag_context.domain.documents import microseconds
 from rag_context.domain.reports import QUERY_CHARS, ErrorRecord, SearchRecord
 from rag_context.errors import BackendError
-from rag_context.stores.server_stores import ended
+from rag_context.resilience.deadline import ended
 
 RETRIEVALS_FLUSH_S = 1.0
 LAST_FLUSH_S = 2.0

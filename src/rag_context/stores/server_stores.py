@@ -24,8 +24,6 @@ MOST_PER_TERM = PROSE.k1 + 1.0
 TOLERATED_DRIFT = 100
 """A term is counted again once one in this many of its chunks may have been added or removed."""
 
-_CANCEL_AGAIN_S = 0.2
-
 Floats: TypeAlias = NDArray[np.float64]
 
 logger = logging.getLogger(__name__)
@@ -41,16 +39,6 @@ def log_failure(
             logger.log(level, "%s: %s", message, error)
 
     return log
-
-
-async def ended(task: "asyncio.Task[Any]") -> None:
-    """Cancel a task and wait for its end, whatever that is."""
-    # Until Python 3.12 `asyncio.wait_for`, which drivers use, can lose a cancellation; so it is repeated.
-    while not task.done():
-        task.cancel()
-        await asyncio.wait({task}, timeout=_CANCEL_AGAIN_S)
-    if not task.cancelled():
-        task.exception()
 
 
 def start_rounds(do_round: Callable[[float], Awaitable[None]], server: str) -> "asyncio.Task[None]":

@@ -23,6 +23,7 @@ from rag_context.projects.assembly import Renderer
 from rag_context.projects.housekeeping import Rules
 from rag_context.projects.retrieval import RetrievalDependencies
 from rag_context.resilience.admission import AdaptiveLimit, Admission, Admissions, Bounds, FixedLimit
+from rag_context.resilience.deadline import ended
 from rag_context.resilience.dependency import Breaker, Dependency, constant_cooldown
 from rag_context.resilience.shared_cache import SecondLevel
 from rag_context.search.chain import SearchChain
@@ -40,7 +41,6 @@ from rag_context.settings import Settings, StoreSettings, check_available
 from rag_context.settings.keys import TITLES
 from rag_context.settings.sections import ChatSettings
 from rag_context.stores.machine_tables import SqliteProjectRegistry
-from rag_context.stores.server_stores import ended
 from rag_context.stores.sqlite import FILE_NAME, require_index
 from rag_context.tracing import exported
 from rag_context.transfer.exporter import Exporter

@@ -10,9 +10,10 @@ from pymongo import IndexModel
 from pymongo.errors import OperationFailure
 
 from rag_context.errors import BackendRejectedError
+from rag_context.resilience.deadline import ended
 from rag_context.stores.mongodb.document_records import THEIRS
 from rag_context.stores.mongodb.mongo import COMPONENT, Collection, Mongo, is_code
-from rag_context.stores.server_stores import ended, log_failure
+from rag_context.stores.server_stores import log_failure
 
 logger = logging.getLogger(__name__)
 

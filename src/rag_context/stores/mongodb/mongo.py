@@ -35,7 +35,8 @@ from rag_context.errors import (
     BackendUnavailableError,
     ConfigurationError,
 )
-from rag_context.stores.server_stores import ended, log_failure
+from rag_context.resilience.deadline import ended
+from rag_context.stores.server_stores import log_failure
 
 COMPONENT = "mongodb"
 

@@ -16,6 +16,7 @@ from rag_context.domain.documents import Counts
 from rag_context.domain.reports import COMPARED, Findings, IntegrityReport, IssueKind, Thoroughness
 from rag_context.errors import BackendDataError
 from rag_context.ports.writing import DocumentCheck
+from rag_context.resilience.deadline import ended
 from rag_context.stores.mongodb.chunk_records import chunk_of, chunk_terms
 from rag_context.stores.mongodb.document_records import (
     OURS,
@@ -33,7 +34,7 @@ from rag_context.stores.mongodb.keyword_search import MongoTexts
 from rag_context.stores.mongodb.mongo import Mongo, connect
 from rag_context.stores.mongodb.revisions import Revisions
 from rag_context.stores.mongodb.search_records import MongoMetrics
-from rag_context.stores.server_stores import INTERVAL_S, ended, start_rounds
+from rag_context.stores.server_stores import INTERVAL_S, start_rounds
 from rag_context.text import ANALYSER_VERSION
 
 PROGRESS_S = 1.0

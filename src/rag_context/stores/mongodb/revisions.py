@@ -17,11 +17,12 @@ from pymongo.write_concern import WriteConcern
 
 from rag_context.domain.documents import Chunk, Document
 from rag_context.errors import BackendError, BackendTimeoutError
+from rag_context.resilience.deadline import ended
 from rag_context.stores.mongodb.chunk_records import chunk_of, of_document, read_chunks, records_of
 from rag_context.stores.mongodb.document_records import OURS, SIZE, Entry, chunks_entry, chunks_of, entry_of
 from rag_context.stores.mongodb.index_state import Change, IndexState
 from rag_context.stores.mongodb.mongo import COMPONENT, Mongo
-from rag_context.stores.server_stores import ended, log_failure
+from rag_context.stores.server_stores import log_failure
 
 LONGEST_WRITE_S = 300.0
 """A write that stores chunks for longer is cancelled, before a sweep may treat its chunks as leftovers."""

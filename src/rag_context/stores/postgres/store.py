@@ -20,6 +20,7 @@ import asyncpg
 
 from rag_context.errors import BackendError
 from rag_context.ports.writing import WholeDocument
+from rag_context.resilience.deadline import ended
 from rag_context.stores.postgres import writer
 from rag_context.stores.postgres.audit import PostgresAuditor
 from rag_context.stores.postgres.candidates import PostgresCandidates
@@ -31,7 +32,7 @@ from rag_context.stores.postgres.metrics import PostgresMetrics
 from rag_context.stores.postgres.rows import ChunkTerms
 from rag_context.stores.postgres.state import FOLDED_FROM, WRITERS, Claims, IndexState, Snapshot
 from rag_context.stores.postgres.vector_search import EXACT_ROWS, PostgresVectors
-from rag_context.stores.server_stores import ended, log_failure, start_rounds
+from rag_context.stores.server_stores import log_failure, start_rounds
 
 MAINTENANCE_S = 10.0
 """Interval of the checks whether vectors need an index, or are unused. An index is built once their number has stayed
