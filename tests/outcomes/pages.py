@@ -36,7 +36,7 @@ NEEDS = {
         "pip ",
         ".venv/bin/uv ",
         "python -m benchmarks.peers",
-        "python3 -m venv /tmp/peer",
+        "python3 -m venv .peer",
         "python -m benchmarks.redaction --peer",
     ),
     "SQLite's program, which is not a part of Python": ("sqlite3 rag-context.db .recover",),
