@@ -105,7 +105,7 @@ async def test_the_lists_have_the_values_that_the_configuration_allows(words: Vo
         vocabulary=VocabularySettings(content_types=words.content_types[4:], categories=words.categories[4:])
     )
     early = Opening(ALL_TOOLS, listed_words(settings), structured=structured)
-    messages = [opening(), request("tools/list", params={})]
+    messages = [opening(), request("tools/list", params={"_meta": {"progressToken": 1}})]
     said = await by_the_library(messages, ALL_TOOLS, words, structured=structured)
     assert [answer_of(early, each) for each in messages] == said
     search = next(tool for tool in said[1]["result"]["tools"] if tool["name"] == "rag_context_search")
@@ -117,7 +117,6 @@ async def test_the_lists_have_the_values_that_the_configuration_allows(words: Vo
     "message",
     [
         request("tools/list", params={"cursor": "2"}),
-        request("tools/list", params={"_meta": {"progressToken": 1}}),
         request("tools/list", params=[]),
         request("tools/list", further=1),
         request("tools/call", params={"name": "rag_context_search", "arguments": {"query": "q"}}),

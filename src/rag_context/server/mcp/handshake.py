@@ -159,7 +159,8 @@ class Opening:
                 "clientInfo": {"name": str(), "version": str()},
             } if is_first:
                 return self._opened(version)
-            case _, dict() if not (is_first or params):
+            # Some clients put a token for progress beside every request; a list has no progress to report.
+            case _, dict() if not (is_first or params.keys() - {"_meta"}):
                 return self._listed(method)
         return None
 
