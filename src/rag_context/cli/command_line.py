@@ -62,7 +62,10 @@ _COMMANDS = {
         "status:clear_queries",
         "Delete the records of searches for good: the queries, and the statistics made of them. Documents stay.",
     ),
-    "config": ("configure:show_config", "Print every setting and its source, secrets masked."),
+    "config": (
+        "configure:show_config",
+        "Print what is set, and the settings of what is in use, each with its source; secrets are masked.",
+    ),
     "key": ("configure:key", "Make an API key: stdout gets the key, stderr the lines for rag-context.toml."),
     "reindex": (
         "maintenance_commands:reindex",
