@@ -1,0 +1,1 @@
+"""What agents do on this machine: the projects they work on."""
