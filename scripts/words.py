@@ -70,7 +70,6 @@ CLASSES = {
     "Door": "Handlers",
     "Draft": "DocumentInput",
     "Flaw": "Issue",
-    "Gate": "ReadWriteLock",
     "Hall": "Service",
     "Home": "CollectionStorage",
     "Judge": "Check",
