@@ -16,11 +16,11 @@ from pathlib import Path
 
 from benchmarks import indexing
 from benchmarks.corpus import Writer
+from rag_context.api.handlers import CallContext
 from rag_context.api.index import BulkLine
 from rag_context.api.search import SearchRequest
 from rag_context.files.sending import sliced
-from rag_context.service.handlers import CallContext
-from rag_context.service.service import Service
+from rag_context.memory.service import Service
 from rag_context.settings import SearchSettings, Settings
 from rag_context.wiring import open_service
 
@@ -41,12 +41,12 @@ WAITING = (
 
 PLACES = (
     ("embedding", ("rag_context/embedders/", "onnxruntime/", "tokenizers/")),
-    ("the store: SQLite, vectors, postings and BM25", ("rag_context/stores/", "rag_context/text.py")),
+    ("the store: SQLite, vectors, postings and BM25", ("rag_context/stores/", "rag_context/domain/text.py")),
     ("chunking, redaction, titles, identity", ("rag_context/ingest/",)),
     ("fusion and ranking", ("search/ranking.py", "search/selection.py")),
     (
         "request and response: validation, mapping, statistics",
-        ("rag_context/api/", "pydantic/", "rag_context/service/"),
+        ("rag_context/api/", "pydantic/", "rag_context/memory/"),
     ),
     ("the chain: retrievers, deadlines, breakers, tasks", ("rag_context/search/", "rag_context/resilience/")),
 )

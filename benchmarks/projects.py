@@ -9,14 +9,14 @@ from pathlib import Path
 
 from benchmarks.corpus import Writer
 from benchmarks.figures import Figure
+from rag_context.api.handlers import CallContext
 from rag_context.api.project_queries import RagQueryRequest, SemanticSearchRequest
 from rag_context.api.projects import ActivateProjectRequest
 from rag_context.api.search import SearchRequest
+from rag_context.domain.callers import CallerId
 from rag_context.evaluation.measures import percentile
-from rag_context.projects.callers import CallerId
-from rag_context.service.handlers import CallContext
-from rag_context.service.project_service import ProjectService
-from rag_context.service.service import Service
+from rag_context.memory.service import Service
+from rag_context.projects.project_service import ProjectService
 from rag_context.settings import Settings, load_settings
 from rag_context.wiring import open_service
 

@@ -48,7 +48,7 @@ TESTS = (
     "tests/text",  # PyStemmer, numpy
     "tests/search/test_cache.py",  # cachetools
     "tests/integrations",  # langchain-core, llama-index-core
-    "tests/service/test_traces.py",  # opentelemetry
+    "tests/memory/test_traces.py",  # opentelemetry
     "tests/collections/test_chroma_collections.py",  # chromadb
     "tests/stores/test_mongodb_metrics.py",  # pymongo
     "tests/stores/test_postgres_audit.py",  # asyncpg

@@ -22,9 +22,9 @@ from rag_context.evaluation.evidence_quality import index_items
 from rag_context.evaluation.open_sets import write_open_sets
 from rag_context.evaluation.open_sets.document_sets import OTHER_MEMORY
 from rag_context.evaluation.quality import open_measured
+from rag_context.memory.service import Service
 from rag_context.search.query import Query
 from rag_context.search.rules import SHARE_LOG_ODDS
-from rag_context.service.service import Service
 from rag_context.settings import Settings
 
 FALSE = 0.05

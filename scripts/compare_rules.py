@@ -20,15 +20,15 @@ from typing import Any
 import numpy as np
 
 from rag_context.domain.search import Floats
+from rag_context.domain.text import PROSE, bm25, inverse_document_frequency, terms
 from rag_context.evaluation.datasets import EvidenceSet, load_set
 from rag_context.evaluation.evidence_quality import evaluate_evidence, index_items
 from rag_context.evaluation.open_sets import write_open_sets
 from rag_context.evaluation.quality import open_measured
+from rag_context.memory.service import Service
 from rag_context.search import ranking, selection
 from rag_context.search.query import Mode
-from rag_context.service.service import Service
 from rag_context.settings import Settings
-from rag_context.text import PROSE, bm25, inverse_document_frequency, terms
 
 SETS = ("roles", "names", "updates", "dated", "standing")
 SESSION_WEIGHT = 0.2

@@ -21,14 +21,14 @@ from types import FrameType
 from typing import Any
 
 from rag_context.api.collection_operations import NewCollectionRequest, QueryCollectionRequest
+from rag_context.api.handlers import CallContext
 from rag_context.api.index import IndexRequest
 from rag_context.api.operations.routes import OPERATIONS
 from rag_context.api.project_queries import RagQueryRequest
 from rag_context.api.projects import ActivateProjectRequest
 from rag_context.api.search import SearchRequest
-from rag_context.projects.callers import CallerId
-from rag_context.service.handlers import CallContext
-from rag_context.service.service import Service
+from rag_context.domain.callers import CallerId
+from rag_context.memory.service import Service
 from rag_context.settings import Settings
 from rag_context.wiring import open_service
 

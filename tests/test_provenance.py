@@ -15,7 +15,7 @@ from rag_context.domain.documents import (
     packed_times,
     unpacked_times,
 )
-from rag_context.provenance import (
+from rag_context.domain.provenance import (
     event_time,
     has_other_time,
     parsed,

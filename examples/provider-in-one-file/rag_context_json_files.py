@@ -24,7 +24,7 @@ from rag_context.domain.documents import Json, Status
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError, BackendUnavailableError, InvalidInputError, NotFoundError
 from rag_context.ports.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
-from rag_context.where import matches, value_at
+from rag_context.domain.where import matches, value_at
 
 READS_EVERYTHING = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin", "$exists", "$contains")
 

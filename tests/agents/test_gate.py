@@ -7,7 +7,7 @@ import pytest
 from rag_context.agents.gate import Gate, Moment, Verdict
 from rag_context.errors import BackendUnavailableError
 from rag_context.testing import Fault
-from tests.service.harness import ServiceHarness
+from tests.memory.harness import ServiceHarness
 
 DECISION = "We decided to keep invoices in PostgreSQL instead of MongoDB, because auditors need transactions."
 PROMPT = "Why do we keep invoices in PostgreSQL instead of MongoDB?"

@@ -6,9 +6,9 @@ from typing import Any
 
 import httpx2
 
+from rag_context.collections.collection_service import CollectionService
 from rag_context.server.app import create_app
 from rag_context.server.options import ServerOptions
-from rag_context.service.collection_service import CollectionService
 from tests.server.stub_service import StubService, as_service
 
 

@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 
+from rag_context.collections.collection_service import CollectionService
 from rag_context.collections.collections import Collections
 from rag_context.collections.provider_connections import DEFAULT, Connection, Connections, TextEmbedder
 from rag_context.collections.registry import ProviderRegistry
 from rag_context.ports.provider import Provider
 from rag_context.resilience.dependency import Dependency
-from rag_context.service.collection_service import CollectionService
 from rag_context.testing.fakes import FakeEmbedder, MemoryCollections
 
 DIMENSION = 64

@@ -12,6 +12,7 @@ from rag_context.collections.copying import Located, copy_collection
 from rag_context.collections.labels import with_labels
 from rag_context.domain.clauses import EVERYTHING
 from rag_context.domain.vectors import Matrix
+from rag_context.domain.where import matches, parse
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError, NotFoundError
 from rag_context.ports.provider import Collection, Entry, Provider
 from rag_context.stores.chroma import open_chroma_dir
@@ -24,7 +25,6 @@ from rag_context.stores.chroma.chroma_collections import (
 from rag_context.stores.chroma.collections_storage import rows_of
 from rag_context.stores.chroma.server import ChromaServer
 from rag_context.testing.fakes import MemoryCollections
-from rag_context.where import matches, parse
 from tests.collections.isolated_providers import chroma_collections
 from tests.servers.chroma import chroma_server
 from tests.servers.process import ServerProcess

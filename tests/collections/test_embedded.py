@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from rag_context.domain.clauses import EVERYTHING, Clause, Comparison, Operator
 from rag_context.domain.documents import Json, Status
 from rag_context.domain.vectors import Matrix, Vector
+from rag_context.domain.where import matches, parse
 from rag_context.errors import (
     BackendDataError,
     BackendTimeoutError,
@@ -32,7 +33,6 @@ from rag_context.stores.sqlite.collections import SqliteCollections, open_collec
 from rag_context.stores.sqlite.loaded_collections import AT_ONCE, IDLE_S, LoadedCollection, LoadedCollections
 from rag_context.stores.sqlite.memory.vector_scan import BLOCK_ROWS
 from rag_context.testing.fakes import FrozenClock
-from rag_context.where import matches, parse
 from tests.collections.strategies import clauses, metadata
 from tests.stores.test_quantised_vectors import DIMENSION, small_blocks
 

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
+from rag_context.collections.collection_maintenance import CollectionReindexing
 from rag_context.collections.collections import Collections, DocumentInput
 from rag_context.collections.labels import OWN_EMBEDDER, RECORD, built_name
 from rag_context.collections.provider_connections import DEFAULT, CollectionRef
@@ -17,7 +18,6 @@ from rag_context.domain.clauses import EVERYTHING
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendUnavailableError, ConflictError, InvalidInputError
 from rag_context.ports.provider import Collection, Provider
-from rag_context.service.collection_maintenance import CollectionReindexing
 from rag_context.testing.fakes import FakeEmbedder, MemoryCollections
 from tests.servers.faults import UNAVAILABLE, FaultProxy, Pass, Refusal, fault_proxy
 from tests.servers.process import ServerProcess

@@ -28,7 +28,7 @@ import numpy as np
 from rag_context.collections.registry import probe
 from rag_context.ports.provider import Collection, Entry
 from rag_context.settings import Settings
-from rag_context.where import parse
+from rag_context.domain.where import parse
 from rag_context.wiring.collection_providers import provider_registry
 
 async def main(folder):

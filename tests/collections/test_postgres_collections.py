@@ -13,13 +13,13 @@ from rag_context.collections.provider_connections import DEFAULT
 from rag_context.domain.clauses import EVERYTHING, Clause, Comparison, Membership, Negation, Operator
 from rag_context.domain.documents import Status
 from rag_context.domain.vectors import Matrix
+from rag_context.domain.where import matches
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.ports.provider import Collection, Entry
 from rag_context.settings import Settings, StoreSettings
 from rag_context.stores.postgres import keywords
 from rag_context.stores.postgres.collection_entries import escaped, unescaped
 from rag_context.stores.postgres.collections import PostgresCollections, open_postgres_collections
-from rag_context.where import matches
 from rag_context.wiring.collection_providers import open_all_connections, provider_registry
 from tests.collections.isolated_providers import drop_all
 from tests.servers.postgres import execute, query

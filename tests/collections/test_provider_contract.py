@@ -13,10 +13,10 @@ from rag_context.collections.searching import keyword_scores
 from rag_context.domain.clauses import EVERYTHING, Clause, Comparison, Conjunction, Operator
 from rag_context.domain.documents import Json, Status
 from rag_context.domain.vectors import Matrix, Vector
+from rag_context.domain.where import matches, parse
 from rag_context.errors import InvalidInputError, NotFoundError
 from rag_context.ports.provider import Collection, Entry, Provider
 from rag_context.testing.fakes import MemoryCollections
-from rag_context.where import matches, parse
 from tests.collections.strategies import clauses, documents
 
 NAME = "notes"

@@ -11,6 +11,7 @@ import pytest
 
 from rag_context.domain.clauses import EVERYTHING
 from rag_context.domain.documents import Json, Status
+from rag_context.domain.where import MAX_LEVELS, parse
 from rag_context.errors import (
     BackendDataError,
     BackendError,
@@ -21,7 +22,6 @@ from rag_context.errors import (
 from rag_context.ports.provider import Collection, Entry, Provider
 from rag_context.stores.chroma.chroma_collections import open_chroma_server_collections
 from rag_context.stores.qdrant.qdrant_collections import open_qdrant_collections
-from rag_context.where import MAX_LEVELS, parse
 from tests.collections.isolated_providers import drop_all
 from tests.servers.faults import (
     EMPTY_OK,

@@ -10,6 +10,7 @@ from qdrant_client import AsyncQdrantClient, models
 from rag_context.domain.clauses import EVERYTHING
 from rag_context.domain.documents import Status
 from rag_context.domain.vectors import Matrix
+from rag_context.domain.where import parse
 from rag_context.errors import (
     BackendDataError,
     BackendRejectedError,
@@ -18,7 +19,6 @@ from rag_context.errors import (
 )
 from rag_context.ports.provider import Collection, Entry, Provider
 from rag_context.stores.qdrant.qdrant_collections import QdrantCollections, open_qdrant_collections
-from rag_context.where import parse
 from tests.collections.isolated_providers import qdrant_collections
 from tests.servers.qdrant import Endpoint, Running, running
 

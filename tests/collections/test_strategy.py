@@ -6,11 +6,11 @@ import httpx2
 import pytest
 
 from rag_context.api.collection_operations import AddDocumentsRequest, NewCollectionRequest
+from rag_context.collections.collection_service import CollectionService
 from rag_context.collections.collections import Collections
 from rag_context.collections.provider_connections import CollectionRef
 from rag_context.collections.searching import ConversationQuery, Conversations, Strategy, choose
 from rag_context.errors import BackendUnavailableError, InvalidInputError, NotFoundError
-from rag_context.service.collection_service import CollectionService
 from rag_context.testing.fakes import FakeEmbedder, Fault, Faulty, MemoryCollections
 
 from .asgi_client import asgi_client

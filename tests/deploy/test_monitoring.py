@@ -14,11 +14,11 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from rag_context.errors import BackendRejectedError, BackendUnavailableError
+from rag_context.memory.meters import METRICS
 from rag_context.server.peers import labelled
-from rag_context.service.meters import METRICS
 from rag_context.testing import Fault
 from tests.deploy.files import ROOT
-from tests.service.harness import ServiceHarness
+from tests.memory.harness import ServiceHarness
 
 PROMETHEUS = ROOT / "deploy" / "prometheus"
 ALERTS = PROMETHEUS / "alerts.yml"

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rag_context.domain.fingerprints import PROBE, fingerprint, same_model
 from rag_context.domain.vectors import Vector
-from rag_context.embedders.model_vectors import PROBE, BoundEmbedder, fingerprint, same_model
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendUnavailableError
+from rag_context.memory.bound_embedder import BoundEmbedder
 from rag_context.ports.writing import Version
 from rag_context.stores.sqlite import SqliteStore, open_database
 from tests.embedders.remote_embedder import embedder_over

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from rag_context.api.handlers import CallContext
 from rag_context.api.index import IndexRequest, IndexResponse
 from rag_context.api.search import SearchRequest, SearchResponse
 from rag_context.errors import IndexMismatchError
-from rag_context.service.handlers import CallContext
-from rag_context.service.service import Service
+from rag_context.memory.service import Service
 from rag_context.settings import EmbedderSettings, Settings
 from rag_context.testing import FakeEmbedder
 from rag_context.wiring import OnMismatch, open_service

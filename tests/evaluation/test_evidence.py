@@ -25,7 +25,7 @@ from rag_context.evaluation.report import Outcomes, as_tables
 from rag_context.search.query import Mode
 from rag_context.testing import Fault
 from tests.evaluation.collections import write_graded, write_lines, write_spans
-from tests.service.harness import ServiceHarness
+from tests.memory.harness import ServiceHarness
 
 MESSAGES = [
     {"_id": "m1", "text": "My rent is 840 euros.", "speaker": "user", "sessionId": "s1", "project": "p"},

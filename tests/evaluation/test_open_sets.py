@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from rag_context.domain.text import terms
 from rag_context.errors import InvalidInputError
 from rag_context.evaluation.datasets import EvidenceSet, load_set
 from rag_context.evaluation.open_sets import write_open_sets
 from rag_context.search.question_times import windows
-from rag_context.text import terms
 
 ROOT = Path(__file__).resolve().parents[2]
 WRITE = """

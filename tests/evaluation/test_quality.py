@@ -23,7 +23,7 @@ from rag_context.search.query import Mode, Query
 from rag_context.settings import Settings
 from rag_context.testing import Fault
 from tests.evaluation.collections import write_graded, write_spans
-from tests.service.harness import ServiceHarness
+from tests.memory.harness import ServiceHarness
 
 
 @pytest.fixture

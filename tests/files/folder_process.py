@@ -24,8 +24,8 @@ from rag_context.files.formats.converter import Converter
 from rag_context.files.target import OnReceipt
 from rag_context.files.walk import Root
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
+from rag_context.memory.mappers import bulk_receipt, document_input
 from rag_context.resilience.dependency import Dependency
-from rag_context.service.mappers import bulk_receipt, document_input
 from rag_context.stores.machine_tables import SqliteFileManifest, open_file_manifest
 from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_database
 from rag_context.testing import FakeEmbedder

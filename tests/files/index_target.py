@@ -15,10 +15,10 @@ from rag_context.files.formats.converter import Converter
 from rag_context.files.target import OnReceipt
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ingest.text_vectors import StoredVectors
+from rag_context.memory.mappers import bulk_receipt, document_input
 from rag_context.ports.models import Embedder
 from rag_context.ports.writing import FileManifest
 from rag_context.resilience.dependency import Dependency
-from rag_context.service.mappers import bulk_receipt, document_input
 from rag_context.testing import FakeEmbedder, Faulty, MemoryStore
 
 MAX_BYTES = 2000

@@ -12,12 +12,12 @@ from uuid import NAMESPACE_URL, uuid5
 from rag_context.domain.documents import Chunk, Document, Metadata, Span, chunk_ids
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Matrix
-from rag_context.embedders.model_vectors import BoundEmbedder
 from rag_context.errors import BackendUnavailableError
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ingest.reconciliation import Reconciler
 from rag_context.ingest.split_stores import TwoStoreWriter
 from rag_context.ingest.vector_generations import VectorStorage
+from rag_context.memory.bound_embedder import BoundEmbedder
 from rag_context.ports.writing import VectorWriter, Version
 from rag_context.resilience.dependency import Dependency
 from rag_context.stores.sqlite import open_documents, open_vectors

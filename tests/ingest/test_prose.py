@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_context.domain.documents import CHAT
+from rag_context.domain.provenance import front_matter
 from rag_context.ingest.chunking.chunker import split
 from rag_context.ingest.chunking.prose import (
     MAX_HEADING_CHARS,
@@ -17,7 +18,6 @@ from rag_context.ingest.chunking.prose import (
     sections,
 )
 from rag_context.ingest.chunking.text_blocks import Strength
-from rag_context.provenance import front_matter
 from tests.ingest.tokens import word_pieces
 
 

@@ -10,9 +10,9 @@ from mcp import Client
 from rag_context.api.operations import Access
 from rag_context.api.toolsets import ALL_TOOLS, Toolsets
 from rag_context.api.wire import Vocabulary
+from rag_context.memory.service import Service
 from rag_context.server.mcp.protocol import McpServer, Memory, RequestContext
 from rag_context.server.tools import build_tools
-from rag_context.service.service import Service
 
 REQUEST_ID = "r-1"
 BOTH_ERAS = ("legacy", "2026-07-28")

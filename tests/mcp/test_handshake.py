@@ -17,11 +17,11 @@ from rag_context.api.operations.routes import OPERATIONS
 from rag_context.api.toolsets import ALL_TOOLS, MEMORY_TOOLS, Toolset, Toolsets, toolsets_named
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.mcp import listed_words
+from rag_context.memory.service import Service
 from rag_context.server.mcp.handshake import BATCHING, UNBATCHED, VERSIONS, Opening, instructions
 from rag_context.server.mcp.messages import negotiable
 from rag_context.server.mcp.protocol import McpServer, Memory, RequestContext
 from rag_context.server.tools import Registry, tool_of
-from rag_context.service.service import Service
 from rag_context.settings import Settings
 from rag_context.settings.sections import VocabularySettings
 

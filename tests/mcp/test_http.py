@@ -13,13 +13,13 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from mcp import Client
+from rag_context.api.handlers import CallContext
 from rag_context.api.maintenance import ReindexRequest, ReindexResponse
 from rag_context.api.operations import Access
 from rag_context.api.search import SearchRequest, SearchResponse
 from rag_context.server.mcp.handshake import BATCHING, UNBATCHED
 from rag_context.server.mcp.streamable_http import IDLE_S, MAX_SESSIONS, Sessions
 from rag_context.server.options import ApiKey, ServerOptions, hash_key
-from rag_context.service.handlers import CallContext
 from rag_context.testing import FrozenClock
 from tests.server.server_thread import Running, running
 from tests.server.stub_service import StubService

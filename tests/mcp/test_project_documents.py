@@ -14,7 +14,7 @@ from mcp import Client
 from rag_context.api.operations import Access
 from rag_context.api.toolsets import ALL_TOOLS, Toolset, toolsets_named
 from rag_context.api.wire import Vocabulary
-from rag_context.projects.callers import CallerId
+from rag_context.domain.callers import CallerId
 from rag_context.server.mcp.handshake import instructions
 from rag_context.server.mcp.protocol import McpServer, Memory, RequestContext
 from rag_context.server.mcp.readable import readable

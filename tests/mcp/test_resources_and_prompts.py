@@ -11,7 +11,7 @@ from rag_context.api.toolsets import Toolset
 from rag_context.errors import BackendUnavailableError
 from rag_context.server.mcp.resources import PAGE, PREFIX
 from rag_context.testing import Fault
-from tests.service.harness import ServiceHarness
+from tests.memory.harness import ServiceHarness
 
 from .mcp_client import connected
 

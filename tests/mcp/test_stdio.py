@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from rag_context.api.handlers import CallContext
 from rag_context.api.search import SearchRequest, SearchResponse
 from rag_context.api.toolsets import MEMORY_TOOLS
 from rag_context.server.mcp.handshake import LINE_BYTES, Conversation, Opening, Wire
 from rag_context.server.mcp.protocol import Memory
 from rag_context.server.mcp.stdio import serve_stdio
-from rag_context.service.handlers import CallContext
 from tests.server.stub_service import StubService
 
 from .mcp_client import memory_of

@@ -8,13 +8,13 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 
+from rag_context.api.handlers import CallContext
 from rag_context.api.operations import Access
 from rag_context.api.search import SearchRequest, SearchResponse
 from rag_context.errors import BackendUnavailableError
-from rag_context.service.handlers import CallContext
 from rag_context.testing import Fault
+from tests.memory.harness import ServiceHarness
 from tests.server.stub_service import StubService
-from tests.service.harness import ServiceHarness
 
 from .mcp_client import BOTH_ERAS, REQUEST_ID, check_portable, connected, memory_of, raw, read
 

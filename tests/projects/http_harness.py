@@ -9,16 +9,16 @@ import httpx2
 
 from rag_context.api.operations import Access
 from rag_context.client.parameters import activation_of, in_project
+from rag_context.memory.service import Service
 from rag_context.ports.models import ChatModel
 from rag_context.projects.activation import Projects
 from rag_context.projects.assembly import Renderer
+from rag_context.projects.project_service import ProjectDependencies
 from rag_context.projects.retrieval import RetrievalDependencies
 from rag_context.server.app import create_app
 from rag_context.server.options import ApiKey, ServerOptions, hash_key
-from rag_context.service.project_service import ProjectDependencies
-from rag_context.service.service import Service
 from tests.collections.services import memory_service
-from tests.service.harness import ServiceHarness
+from tests.memory.harness import ServiceHarness
 
 KEYS = tuple(
     ApiKey.parse(name, hash_key(name), access)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from rag_context.domain.documents import Tenant
 from rag_context.domain.search import Filter
-from rag_context.embedders.model_vectors import BoundEmbedder
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ingest.text_vectors import StoredVectors
+from rag_context.memory.bound_embedder import BoundEmbedder
 from rag_context.ports.writing import IndexWriter
 from rag_context.projects.config import ProjectConfig
 from rag_context.projects.doc_types import DocTypes, doc_types_of

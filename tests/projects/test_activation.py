@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import pytest
 
+from rag_context.domain.callers import ANONYMOUS, CallerId
 from rag_context.domain.documents import Tenant
 from rag_context.errors import BackendUnavailableError, ConfigurationError, InvalidInputError, NotFoundError
 from rag_context.projects.activation import Projects
-from rag_context.projects.callers import ANONYMOUS, CallerId
 from rag_context.projects.project_opening import Activation
 from rag_context.projects.records import (
     DocumentNotFoundError,

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from rag_context.domain.callers import ANONYMOUS, CallerId
 from rag_context.domain.documents import Tenant
-from rag_context.projects.callers import ANONYMOUS, IDLE_S, MAX_HANDLES, Activations, CallerId
+from rag_context.projects.callers import IDLE_S, MAX_HANDLES, Activations
 from rag_context.projects.config import ProjectConfig
 from rag_context.projects.doc_types import DocTypes
 from rag_context.projects.project_opening import Activation

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from rag_context.domain.callers import CallerId
 from rag_context.errors import BackendUnavailableError
-from rag_context.projects.callers import CallerId
 from rag_context.testing import Fault
 from tests.projects.http_harness import KEYS, HttpHarness, open_http_harness
 from tests.projects.sync_harness import configure, write

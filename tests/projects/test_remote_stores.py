@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from rag_context.api.handlers import CallContext
 from rag_context.api.project_queries import RagQueryRequest, RagQueryResponse, SemanticSearchRequest
 from rag_context.api.projects import (
     ActivateProjectRequest,
@@ -11,9 +12,8 @@ from rag_context.api.projects import (
     DeleteDocumentsRequest,
     UpdatePromotionLevelRequest,
 )
-from rag_context.projects.callers import CallerId
-from rag_context.service.handlers import CallContext
-from rag_context.service.project_service import ProjectService
+from rag_context.domain.callers import CallerId
+from rag_context.projects.project_service import ProjectService
 from rag_context.settings import load_settings
 from rag_context.wiring import open_service
 from tests.projects.sync_harness import configure, write

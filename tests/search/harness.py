@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from rag_context.domain.documents import CHAT, DOCUMENTATION, Chunk, Document, Metadata, Origin, Span, Tenant
+from rag_context.domain.provenance import origins
 from rag_context.ports.models import Embedder
 from rag_context.ports.reading import DocumentStore, IndexVectors, KeywordIndex
 from rag_context.ports.writing import Version
-from rag_context.provenance import origins
 from rag_context.resilience.dependency import Breaker, Dependency, constant_cooldown
 from rag_context.search.chain import SearchChain
 from rag_context.search.retrievers import Backends

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from rag_context.domain.documents import CHAT, DOCUMENTATION, Origin, Tenant
+from rag_context.domain.own_words import shown
+from rag_context.domain.provenance import origins
 from rag_context.domain.ranking_rules import Rule
 from rag_context.domain.search import Filter, VectorHit
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendUnavailableError
-from rag_context.own_words import shown
-from rag_context.provenance import origins
 from rag_context.search.chain import SearchChain
 from rag_context.search.query import Answer, Level, Mode, Query, ResultCache, RetrieverStatus, decoded, encoded
 from rag_context.search.rules import STANDING_KEPT

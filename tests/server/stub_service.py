@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import cast
 
+from rag_context.api.handlers import CallContext, Handler, handlers_of, performs
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, VersionsRequest, VersionsResponse
 from rag_context.api.maintenance import (
     ClearQueriesRequest,
@@ -33,13 +34,12 @@ from rag_context.api.stored_documents import (
     SimilarRequest,
     SimilarResponse,
 )
+from rag_context.collections.collection_service import CollectionService
 from rag_context.domain.documents import Status
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import NotFoundError
-from rag_context.service.collection_service import CollectionService
-from rag_context.service.handlers import CallContext, Handler, handlers_of, performs
-from rag_context.service.project_service import ProjectService
-from rag_context.service.service import Service
+from rag_context.memory.service import Service
+from rag_context.projects.project_service import ProjectService
 from rag_context.testing.fakes import FakeEmbedder, WordTokenizer
 from tests.collections.services import memory_service
 

@@ -8,7 +8,7 @@ import pytest
 
 from rag_context.errors import BackendUnavailableError
 from rag_context.server.options import ServerOptions
-from tests.service.harness import ServiceHarness
+from tests.memory.harness import ServiceHarness
 
 from .server_thread import INDEX, Running, running
 from .stub_service import StubService

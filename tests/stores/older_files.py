@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from rag_context.domain.text import ANALYSER_VERSION
 from rag_context.stores.sqlite import migration
-from rag_context.text import ANALYSER_VERSION
 
 
 @contextmanager

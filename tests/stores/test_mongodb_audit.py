@@ -18,7 +18,7 @@ from rag_context.domain.documents import (
 )
 from rag_context.domain.reports import IntegrityReport, IssueKind, Thoroughness
 from rag_context.domain.search import Filter
-from rag_context.service.index_maintenance import document_issues
+from rag_context.memory.index_maintenance import document_issues
 from rag_context.stores.mongodb import MongoStore
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, raw, server
 from tests.stores.builders import NOON

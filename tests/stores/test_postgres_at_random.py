@@ -15,8 +15,8 @@ from rag_context.domain.documents import Document
 from rag_context.domain.reports import IntegrityReport, IssueKind, Thoroughness
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendError
+from rag_context.memory.index_maintenance import document_issues
 from rag_context.ports.writing import Version
-from rag_context.service.index_maintenance import document_issues
 from rag_context.stores.postgres.audit import PostgresAuditor
 from rag_context.stores.postgres.connection import Database
 from rag_context.stores.postgres.documents import PostgresDocuments

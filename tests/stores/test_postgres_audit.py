@@ -7,8 +7,8 @@ from rag_context.domain.documents import Counts
 from rag_context.domain.reports import IntegrityReport, IssueKind, Thoroughness
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Calibration, EmbeddingModel
+from rag_context.memory.index_maintenance import document_issues
 from rag_context.ports.writing import Version
-from rag_context.service.index_maintenance import document_issues
 from rag_context.stores.postgres import PostgresStore
 from tests.servers.postgres_fixtures import database, postgres, server, template
 from tests.stores.builders import axis, ids

@@ -10,7 +10,7 @@ from rag_context.domain.documents import DocumentInput
 from rag_context.domain.reports import IssueKind, Thoroughness
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError
-from rag_context.service.index_maintenance import Audit
+from rag_context.memory.index_maintenance import Audit
 from rag_context.stores.postgres import PostgresStore, open_postgres
 from rag_context.testing import FakeEmbedder
 from tests.servers.postgres import execute, query

@@ -11,11 +11,11 @@ import pytest
 from rag_context.domain.documents import utc_now
 from rag_context.domain.reports import SearchRecord
 from rag_context.domain.vectors import Matrix
-from rag_context.embedders.model_vectors import BoundEmbedder
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
+from rag_context.memory.background_maintenance import BackgroundMaintenance
+from rag_context.memory.bound_embedder import BoundEmbedder
 from rag_context.ports.writing import Version
 from rag_context.resilience.dependency import Dependency
-from rag_context.service.background_maintenance import BackgroundMaintenance
 from rag_context.stores.postgres import PostgresStore, open_postgres
 from rag_context.testing import FakeEmbedder
 from tests.ingest.split_stores import chunks_of, document

@@ -12,6 +12,7 @@ import pytest
 
 from rag_context.domain.documents import DEFAULT_TENANT, Counts, Metadata, Tenant, microseconds
 from rag_context.domain.search import Filter, VectorHit
+from rag_context.domain.text import signed, term_key, terms
 from rag_context.domain.vectors import Vector
 from rag_context.errors import (
     BackendError,
@@ -26,7 +27,6 @@ from rag_context.stores.postgres import PostgresStore, open_postgres
 from rag_context.stores.postgres.connection import Database, migrations
 from rag_context.stores.postgres.driver import Plan, backend_error
 from rag_context.stores.postgres.vector_search import PostgresVectors
-from rag_context.text import signed, term_key, terms
 from tests.servers.postgres import FAST, execute, postgres_process, postgres_standby, query, url_of, with_database
 from tests.servers.postgres_fixtures import database, empty, postgres, server, template
 from tests.servers.process import free_port

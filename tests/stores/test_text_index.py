@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rag_context.domain.documents import DEFAULT_TENANT, Document, Metadata, Tenant, microseconds
 from rag_context.domain.search import Filter
-from rag_context.text import bm25, idf_share, inverse_document_frequency, profile_for, terms
+from rag_context.domain.text import bm25, idf_share, inverse_document_frequency, profile_for, terms
 from tests.stores.builders import NOON, Stores, axis, chunks_of, document, ids, minutes, put, refs
 from tests.stores.filters import corpora, filters, passes, remove_examples
 

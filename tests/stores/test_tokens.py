@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from rag_context.domain.clauses import Clause
 from rag_context.domain.documents import Json
+from rag_context.domain.where import matches, parse
 from rag_context.stores.engines import OPERATION_BYTES, engine_name, operations
 from rag_context.stores.tokens import (
     And,
@@ -22,7 +23,6 @@ from rag_context.stores.tokens import (
     numbers_of,
     tokens_of,
 )
-from rag_context.where import matches, parse
 from tests.collections.strategies import clauses, metadata
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.text import MAX_TERM_CHARS, is_spaceless, terms
+from rag_context.domain.text import MAX_TERM_CHARS, is_spaceless, terms
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.text import CONVERSATION, PROSE, bm25, idf_share, inverse_document_frequency, profile_for
+from rag_context.domain.text import CONVERSATION, PROSE, bm25, idf_share, inverse_document_frequency, profile_for
 
 
 def plain(counts: list[float], length: float, weights: list[float], k1: float, b: float, mean: float) -> float:

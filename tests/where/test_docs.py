@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rag_context.domain.clauses import Operator
+from rag_context.domain.where import matches, parse
 from rag_context.errors import InvalidInputError
-from rag_context.where import matches, parse
 
 PAGE = (Path(__file__).parents[2] / "docs" / "where.md").read_text(encoding="utf-8")
 CODE = re.compile(r"`([^`]*)`")

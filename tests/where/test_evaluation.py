@@ -19,7 +19,7 @@ from rag_context.domain.clauses import (
     Operator,
 )
 from rag_context.domain.documents import Json
-from rag_context.where import matches, parse, value_at
+from rag_context.domain.where import matches, parse, value_at
 from tests.collections.strategies import PATHS, clauses, metadata, numbers, scalars, texts
 
 EXACT = 2**53

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 
 from rag_context.domain.documents import Json
+from rag_context.domain.where import check_metadata
 from rag_context.errors import InvalidInputError
-from rag_context.where import check_metadata
 from tests.collections.strategies import metadata
 
 

@@ -18,8 +18,8 @@ from rag_context.domain.clauses import (
     Path,
 )
 from rag_context.domain.documents import Json
+from rag_context.domain.where import MAX_LEVELS, matches, parse
 from rag_context.errors import InvalidInputError
-from rag_context.where import MAX_LEVELS, matches, parse
 from tests.collections.strategies import clauses, metadata
 
 A: Path = ("a",)

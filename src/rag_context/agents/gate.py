@@ -11,11 +11,11 @@ from typing import Literal
 
 from rag_context.agents.units import Kind, Unit, kind_of, said, unit_of
 from rag_context.domain.documents import Origin
+from rag_context.domain.own_words import OTHERS, own_words
 from rag_context.domain.search import Filter, Passage
-from rag_context.own_words import OTHERS, own_words
+from rag_context.domain.text import terms
 from rag_context.ports.models import Tokenizer
 from rag_context.search.query import Answer, Level, Query, Result
-from rag_context.text import terms
 
 PROJECT_TAG = "project:"
 """A tag that begins so says which project a document belongs to; without one it belongs to none, and fits all."""

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rag_context.domain.documents import CHAT, CODE, DECISION
+from rag_context.domain.own_words import shown
+from rag_context.domain.provenance import USER, text_start
 from rag_context.domain.search import Passage
-from rag_context.own_words import shown
 from rag_context.ports.models import Tokenizer
-from rag_context.provenance import USER, text_start
 
 QUESTION_TOKENS = 80
 """Longest question that stands before its answer; of a longer one the last sentences are shown."""

@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
+from rag_context.api.handlers import CallContext
 from rag_context.api.index import BulkLine, BulkReceipt, VersionsRequest
 from rag_context.api.maintenance import ReindexRequest
 from rag_context.api.operations import Operation, Request, Response, memory
@@ -13,8 +14,7 @@ from rag_context.errors import BackendError
 from rag_context.files.sending import VersionOrder, sliced
 from rag_context.files.target import OnReceipt, listed_below
 from rag_context.logs import configure_logging
-from rag_context.service.handlers import CallContext
-from rag_context.service.service import Service
+from rag_context.memory.service import Service
 from rag_context.settings import Loaded, Settings
 from rag_context.settings.keys import location_of
 from rag_context.wiring import open_service

@@ -16,12 +16,12 @@ from rag_context.cli.console import Console, counted, safe
 from rag_context.cli.local_connection import MODEL_WAIT_S
 from rag_context.cli.options import ConfigOptions, Options, resumable, with_options
 from rag_context.cli.progress import Stages, stages
+from rag_context.collections.collection_maintenance import Reindexed
 from rag_context.collections.copying import CopyProgress, Stage, copy_all, own_collections
 from rag_context.domain.reports import IntegrityReport, Thoroughness
 from rag_context.errors import BackendError, ConflictError, IndexMismatchError
 from rag_context.logs import configure_logging
-from rag_context.service.collection_maintenance import Reindexed
-from rag_context.service.index_maintenance import report
+from rag_context.memory.index_maintenance import report
 from rag_context.settings import Settings
 from rag_context.transfer.mover import Copied, Difference
 from rag_context.wiring import OnMismatch, open_audit, open_service

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rag_context.api.handlers import CallContext
 from rag_context.api.index import MAX_NAMED, IndexFilesRequest, IndexFilesResponse, LeftOutFile
 from rag_context.api.operations.memory import INDEX_FILES
 from rag_context.api.wire import Vocabulary
@@ -20,10 +21,9 @@ from rag_context.files.boundary import check_reach, workspace
 from rag_context.files.file_reading import Labels
 from rag_context.files.folder_sync import Gone
 from rag_context.files.walk import roots
+from rag_context.memory.service import Service
 from rag_context.server.mcp.protocol import Memory
 from rag_context.server.tools import build_tools
-from rag_context.service.handlers import CallContext
-from rag_context.service.service import Service
 from rag_context.settings import Settings
 from rag_context.wiring import open_service
 

@@ -17,8 +17,8 @@ from rag_context.cli.connecting import Remote, open_connection
 from rag_context.cli.console import Console
 from rag_context.cli.operation_options import Fields, Name, read_typed
 from rag_context.cli.options import Options
+from rag_context.domain.callers import CallerId
 from rag_context.errors import InvalidInputError
-from rag_context.projects.callers import CallerId
 from rag_context.projects.project_opening import Activation, find_config, open_project
 from rag_context.projects.records import FileSystemError, ProjectError
 
@@ -97,7 +97,7 @@ class _Here:
 
     async def run(self, operation: Operation[Request, Response], request: Request) -> Response:
         """Run an operation of project documents here."""
-        from rag_context.service.handlers import CallContext  # noqa: PLC0415  (already loaded, in this case)
+        from rag_context.api.handlers import CallContext  # noqa: PLC0415  (already loaded, in this case)
 
         with Console().progress() as bar:
             task = bar.add_task("indexing", total=None, visible=operation is operations.ACTIVATE_PROJECT)

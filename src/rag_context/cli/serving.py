@@ -23,11 +23,11 @@ from rag_context.files.file_reading import Labels
 from rag_context.files.folder_sync import FolderSync, Gone
 from rag_context.files.watching import Follower
 from rag_context.logs import configure_logging
+from rag_context.memory.service import Service
 from rag_context.server.app import create_app
 from rag_context.server.peers import Peers, inner_app, shared
 from rag_context.server.running import run, serve
 from rag_context.server.worker_process import Event, Report, WorkerEnd, WorkerServer
-from rag_context.service.service import Service
 from rag_context.settings import Settings
 from rag_context.wiring import Duties, OnMismatch, open_service
 

@@ -28,7 +28,7 @@ from rag_context.cli.summary import IMPORTED, InvalidLines
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendError, InvalidInputError, RagContextError
 from rag_context.logs import configure_logging
-from rag_context.service.service import Service
+from rag_context.memory.service import Service
 from rag_context.settings import Settings
 from rag_context.transfer.exporter import Exported
 from rag_context.transfer.importer import Conflict, Imported, ImportOutcome, Lines

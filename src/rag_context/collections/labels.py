@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rag_context.domain.documents import Json
+from rag_context.domain.fingerprints import same_model
 from rag_context.domain.vectors import EmbeddingModel, Matrix
-from rag_context.embedders.model_vectors import same_model
 from rag_context.errors import ConflictError, FieldError, InvalidInputError
 from rag_context.ports.provider import Collection
 

@@ -20,6 +20,7 @@ from rag_context.collections.registry import sentence_of
 from rag_context.domain.clauses import EVERYTHING, Clause
 from rag_context.domain.documents import Status
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
+from rag_context.domain.where import matches
 from rag_context.errors import (
     BackendError,
     BackendUnavailableError,
@@ -33,7 +34,6 @@ from rag_context.ports.models import Embedder
 from rag_context.ports.provider import BulkCalls, Entry, Provider, ProviderHealth, Switching
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import BreakerState, Dependency
-from rag_context.where import matches
 
 logger = logging.getLogger(__name__)
 

@@ -20,6 +20,7 @@ from rag_context.collections.collections import READ_S, Collections
 from rag_context.collections.labels import require_embeddable
 from rag_context.collections.provider_connections import CollectionRef, bulk
 from rag_context.domain.clauses import EVERYTHING, Clause
+from rag_context.domain.text import PROSE, bm25, idf_share, inverse_document_frequency, terms
 from rag_context.domain.vectors import Vector
 from rag_context.errors import (
     BackendError,
@@ -32,7 +33,6 @@ from rag_context.errors import (
 from rag_context.ports.provider import Collection, Entry, EntryHit, KeywordProvider, KeywordScore, Provider
 from rag_context.search.query import Mode
 from rag_context.search.ranking import VECTOR_WEIGHT, fuse
-from rag_context.text import PROSE, bm25, idf_share, inverse_document_frequency, terms
 
 logger = logging.getLogger(__name__)
 

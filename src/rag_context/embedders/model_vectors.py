@@ -1,93 +1,20 @@
-"""Around any embedding model: its vectors are checked, cached for recent queries, and used with the right index only.
+"""Around any embedding model: its vectors are checked, and cached for recent queries."""
 
-Where there is no file to hash, a model is identified by its vector of a probe text. The same model returns a slightly
-different one on another machine, in another build, in another batch. So a fingerprint carries a sketch of the vector,
-and two fingerprints are compared by the angle between their sketches, never letter by letter. The sketch is the
-vector's product with random signs (Achlioptas, "Database-friendly random projections", 2003): 64 numbers, whose angles
-are those of the vectors themselves within some tenths.
-"""
-
-import asyncio
-import base64
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
-from dataclasses import replace
-from typing import TypeAlias
+from collections.abc import Sequence
 
 import numpy as np
 from cachetools import LRUCache
-from numpy.typing import NDArray
 
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.errors import (
     BackendDataError,
-    BackendError,
-    BackendRejectedError,
-    BackendStartingError,
-    IndexMismatchError,
 )
 from rag_context.ports.models import CONFIRMED, Embedder, Proof, Provenance, Tokenizer
-from rag_context.ports.writing import ModelRegistry, VectorRebuilder
 from rag_context.resilience.shared_cache import SecondLevel
 
 logger = logging.getLogger(__name__)
-
-
-PROBE = "The quick brown fox of Zürich jumps over 12 lazy dogs."
-"""The text that every model embeds; the fingerprints of all indexes depend on it, so it never changes."""
-
-SAME_COSINE = 0.999
-"""Least cosine of two vectors of one model. Float noise leaves 1e-5 to 1, another quantisation takes 1e-2 away."""
-
-_NUMBERS = 64
-_DIGITS = 12
-
-
-def fingerprint(vector: Vector) -> str:
-    """The fingerprint of the model whose vector of `PROBE` is this, `(dim,) float32`."""
-    sketch = (_signs(len(vector)) @ vector.astype(np.float64) / np.sqrt(_NUMBERS)).astype("<f2").tobytes()
-    return f"{hashlib.sha256(sketch).hexdigest()[:_DIGITS]}:{base64.b64encode(sketch).decode()}"
-
-
-def same_model(one: str, other: str) -> bool:
-    """Whether two fingerprints are of one model: equal, or sketches of nearly the same vector."""
-    if one == other:
-        return True
-    first, second = _sketch(one), _sketch(other)
-    if first is None or second is None:
-        return False
-    return bool(first @ second >= SAME_COSINE * np.linalg.norm(first) * np.linalg.norm(second))
-
-
-def same_vectors(one: EmbeddingModel, other: EmbeddingModel) -> bool:
-    """Whether vectors of the two models can be compared."""
-    alike = (one.dimension, one.query_prefix, one.document_prefix) == (
-        other.dimension,
-        other.query_prefix,
-        other.document_prefix,
-    )
-    return alike and same_model(one.fingerprint, other.fingerprint)
-
-
-def _signs(dimension: int) -> NDArray[np.int8]:
-    """`(64, dimension)` of 1 and -1, the same on every machine."""
-    count = _NUMBERS * dimension
-    # From a hash function, because a random generator may change with a release of numpy.
-    bits = np.unpackbits(np.frombuffer(hashlib.shake_256(b"rag-context").digest(count // 8), np.uint8))
-    signs: NDArray[np.int8] = bits.reshape(_NUMBERS, dimension).astype(np.int8) * 2 - 1
-    return signs
-
-
-def _sketch(text: str) -> NDArray[np.float64] | None:
-    """The sketch in a fingerprint; None for the fingerprint of a file."""
-    _, colon, encoded = text.partition(":")
-    try:
-        numbers = np.frombuffer(base64.b64decode(encoded, validate=True), "<f2").astype(np.float64)
-    except ValueError:
-        return None
-    return numbers if colon and len(numbers) == _NUMBERS else None
 
 
 COMPONENT = "embedder"
@@ -224,130 +151,3 @@ def _vector(value: bytes | None, dimension: int) -> Vector | None:
     if value is None or len(value) != 4 * dimension:
         return None
     return np.frombuffer(value, dtype="<f4").astype(np.float32, copy=False)
-
-
-OpenFormer: TypeAlias = Callable[[EmbeddingModel], Awaitable[Embedder | None]]
-"""Loads the model that an index was embedded with; returns None while it loads, or if it is not available."""
-
-
-class BoundEmbedder:
-    """Forwards calls to the embedder as long as its model is the one of the index.
-
-    While a run embeds all documents again with the model in use, queries are embedded by the model of the index, if it
-    can be loaded.
-
-    Args:
-        inner: the embedder.
-        registry: stores which model the index was embedded with.
-        rebuilder: knows whether a run embeds all documents again; None: the store has no such runs.
-        open_former: loads the model of the index.
-    """
-
-    def __init__(
-        self,
-        inner: Embedder,
-        registry: ModelRegistry,
-        rebuilder: VectorRebuilder | None = None,
-        open_former: OpenFormer | None = None,
-    ) -> None:
-        self._inner = inner
-        self._registry = registry
-        self._rebuilder = rebuilder
-        self._open_former = open_former
-        self._former: Embedder | None = None
-        self._recorded: EmbeddingModel | None = None
-        self._failure: BackendError | None = None
-        # Loading the former model takes time: without turns, a comparison that began before a run ended could
-        # overwrite the result of the one after it, and searches would stay without vectors until the next.
-        self._in_turn = asyncio.Lock()
-
-    @property
-    def model(self) -> EmbeddingModel:
-        return self._matching()[1]
-
-    @property
-    def provenance(self) -> Provenance:
-        return (self._former or self._inner).provenance
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        return self._inner.tokenizer
-
-    @property
-    def recorded(self) -> EmbeddingModel | None:
-        """The model of the index, as of the last comparison."""
-        return self._recorded
-
-    async def bind(self) -> None:
-        """Compare the model with the index's; an index without a model records this one. Raises: BackendError."""
-        async with self._in_turn:
-            try:
-                recorded = await self._agreed()
-                if recorded is None or same_vectors(self._inner.model, recorded):
-                    self._former = None
-                else:
-                    self._former = self._former or await self._opened(recorded)
-                self._recorded = recorded
-            except BackendError as error:
-                self._failure = error
-                raise
-
-    async def _agreed(self) -> EmbeddingModel | None:
-        """The model that the index records, after recording this one if there was none."""
-        model = self._inner.model
-        recorded = await self._registry.recorded_model()
-        if recorded is None or not (same_vectors(model, recorded) or self._former is not None):
-            # The embedder's description of its model may be out of date: ask it again before recording it.
-            await self._inner.ping()
-        if recorded is None:
-            with suppress(IndexMismatchError):  # another process was faster: its record is read below
-                await self._registry.adopt_model(self._inner.model)
-            recorded = await self._registry.recorded_model()
-        return recorded
-
-    async def _opened(self, recorded: EmbeddingModel) -> Embedder | None:
-        """The model of the index, while a run embeds all documents again with the model in use."""
-        if self._rebuilder is None or self._open_former is None:
-            return None
-        run = await self._rebuilder.under_way()
-        is_ours = run is not None and same_vectors(self._inner.model, run.model)
-        return await self._open_former(recorded) if is_ours else None
-
-    async def embed_query(self, text: str) -> Vector:
-        return await self._matching()[0].embed_query(text)
-
-    async def embed_documents(self, texts: Sequence[str]) -> Matrix:
-        return await self._matching()[0].embed_documents(texts)
-
-    async def ping(self) -> str:
-        description = await self._inner.ping()
-        embedder, _ = self._matching()
-        if embedder is not self._inner:
-            await embedder.ping()
-        return description
-
-    def _matching(self) -> tuple[Embedder, EmbeddingModel]:
-        """The embedder whose vectors the index has, and its model."""
-        model = self._inner.model
-        if self._recorded is None:
-            failure = self._failure
-            if isinstance(failure, BackendRejectedError):  # waiting does not help
-                raise BackendRejectedError("embedder", f"the index cannot be used with this model: {failure}")
-            reason = "" if failure is None else f": {failure}"
-            raise BackendStartingError("embedder", f"the model has not been compared with the index yet{reason}")
-        embedder = self._inner
-        if not same_vectors(model, self._recorded):
-            if self._former is None or not same_vectors(self._former.model, self._recorded):
-                raise BackendRejectedError("embedder", _mismatch(self._recorded, model))
-            embedder, model = self._former, self._former.model
-        # Its own fingerprint may differ from the index's by float noise, and stores compare fingerprints as text.
-        return embedder, replace(model, fingerprint=self._recorded.fingerprint)
-
-
-def _mismatch(index: EmbeddingModel, configured: EmbeddingModel) -> str:
-    """The error message for an index that another model embedded."""
-    return (
-        f"the index was made by {index.name} ({index.dimension} dimensions, {index.fingerprint[:12]}) and the model in "
-        f"use is {configured.name} ({configured.dimension} dimensions, {configured.fingerprint[:12]}); "
-        "run `rag-context reindex`, or start with `rag-context serve --reindex`"
-    )

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 from tokenizers import Encoding, Tokenizer
 
+from rag_context.domain.text import PIECE_CHARS, pieces
 from rag_context.domain.vectors import EmbeddingModel, Vector
 from rag_context.embedders.profiles import profile
 from rag_context.errors import BackendRejectedError, BackendUnavailableError
-from rag_context.text import PIECE_CHARS, pieces
 
 logger = logging.getLogger(__name__)
 

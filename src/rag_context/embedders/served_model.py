@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rag_context.domain.documents import Json
+from rag_context.domain.fingerprints import PROBE, SAME_COSINE, fingerprint
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
-from rag_context.embedders.model_vectors import PROBE, SAME_COSINE, Checker, fingerprint
+from rag_context.embedders.model_vectors import Checker
 from rag_context.embedders.profiles import profile
 from rag_context.errors import BackendDataError, BackendError
 from rag_context.openai_server import AT_ONCE, OpenAIServer, Reply, Use

@@ -9,7 +9,7 @@ from typing import Any
 
 from rag_context.evaluation.measures import Latency
 from rag_context.evaluation.remote import Scratch, Server
-from rag_context.service.telemetry import VALIDATING_AGENT
+from rag_context.memory.telemetry import VALIDATING_AGENT
 
 REQUIRED_SUCCESS = 0.85
 P99_LIMIT_MS = 500.0

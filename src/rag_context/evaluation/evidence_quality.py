@@ -18,8 +18,8 @@ from rag_context.evaluation.quality import (
     index_groups,
     ranked_documents,
 )
+from rag_context.memory.service import Service
 from rag_context.search.query import Mode, Query, Result
-from rag_context.service.service import Service
 
 LIMITS = (1, 3, 5, 10, 20)
 """Values of `limit` at which answers are compared."""

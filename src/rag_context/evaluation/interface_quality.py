@@ -12,22 +12,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rag_context.api.collection_operations import AddDocumentsRequest, NewCollectionRequest, QueryCollectionRequest
+from rag_context.api.handlers import CallContext
 from rag_context.api.parsing import read_fields
 from rag_context.api.project_queries import RagQueryRequest, SemanticSearchRequest
 from rag_context.api.projects import ActivateProjectRequest
 from rag_context.api.search import QUERY_CHARS
+from rag_context.collections.collection_service import CollectionService
 from rag_context.collections.labels import OWN_EMBEDDER
+from rag_context.domain.callers import CallerId
 from rag_context.domain.documents import Tenant
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendUnavailableError, ConflictError, InvalidInputError
 from rag_context.evaluation.datasets import Dataset, EvidenceQuestion, EvidenceSet, Text
 from rag_context.evaluation.quality import FIRST, MODES, OnProgress, Scores, by_grades
-from rag_context.projects.callers import CallerId
+from rag_context.memory.service import Service
+from rag_context.projects.project_service import ProjectService
 from rag_context.search.query import Level, Mode, Query
-from rag_context.service.collection_service import CollectionService
-from rag_context.service.handlers import CallContext
-from rag_context.service.project_service import ProjectService
-from rag_context.service.service import Service
 
 BATCH = 100
 

@@ -12,7 +12,7 @@ import httpx2
 
 from rag_context.api.operations import memory
 from rag_context.evaluation.measures import percentile
-from rag_context.service.telemetry import LOAD_AGENT
+from rag_context.memory.telemetry import LOAD_AGENT
 
 SAMPLES = ("mongodb retry logic", "jackpot threshold", "selenium automation", "architecture pattern")
 """Questions where there are neither documents nor questions of the caller."""

@@ -16,10 +16,10 @@ from rag_context.domain.documents import DOCUMENTATION
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.evaluation import measures
 from rag_context.evaluation.datasets import Dataset, Question, Text
+from rag_context.memory.service import Service
 from rag_context.ports.models import Tokenizer
 from rag_context.search.query import Answer, Level, Mode, Query, Result
 from rag_context.search.ranking import passes
-from rag_context.service.service import Service
 from rag_context.settings import Settings
 from rag_context.wiring import open_service
 

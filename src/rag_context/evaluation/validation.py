@@ -17,7 +17,7 @@ from rag_context.errors import BackendDataError, BackendError, InvalidInputError
 from rag_context.evaluation.end_to_end import EndToEnd, run_end_to_end
 from rag_context.evaluation.measures import Latency
 from rag_context.evaluation.remote import Api, Scratch, Server, say_hello
-from rag_context.service.telemetry import VALIDATING_AGENT
+from rag_context.memory.telemetry import VALIDATING_AGENT
 
 SAMPLES = (
     "mongodb connection retry logic",

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rag_context.domain.documents import CHAT, CODE, DECISION, DOCUMENTATION
+from rag_context.domain.provenance import front_matter, is_role, role_name, text_start
 from rag_context.ingest.chunking.prose import conversation, fences, heading_text, sections
-from rag_context.provenance import front_matter, is_role, role_name, text_start
 
 READ_CHARS = 65_536
 """So much of a text is read to tell its kind."""

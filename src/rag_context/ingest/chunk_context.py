@@ -13,8 +13,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from rag_context import provenance
-from rag_context.domain import documents
+from rag_context.domain import documents, provenance
 from rag_context.domain.documents import (
     Channel,
     Chunk,
@@ -26,11 +25,11 @@ from rag_context.domain.documents import (
     Span,
     chunk_ids,
 )
+from rag_context.domain.provenance import SPEAKER_FIELDS, front_matter, role_name, stated_message_times, time_at
 from rag_context.ingest.chunking.chunker import split, split_body
 from rag_context.ingest.chunking.prose import Speech, body_start, conversation, fences, sections
 from rag_context.ingest.chunking.syntax import Outline, marks
 from rag_context.ports.models import Tokenizer
-from rag_context.provenance import SPEAKER_FIELDS, front_matter, role_name, stated_message_times, time_at
 
 CONTEXT_TOKENS = 32
 """Most tokens of context; a chunk is cut this much shorter than the model's window, so that both fit."""

@@ -22,6 +22,8 @@ from rag_context.domain.documents import (
     content_hash,
     document_id,
 )
+from rag_context.domain.provenance import event_time, has_other_origin, has_other_time
+from rag_context.domain.text import terms
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendError
 from rag_context.ingest.chunk_context import chunks_of, origin_of, similarity_hash, title_of
@@ -29,9 +31,7 @@ from rag_context.ingest.chunking.syntax import Outline
 from rag_context.ingest.redaction import Redactor
 from rag_context.ports.models import Embedder
 from rag_context.ports.writing import Version
-from rag_context.provenance import event_time, has_other_origin, has_other_time
 from rag_context.resilience.admission import Computing
-from rag_context.text import terms
 
 T = TypeVar("T")
 R = TypeVar("R")

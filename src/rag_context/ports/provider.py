@@ -1,7 +1,7 @@
 """The interface of providers of collections: named sets of documents with vectors.
 
-A provider is async, raises only our own errors, applies every `Clause` exactly as `rag_context.where.matches` would
-(it may scan where its engine cannot), and normalises nothing: vectors arrive with L2 norm 1.
+A provider is async, raises only our own errors, applies every `Clause` exactly as `rag_context.domain.where.matches`
+would (it may scan where its engine cannot), and normalises nothing: vectors arrive with L2 norm 1.
 """
 
 from collections.abc import Mapping, Sequence

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Generic, TypeVar
 
+from rag_context.domain.callers import CallerId
 from rag_context.domain.documents import ProjectRecord, Tenant, utc_now
 from rag_context.ports.writing import ProjectRegistry
 from rag_context.projects.project_opening import Activation
@@ -35,23 +36,6 @@ Key = TypeVar("Key", bound=Hashable)
 
 NOTE_EVERY_S = 60.0
 """Times of use are written to the registry at most this often."""
-
-
-@dataclass(frozen=True, slots=True)
-class CallerId:
-    """The identity of a caller, as the server knows it.
-
-    Args:
-        session: an MCP session or a stdio process, verified to be the caller's; None without one.
-        key: name of the API key; None if the server needs none.
-    """
-
-    session: str | None = None
-    key: str | None = None
-
-
-ANONYMOUS = CallerId()
-"""A caller without a session and without a key."""
 
 
 @dataclass(frozen=True, slots=True)

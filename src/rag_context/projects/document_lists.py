@@ -15,13 +15,13 @@ from pathlib import PurePosixPath
 from cachetools import LRUCache
 
 from rag_context.domain.documents import Cursor, Listing, Tenant
+from rag_context.domain.provenance import text_start
 from rag_context.domain.search import Filter
 from rag_context.errors import FieldError
 from rag_context.ports.reading import DocumentStore
 from rag_context.projects.links import link_candidates, links, reference_candidates, spellings, wiki_name
 from rag_context.projects.project_documents import project_document, text_digest
 from rag_context.projects.records import DocumentNotFoundError, ProjectDocument, PromotionLevel
-from rag_context.provenance import text_start
 
 PAGE = 500
 MAX_DOCUMENTS = 1_000_000

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from rag_context.domain.provenance import text_start
 from rag_context.domain.search import Passage
 from rag_context.errors import BackendError
 from rag_context.ports.models import Tokenizer
@@ -30,7 +31,6 @@ from rag_context.projects.assembly import (
     may_fit,
 )
 from rag_context.projects.records import Quote
-from rag_context.provenance import text_start
 from rag_context.resilience.deadline import Deadline
 
 HEAD_TOKENS = 24

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, ClassVar
 import yaml
 
 from rag_context.domain.documents import Json
+from rag_context.domain.provenance import front_matter, text_start
 from rag_context.errors import FieldError
 from rag_context.files.descriptors import open_folder
 from rag_context.projects.records import RESERVED_TAGS, FileSystemError, PromotionLevel, SchemaValidationError
-from rag_context.provenance import front_matter, text_start
 
 if TYPE_CHECKING:
     from yaml import SafeLoader as _Safe

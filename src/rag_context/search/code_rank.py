@@ -14,10 +14,10 @@ import numpy as np
 
 from rag_context.domain.documents import CODE
 from rag_context.domain.search import ChunkRef, Floats, Passage
+from rag_context.domain.text import STOP_WORDS
 from rag_context.search import rules
 from rag_context.search.question_rules import QUALIFIER, Symbol, is_symbol, symbols_in
 from rag_context.search.ranking import Candidates
-from rag_context.text import STOP_WORDS
 
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+|[^\W\dA-Za-z_]+")
 

@@ -15,16 +15,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from rag_context.domain.documents import CHAT
+from rag_context.domain.provenance import USER, is_role
+from rag_context.domain.text import terms
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError, BackendError
 from rag_context.ports.models import Reranker
-from rag_context.provenance import USER, is_role
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.search import rules
 from rag_context.search.query import Answer, Query, Result, RetrieverReport, RetrieverStatus
 from rag_context.search.retrievers import status_of
-from rag_context.text import terms
 from rag_context.tracing import span
 
 LEG = "rerank"

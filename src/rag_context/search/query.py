@@ -96,6 +96,11 @@ class RetrieverReport:
     detail: str | None = None
 
 
+def latencies_of_parts(legs: Mapping[str, RetrieverReport]) -> dict[str, float]:
+    """How long the parts took that an answer is made of, in milliseconds."""
+    return {name: leg.latency_ms for name, leg in legs.items() if leg.status is RetrieverStatus.OK}
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """A passage with its rank in each retriever (from 1; None where the retriever did not find it).

@@ -16,14 +16,14 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from rag_context.domain.documents import CHAT
+from rag_context.domain.provenance import USER, is_role
 from rag_context.domain.ranking_rules import Rule
 from rag_context.domain.search import ChunkRef, Filter, Floats, KeywordHit, VectorHit
-from rag_context.provenance import USER, is_role
+from rag_context.domain.text import STOP_WORDS, is_spaceless
 from rag_context.search import rules
 from rag_context.search.query import Mode, Query
 from rag_context.search.question_times import TIME_WORDS, windows
 from rag_context.search.ranking import DEFAULT_WEIGHTS, VectorWeights
-from rag_context.text import STOP_WORDS, is_spaceless
 
 Hit = TypeVar("Hit", VectorHit, KeywordHit)
 

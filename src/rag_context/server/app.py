@@ -10,11 +10,13 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
 from rag_context._version import __version__
+from rag_context.api.handlers import CallContext
 from rag_context.api.index import BulkLine, VersionsRequest
 from rag_context.api.maintenance import BareHealth
 from rag_context.api.operations import Access
 from rag_context.api.parsing import ErrorCode, read_fields, read_json
 from rag_context.client.address import CHALLENGE, proof_of
+from rag_context.memory.service import Service
 from rag_context.server.bulk import BulkRun
 from rag_context.server.collection_routes import collection_routes
 from rag_context.server.embedding_routes import NAME_CHARS, embeddings_reply, model_reply, models_reply
@@ -39,8 +41,6 @@ from rag_context.server.requests import (
     while_connected,
 )
 from rag_context.server.tools import Registry, Tool, build_tools
-from rag_context.service.handlers import CallContext
-from rag_context.service.service import Service
 
 _NDJSON_KINDS = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
 

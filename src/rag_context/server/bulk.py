@@ -16,9 +16,9 @@ from rag_context.api.index import BulkLine, BulkReceipt
 from rag_context.api.parsing import Detail, read_json
 from rag_context.errors import BackendError, InvalidInputError, RagContextError
 from rag_context.files.sending import VersionOrder, is_slice
+from rag_context.memory.service import Service
 from rag_context.server.failures import component_sentence, log_failure
 from rag_context.server.requests import ClientGoneError, RequestRejectedError
-from rag_context.service.service import Service
 
 logger = logging.getLogger(__name__)
 

@@ -11,11 +11,14 @@ from urllib.parse import unquote_to_bytes
 from starlette import routing
 from starlette.types import Receive, Scope
 
+from rag_context.api.handlers import CallContext, Handler
 from rag_context.api.operations import Access
 from rag_context.api.operations.routes import ROUTES, Route
 from rag_context.api.parsing import ErrorCode, read_fields, read_json
 from rag_context.api.wire import WireRequest, WireResponse, id_problem, name_problem
+from rag_context.collections.collection_service import CollectionService
 from rag_context.errors import FieldError, InvalidInputError
+from rag_context.memory.service import Service
 from rag_context.server.options import ServerOptions
 from rag_context.server.requests import (
     JSON_KINDS,
@@ -31,9 +34,6 @@ from rag_context.server.requests import (
     read_body,
     while_connected,
 )
-from rag_context.service.collection_service import CollectionService
-from rag_context.service.handlers import CallContext, Handler
-from rag_context.service.service import Service
 
 BODIES_AT_ONCE = 4
 """Large bodies, of the greatest size each, that may be in memory at the same time."""

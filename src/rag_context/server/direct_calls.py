@@ -5,6 +5,7 @@ from urllib.parse import parse_qsl, unquote
 
 from starlette.types import Message
 
+from rag_context.api.handlers import CallContext
 from rag_context.api.index import BulkLine, VersionsRequest
 from rag_context.api.parsing import ErrorCode, read_json
 from rag_context.api.wire import Vocabulary, WireResponse
@@ -12,13 +13,12 @@ from rag_context.client.call import Batch, Call
 from rag_context.client.errors import ClientError
 from rag_context.client.replies import error_from
 from rag_context.logs import REQUEST_ID
+from rag_context.memory.service import Service
 from rag_context.server.bulk import BulkRun
 from rag_context.server.collection_routes import CollectionHandlers, matched, read_query
 from rag_context.server.failures import failure_reply
 from rag_context.server.requests import RequestRejectedError
 from rag_context.server.tools import build_tools
-from rag_context.service.handlers import CallContext
-from rag_context.service.service import Service
 from rag_context.settings import Settings
 
 Answer = TypeVar("Answer")

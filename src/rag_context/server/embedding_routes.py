@@ -16,6 +16,7 @@ from rag_context.api.parsing import ErrorCode, read_json
 from rag_context.domain.documents import Status
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.ports.models import Embedder, Tokenizer
+from rag_context.resilience.component_checks import HealthMonitor
 from rag_context.resilience.dependency import Dependency
 from rag_context.server.middleware import guarded
 from rag_context.server.options import ServerOptions
@@ -30,7 +31,6 @@ from rag_context.server.requests import (
     http_request,
     read_body,
 )
-from rag_context.service.health import HealthMonitor
 
 NAME_CHARS = 128
 """Of a name that is not known, so much is repeated."""

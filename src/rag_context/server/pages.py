@@ -22,9 +22,9 @@ from rag_context.api.maintenance import StatsRequest, TimeRange
 from rag_context.api.parsing import ErrorCode, read_fields
 from rag_context.api.stored_documents import ListRequest
 from rag_context.errors import BackendError, OverloadedError
+from rag_context.memory.service import Service
 from rag_context.server.failures import component_sentence
 from rag_context.server.requests import HttpRequest, Reply, RequestRejectedError, query_fields, while_connected
-from rag_context.service.service import Service
 
 PAGE_PREFIX = "/page/"
 """Where the scripts and styles of the page are; served without a key, as the page is."""

@@ -23,6 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rag_context.api.handlers import Handler
 from rag_context.api.maintenance import ComponentHealth, HealthResponse
 from rag_context.api.operations import Access
 from rag_context.api.operations.memory import HEALTH, REINDEX
@@ -30,6 +31,8 @@ from rag_context.api.operations.routes import OPERATIONS, ROUTES
 from rag_context.api.parsing import ErrorCode
 from rag_context.api.toolsets import Toolset
 from rag_context.domain.documents import Status
+from rag_context.memory.meters import METRICS
+from rag_context.memory.service import Service
 from rag_context.server.failures import RequestIdMiddleware
 from rag_context.server.middleware import BodyLimit
 from rag_context.server.options import ANYONE, Caller, ServerOptions
@@ -43,9 +46,6 @@ from rag_context.server.requests import (
     read_body,
 )
 from rag_context.server.supervisor import WorkerSlot
-from rag_context.service.handlers import Handler
-from rag_context.service.meters import METRICS
-from rag_context.service.service import Service
 
 FIRST = 1
 CALLER = b"x-rag-worker-caller"

@@ -12,8 +12,8 @@ from starlette.types import Receive, Scope, Send
 
 from rag_context.api.operations import Access
 from rag_context.api.parsing import ErrorCode
+from rag_context.domain.callers import CallerId
 from rag_context.errors import FieldError, InvalidInputError
-from rag_context.projects.callers import CallerId
 from rag_context.server.options import ANYONE, Caller
 
 JSON = b"application/json"

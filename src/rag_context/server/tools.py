@@ -5,16 +5,16 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any
 
+from rag_context.api.handlers import CallContext, Handler
 from rag_context.api.operations import Operation, Request
 from rag_context.api.operations.routes import OPERATIONS
 from rag_context.api.parsing import ErrorCode
 from rag_context.api.toolsets import Toolset, Toolsets
 from rag_context.api.wire import Vocabulary, WireResponse
 from rag_context.errors import BackendError, BackendUnavailableError
+from rag_context.memory.service import Service
 from rag_context.server.failures import component_sentence, retry_after
 from rag_context.server.requests import RequestRejectedError
-from rag_context.service.handlers import CallContext, Handler
-from rag_context.service.service import Service
 
 
 @dataclass(frozen=True, kw_only=True)

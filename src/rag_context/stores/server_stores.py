@@ -11,8 +11,8 @@ import numpy as np
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
+from rag_context.domain.text import PROSE, bm25, idf_share, inverse_document_frequency, profile_for
 from rag_context.errors import BackendError
-from rag_context.text import PROSE, bm25, idf_share, inverse_document_frequency, profile_for
 
 INTERVAL_S = 0.25
 LONGEST_INTERVAL_S = 4.0

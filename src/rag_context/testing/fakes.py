@@ -11,12 +11,12 @@ import numpy as np
 
 from rag_context.domain.clauses import Clause
 from rag_context.domain.documents import Json, Status
+from rag_context.domain.text import terms
 from rag_context.domain.vectors import Calibration, EmbeddingModel, Matrix, Vector
+from rag_context.domain.where import matches, value_at
 from rag_context.errors import InvalidInputError, NotFoundError, RagContextError
 from rag_context.ports.models import CONFIRMED
 from rag_context.ports.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
-from rag_context.text import terms
-from rag_context.where import matches, value_at
 
 T = TypeVar("T")
 

@@ -33,10 +33,10 @@ from rag_context.domain.reports import (
     summary,
 )
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, VectorHit
+from rag_context.domain.text import are_similar, bm25, idf_share, inverse_document_frequency, profile_for, terms
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.ports.vector_checks import require_model
 from rag_context.ports.writing import Version, written_in_turn
-from rag_context.text import are_similar, bm25, idf_share, inverse_document_frequency, profile_for, terms
 
 
 @dataclass(slots=True)

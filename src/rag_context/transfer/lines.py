@@ -33,10 +33,10 @@ from rag_context.domain.documents import (
     for_terminals,
     is_uuid,
 )
+from rag_context.domain.provenance import earlier_origin, stated_time, time_at
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import InvalidInputError
 from rag_context.ingest.chunk_context import message_times, origins_of, speakers_of
-from rag_context.provenance import earlier_origin, stated_time, time_at
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -10,19 +10,27 @@ from dataclasses import replace
 from datetime import timedelta
 
 from rag_context.collections.provider_connections import TextEmbedder
-from rag_context.embedders.model_vectors import BoundEmbedder, CachedEmbedder, OpenFormer
+from rag_context.embedders.model_vectors import CachedEmbedder
 from rag_context.errors import ConfigurationError
 from rag_context.ingest.chunking.code import SyntaxProcesses
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ingest.redaction import RedactionMode, Redactor
 from rag_context.ingest.text_vectors import StoredVectors
+from rag_context.memory.background_maintenance import BackgroundMaintenance, Duties
+from rag_context.memory.bound_embedder import BoundEmbedder, OpenFormer
+from rag_context.memory.index_maintenance import Audit
+from rag_context.memory.rebuilding import Rebuilding
+from rag_context.memory.service import Dependencies, Service
+from rag_context.memory.telemetry import Telemetry
 from rag_context.ports.models import ChatModel
 from rag_context.ports.reading import DocumentStore
 from rag_context.projects.activation import Projects
 from rag_context.projects.assembly import Renderer
 from rag_context.projects.housekeeping import Rules
+from rag_context.projects.project_service import ProjectDependencies
 from rag_context.projects.retrieval import RetrievalDependencies
 from rag_context.resilience.admission import AdaptiveLimit, Admission, Admissions, Bounds, FixedLimit
+from rag_context.resilience.component_checks import HealthMonitor
 from rag_context.resilience.deadline import ended
 from rag_context.resilience.dependency import Breaker, Dependency, constant_cooldown
 from rag_context.resilience.shared_cache import SecondLevel
@@ -30,13 +38,6 @@ from rag_context.search.chain import SearchChain
 from rag_context.search.final_order import Reranking
 from rag_context.search.query import ResultCache
 from rag_context.search.retrievers import Backends
-from rag_context.service.background_maintenance import BackgroundMaintenance, Duties
-from rag_context.service.health import HealthMonitor
-from rag_context.service.index_maintenance import Audit
-from rag_context.service.project_service import ProjectDependencies
-from rag_context.service.rebuilding import Rebuilding
-from rag_context.service.service import Dependencies, Service
-from rag_context.service.telemetry import Telemetry
 from rag_context.settings import Settings, StoreSettings, check_available
 from rag_context.settings.keys import TITLES
 from rag_context.settings.sections import ChatSettings

@@ -15,9 +15,11 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
+from rag_context.collections.collection_service import CollectionService
 from rag_context.collections.collections import Collections
 from rag_context.collections.labels import BUILT
 from rag_context.collections.provider_connections import DEFAULT, Connection, Connections, Opener, TextEmbedder, closing
+from rag_context.collections.provider_service import AllowedAddresses
 from rag_context.collections.registry import ProviderKind, ProviderRegistry, Registered
 from rag_context.domain.reports import counted
 from rag_context.embedders.model_vectors import CachedEmbedder
@@ -26,8 +28,6 @@ from rag_context.ingest.redaction import Redactor
 from rag_context.ports.provider import Capabilities, Provider
 from rag_context.resilience.admission import Admissions
 from rag_context.resilience.dependency import Dependency
-from rag_context.service.collection_service import CollectionService
-from rag_context.service.provider_service import AllowedAddresses
 from rag_context.settings import ConnectionSettings, EmbedderSettings, Settings
 from rag_context.settings.installation import install_command
 from rag_context.settings.values import Expected, HttpUrl, PostgresUrl, Secret, Section, UserPath

@@ -10,10 +10,11 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from rag_context.domain.fingerprints import same_model
 from rag_context.domain.vectors import EmbeddingModel
-from rag_context.embedders.model_vectors import OpenFormer, same_model
 from rag_context.embedders.onnx import BUNDLED, OnnxEmbedder
 from rag_context.errors import BackendError, ConfigurationError, IndexMismatchError
+from rag_context.memory.bound_embedder import OpenFormer
 from rag_context.ports.models import Embedder
 from rag_context.resilience.dependency import Dependency
 from rag_context.search.final_order import Reranking

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from rag_context.domain.documents import microseconds
+from rag_context.domain.provenance import is_role, role_name
 from rag_context.files.formats.exchange import CHAT, MAX_CHARS, Extracted, Label, title_block
 from rag_context.files.formats.json_stream import Fields
-from rag_context.provenance import is_role, role_name
 
 _TEXTS = ("text", "content", "message", "body", "value", "utterance")
 _SPEAKERS = ("speaker", "sender", "author", "from", "role", "user", "username", "user_name", "name")

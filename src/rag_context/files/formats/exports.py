@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
+from rag_context.domain.provenance import role_name
 from rag_context.files.formats.client_records import CONTEXT, REASONING, RECORD, TOOL_CALL, left_out_role
 from rag_context.files.formats.conversation import (
     Conversation,
@@ -16,7 +17,6 @@ from rag_context.files.formats.conversation import (
     timestamp,
 )
 from rag_context.files.formats.json_stream import BrokenOffError, Fields, fields, lines, objects, whole_elements, word
-from rag_context.provenance import role_name
 
 _SHOWN_CONTENT = ("text", "multimodal_text", "code")
 _CONTENT = {"thoughts": REASONING, "reasoning_recap": REASONING, "user_editable_context": CONTEXT}

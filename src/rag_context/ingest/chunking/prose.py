@@ -18,8 +18,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from rag_context.domain.provenance import front_matter, is_role, role_name, text_start
 from rag_context.ingest.chunking.text_blocks import Block, Boundary, Range, Strength
-from rag_context.provenance import front_matter, is_role, role_name, text_start
 
 _FENCE = re.compile(
     # Also behind list markers and quote marks, where fences of README files often open, and behind a speaker.

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
 
+from rag_context.domain.text import pieces
 from rag_context.ports.models import Tokenizer
-from rag_context.text import pieces
 
 CHARS_PER_TOKEN = 4
 """Characters of a long run that count as one token: the usual estimate for English."""

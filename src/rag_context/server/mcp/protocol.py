@@ -19,14 +19,16 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from rag_context._version import __version__
+from rag_context.api.handlers import CallContext
 from rag_context.api.operations import Access, Operation
 from rag_context.api.parsing import ErrorCode, ErrorResponse, read_fields
 from rag_context.api.search import SearchFailedError
 from rag_context.api.toolsets import Toolsets
 from rag_context.api.wire import WireRequest, WireResponse
+from rag_context.domain.callers import ANONYMOUS, CallerId
 from rag_context.errors import RagContextError
 from rag_context.logs import REQUEST_ID
-from rag_context.projects.callers import ANONYMOUS, CallerId
+from rag_context.memory.service import Service
 from rag_context.server.failures import failure_reply
 from rag_context.server.mcp.handshake import DESCRIPTION, NAME, PROMPTED_BY, TITLE, instructions
 from rag_context.server.mcp.messages import client_name
@@ -34,8 +36,6 @@ from rag_context.server.mcp.readable import for_clients, for_models, readable
 from rag_context.server.mcp.resources import RECALL, REMEMBER, TEMPLATE, document, documents, filled, named
 from rag_context.server.requests import RequestRejectedError
 from rag_context.server.tools import Registry, Tool
-from rag_context.service.handlers import CallContext
-from rag_context.service.service import Service
 
 logger = logging.getLogger(__name__)
 

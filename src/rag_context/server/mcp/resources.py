@@ -8,15 +8,15 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from rag_context.api.handlers import CallContext
 from rag_context.api.parsing import read_fields
 from rag_context.api.search import SearchRequest
 from rag_context.api.stored_documents import GetRequest, ListedDocument, ListRequest
 from rag_context.domain.documents import CODE, DECISION, DOCUMENTATION
 from rag_context.errors import InvalidInputError, NotFoundError
+from rag_context.memory.service import Service
 from rag_context.server.mcp.readable import readable
 from rag_context.server.tools import Registry, Tool
-from rag_context.service.handlers import CallContext
-from rag_context.service.service import Service
 
 PREFIX = "rag-context://documents/"
 TEMPLATE = types.ResourceTemplate(

@@ -25,7 +25,7 @@ from mcp.shared.exceptions import MCPError
 
 from rag_context.api.operations import Access
 from rag_context.api.toolsets import Toolsets
-from rag_context.projects.callers import CallerId
+from rag_context.domain.callers import CallerId
 from rag_context.server.mcp.handshake import Conversation, OversizedLineError, Wire
 from rag_context.server.mcp.messages import InvalidMessageError, line_of, negotiable, oversized, read_message
 from rag_context.server.mcp.protocol import Context, McpServer, Memory, RequestContext, client_of

@@ -10,6 +10,7 @@ from rag_context.domain import clauses
 from rag_context.domain.clauses import EVERYTHING, Clause, Operator
 from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Matrix, Vector
+from rag_context.domain.where import matches, value_at
 from rag_context.errors import BackendDataError
 from rag_context.ports.provider import Entry, EntryHit
 from rag_context.stores.chroma.chroma_api import (
@@ -45,7 +46,6 @@ from rag_context.stores.tokens import (
     numbers_of,
     tokens_of,
 )
-from rag_context.where import matches, value_at
 
 METADATA = "metadata"
 TOKENS = "facts"

@@ -16,6 +16,7 @@ from bson import ObjectId
 
 from rag_context.domain.documents import Chunk, Document
 from rag_context.domain.search import ChunkRef, Neighbours, Passage
+from rag_context.domain.text import are_similar, terms
 from rag_context.stores.mongodb.document_records import (
     TIMES,
     WITHOUT_TEXTS,
@@ -30,7 +31,6 @@ from rag_context.stores.mongodb.document_records import (
 )
 from rag_context.stores.mongodb.mongo import Collection, Mongo
 from rag_context.stores.mongodb.queries import Query, key_of, tenant_of
-from rag_context.text import are_similar, terms
 
 READ_ATTEMPTS = 4
 """How often chunks are read again whose document was replaced between two queries."""

@@ -30,10 +30,10 @@ from rag_context.domain.documents import (
     unpacked_times,
 )
 from rag_context.domain.search import ChunkRef, Passage
+from rag_context.domain.text import ANALYSER_VERSION, signed, unsigned
 from rag_context.errors import BackendDataError
 from rag_context.stores.mongodb.mongo import COMPONENT
 from rag_context.stores.mongodb.queries import split_time, tenant_of
-from rag_context.text import ANALYSER_VERSION, signed, unsigned
 
 Entry: TypeAlias = dict[str, Any]
 

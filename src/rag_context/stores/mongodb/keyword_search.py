@@ -15,6 +15,7 @@ from pymongo.errors import OperationFailure
 
 from rag_context.domain.documents import Tenant, microseconds
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit
+from rag_context.domain.text import terms
 from rag_context.stores.mongodb.chunk_records import (
     OTHER_LAYOUT,
     READ_ATTEMPTS,
@@ -29,7 +30,6 @@ from rag_context.stores.mongodb.indexes import Indexes
 from rag_context.stores.mongodb.mongo import INDEX_NOT_FOUND, TIME_EXPIRED, Mongo, is_code
 from rag_context.stores.mongodb.queries import condition, tenant_of
 from rag_context.stores.server_stores import MOST_PER_TERM, FrequencyCache, TermStatistics, log_failure
-from rag_context.text import terms
 
 COUNTED_TERMS = 128
 """A query of more distinct terms is searched and scored by so many, evenly spread over it."""

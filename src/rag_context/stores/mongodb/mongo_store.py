@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 
 from rag_context.domain.documents import Counts
 from rag_context.domain.reports import COMPARED, Findings, IntegrityReport, IssueKind, Thoroughness
+from rag_context.domain.text import ANALYSER_VERSION
 from rag_context.errors import BackendDataError
 from rag_context.ports.writing import DocumentCheck
 from rag_context.resilience.deadline import ended
@@ -35,7 +36,6 @@ from rag_context.stores.mongodb.mongo import Mongo, connect
 from rag_context.stores.mongodb.revisions import Revisions
 from rag_context.stores.mongodb.search_records import MongoMetrics
 from rag_context.stores.server_stores import INTERVAL_S, start_rounds
-from rag_context.text import ANALYSER_VERSION
 
 PROGRESS_S = 1.0
 """How long the record of the progress may be behind."""

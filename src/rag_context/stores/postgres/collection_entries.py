@@ -26,6 +26,7 @@ from rag_context.domain.clauses import (
     Scalar,
 )
 from rag_context.domain.documents import DOCUMENTATION, Json, moment
+from rag_context.domain.text import terms
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import InvalidInputError
 from rag_context.ports.provider import Collection, Entry, KeywordScore
@@ -33,7 +34,6 @@ from rag_context.stores.engines import check_distinct, metadata_text
 from rag_context.stores.postgres.connection import Connection, Row
 from rag_context.stores.postgres.keywords import ENTRY_PROFILE, Question, keys_of
 from rag_context.stores.postgres.rows import ChunkTerms, Parameters
-from rag_context.text import terms
 
 MOST_DIMENSIONS = 16_000
 """What pgvector's type `vector` can hold."""

@@ -13,6 +13,7 @@ from typing import TypeVar
 from rag_context.domain.clauses import EVERYTHING, Clause, Path
 from rag_context.domain.documents import Json, microseconds
 from rag_context.domain.vectors import Matrix, Vector
+from rag_context.domain.where import matches, value_at
 from rag_context.ports.provider import (
     Capabilities,
     Collection,
@@ -42,7 +43,6 @@ from rag_context.stores.postgres.connection import Connection, Database
 from rag_context.stores.postgres.rows import Parameters
 from rag_context.stores.postgres.writer import SCHEMA
 from rag_context.stores.tokens import distinct
-from rag_context.where import matches, value_at
 
 _COLLECTION = "SELECT * FROM rag_context.collections WHERE name = $1"
 

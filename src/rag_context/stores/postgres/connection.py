@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from rag_context.domain.documents import CHAT, Origin, microseconds, moment
+from rag_context.domain.provenance import STARTED, earlier_origin, origins, stated_message_times, stated_time, time_at
 from rag_context.errors import BackendDataError, BackendRejectedError, ForeignIndexError
-from rag_context.provenance import STARTED, earlier_origin, origins, stated_message_times, stated_time, time_at
 from rag_context.stores.postgres.driver import (
     COMPONENT,
     CONNECT_S,

@@ -12,12 +12,12 @@ from cachetools import LRUCache
 
 from rag_context.domain.documents import CHAT, Tenant
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit
+from rag_context.domain.text import CONVERSATION, PROSE, signed, term_key, terms
 from rag_context.stores.postgres.connection import Database, Row
 from rag_context.stores.postgres.driver import Plan
 from rag_context.stores.postgres.rows import REFERENCE_COLUMNS, Parameters, condition, reference_from
 from rag_context.stores.postgres.state import IndexState, TenantCounters
 from rag_context.stores.server_stores import MOST_PER_TERM, Floats, FrequencyCache, TermStatistics
-from rag_context.text import CONVERSATION, PROSE, signed, term_key, terms
 
 FIRST_ROUND = 5_000
 """Chunks that the first round may read by the frequencies of its terms; the next ones may read four times as many."""

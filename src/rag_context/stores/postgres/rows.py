@@ -23,10 +23,10 @@ from rag_context.domain.documents import (
 )
 from rag_context.domain.reports import Period, Periods
 from rag_context.domain.search import ChunkRef, Filter, Passage
+from rag_context.domain.text import MOST_DIFFERENT_BITS, signed, term_key, terms, unsigned
 from rag_context.errors import BackendDataError
 from rag_context.stores.postgres.connection import Row
 from rag_context.stores.postgres.driver import COMPONENT
-from rag_context.text import MOST_DIFFERENT_BITS, signed, term_key, terms, unsigned
 
 PENDING = "pending"
 INDEXED = "indexed"

@@ -17,6 +17,7 @@ from qdrant_client import models
 from rag_context.domain.clauses import EVERYTHING, Clause
 from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Vector
+from rag_context.domain.where import matches, value_at
 from rag_context.errors import BackendDataError
 from rag_context.ports.provider import Collection, Entry, EntryHit
 from rag_context.stores.engines import check_dimension, operations, read_fields
@@ -38,7 +39,6 @@ from rag_context.stores.qdrant.collection_records import (
 from rag_context.stores.qdrant.qdrant_api import Connection, nearest, vector_of
 from rag_context.stores.qdrant.qdrant_errors import COMPONENT, NoCollectionError
 from rag_context.stores.tokens import AnyOf, distinct, narrow, present
-from rag_context.where import matches, value_at
 
 logger = logging.getLogger(__name__)
 

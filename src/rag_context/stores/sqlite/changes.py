@@ -8,13 +8,13 @@ from datetime import datetime
 import numpy as np
 
 from rag_context.domain.documents import Chunk, Document, Tenant, microseconds, packed_times
+from rag_context.domain.text import signed, terms
 from rag_context.domain.vectors import Matrix
 from rag_context.ports.vector_checks import require_model, require_shape
 from rag_context.ports.writing import Version
 from rag_context.stores.sqlite.document_rows import INDEXED, PENDING, lenient, tenant_values
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.memory.terms import packed
-from rag_context.text import signed, terms
 
 REMEMBERED_DELETIONS = 100_000
 """Processes further behind than this load their matrix again."""

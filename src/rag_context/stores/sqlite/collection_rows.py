@@ -13,6 +13,7 @@ from typing import NamedTuple
 from rag_context.domain.clauses import Clause
 from rag_context.domain.documents import Json, microseconds, moment
 from rag_context.domain.vectors import Matrix, Vector
+from rag_context.domain.where import matches
 from rag_context.errors import BackendDataError
 from rag_context.ports.provider import Collection, Entry, EntryPage
 from rag_context.stores.engines import check_dimension, check_distinct, metadata_text, unknown_collection
@@ -20,7 +21,6 @@ from rag_context.stores.sqlite.changes import blobs_of, shorten
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.memory.vector_scan import matrix_of, vector_of
-from rag_context.where import matches
 
 REMEMBERED_DELETIONS = 20_000
 """Processes further behind than this load their copy again."""

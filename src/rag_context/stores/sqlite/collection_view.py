@@ -27,8 +27,8 @@ from rag_context.domain.clauses import (
 )
 from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Vector
+from rag_context.domain.where import compares
 from rag_context.stores.sqlite.memory.vector_scan import Mask, ReadVectors, Rows, Vectors, in_order
-from rag_context.where import compares
 
 FEW = 0.125
 """Up to this share of the entries, sorting those that match costs less than ordering all of them."""

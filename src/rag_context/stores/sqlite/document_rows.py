@@ -30,9 +30,9 @@ from rag_context.domain.documents import (
 )
 from rag_context.domain.reports import Period, Periods
 from rag_context.domain.search import Filter, Passage
+from rag_context.domain.text import are_similar, unsigned
 from rag_context.errors import BackendDataError
 from rag_context.stores.sqlite.faults import COMPONENT, is_undecodable
-from rag_context.text import are_similar, unsigned
 
 Row = Sequence[Any]
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from rag_context.domain.documents import EPOCH, Chunk, Counts, Span, moment
 from rag_context.domain.reports import COMPARED, COUNTERS, Findings, IntegrityReport, IssueKind, Thoroughness
+from rag_context.domain.text import terms
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendDataError
 from rag_context.ports.vector_checks import NORM_TOLERANCE
@@ -22,7 +23,6 @@ from rag_context.stores.sqlite.document_rows import PENDING, lenient, read_chunk
 from rag_context.stores.sqlite.memory.terms import packed
 from rag_context.stores.sqlite.search_rollups import SLOT_US, sum_up_again
 from rag_context.stores.sqlite.vector_models import forget_vectors, read_model
-from rag_context.text import terms
 
 _BATCH = 1024
 

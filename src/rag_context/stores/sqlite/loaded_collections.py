@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from rag_context.domain.clauses import Path
 from rag_context.domain.documents import Json
+from rag_context.domain.text import terms
+from rag_context.domain.where import value_at
 from rag_context.errors import BackendDataError
 from rag_context.ports.provider import KeywordScore
 from rag_context.stores.sqlite.collection_view import CollectionView, FieldColumn, IdOrder
@@ -23,8 +25,6 @@ from rag_context.stores.sqlite.database import ReadWriteLock
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.memory.terms import Postings, Statistics, packed, scores_of_all
 from rag_context.stores.sqlite.memory.vector_scan import Mask, Vectors, best, in_order, matrix_of
-from rag_context.text import terms
-from rag_context.where import value_at
 
 AT_ONCE = 4096
 """Entries read in one step. What an interrupted reader has read before its last step is kept."""

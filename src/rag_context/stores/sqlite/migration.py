@@ -9,13 +9,13 @@ from importlib import resources
 from pathlib import Path
 
 from rag_context.domain.documents import CHAT, EPOCH, Chunk, Json, Origin, Span, microseconds, moment
+from rag_context.domain.provenance import STARTED, earlier_origin, origins, stated_message_times, stated_time, time_at
+from rag_context.domain.text import ANALYSER_VERSION, terms
 from rag_context.errors import BackendUnavailableError, ForeignIndexError
-from rag_context.provenance import STARTED, earlier_origin, origins, stated_message_times, stated_time, time_at
 from rag_context.stores.sqlite.document_rows import lenient
 from rag_context.stores.sqlite.faults import COMPONENT, is_busy
 from rag_context.stores.sqlite.memory.terms import packed
 from rag_context.stores.sqlite.search_rollups import sum_up_again
-from rag_context.text import ANALYSER_VERSION, terms
 
 APPLICATION_ID = 0x52414743
 """`RAGC`, in the header of every file of ours."""

@@ -17,8 +17,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rag_context.domain.text import (
+    CONVERSATION,
+    PROSE,
+    inverse_document_frequency,
+    length_norm,
+    saturated,
+    term_key,
+    terms,
+)
 from rag_context.stores.sqlite.memory.vector_scan import Mask
-from rag_context.text import CONVERSATION, PROSE, inverse_document_frequency, length_norm, saturated, term_key, terms
 
 Rows = NDArray[np.int32]
 Keys = NDArray[np.uint64]

@@ -1,0 +1,402 @@
+"""The use cases of collections, one method each: requests in, responses out."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from rag_context.api.collection_documents import SubmittedDocument, SubmittedDocuments, documents_of, documents_of_json
+from rag_context.api.collection_operations import (
+    AddDocumentsRequest,
+    CollectionFields,
+    ConverseRequest,
+    ConverseResponse,
+    ConverseResult,
+    DeleteCollectionDocumentsRequest,
+    DeleteCollectionRequest,
+    DeleteDocumentRequest,
+    EmptyCollectionRequest,
+    GetCollectionRequest,
+    ListCollectionsRequest,
+    ListDocumentsRequest,
+    ListValuesRequest,
+    NewCollectionRequest,
+    OmittedCollection,
+    QueryCollectionRequest,
+    SetMetadataRequest,
+    UpdateDocumentRequest,
+)
+from rag_context.api.collections import (
+    UNCONFIRMED,
+    AddedDocumentsResponse,
+    CollectionResponse,
+    CollectionsResponse,
+    CreatedCollectionResponse,
+    DeletedDocumentResponse,
+    DeletedMatchingResponse,
+    DocumentsResponse,
+    DroppedCollectionResponse,
+    EmptiedCollectionResponse,
+    MetadataResponse,
+    QueryResponse,
+    QueryResult,
+    RecordedModel,
+    StoredDocument,
+    UpdatedDocumentResponse,
+    ValuesResponse,
+    page_size,
+    sorted_values,
+)
+from rag_context.api.handlers import performs
+from rag_context.api.operations import collections as operations
+from rag_context.collections.collection_maintenance import CollectionMaintenance
+from rag_context.collections.collections import Collections, DocumentInput
+from rag_context.collections.labels import MODEL_LABEL, OWN_EMBEDDER, PROVIDER_LABEL, model_record
+from rag_context.collections.provider_connections import DEFAULT, CollectionRef
+from rag_context.collections.provider_service import AllowedAddresses, ProviderService
+from rag_context.collections.registry import ProviderRegistry
+from rag_context.collections.searching import (
+    CollectionQuery,
+    Conversation,
+    Conversations,
+    Match,
+    choose,
+    clipped,
+    search,
+)
+from rag_context.domain.clauses import EVERYTHING, Clause
+from rag_context.domain.documents import Json
+from rag_context.domain.vectors import Vector
+from rag_context.domain.where import check_metadata, parse
+from rag_context.errors import FieldError, InvalidInputError
+from rag_context.ingest.redaction import Redactor
+from rag_context.ports.provider import Collection, Entry
+from rag_context.resilience.admission import Admissions
+from rag_context.search.query import Mode
+
+MAX_OFFSET = 1_000_000_000
+"""Larger than every collection; some engines reject larger offsets."""
+
+_Metadata = Mapping[str, Json]
+
+
+class CollectionService:
+    """The use cases of collections.
+
+    Every method raises NotFoundError if the collection or connection does not exist, InvalidInputError if the
+    request is invalid, and BackendError if the provider is unavailable.
+
+    Args:
+        collections: the collections of all connections.
+        registry: the provider kinds.
+        admissions: bounds what runs at once; a call that waits too long raises OverloadedError.
+        allowed: the addresses at which callers may test a provider.
+        redactor: what happens to secrets.
+    """
+
+    def __init__(
+        self,
+        collections: Collections,
+        registry: ProviderRegistry,
+        admissions: Admissions | None = None,
+        allowed: AllowedAddresses | None = None,
+        redactor: Redactor | None = None,
+    ) -> None:
+        self._redactor = redactor or Redactor()
+        self._collections = collections
+        self._admissions = admissions or Admissions.unlimited()
+        self.providers = ProviderService(collections.connections, registry, allowed or AllowedAddresses())
+        self.maintenance = CollectionMaintenance(collections)
+        """Health reports, and embedding collections again."""
+
+        self._conversations = Conversations(collections)
+
+    @property
+    def embeddings_reused(self) -> int:
+        """How often an embedding of a conversation's query was reused for another collection."""
+        return self._conversations.reused
+
+    async def close(self) -> None:
+        """Stop the background work."""
+        await self.maintenance.close()
+
+    @performs(operations.COLLECTION_LIST)
+    async def listing(self, request: ListCollectionsRequest) -> CollectionsResponse:
+        """All collections of a connection."""
+        found = [_response(one, request.connection) for one in await self._collections.listing(request.connection)]
+        return CollectionsResponse(collections=found, count=len(found))
+
+    @performs(operations.COLLECTION_CREATE)
+    async def create(self, request: NewCollectionRequest) -> CreatedCollectionResponse:
+        """Create an empty collection. Raises: ConflictError if there is one of that name."""
+        check_metadata(request.metadata)
+        self._redactor.check_names({"name": request.name})
+        metadata = self._metadata_to_store(request.metadata)
+        collection = Collection(
+            name=request.name,
+            metadata={key: value for key, value in metadata.items() if not _is_label(key, value)},
+            embedding_provider=_label(request.embedding_provider, request.metadata, PROVIDER_LABEL),
+            embedding_model=_label(request.embedding_model, request.metadata, MODEL_LABEL),
+        )
+        created = await self._collections.create(collection, request.connection)
+        return CreatedCollectionResponse(**dict(_response(created, request.connection)))
+
+    @performs(operations.COLLECTION_GET)
+    async def get(self, request: GetCollectionRequest) -> CollectionResponse:
+        """Read one collection."""
+        return _response(await self._collections.get(_ref(request)), request.connection)
+
+    @performs(operations.COLLECTION_DELETE)
+    async def drop(self, request: DeleteCollectionRequest) -> DroppedCollectionResponse:
+        """Delete a collection with all its documents."""
+        await self._collections.drop(_ref(request))
+        return DroppedCollectionResponse(collection=request.name)
+
+    @performs(operations.COLLECTION_SET_METADATA)
+    async def set_metadata(self, request: SetMetadataRequest) -> MetadataResponse:
+        """Replace the metadata, or with `merge` set some keys; labels stay unless the request sets them."""
+        check_metadata(request.metadata)
+        put = self._collections.merge_metadata if request.merge else self._collections.replace_metadata
+        changed = await put(_ref(request), self._metadata_to_store(request.metadata))
+        return MetadataResponse(collection=request.name, metadata=_metadata(changed))
+
+    @performs(operations.COLLECTION_ADD)
+    async def add(self, request: AddDocumentsRequest) -> AddedDocumentsResponse:
+        """Store documents with `text` and optionally `id`, `metadata` and `embedding` (numbers or an array)."""
+        return await self._add(_ref(request), partial(documents_of, request.documents, check_metadata))
+
+    async def add_json(self, name: str, body: bytes, *, connection: str = DEFAULT) -> AddedDocumentsResponse:
+        """As `add` for the bytes of `{"documents": [...]}`, of which no request is made: they may be many."""
+        return await self._add(CollectionRef(name, connection), partial(documents_of_json, body, check_metadata))
+
+    @performs(operations.COLLECTION_DOCUMENTS)
+    async def documents(self, request: ListDocumentsRequest) -> DocumentsResponse:
+        """A page of the documents that match a filter (JSON, or its text), sorted by id; or the documents of `ids`."""
+        ref, clause = _ref(request), self._clause(request.where)
+        async with self._admissions.searches.admitted():
+            if request.ids is not None:
+                stored = await self._collections.get_entries(ref, request.ids)
+                entries = [stored[id_] for id_ in dict.fromkeys(request.ids) if id_ in stored]
+                total = len(entries)
+            else:
+                limit, offset = page_size(request.limit), min(request.offset, MAX_OFFSET)
+                page = await self._collections.entries(ref, clause, limit=limit, offset=offset)
+                entries, total = list(page.entries), page.total
+            ids = [entry.id for entry in entries]
+            vectors = await self._collections.vectors(ref, ids) if request.include is not None else {}
+        found = [_document(entry, vectors) for entry in entries]
+        return DocumentsResponse.model_construct(documents=found, count=len(found), total=total)
+
+    @performs(operations.COLLECTION_DELETE_DOCUMENT)
+    async def delete(self, request: DeleteDocumentRequest) -> DeletedDocumentResponse:
+        """Delete one document."""
+        await self._collections.delete(_ref(request), request.id)
+        return DeletedDocumentResponse(collection=request.name, id=request.id)
+
+    @performs(operations.COLLECTION_DELETE_DOCUMENTS)
+    async def delete_documents(self, request: DeleteCollectionDocumentsRequest) -> DeletedMatchingResponse:
+        """Delete documents by id (unknown ids are ignored), or those that match a filter.
+
+        Raises:
+            InvalidInputError: many documents match and `confirm` is not set; or the filter is empty without `every`.
+        """
+        if request.ids is None:
+            return await self._delete_matching(request)
+        ref = _ref(request)
+        stored = await self._collections.get_entries(ref, request.ids)
+        found = [id_ for id_ in dict.fromkeys(request.ids) if id_ in stored]
+        if request.dry_run:
+            return _deleted(request.name, found, len(found), dry_run=True)
+        count_deleted = await self._collections.delete_matching(ref, found, EVERYTHING)
+        return _deleted(request.name, found, count_deleted, dry_run=False)
+
+    async def _delete_matching(self, request: DeleteCollectionDocumentsRequest) -> DeletedMatchingResponse:
+        ref, clause = _ref(request), self._clause(request.where)
+        if clause == EVERYTHING and not request.every:
+            message = (
+                "where must not be empty: to delete every document, use DELETE documents/all, or every with a tool"
+            )
+            raise InvalidInputError(message, [FieldError("where", message)])
+        ids, count = await self._collections.matching(ref, clause)
+        if request.dry_run:
+            return _deleted(request.name, ids, len(ids), dry_run=True)
+        if not request.confirm and (len(ids) > UNCONFIRMED or 2 * len(ids) > count):
+            message = (
+                f"where matches {len(ids)} of {count} documents: list them with dry_run, and set confirm to delete "
+                f"more than {UNCONFIRMED} documents or more than half of a collection"
+            )
+            raise InvalidInputError(message, [FieldError("confirm", message)])
+        if clause == EVERYTHING:
+            count_deleted = await self._collections.empty(ref)
+        else:
+            count_deleted = await self._collections.delete_matching(ref, ids, clause)
+        return _deleted(request.name, ids, count_deleted, dry_run=False)
+
+    @performs(operations.COLLECTION_UPDATE_DOCUMENT)
+    async def update(self, request: UpdateDocumentRequest) -> UpdatedDocumentResponse:
+        """Replace the metadata of one document, or with `merge` set some keys of it. Raises: NotFoundError."""
+        check_metadata(request.metadata)
+        changed = await self._collections.update_metadata(
+            _ref(request), request.id, self._metadata_to_store(request.metadata), merge=request.merge
+        )
+        return UpdatedDocumentResponse(collection=request.name, id=request.id, metadata=dict(changed.metadata))
+
+    @performs(operations.COLLECTION_EMPTY)
+    async def empty(self, request: EmptyCollectionRequest) -> EmptiedCollectionResponse:
+        """Delete all documents of a collection at once: if that fails, none is deleted."""
+        count_deleted = await self._collections.empty(_ref(request))
+        return EmptiedCollectionResponse(collection=request.name, count_deleted=count_deleted)
+
+    @performs(operations.COLLECTION_VALUES)
+    async def values(self, request: ListValuesRequest) -> ValuesResponse:
+        """The distinct values of a metadata field; `a.b` is the field `b` of the object `a`."""
+        async with self._admissions.searches.admitted():
+            found = sorted_values(await self._collections.values(_ref(request), tuple(request.field.split("."))))
+        return ValuesResponse.model_construct(field=request.field, values=found, count=len(found))
+
+    @performs(operations.COLLECTION_QUERY)
+    async def query(self, request: QueryCollectionRequest) -> QueryResponse:
+        """Search a collection by a vector, a text, or both."""
+        query = CollectionQuery(
+            text=request.text,
+            vector=request.vector(),
+            mode=Mode(request.mode),
+            limit=page_size(request.top_k),
+            where=self._clause(request.where),
+            min_score=request.min_score,
+        )
+        async with self._admissions.searches.admitted():
+            found = await search(self._collections, _ref(request), query)
+        return QueryResponse.model_construct(results=[_result(match) for match in found])
+
+    @performs(operations.CONVERSE)
+    async def converse(self, request: ConverseRequest) -> ConverseResponse:
+        """Search several collections for the next message of a conversation."""
+        query = choose(request.user_message, request.current_topic)
+        refs = [self._collections.connections.ref(text) for text in request.collections]
+        async with self._admissions.searches.admitted():
+            return _conversation(await self._conversations.search(query, refs, limit=request.top_k))
+
+    async def _add(self, ref: CollectionRef, parse_all: Callable[[], SubmittedDocuments]) -> AddedDocumentsResponse:
+        async with self._admissions.writes.admitted():
+            collection = await self._collections.get(ref)
+            parsed = await asyncio.to_thread(parse_all)
+            if collection.embedding_provider == OWN_EMBEDDER:
+                parsed.well_formed()
+            else:
+                parsed.all_embedded()
+            documents, redactions = await asyncio.to_thread(self._redacted, parsed.documents)
+            ids = await self._collections.add(collection, ref.connection, documents)
+        return AddedDocumentsResponse(count=len(ids), ids=ids, redactions=dict(redactions) or None)
+
+    def _redacted(self, documents: Sequence[SubmittedDocument]) -> tuple[list[DocumentInput], Counter[str]]:
+        """Documents as they may be stored, and how many secrets were taken out. Raises: InvalidInputError."""
+        self._redactor.check_names({f"documents[{number}].id": one.id for number, one in enumerate(documents)})
+        total: Counter[str] = Counter()
+        inputs: list[DocumentInput] = []
+        for number, one in enumerate(documents):
+            text, metadata = f"documents[{number}].text", f"documents[{number}].metadata"
+            masked, counts = self._redactor.fields({text: one.text, metadata: dict(one.metadata)})
+            total.update(counts)
+            inputs.append(DocumentInput(masked[text], masked[metadata], one.id, one.vector))
+        return inputs, total
+
+    def _metadata_to_store(self, metadata: _Metadata) -> _Metadata:
+        masked: dict[str, _Metadata] = self._redactor.fields({"metadata": dict(metadata)})[0]
+        return masked["metadata"]
+
+    def _clause(self, where: Json) -> Clause:
+        """A filter that finds what was stored under these values."""
+        return parse(self._redactor.json(where))
+
+
+def _ref(request: CollectionFields) -> CollectionRef:
+    return CollectionRef(request.name, request.connection)
+
+
+def _is_label(key: str, value: Json) -> bool:
+    return key in (PROVIDER_LABEL, MODEL_LABEL) and (value is None or isinstance(value, str))
+
+
+def _label(given: str | None, metadata: _Metadata, key: str) -> str | None:
+    """A label has a field of its own in a request, or else is a key of the metadata."""
+    found = metadata.get(key)
+    return given if given is not None or not isinstance(found, str) else found
+
+
+def _metadata(collection: Collection) -> dict[str, Json]:
+    """The metadata that callers see: with the labels, without the keys that this program records for itself."""
+    labels = {PROVIDER_LABEL: collection.embedding_provider, MODEL_LABEL: collection.embedding_model}
+    own = {key: value for key, value in collection.metadata.items() if not key.startswith("$")}
+    return {**own, **{key: value for key, value in labels.items() if value is not None}}
+
+
+def _response(collection: Collection, connection: str) -> CollectionResponse:
+    return CollectionResponse(
+        name=collection.name,
+        connection=connection,
+        metadata=_metadata(collection),
+        embedding_provider=collection.embedding_provider,
+        embedding_model=collection.embedding_model,
+        dimension=collection.dimension,
+        count=collection.count,
+        created=collection.created,
+        model=_model(collection),
+        read_only=True if collection.foreign else None,
+    )
+
+
+def _model(collection: Collection) -> RecordedModel | None:
+    record = model_record(collection)
+    return None if record is None else RecordedModel.model_validate(record)
+
+
+def _document(entry: Entry, vectors: Mapping[str, Vector]) -> StoredDocument:
+    vector = vectors.get(entry.id)
+    embedding = None if vector is None else vector.tolist()
+    return StoredDocument.model_construct(id=entry.id, text=entry.text, metadata=entry.metadata, embedding=embedding)
+
+
+def _deleted(name: str, ids: Sequence[str], count: int, *, dry_run: bool) -> DeletedMatchingResponse:
+    return DeletedMatchingResponse(
+        status="preview" if dry_run else "deleted",
+        collection=name,
+        count_deleted=count,
+        ids=list(ids[:UNCONFIRMED]),
+    )
+
+
+def _result(match: Match) -> QueryResult:
+    entry = match.entry
+    return QueryResult.model_construct(
+        id=entry.id,
+        text=entry.text,
+        metadata=entry.metadata,
+        score=match.score,
+        cosine=match.cosine,
+        keywords=match.share,
+    )
+
+
+def _conversation(found: Conversation) -> ConverseResponse:
+    return ConverseResponse(
+        results=[
+            ConverseResult.model_construct(
+                collection=one.ref.name,
+                connection=one.ref.connection,
+                id=one.hit.entry.id,
+                text=one.hit.entry.text,
+                metadata=one.hit.entry.metadata,
+                score=clipped(one.hit.cosine),
+            )
+            for one in found.hits
+        ],
+        query=found.query.text,
+        strategy=found.query.strategy.value,
+        embeddings=found.embeddings,
+        cache_hits=found.reused,
+        omitted=[
+            OmittedCollection(collection=one.ref.name, connection=one.ref.connection, error=str(one.error))
+            for one in found.omissions
+        ],
+    )

@@ -1,0 +1,364 @@
+"""Maps wire models to the domain and back: requests to queries and documents, answers and receipts to responses."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal
+
+from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, MessageTimeFields
+from rag_context.api.maintenance import StatsBucket, StatsResponse, TimeSpan
+from rag_context.api.search import (
+    Explain,
+    Interpreted,
+    LegReport,
+    LegScore,
+    NewerVersion,
+    SearchRequest,
+    SearchResponse,
+    SearchResult,
+    StandingInstruction,
+    Surroundings,
+    TimeRange,
+)
+from rag_context.api.stored_documents import DeleteRequest, GetRequest, ListRequest, SimilarRequest
+from rag_context.api.wire import metadata_json
+from rag_context.domain.documents import Channel, DocumentInput, MessageTime, Metadata, Origin, Tenant, end_of
+from rag_context.domain.own_words import shown
+from rag_context.domain.provenance import text_start
+from rag_context.domain.reports import Period, Periods, SearchRecord, SearchSummary
+from rag_context.domain.search import Filter
+from rag_context.errors import InvalidInputError
+from rag_context.ingest.redaction import Redactor
+from rag_context.ingest.submissions import Outcome, Receipt, Submission
+from rag_context.ports.models import Tokenizer
+from rag_context.search.query import (
+    Answer,
+    Mode,
+    Query,
+    Result,
+    RetrieverReport,
+    RetrieverStatus,
+    Standing,
+    latencies_of_parts,
+)
+from rag_context.search.question_rules import with_windows
+from rag_context.search.question_times import Window, merged
+
+UNKNOWN_AGENT = "unknown"
+
+_BULK_STATUS: dict[Outcome, Literal["indexed", "unchanged", "replaced", "deferred"]] = {
+    Outcome.INDEXED: "indexed",
+    Outcome.UNCHANGED: "unchanged",
+    Outcome.REPLACED: "replaced",
+    Outcome.PENDING: "deferred",
+}
+
+
+def query_of(request: SearchRequest, default_min_score: float | None, now: datetime, redactor: Redactor) -> Query:
+    """The query of a search request, whose relative times count from its `asOf`, else from now."""
+    min_score = default_min_score if request.min_score is None else request.min_score
+    query = Query(request.query, request.limit, filter_of(request, redactor), Mode(request.mode), min_score)
+    return with_windows(query, request.as_of or now)
+
+
+def filter_of(request: SearchRequest | ListRequest, redactor: Redactor) -> Filter:
+    """The filter of a request, whose values are redacted as stored ones are."""
+    source = request.source
+    # On the wire a source that ends in * is a prefix; in the domain that is a field of its own.
+    is_prefix = source is not None and source.endswith("*")
+    where = Filter(
+        tenant=tenant_of(request),
+        content_type=request.content_type,
+        session_id=request.session_id,
+        category=request.category,
+        game=request.game,
+        source=None if is_prefix else source,
+        source_prefix=source[:-1] if source is not None and is_prefix else None,
+        tags=tuple(dict.fromkeys(request.tags or ())),
+        since=request.since,
+        until=end_of(request.until, request.as_of),
+    )
+    return redactor.where(where)
+
+
+def tenant_of(
+    request: DeleteRequest | GetRequest | IndexRequest | ListRequest | SearchRequest | SimilarRequest,
+) -> Tenant:
+    """The tenant whose documents a request is about."""
+    return Tenant(request.project or "", request.branch or "", request.path_hash or "")
+
+
+def document_input(request: IndexRequest) -> DocumentInput:
+    """The document that an index request submits."""
+    metadata = request.metadata.to_metadata() if request.metadata is not None else Metadata()
+    if metadata.agent is None and request.agent is not None:
+        metadata = Metadata(
+            request.agent, metadata.tags, metadata.category, metadata.game, metadata.decision_id, metadata.extra
+        )
+    from_file = isinstance(request, BulkLine) and request.from_file
+    return DocumentInput(
+        content=request.content,
+        content_type=request.content_type,
+        session_id=request.session_id,
+        source=request.source,
+        metadata=metadata,
+        tenant=tenant_of(request),
+        channel=Channel.FILE if from_file else Channel.TOOL,
+        occurred_at=request.occurred_at,
+        message_times=_message_times(request.message_times or ()) if isinstance(request, BulkLine) else (),
+        origin=Origin(request.origin) if isinstance(request, BulkLine) and request.origin is not None else None,
+    )
+
+
+def submission(request: IndexRequest) -> Submission:
+    """What an index request, or a line of a stream, submits."""
+    if isinstance(request, BulkLine):
+        return Submission(document_input(request), tuple(request.like or ()), request.defer_vectors)
+    return Submission(document_input(request))
+
+
+def _message_times(times: Sequence[MessageTimeFields]) -> tuple[MessageTime, ...]:
+    """In the order of the text, one for each place."""
+    by_start = {each.start: each.at for each in times}
+    return tuple(MessageTime(start, by_start[start]) for start in sorted(by_start))
+
+
+def search_response(
+    answer: Answer,
+    windows: Sequence[Window],
+    *,
+    request_id: str,
+    latency_ms: float,
+    explain: bool,
+    breaker_open: bool,
+) -> SearchResponse:
+    """The response to a search, whose question names these times; it has the same fields at every level."""
+    return SearchResponse(
+        results=[_result(result, explain=explain) for result in answer.results],
+        latency=round(latency_ms, 3),
+        fallback=answer.level > 1,
+        fallback_level=int(answer.level),
+        circuit_breaker_open=breaker_open,
+        total_indexed=answer.total_indexed,
+        request_id=request_id,
+        legs={name: _leg(leg, cached=answer.cached) for name, leg in answer.legs.items()},
+        warning=answer.warning,
+        cached=answer.cached or None,
+        no_answer=answer.unanswerable or None,
+        interpreted=_interpreted(windows),
+        standing=[_standing(each) for each in answer.standing] or None,
+    )
+
+
+def _standing(standing: Standing) -> StandingInstruction:
+    passage = standing.passage
+    text = passage.chunk.text
+    return StandingInstruction(
+        content=shown(text[text_start(text) :].lstrip("\r\n")),
+        score=round(standing.score, 4),
+        source=passage.source,
+        occurred_at=passage.occurred_at,
+        document_id=passage.document_id,
+        chunk_id=passage.chunk.id,
+        session_id=passage.session_id,
+    )
+
+
+def _interpreted(windows: Sequence[Window]) -> Interpreted | None:
+    window = merged(windows) if windows else None
+    if window is None:
+        return None
+    time_range = TimeRange(since=window.since, until=window.until)
+    return Interpreted(time_range=time_range, phrase=window.phrase, every_year=window.yearly or None)
+
+
+def within_token_budget(response: SearchResponse, max_tokens: int, tokenizer: Tokenizer) -> SearchResponse:
+    """The response with only the first results whose passages fit the budget, and the number that were omitted.
+
+    What is left is for the first standing instructions, then for the context around passages, the best result's first.
+    """
+    kept, left = _fitting([result.content for result in response.results], max_tokens, tokenizer)
+    standing = response.standing or []
+    listed, left = _fitting([each.content for each in standing], left, tokenizer)
+    results: list[SearchResult] = []
+    for result in response.results[:kept]:
+        size = _tokens_around(result, tokenizer)
+        results.append(result if size <= left else result.model_copy(update={"context": None}))
+        left -= size if size <= left else 0
+    omitted = len(response.results) - kept
+    return response.model_copy(update={"results": results, "standing": standing[:listed] or None, "omitted": omitted})
+
+
+def _fitting(texts: Sequence[str], budget: int, tokenizer: Tokenizer) -> tuple[int, int]:
+    """How many of the first texts fit into `budget` tokens, and how many tokens are left."""
+    fitting = 0
+    for size in tokenizer.count(texts):
+        if size > budget:
+            break
+        budget -= size
+        fitting += 1
+    return fitting, budget
+
+
+def _tokens_around(result: SearchResult, tokenizer: Tokenizer) -> int:
+    context = result.context
+    texts = (context.before, context.after) if context is not None else ()
+    return sum(tokenizer.count([text for text in texts if text]))
+
+
+def _leg(leg: RetrieverReport, *, cached: bool) -> LegReport:
+    """The report on a retriever; an answer from the cache ran none."""
+    if cached:
+        return LegReport(status=RetrieverStatus.SKIPPED.value, latency_ms=0.0, detail="answered from the cache")
+    return LegReport(status=leg.status.value, latency_ms=round(leg.latency_ms, 3), detail=leg.detail)
+
+
+def _result(result: Result, *, explain: bool) -> SearchResult:
+    passage = result.passage
+    span = passage.chunk.span
+    return SearchResult(
+        content=passage.chunk.text,
+        score=round(result.ranked.score, 4),
+        source=passage.source,
+        timestamp=passage.timestamp,
+        occurred_at=passage.occurred_at,
+        metadata=metadata_json(passage.metadata),
+        origin=passage.chunk.origin.value,
+        document_id=passage.document_id,
+        chunk_id=passage.chunk.id,
+        title=passage.title or None,
+        content_type=passage.content_type,
+        session_id=passage.session_id,
+        heading=span.heading or None,
+        start_line=span.start_line,
+        end_line=span.end_line,
+        context=_surroundings(result),
+        newer_version=_newer_version(result),
+        explain=_explain(result) if explain else None,
+    )
+
+
+def _surroundings(result: Result) -> Surroundings | None:
+    before, after = (passage.chunk.text if passage is not None else None for passage in (result.before, result.after))
+    return Surroundings(before=before, after=after) if before or after else None
+
+
+def _newer_version(result: Result) -> NewerVersion | None:
+    newer = result.newer
+    if newer is None:
+        return None
+    return NewerVersion(document_id=newer.document_id, chunk_id=newer.chunk.id, occurred_at=newer.occurred_at)
+
+
+def _explain(result: Result) -> Explain:
+    candidate = result.ranked.candidate
+    legs = {}
+    if result.vector_rank is not None and candidate.cosine is not None:
+        legs["vector"] = LegScore(rank=result.vector_rank, score=candidate.cosine)
+    if result.text_rank is not None:
+        legs["text"] = LegScore(rank=result.text_rank, score=candidate.bm25)
+    signals = {"bm25": candidate.bm25, "idfShare": candidate.share}
+    if candidate.cosine is not None:
+        signals["cosine"] = candidate.cosine
+    if result.rerank_score is not None:
+        signals["rerank"] = result.rerank_score
+    ranked = result.ranked
+    by_speaker = (ranked.fused - ranked.by_time) * (1.0 - 1.0 / ranked.boost)
+    boosts = {name: gain for name, gain in (("speaker", by_speaker), ("time", ranked.by_time)) if gain}
+    return Explain(legs=legs, fused=ranked.fused, boosts=boosts, signals=signals)
+
+
+def search_record(
+    request: SearchRequest, answer: Answer, *, request_id: str, latency_ms: float, timestamp: datetime
+) -> SearchRecord:
+    """The record of a search, for the statistics."""
+    spent = {} if answer.cached else latencies_of_parts(answer.legs)
+    return SearchRecord(
+        timestamp=timestamp,
+        request_id=request_id,
+        query=request.query,
+        results_count=len(answer.results),
+        latency_ms=latency_ms,
+        embedding_latency_ms=spent.get("embedding"),
+        vector_latency_ms=spent.get("vector"),
+        text_latency_ms=spent.get("text"),
+        level=int(answer.level),
+        cache_hit=answer.cached,
+        agent=request.agent or UNKNOWN_AGENT,
+        content_type=request.content_type,
+        category=request.category,
+        game=request.game,
+        error=answer.error,
+    )
+
+
+def stats_response(
+    summary: SearchSummary, documents: int, periods: Periods | None, embedding_cache: tuple[int, int]
+) -> StatsResponse:
+    """The statistics of a time range, the number and times of the documents now, and hits and misses of the cache."""
+    return StatsResponse(
+        total_documents=documents,
+        occurred=_span(periods.occurred) if periods is not None else None,
+        indexed=_span(periods.indexed) if periods is not None else None,
+        total_queries=summary.queries,
+        avg_latency=round(summary.average_ms, 3),
+        p95_latency=round(summary.p95_ms, 3),
+        p99_latency=round(summary.p99_ms, 3),
+        cache_hit_rate=summary.cache_hit_rate,
+        fallback_rate=summary.fallback_rate,
+        queries_by_agent=dict(summary.by_agent),
+        queries_by_level={str(level): count for level, count in summary.by_level.items()},
+        queries_with_vectors_incomplete=summary.vectors_incomplete,
+        embedding_cache_hits=embedding_cache[0],
+        embedding_cache_misses=embedding_cache[1],
+        queries_by_game=dict(summary.by_game),
+        timeline=[
+            StatsBucket(
+                start=bucket.start,
+                queries=bucket.queries,
+                avg_latency=round(bucket.average_ms, 3),
+                p95_latency=round(bucket.p95_ms, 3),
+                fallbacks=bucket.fallbacks,
+            )
+            for bucket in summary.timeline
+        ],
+    )
+
+
+def _span(period: Period) -> TimeSpan:
+    return TimeSpan(first=period.first, last=period.last)
+
+
+def index_response(receipt: Receipt, latency_ms: float) -> IndexResponse:
+    """The response to a document that was indexed."""
+    return IndexResponse(
+        success=True,
+        chunks_indexed=len(receipt.chunk_ids),
+        vector_ids=[] if receipt.pending else list(receipt.chunk_ids),
+        latency_ms=round(latency_ms, 3),
+        document_id=receipt.document_id,
+        status=receipt.outcome.value,
+        warning=receipt.warning,
+        redactions=dict(receipt.redactions) or None,
+        duplicates_of=list(receipt.duplicates_of) or None,
+    )
+
+
+def bulk_receipt(receipt: Receipt, source: str) -> BulkReceipt:
+    """The receipt for one document of a stream."""
+    return BulkReceipt(
+        status=_BULK_STATUS[receipt.outcome],
+        source=source,
+        document_id=receipt.document_id,
+        content_hash=receipt.content_hash,
+        chunks_indexed=len(receipt.chunk_ids),
+        reason=receipt.warning if receipt.outcome is Outcome.PENDING else None,
+        redactions=dict(receipt.redactions) or None,
+        duplicates_of=list(receipt.duplicates_of) or None,
+    )
+
+
+def bulk_result(result: Receipt | Exception, source: str) -> BulkReceipt | Exception:
+    """The receipt for a document that was stored or is invalid; any other error stays one."""
+    if isinstance(result, InvalidInputError):
+        return BulkReceipt(status="rejected", source=source, reason=str(result))
+    return result if isinstance(result, Exception) else bulk_receipt(result, source)

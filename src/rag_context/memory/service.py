@@ -1,0 +1,440 @@
+"""The service: one method per use case of the memory, called by HTTP, MCP, the CLI and Python alike."""
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import partial
+
+import numpy as np
+
+from rag_context.api import stored_documents as stored
+from rag_context.api.handlers import CallContext, Handler, handlers_of, performs
+from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, VersionsRequest, VersionsResponse
+from rag_context.api.maintenance import (
+    ClearQueriesRequest,
+    ClearQueriesResponse,
+    HealthResponse,
+    ReindexRequest,
+    ReindexResponse,
+    StatsRequest,
+    StatsResponse,
+)
+from rag_context.api.operations import memory
+from rag_context.api.search import SearchFailedError, SearchRequest, SearchResponse
+from rag_context.collections.collection_service import CollectionService
+from rag_context.domain.documents import DEFAULT_TENANT, Counts, Status, utc_now
+from rag_context.domain.reports import QUERY_CHARS
+from rag_context.domain.vectors import EmbeddingModel, Matrix
+from rag_context.errors import BackendError, RagContextError
+from rag_context.ingest.indexer import STORE_S, Indexer
+from rag_context.ingest.redaction import Redactor
+from rag_context.ingest.submissions import Receipt, Submission
+from rag_context.ingest.text_vectors import SLICE, SLICE_S
+from rag_context.memory.background_maintenance import BackgroundMaintenance
+from rag_context.memory.bound_embedder import BoundEmbedder
+from rag_context.memory.document_queries import DocumentQueries, SimilarDocuments, ids_to_delete, remove
+from rag_context.memory.filter_hints import filter_hint
+from rag_context.memory.health import ROLES, IndexingProgress, health_response, lost_vectors
+from rag_context.memory.index_maintenance import Reindexing
+from rag_context.memory.mappers import (
+    bulk_result,
+    index_response,
+    query_of,
+    search_response,
+    stats_response,
+    submission,
+    tenant_of,
+    within_token_budget,
+)
+from rag_context.memory.meters import Meters, Readings
+from rag_context.memory.rebuilding import Rebuilding
+from rag_context.memory.search_fetch import SearchFetch
+from rag_context.memory.telemetry import TIME_RANGES, Recorder, Telemetry, describe, describe_indexing
+from rag_context.ports.models import CONFIRMED, Tokenizer
+from rag_context.ports.reading import MetricsStore
+from rag_context.ports.writing import ModelRegistry
+from rag_context.projects.project_requests import TenantResolver
+from rag_context.projects.project_service import ProjectDependencies, ProjectService
+from rag_context.resilience.admission import Admissions
+from rag_context.resilience.component_checks import HealthMonitor
+from rag_context.resilience.deadline import Deadline, set_within
+from rag_context.resilience.dependency import BreakerState
+from rag_context.search.chain import WARNINGS, SearchChain
+from rag_context.search.query import Answer, Level, Mode, Query, ResultCache
+from rag_context.search.question_rules import with_windows
+from rag_context.search.retrievers import Backends
+from rag_context.tracing import span
+
+PROBE = Query("health", limit=1)
+"""The query that tries whether searches work again after the breaker opened."""
+
+BULK_S = 15.0
+"""Time in which a streamed document is embedded: enough for most, and shorter than the timeouts of clients."""
+
+COUNT_TIMEOUT_S = 2.0
+STATS_TIMEOUT_S = 10.0
+
+_ALL = timedelta(days=1)
+"""Of all records none is later than this from now, by the clock of any server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """The components of a service; `wiring` builds them."""
+
+    backends: Backends
+    embedder: BoundEmbedder
+    metrics: MetricsStore
+    registry: ModelRegistry
+    chain: SearchChain
+    cache: ResultCache
+    indexer: Indexer
+    telemetry: Telemetry
+    maintenance: BackgroundMaintenance
+    health: HealthMonitor
+    rebuilding: Rebuilding | None = None
+    projects: ProjectDependencies | None = None
+    collections: CollectionService | None = None
+    admissions: Admissions = field(default_factory=Admissions.unlimited)
+    redactor: Redactor = field(default_factory=Redactor)
+    records_queries: bool = True
+    """Whether records of searches hold the queries."""
+
+    look: Callable[[], Awaitable[None]] | None = None
+    """Brings the index's version up to date before a cached answer is given; None: it follows within a moment."""
+
+    embedding_cache: Callable[[], tuple[int, int]] = lambda: (0, 0)
+    """Hits and misses of the cache of query embeddings since the start."""
+
+
+class Service:
+    """Searches, indexes, reads, deletes and reports.
+
+    Args:
+        dependencies: its components.
+        min_score: least score of results if a request has no `min_score`; None: the model's threshold.
+        clock: monotonic seconds.
+        now: the wall clock.
+    """
+
+    def __init__(
+        self,
+        dependencies: Dependencies,
+        *,
+        min_score: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._dependencies = dependencies
+        self._min_score = min_score
+        self._clock = clock
+        self._now = now
+        self._counts = Counts(0, 0, 0, 0)
+        self._progress = IndexingProgress(clock)
+        backends = dependencies.backends
+        self._embedder = backends.embedding.guard(backends.embedder, SLICE_S)
+        self._documents = backends.document_store.guard(backends.documents, STORE_S)
+        self._documents_past_breaker = backends.document_store.guard_bypassing_breaker(backends.documents, STORE_S)
+        self._queries = DocumentQueries(self._documents, dependencies.redactor)
+        self._similarity = SimilarDocuments(backends, clock)
+        self.reindexing = Reindexing(
+            backends,
+            dependencies.embedder,
+            dependencies.registry,
+            dependencies.indexer,
+            dependencies.maintenance,
+            clock,
+            dependencies.rebuilding,
+        )
+        """Embeds all documents again, in the foreground or in the background."""
+        self._meters = Meters(self._readings, dependencies.admissions)
+        query_chars = QUERY_CHARS if dependencies.records_queries else 0
+        self._recorder = Recorder(dependencies.telemetry, self._meters, now, dependencies.redactor.text, query_chars)
+        projects = dependencies.projects
+        self._tenants = TenantResolver(backends.documents, None if projects is None else projects.projects)
+        self.projects = (
+            ProjectService(projects, self._recorder.document_search, dependencies.admissions, clock=clock, now=now)
+            if projects is not None
+            else None
+        )
+        """The use cases of project documents; None if this service has none."""
+        self.collections = dependencies.collections
+        """The use cases of collections and their providers; None if this service has none."""
+
+    def handlers(self) -> dict[str, Handler]:
+        """What performs the operations, by their names."""
+        projects, collections = self.projects, self.collections
+        parts = (projects and projects.questions, collections and collections.providers)
+        pair = SearchFetch(self.search, self.get)
+        # Probes call `health` without a request.
+        health: dict[str, Handler] = {memory.HEALTH.name: lambda _request, _context: self.health()}
+        return handlers_of(self, projects, collections, *parts, pair) | health
+
+    @performs(memory.SEARCH)
+    async def search(self, request: SearchRequest, context: CallContext) -> SearchResponse:
+        """Answer a question at the best level that works now; a failure of a backend raises nothing.
+
+        Raises:
+            SearchFailedError: nothing could be searched, and the request is `strict`.
+        """
+        with span("search", {"rag.mode": request.mode, "rag.limit": request.limit}) as traced:
+            response, retry_after_s = await self._search(request, context.request_id)
+            describe(traced, response)
+        if request.strict and response.fallback_level >= Level.EMPTY:
+            raise SearchFailedError(response, retry_after_s)
+        return response
+
+    async def _search(self, request: SearchRequest, request_id: str) -> tuple[SearchResponse, float | None]:
+        started = self._clock()
+        query = None
+        of_project = tenant_of(request) != DEFAULT_TENANT  # most are about the agents' own memory
+        try:
+            request = await self._tenants.resolved(request) if of_project else request
+        except BackendError as error:  # the list of projects cannot be read, and no earlier copy of it is cached
+            answer = Answer((), Level.EMPTY, {}, 0, warning=WARNINGS[Level.EMPTY], error=str(error))
+        else:
+            query = query_of(request, self._min_score, self._now(), self._dependencies.redactor)
+            answer = await self._answer(query)
+            if of_project:
+                answer = self._tenants.labelled(answer, query.where.tenant)
+            if not answer.results and answer.level < Level.EMPTY:
+                hint = await filter_hint(self._documents, query.where)
+                answer = replace(answer, warning=" ".join(filter(None, (answer.warning, hint))) or None)
+        latency_ms = (self._clock() - started) * 1000.0
+        self._recorder.search(request, answer, request_id, latency_ms)
+        response = search_response(
+            answer,
+            () if query is None else query.windows,
+            request_id=request_id,
+            latency_ms=latency_ms,
+            explain=request.explain,
+            breaker_open=not self._dependencies.chain.breaker.closed,
+        )
+        if request.max_tokens is not None:
+            response = within_token_budget(response, request.max_tokens, self.tokenizer)
+        retry_after_s = answer.retry_after_s if answer.level is not Level.EMPTY else answer.retry_after_s or 1.0
+        return response, retry_after_s
+
+    @performs(memory.INDEX)
+    async def index(self, request: IndexRequest, context: CallContext) -> IndexResponse:
+        """Index a document. Raises: InvalidInputError, BackendError (nothing changed; OverloadedError: not begun)."""
+        started = self._clock()
+        async with self._dependencies.admissions.writes.admitted():
+            (receipt,) = await self._index([request], context.request_id)
+        if isinstance(receipt, Exception):
+            raise receipt
+        return index_response(receipt, (self._clock() - started) * 1000.0)
+
+    async def bulk_all(self, lines: Sequence[BulkLine], *, request_id: str) -> list[BulkReceipt | Exception]:
+        """Index documents of a stream together: a receipt for each, or the `BackendError` that one failed with.
+
+        If a document is invalid, its receipt says why.
+        """
+        if any(line.defer_vectors for line in lines):
+            self._dependencies.maintenance.delay_sweep()
+        # Waits without a limit: the stream is read no faster than its documents are indexed.
+        async with self._dependencies.admissions.writes.admitted_in_turn():
+            results = await self._index(lines, request_id, BULK_S)
+        return [bulk_result(result, line.source) for line, result in zip(lines, results, strict=True)]
+
+    async def missing(self, request: VersionsRequest) -> VersionsResponse:
+        """List the versions of documents that are not stored. Raises: BackendError."""
+        return await self._queries.missing(request)
+
+    @performs(memory.DELETE)
+    async def delete(self, request: stored.DeleteRequest) -> stored.DeleteResponse:
+        """Delete documents, or with `dry_run` list those that would be deleted.
+
+        Raises:
+            InvalidInputError: the request selects many documents and does not set `confirm`.
+            BackendError: the store failed; the documents that are not deleted yet are still stored.
+        """
+        request = await self._tenants.resolved(request)
+        ids = await ids_to_delete(request, self._documents_past_breaker, self._dependencies.redactor)
+        deleted = ids if request.dry_run else await remove(ids, self._dependencies.indexer)
+        return stored.DeleteResponse(deleted_count=len(deleted), document_ids=deleted, dry_run=request.dry_run)
+
+    @performs(memory.GET)
+    async def get(self, request: stored.GetRequest) -> stored.GetResponse:
+        """Read one document. Raises: NotFoundError, BackendError."""
+        return await self._queries.get(await self._tenants.resolved(request))
+
+    @performs(memory.LIST)
+    async def listing(self, request: stored.ListRequest) -> stored.ListResponse:
+        """List one page of documents, newest first. Raises: InvalidInputError (the cursor), BackendError."""
+        return await self._queries.listing(await self._tenants.resolved(request))
+
+    @performs(memory.SIMILAR)
+    async def similar(self, request: stored.SimilarRequest) -> stored.SimilarResponse:
+        """Find the documents that are most similar to one. Raises: NotFoundError, BackendError."""
+        async with self._dependencies.admissions.searches.admitted():
+            tenant = tenant_of(await self._tenants.resolved(request))
+            document = await self._queries.document(request.document_id, tenant)
+            return await self._similarity.similar(document, request.limit)
+
+    @performs(memory.REINDEX)
+    async def reindex(self, request: ReindexRequest, context: CallContext) -> ReindexResponse:
+        """Embed documents and collections again in the background if another model embedded them.
+
+        Raises:
+            BackendError: the model or the store is unavailable.
+        """
+        response = await self.reindexing.reindex(request, context.on_progress)
+        if self.collections is not None:
+            return await self.collections.maintenance.reindex_behind(request, response)
+        return response
+
+    async def rank(self, query: Query) -> Answer:
+        """Answer a query of the domain as `search` does, with any limit, without the result cache and statistics."""
+        async with self._dependencies.admissions.searches.admitted_in_turn():
+            return await self._dependencies.chain.search(with_windows(query, self._now()))
+
+    async def embed(self, texts: Sequence[str]) -> Matrix:
+        """Embed texts as passages, after queries that wait: `(n, dim) float32`. Raises: BackendError."""
+        slices = [texts[start : start + SLICE] for start in range(0, len(texts), SLICE)]
+        async with self._dependencies.admissions.writes.admitted():
+            return np.concatenate([await self._embedder.embed_documents(part) for part in slices])
+
+    def model(self) -> EmbeddingModel:
+        """The model that `embed` and all searches use. Raises: BackendError before it is loaded."""
+        return self._dependencies.embedder.model
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the model; available before the model is loaded."""
+        return self._dependencies.embedder.tokenizer
+
+    async def health(self) -> HealthResponse:
+        """Check every component."""
+        started = self._clock()
+        breaker = self._dependencies.chain.breaker
+        if breaker.state is BreakerState.HALF_OPEN:  # without a search of its own it would stay half open
+            await self._dependencies.chain.search(PROBE)
+        counts = await self._count()  # first: a store that fails here is examined again, not answered from the cache
+        findings = await self._dependencies.health.examine(counts, self._known_model())
+        if self.collections is not None:
+            findings = (*findings, *await self.collections.maintenance.examine())
+        return health_response(
+            findings,
+            counts,
+            self._progress.vector_problem(counts, self._dependencies.maintenance.problem)
+            or lost_vectors(self._dependencies.backends.lost_vectors()),
+            breaker_closed=breaker.closed,
+            model=self._known_model(),
+            latency_ms=(self._clock() - started) * 1000.0,
+        )
+
+    @performs(memory.STATS)
+    async def stats(self, request: StatsRequest) -> StatsResponse:
+        """Summarise the searches of a time range. Raises: BackendError."""
+        length, buckets = TIME_RANGES[request.time_range]
+        until = self._now()
+        await self._dependencies.telemetry.flush()
+        deadline = Deadline.after(STATS_TIMEOUT_S, self._clock)
+        summary = await deadline.bound(
+            "documents", self._dependencies.metrics.summarise(until - length, until, buckets)
+        )
+        with deadline.applied():
+            counts = await self._documents_past_breaker.counts()
+            periods = await self._documents_past_breaker.periods()
+        return stats_response(summary, counts.documents, periods, self._dependencies.embedding_cache())
+
+    @performs(memory.CLEAR_QUERIES)
+    async def clear_queries(self, request: ClearQueriesRequest) -> ClearQueriesResponse:
+        """Delete records of searches. Raises: BackendError (some may be left)."""
+        before = request.before or self._now() + _ALL
+        await self._dependencies.telemetry.flush()
+        deadline = Deadline.after(STATS_TIMEOUT_S, self._clock)
+        deleted = await deadline.bound("documents", self._dependencies.metrics.prune(before))
+        return ClearQueriesResponse(deleted_count=deleted)
+
+    async def ready(self) -> bool:
+        """Whether a search would be answered at level 1 now."""
+        if (
+            not self._dependencies.maintenance.bound.is_set()
+            or self._dependencies.chain.breaker.state is BreakerState.OPEN
+        ):
+            return False
+        findings = await self._dependencies.health.examine(model=self._known_model())
+        return all(finding.status is Status.HEALTHY for finding in findings if finding.name in ROLES)
+
+    async def wait_ready(self, timeout_s: float) -> bool:
+        """Wait until the model is loaded and compared with the index; False if it fails or takes longer."""
+        maintenance = self._dependencies.maintenance
+        return await set_within(maintenance.bind_tried, timeout_s) and maintenance.bound.is_set()
+
+    async def prometheus(self) -> bytes:
+        """The metrics in Prometheus' text format; the last known number of vectors if the store cannot be read."""
+        await self._count()
+        return self._meters.text()
+
+    def _readings(self) -> Readings:
+        """What the metrics say of the components now."""
+        dependencies = self._dependencies
+        cache, collections = dependencies.cache, self.collections
+        return Readings(
+            breaker=dependencies.chain.breaker.state,
+            dependencies=dependencies.health.breaker_states(),
+            counts=self._counts,
+            queue_depth=dependencies.telemetry.waiting,
+            dropped=dependencies.telemetry.dropped,
+            cache_hit_rate=cache.hits / max(cache.hits + cache.misses, 1),
+            embedding_cache=dependencies.embedding_cache(),
+            embeddings_reused=collections.embeddings_reused if collections is not None else 0.0,
+        )
+
+    async def _answer(self, query: Query) -> Answer:
+        parts = self._dependencies
+
+        async def search() -> Answer:
+            async with parts.admissions.searches.admitted():  # the deadline begins here
+                return await parts.chain.search(query)
+
+        embeds = query.mode is not Mode.TEXT and query.vector is None
+        provenance = parts.embedder.provenance if embeds else CONFIRMED
+        known = partial(parts.chain.state_of, query.where.tenant)
+        return await parts.cache.answered(query, known, search, parts.look, provenance)
+
+    async def _index(
+        self, requests: Sequence[IndexRequest], request_id: str, at_least_s: float = 0.0
+    ) -> list[Receipt | Exception]:
+        with span("index") as traced:
+            given = [await self._submission(request) for request in requests]
+            submitted = [each for each in given if isinstance(each, Submission)]
+            done = iter(await self._dependencies.indexer.index_all(submitted, at_least_s=at_least_s))
+            results = [next(done) if isinstance(each, Submission) else each for each in given]
+            describe_indexing(traced, results)
+        for result in results:
+            if isinstance(result, BackendError):
+                self._recorder.error("index", result, request_id)
+                self._dependencies.health.invalidate_writes()
+            elif isinstance(result, Receipt):
+                self._recorder.indexed(result.outcome)
+                if result.is_unfinished:
+                    self._dependencies.maintenance.finish_soon(result.document_id)
+        return results
+
+    async def _submission(self, request: IndexRequest) -> Submission | RagContextError:
+        try:
+            if tenant_of(request) != DEFAULT_TENANT:
+                request = await self._tenants.writable(request)
+            return submission(request)
+        except RagContextError as error:
+            return error
+
+    async def _count(self) -> Counts | None:
+        """Count documents, chunks and vectors, uncached; None if the store cannot be read."""
+        try:
+            with Deadline.after(COUNT_TIMEOUT_S, self._clock).applied():
+                self._counts = await self._documents.counts()
+        except BackendError:
+            return None
+        return self._counts
+
+    def _known_model(self) -> EmbeddingModel | None:
+        """The model; None before it is loaded."""
+        try:
+            return self._dependencies.embedder.model
+        except BackendError:
+            return None

@@ -1,0 +1,329 @@
+"""Counts and records of searches, submitted documents and errors.
+
+Metrics are counted at once. Records, from which statistics are made, go to a bounded queue, which one task writes out,
+off the request path.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from rag_context.api.search import SearchRequest, SearchResponse
+from rag_context.domain.documents import utc_now
+from rag_context.domain.reports import QUERY_CHARS, ErrorRecord, SearchRecord
+from rag_context.errors import BackendError, BackendRejectedError
+from rag_context.ingest.submissions import Receipt
+from rag_context.memory.mappers import search_record
+from rag_context.memory.meters import Meters
+from rag_context.ports.reading import DocumentStore, MetricsStore
+from rag_context.projects.records import Label
+from rag_context.resilience.deadline import Deadline
+from rag_context.search.query import Answer, Level, RetrieverReport, RetrieverStatus
+from rag_context.tracing import Span
+
+logger = logging.getLogger(__name__)
+
+
+MAX_AGENTS = 100
+"""Agents after the first hundred share the label `other`, so that the number of time series is bounded."""
+
+CAPACITY = 30_000
+BATCH = 1_000
+"""Records written at once."""
+
+FLUSH_S = 0.25
+"""Records are visible in the statistics within a second."""
+
+RETRY_S = 1.0
+"""Pause after a failed write."""
+
+STORE_S = 30.0
+"""Time budget of a write by the background task."""
+
+FLUSH_TIMEOUT_S = 2.0
+"""Time budget of a write before statistics are read, and at the end of the process."""
+
+PRUNE_S = 3600.0
+
+
+TIME_RANGES = {
+    "1h": (timedelta(hours=1), 12),
+    "24h": (timedelta(days=1), 24),
+    "7d": (timedelta(days=7), 28),
+    "30d": (timedelta(days=30), 30),
+}
+"""Length of each time range, and the number of buckets of its timeline."""
+
+
+class Telemetry:
+    """Queues records and writes them in batches. What a store does not take waits until it does.
+
+    Args:
+        metrics: where records go.
+        documents: where retrievals are counted.
+        retention: how long records are kept.
+        now: the wall clock.
+        capacity: records that may wait; the oldest beyond them are dropped and counted.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        metrics: MetricsStore,
+        documents: DocumentStore,
+        *,
+        retention: timedelta,
+        now: Callable[[], datetime] = utc_now,
+        capacity: int = CAPACITY,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._metrics = metrics
+        self._documents = documents
+        self._retention = retention
+        self._now = now
+        self._capacity = capacity
+        self._clock = clock
+        self._queue: deque[SearchRecord | ErrorRecord] = deque()
+        self._retrieved: deque[str] = deque()
+        self._again = 0
+        """How many records at the head of the queue were in a batch that failed."""
+
+        self._writing: asyncio.Task[None] | None = None
+        self._has_failed = False
+        self.dropped = 0
+        """Records that were dropped because the queue was full, or because the store rejected them."""
+
+    @property
+    def waiting(self) -> int:
+        """Records that are in no store yet, without those that are being written."""
+        return len(self._queue)
+
+    def record_search(self, record: SearchRecord, retrieved: Iterable[str]) -> None:
+        """Queue a search and the documents it returned."""
+        self._append(record)
+        self._retrieved.extend(retrieved)
+
+    def record_error(self, record: ErrorRecord) -> None:
+        """Queue an error."""
+        self._append(record)
+
+    async def flush(self, timeout_s: float = FLUSH_TIMEOUT_S) -> None:
+        """Write what is queued, as far as the store takes it within the timeout; the rest waits."""
+        # One write at a time, and no caller cancels it: statistics that are read after `flush` have what another flush
+        # had taken out before, and whether a cancelled write was done is not known.
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write(), name="write records")
+        _, late = await asyncio.wait({self._writing}, timeout=timeout_s)
+        if not late:
+            self._writing.result()
+
+    async def run(self) -> None:
+        """Flush until cancelled, and delete old records once an hour."""
+        loop = asyncio.get_running_loop()
+        prune_at = loop.time()
+        while True:
+            await asyncio.sleep(RETRY_S if self._again else FLUSH_S)
+            await self.flush(STORE_S)
+            if loop.time() >= prune_at:
+                prune_at = loop.time() + PRUNE_S
+                await self._prune()
+
+    async def close(self) -> None:
+        """Write what is queued, if the store takes it soon; what is left is lost and logged."""
+        await self.flush()
+        if self._writing is not None:
+            self._writing.cancel()
+            await asyncio.wait({self._writing})
+        if self._queue:
+            logger.warning("telemetry: %d records were not written and are lost", len(self._queue))
+
+    def _append(self, record: SearchRecord | ErrorRecord) -> None:
+        self._queue.append(record)
+        self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        while len(self._queue) > self._capacity:
+            self._queue.popleft()
+            self._again = max(self._again - 1, 0)
+            self.dropped += 1
+
+    async def _write(self) -> None:
+        while self._queue and await self._write_batch():
+            pass
+        retrieved = _drained(self._retrieved)
+        if not retrieved:
+            return
+        try:
+            await self._in_time(self._documents.record_retrievals(retrieved, self._now()))
+        except BackendError as error:
+            logger.warning("telemetry: %d retrievals were not counted: %s", len(retrieved), error)
+
+    async def _write_batch(self) -> bool:
+        """Write the head of the queue; False where it waits for another attempt."""
+        # A batch that failed is sent again as it was, so that a store can tell that it has it: see `MetricsStore`.
+        size = self._again or min(len(self._queue), BATCH)
+        batch, self._again = [self._queue.popleft() for _ in range(size)], 0
+        searches = [record for record in batch if isinstance(record, SearchRecord)]
+        errors = [record for record in batch if isinstance(record, ErrorRecord)]
+        try:
+            await self._in_time(self._metrics.append(searches, errors))
+        except BackendRejectedError as error:
+            self.dropped += size
+            logger.warning("telemetry: %d records were rejected and dropped: %s", size, error)
+        except BackendError as error:
+            level = logging.DEBUG if self._has_failed else logging.WARNING  # /metrics counts the rest
+            logger.log(level, "telemetry: records wait until they can be written: %s", error)
+            self._has_failed = True
+            self._put_back(batch)
+            return False
+        except asyncio.CancelledError:
+            self._put_back(batch)
+            raise
+        else:
+            self._has_failed = False
+        return True
+
+    def _put_back(self, batch: Sequence[SearchRecord | ErrorRecord]) -> None:
+        self._queue.extendleft(reversed(batch))
+        self._again = len(batch)
+        self._drop_oldest()
+
+    async def _in_time(self, work: Awaitable[None]) -> None:
+        await Deadline.after(STORE_S, self._clock).bound("documents", work)
+
+    async def _prune(self) -> None:
+        try:
+            await self._metrics.prune(self._now() - self._retention)
+        except BackendError as error:
+            logger.warning("telemetry: old records could not be removed: %s", error)
+
+
+def _drained(queue: deque[str]) -> list[str]:
+    items = list(queue)
+    queue.clear()
+    return items
+
+
+def describe(traced: Span, response: SearchResponse) -> None:
+    """Note in a search's span how it was answered."""
+    level, results = response.fallback_level, len(response.results)
+    traced.set({"rag.level": level, "rag.results": results, "rag.cached": bool(response.cached)})
+    if level > Level.TEXT:
+        traced.fail("NoAnswer")
+
+
+def describe_indexing(traced: Span, results: Sequence[Receipt | Exception]) -> None:
+    """Note in a span what became of the documents that were stored together."""
+    receipts = [each for each in results if isinstance(each, Receipt)]
+    traced.set({"rag.chunks": sum(len(each.chunk_ids) for each in receipts)})
+    if len(results) > 1:
+        traced.set({"rag.documents": len(results)})
+    elif receipts:
+        traced.set({"rag.status": receipts[0].outcome.value})
+    for error in results:
+        if isinstance(error, Exception):
+            traced.fail(type(error).__name__)
+
+
+VALIDATING_AGENT = "rag-context validate"
+LOAD_AGENT = "rag-context bench"
+"""The agents of test searches: they count in the metrics, but statistics of use leave them out."""
+
+
+_FAILURES = (RetrieverStatus.FAILED, RetrieverStatus.TIMEOUT)
+"""A part that is skipped while its breaker is open has failed before, and was recorded then."""
+
+_COMPONENTS = {"embedding": "embedder", "vector": "vectors", "text": "documents", "ranking": "documents"}
+
+
+class Recorder:
+    """Counts and records searches, submitted documents and failures.
+
+    Args:
+        telemetry: stores the records, off the request path.
+        meters: the metrics.
+        now: the wall clock.
+        redact: takes secrets out of what callers sent.
+        query_chars: a recorded query is cut to this many characters; 0 records none.
+    """
+
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        meters: Meters,
+        now: Callable[[], datetime],
+        redact: Callable[[str], str],
+        query_chars: int = QUERY_CHARS,
+    ) -> None:
+        self._telemetry = telemetry
+        self._redact = redact
+        self._query_chars = query_chars
+        self._now = now
+        self._agents: set[str] = set()
+        self._queries = meters.counter("rag_queries_total")
+        self._latency = meters.histogram("rag_latency_seconds")
+        self._embedding = meters.histogram("rag_embedding_latency_seconds")
+        self._fallbacks = meters.counter("rag_fallback_total")
+        self._indexed = meters.counter("rag_documents_indexed_total")
+        self._errors = meters.counter("rag_errors_total")
+
+    def search(self, request: SearchRequest, answer: Answer, request_id: str, latency_ms: float) -> None:
+        """Record a search in the memory of the agents."""
+        record = search_record(request, answer, request_id=request_id, latency_ms=latency_ms, timestamp=self._now())
+        self._count(record, answer.legs)
+        if request.agent in (VALIDATING_AGENT, LOAD_AGENT):
+            return
+        self._record(record, {result.passage.document_id for result in answer.results})
+        self._failures(answer.legs, answer.error, request_id)
+
+    def document_search(self, record: SearchRecord, label: Label, retrieved: Collection[str]) -> None:
+        """Record a search in the documents of a project."""
+        self._count(record, label.legs)
+        self._record(record, retrieved)
+        self._failures(label.legs, record.error, record.request_id)
+
+    def _record(self, record: SearchRecord, retrieved: Iterable[str]) -> None:
+        # Redacted before it is cut: a rule may not know the beginning of a token.
+        query = self._redact(record.query)[: self._query_chars] if self._query_chars else ""
+        agent = self._redact(record.agent)
+        game = None if record.game is None else self._redact(record.game)
+        self._telemetry.record_search(replace(record, query=query, agent=agent, game=game), retrieved)
+
+    def indexed(self, status: str) -> None:
+        """Count a submitted document."""
+        self._indexed.labels(status).inc()
+
+    def error(self, operation: str, error: BackendError, request_id: str) -> None:
+        """Count and record a failure of a component."""
+        self._errors.labels(error.component, operation).inc()
+        self._telemetry.record_error(
+            ErrorRecord(self._now(), "error", error.component, operation, str(error), request_id)
+        )
+
+    def _failures(self, legs: Mapping[str, RetrieverReport], error: str | None, request_id: str) -> None:
+        """Count and record what failed in a search; the search itself where no part of it is known to have failed."""
+        failed = {part: leg.detail or leg.status for part, leg in legs.items() if leg.status in _FAILURES}
+        for part, detail in failed.items():
+            self.error("search", BackendError(_COMPONENTS.get(part, part), detail), request_id)
+        if error is not None and not failed:
+            self.error("search", BackendError("search", error), request_id)
+
+    def _count(self, record: SearchRecord, legs: Mapping[str, RetrieverReport]) -> None:
+        agent = self._redact(record.agent)
+        if agent not in self._agents:
+            # An agent's name comes from the caller: without a bound, a caller could fill Prometheus with time series.
+            if len(self._agents) < MAX_AGENTS:
+                self._agents.add(agent)
+            else:
+                agent = "other"
+        self._queries.labels(str(record.level), agent).inc()
+        self._latency.observe(record.latency_ms / 1000.0)
+        if record.is_fallback:
+            self._fallbacks.inc()
+        embedding = legs.get("embedding")
+        if embedding is not None and not record.cache_hit:
+            self._embedding.observe(embedding.latency_ms / 1000.0)

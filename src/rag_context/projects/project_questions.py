@@ -1,0 +1,317 @@
+"""The questions to project documents, one method per tool: a context, or the documents that answer."""
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from rag_context.api.handlers import CallContext, performs
+from rag_context.api.operations import projects as operations
+from rag_context.api.project_queries import (
+    Leg,
+    LinkedDoc,
+    PlainInterpreted,
+    PlainTimeRange,
+    RagQueryExternalRequest,
+    RagQueryExternalResponse,
+    RagQueryRequest,
+    RagQueryResponse,
+    SearchExternalDocsRequest,
+    SearchExternalDocsResponse,
+    SemanticSearchRequest,
+    SemanticSearchResponse,
+    Source,
+)
+from rag_context.domain.documents import Tenant, utc_now
+from rag_context.domain.reports import SearchRecord
+from rag_context.errors import BackendError, FieldError
+from rag_context.ports.models import ChatModel
+from rag_context.projects.chat_answers import NO_MODEL, Written, write_answer
+from rag_context.projects.project_requests import ProjectResolver, ResolvedProject, external, level_name, tenant_fields
+from rag_context.projects.records import (
+    DEFAULT_DOC_TYPE,
+    CriticalInclusion,
+    InvalidDocTypeError,
+    Label,
+    LinkedDocument,
+    PromotionLevel,
+    RetrievalOptions,
+    RetrievedDocument,
+)
+from rag_context.projects.retrieval import RetrievalDependencies, RetrievalService
+from rag_context.resilience.admission import Admissions
+from rag_context.search.query import latencies_of_parts
+from rag_context.search.question_times import Window, merged
+
+AGENT = "project tools"
+
+
+RecordSearch: TypeAlias = Callable[[SearchRecord, Label, Collection[str]], None]
+"""Records a search for the statistics, with the ids of the documents that it returned."""
+
+
+class ProjectQuestions:
+    """Answers questions from the documents of one project, or from its external documents.
+
+    All methods raise `ProjectError`, `InvalidInputError` and, where the project cannot be read, `BackendError`. A
+    search itself raises no `BackendError`: it returns what it found, with warnings.
+
+    Args:
+        resolver: resolves the project of a request.
+        retrieval: the dependencies of a retrieval.
+        chat: writes answers; None: contexts without an answer.
+        record_search: called after every search.
+        admissions: bounds the number of searches at once.
+        clock: monotonic seconds.
+        now: the wall clock.
+    """
+
+    def __init__(
+        self,
+        resolver: ProjectResolver,
+        retrieval: RetrievalDependencies,
+        chat: ChatModel | None,
+        record_search: RecordSearch,
+        admissions: Admissions,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._resolver = resolver
+        self._retrieval = retrieval
+        self._chat = chat
+        self._record_search = record_search
+        self._admissions = admissions
+        self._clock = clock
+        self._now = now
+
+    @performs(operations.RAG_QUERY)
+    async def query(self, request: RagQueryRequest, context: CallContext) -> RagQueryResponse:
+        """A context for a question, and an answer if a chat model is configured."""
+        project = await self._resolver.resolve(request, context.caller)
+        await self._check_doc_types(request.doc_types, project)
+        options = project.options.overridden(
+            doc_types=_tuple(request.doc_types),
+            max_results=request.max_sources,
+            min_relevance_score=request.min_relevance_score,
+            min_promotion_level=_level(request.min_promotion_level),
+            include_critical=_inclusion(request.include_critical),
+            max_link_depth=request.link_depth,
+            max_tokens=request.max_tokens,
+            include_superseded=request.include_superseded or None,
+            as_of=request.as_of,
+        )
+        behind = self._resolver.behind(project.tenant)
+        fields = await self._context(request.query, project.tenant, options, context.request_id, behind)
+        return RagQueryResponse(**fields)
+
+    @performs(operations.SEMANTIC_SEARCH)
+    async def search(self, request: SemanticSearchRequest, context: CallContext) -> SemanticSearchResponse:
+        """The documents that answer a question."""
+        project = await self._resolver.resolve(request, context.caller)
+        await self._check_doc_types(request.doc_types, project)
+        options = project.search_options.overridden(
+            doc_types=_tuple(request.doc_types),
+            max_results=request.limit,
+            min_relevance_score=request.min_relevance_score,
+            promotion_levels=tuple(PromotionLevel.of(level) for level in request.promotion_levels or ()) or None,
+            include_superseded=request.include_superseded or None,
+            as_of=request.as_of,
+        )
+        behind = self._resolver.behind(project.tenant)
+        fields = await self._documents(request.query, project.tenant, options, context.request_id, behind)
+        return SemanticSearchResponse(**fields)
+
+    @performs(operations.SEARCH_EXTERNAL_DOCS)
+    async def search_external(
+        self, request: SearchExternalDocsRequest, context: CallContext
+    ) -> SearchExternalDocsResponse:
+        """The external documents that answer a question."""
+        activation, tenant, path = external(await self._resolver.resolve(request, context.caller))
+        options = activation.search_options.overridden(
+            max_results=request.limit,
+            min_relevance_score=request.min_relevance_score,
+            as_of=request.as_of,
+        )
+        behind = self._resolver.behind(activation.tenant)
+        fields = await self._documents(request.query, tenant, options, context.request_id, behind)
+        fields |= tenant_fields(activation.tenant)
+        return SearchExternalDocsResponse(**fields, external_docs_path=path)
+
+    @performs(operations.RAG_QUERY_EXTERNAL)
+    async def query_external(self, request: RagQueryExternalRequest, context: CallContext) -> RagQueryExternalResponse:
+        """A context of external documents for a question."""
+        activation, tenant, path = external(await self._resolver.resolve(request, context.caller))
+        options = activation.options.overridden(
+            max_results=request.max_sources,
+            min_relevance_score=request.min_relevance_score,
+            max_link_depth=request.link_depth,
+            max_tokens=request.max_tokens,
+            as_of=request.as_of,
+            include_critical=CriticalInclusion.NEVER,
+            min_promotion_level=PromotionLevel.STANDARD,  # external documents cannot be promoted
+        )
+        behind = self._resolver.behind(activation.tenant)
+        fields = await self._context(request.query, tenant, options, context.request_id, behind)
+        fields |= tenant_fields(activation.tenant)
+        return RagQueryExternalResponse(**fields, external_docs_path=path)
+
+    async def _context(
+        self, query: str, tenant: Tenant, options: RetrievalOptions, request_id: str, behind: Sequence[str]
+    ) -> dict[str, Any]:
+        """One text of the documents that answer a question, and an answer if there is a chat model.
+
+        Args:
+            query: the question.
+            tenant: whose documents are searched.
+            options: bounds and thresholds.
+            request_id: id of the request, for the response and the record.
+            behind: why the index may be older than the files.
+        """
+        started = self._clock()
+        async with self._admissions.searches.admitted():
+            context = await RetrievalService(self._retrieval, tenant).assemble_context(query, options)
+        latency_ms = (self._clock() - started) * 1000.0
+        ids = [document.document_id for document in context.all_sources]
+        self._record(query, context.label, ids, request_id, latency_ms)
+        chat = self._chat
+        written = Written(remarks=(NO_MODEL,)) if chat is None else await write_answer(query, context, chat)
+        return {
+            **tenant_fields(tenant),
+            **_labelled(context.label, request_id, latency_ms, behind),
+            "answer": written.answer,
+            "answer_note": " ".join(f"{remark}." for remark in written.remarks) or None,
+            "citations": list(written.citations),
+            "context": context.formatted_context,
+            "sources": [_source(document) for document in context.relevant_documents],
+            "linked_docs": [_linked_doc(document) for document in context.linked_documents],
+            "critical_docs": [_source(document) for document in context.critical_documents],
+            "omitted": len(context.omitted),
+            "omitted_docs": list(context.omitted),
+            "total_matches": context.total_matches,
+            "char_count": context.total_char_count,
+            "token_count": context.tokens,
+        }
+
+    async def _documents(
+        self, query: str, tenant: Tenant, options: RetrievalOptions, request_id: str, behind: Sequence[str]
+    ) -> dict[str, Any]:
+        """The documents that answer a question, without their texts. The arguments are those of `_context`."""
+        started = self._clock()
+        async with self._admissions.searches.admitted():
+            found = await RetrievalService(self._retrieval, tenant).list_relevant_documents(query, options)
+        latency_ms = (self._clock() - started) * 1000.0
+        ids = [document.document_id for document in found.documents]
+        self._record(query, found.label, ids, request_id, latency_ms)
+        return {
+            **tenant_fields(tenant),
+            **_labelled(found.label, request_id, latency_ms, behind),
+            "results": [_source(document) for document in found.documents],
+            "total_matches": found.total_matches,
+        }
+
+    def _record(self, query: str, label: Label, document_ids: list[str], request_id: str, latency_ms: float) -> None:
+        stage_ms = latencies_of_parts(label.legs)
+        record = SearchRecord(
+            timestamp=self._now(),
+            request_id=request_id,
+            query=query,
+            results_count=len(document_ids),
+            latency_ms=latency_ms,
+            embedding_latency_ms=stage_ms.get("embedding"),
+            vector_latency_ms=stage_ms.get("vector"),
+            text_latency_ms=stage_ms.get("text"),
+            level=int(label.level),
+            cache_hit=False,
+            agent=AGENT,
+        )
+        self._record_search(record, label, document_ids)
+
+    async def _check_doc_types(self, requested: list[str] | None, project: ResolvedProject) -> None:
+        known = {info.name for info in project.doc_types} | {DEFAULT_DOC_TYPE}
+        unknown = [name for name in requested or () if name not in known]
+        if not unknown:
+            return
+        try:
+            known |= (await self._retrieval.document_lists.of(project.tenant)).counts.keys()
+        except BackendError:
+            return  # the types that documents name cannot be read; a search for an unknown type finds nothing
+        if unknown := [name for name in unknown if name not in known]:
+            message = f"Unknown doc type {unknown[0]!r}; known are {', '.join(sorted(known))}"
+            raise InvalidDocTypeError(message, [FieldError("doc_types", message)])
+
+
+def _tuple(names: list[str] | None) -> tuple[str, ...] | None:
+    return None if names is None else tuple(dict.fromkeys(names))
+
+
+def _level(name: str | None) -> PromotionLevel | None:
+    return None if name is None else PromotionLevel.of(name)
+
+
+def _inclusion(name: str | None) -> CriticalInclusion | None:
+    return None if name is None else CriticalInclusion(name)
+
+
+def _labelled(label: Label, request_id: str, latency_ms: float, behind: Sequence[str]) -> dict[str, Any]:
+    """The fields that say how a response was obtained; `behind` says why the index may be older than the files."""
+    return {
+        "fallback": label.level > 1,
+        "fallback_level": int(label.level),
+        "circuit_breaker_open": label.breaker_open,
+        "warnings": [*label.warnings, *behind],
+        "legs": {
+            name: Leg(status=leg.status.value, latency_ms=round(leg.latency_ms, 3), detail=leg.detail)
+            for name, leg in label.legs.items()
+        },
+        "interpreted": _interpreted(label.windows),
+        "latency_ms": round(latency_ms, 3),
+        "request_id": request_id,
+    }
+
+
+def _interpreted(windows: Sequence[Window]) -> PlainInterpreted | None:
+    window = merged(windows) if windows else None
+    if window is None:
+        return None
+    time_range = PlainTimeRange(since=window.since, until=window.until)
+    return PlainInterpreted(time_range=time_range, phrase=window.phrase, every_year=window.yearly or None)
+
+
+def _quoted(document: RetrievedDocument) -> dict[str, Any]:
+    """The fields that name a document, and its best passage."""
+    quote = document.quote
+    return {
+        "path": document.path,
+        "title": document.title,
+        "document_id": document.document_id,
+        "heading": quote.heading or None if quote is not None else None,
+        "start_line": quote.start_line if quote is not None else None,
+        "end_line": quote.end_line if quote is not None else None,
+        "snippet": quote.text if quote is not None else None,
+        "excerpt": document.is_excerpt,
+    }
+
+
+def _source(document: RetrievedDocument) -> Source:
+    """A document that a search found, or a critical one."""
+    return Source(
+        **_quoted(document),
+        summary=document.summary,
+        char_count=document.char_count,
+        relevance_score=round(document.boosted_relevance_score, 4),
+        doc_type=document.doc_type,
+        date=document.date,
+        promotion_level=level_name(document.promotion_level),
+        superseded_by=list(document.superseded_by),
+    )
+
+
+def _linked_doc(document: LinkedDocument) -> LinkedDoc:
+    """A document that a link led to."""
+    return LinkedDoc(
+        **_quoted(document),
+        char_count=document.char_count,
+        linked_from=document.linked_from,
+        link_depth=document.link_depth,
+    )

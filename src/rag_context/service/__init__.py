@@ -1,1 +1,0 @@
-"""The service layer: one method per use case, request models in, response models out."""
