@@ -17,7 +17,7 @@ from rag_context.domain.vectors import Matrix
 from rag_context.embedders.onnx_model import BUNDLED, load
 from rag_context.files.sending import sliced
 from rag_context.settings import Settings
-from rag_context.wiring import open_service
+from rag_context.wiring.opening import open_service
 
 PASSAGES = 5
 CHUNKS_PER_DOCUMENT = 8

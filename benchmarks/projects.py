@@ -18,7 +18,7 @@ from rag_context.evaluation.measures import percentile
 from rag_context.memory.service import Service
 from rag_context.projects.project_service import ProjectService
 from rag_context.settings import Settings, load_settings
-from rag_context.wiring import open_service
+from rag_context.wiring.opening import open_service
 
 DOCUMENTS = 1_000
 QUESTIONS = 100

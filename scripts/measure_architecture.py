@@ -30,7 +30,7 @@ from rag_context.api.search import SearchRequest
 from rag_context.domain.callers import CallerId
 from rag_context.memory.service import Service
 from rag_context.settings import Settings
-from rag_context.wiring import open_service
+from rag_context.wiring.opening import open_service
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "rag_context"
 INTRICATE = ("search", "resilience", "ingest", "stores", "embedders", "files")

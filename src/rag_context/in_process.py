@@ -28,7 +28,7 @@ async def open_context(settings: Settings | None = None, *, data_dir: Path | Non
         settings = settings.model_copy(update={"data_dir": data_dir})
     # A client of a server, which has this name too, starts faster without the server, the model and the stores.
     from rag_context.server.direct_calls import DirectCalls  # noqa: PLC0415
-    from rag_context.wiring import open_service  # noqa: PLC0415
+    from rag_context.wiring.opening import open_service  # noqa: PLC0415
 
     async with open_service(settings) as service:
         await service.wait_ready(MODEL_WAIT_S)

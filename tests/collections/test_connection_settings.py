@@ -12,7 +12,7 @@ from rag_context.errors import ConfigurationError
 from rag_context.server.app import create_app
 from rag_context.server.options import ServerOptions
 from rag_context.settings import ConnectionSettings, Loaded, Settings, load_settings, shown
-from rag_context.wiring import open_service
+from rag_context.wiring.opening import open_service
 from tests.servers.embedding_stub import embedding_stub
 
 FILE = """

@@ -15,7 +15,7 @@ from rag_context.api.projects import (
 from rag_context.domain.callers import CallerId
 from rag_context.projects.project_service import ProjectService
 from rag_context.settings import load_settings
-from rag_context.wiring import open_service
+from rag_context.wiring.opening import open_service
 from tests.projects.sync_harness import configure, write
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, database, kept, left_sockets, server
 from tests.servers.qdrant import running

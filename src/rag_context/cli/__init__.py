@@ -1,10 +1,10 @@
 """The command line: the same memory by hand, with or without a running server."""
 
 import gc
-import os
 import sys
 
 from rag_context._version import __version__
+from rag_context.settings.environment import set_unless_given
 
 __all__ = ["main"]
 
@@ -22,7 +22,7 @@ def main() -> None:
             return
         gc.disable()  # until the command is loaded: what that makes is not garbage
         # Else pydantic reads the metadata of every installed package, in search of plug-ins.
-        os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+        set_unless_given("PYDANTIC_DISABLE_PLUGINS", "__all__")
         conversation = None
         if sys.argv[1:2] == ["mcp"]:
             from rag_context.cli.mcp_opening import begin  # noqa: PLC0415

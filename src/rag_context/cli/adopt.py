@@ -1,13 +1,13 @@
 """`adopt`: copies of documents that other programs stored in a form of their own, in this index."""
 
-import json
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
 import typer
 
+from rag_context.api.adoption import AdoptedSource, AdoptionReceipt
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Console, counted
@@ -18,8 +18,8 @@ from rag_context.errors import NotFoundError
 from rag_context.logs import configure_logging
 from rag_context.settings import Settings
 from rag_context.transfer.adopter import EXAMPLES, Adopted, Adopter, Passages, Plan, RecordReader
-from rag_context.wiring import open_adopting
 from rag_context.wiring.adoption import Origin, Places, open_origins
+from rag_context.wiring.opening import open_adopting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,24 +33,6 @@ class AdoptOptions(Options):
         str | None, typer.Option(metavar="NAME", help="Qdrant's or Chroma's collection; p4nth30n_context if absent.")
     ] = None
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be taken over.")] = False
-
-
-@dataclass(slots=True)
-class SourceReceipt:
-    """What became of the records of one source; without outcomes it is what would be taken over."""
-
-    source: str
-    records: int
-    documents: int
-    superseded: int
-    """Records that are earlier versions of a document."""
-    covered: int
-    """Passages of documents that another source has."""
-    without_text: int
-    outcomes: dict[str, int] = field(default_factory=dict)
-    rejected: int = 0
-    reasons: dict[str, str] = field(default_factory=dict)
-    """By record, why it was rejected; the first ones."""
 
 
 @with_options
@@ -67,14 +49,14 @@ def adopt(options: AdoptOptions) -> ExitCode:
     with resumable(console, lambda: "What was taken over is safe: run the same command again, it goes on."):
         receipts = run_to_end(_adopt(settings, options, console))
     if options.as_json:
-        console.line(json.dumps({"dryRun": options.dry_run, "sources": [_camel(receipt) for receipt in receipts]}))
+        console.line(AdoptionReceipt(dry_run=options.dry_run, sources=receipts).to_json().decode())
     else:
         for receipt in receipts:
             _show(receipt, options, console)
     return ExitCode.FAILED if any(receipt.rejected for receipt in receipts) else ExitCode.OK
 
 
-async def _adopt(settings: Settings, options: AdoptOptions, console: Console) -> list[SourceReceipt]:
+async def _adopt(settings: Settings, options: AdoptOptions, console: Console) -> list[AdoptedSource]:
     places = Places(options.mongodb, options.qdrant, options.chroma, options.collection)
     async with AsyncExitStack() as stack:
         vocabulary = Vocabulary.extended(settings.vocabulary.content_types, settings.vocabulary.categories)
@@ -108,34 +90,28 @@ async def _plans(reader: RecordReader, origins: list[Origin]) -> list[tuple[Orig
     return plans
 
 
-async def _adopt_one(adopter: Adopter, origin: Origin, plan: Plan, show: Stages) -> SourceReceipt:
+async def _adopt_one(adopter: Adopter, origin: Origin, plan: Plan, show: Stages) -> AdoptedSource:
     adopted = await adopter.adopt(origin.source, plan, partial(show, "Adopting", "documents"))
     if origin.mark_adopted is not None and adopted.is_complete:
         await origin.mark_adopted(plan.records)
     return _receipt(origin, plan, adopted)
 
 
-def _receipt(origin: Origin, plan: Plan, adopted: Adopted) -> SourceReceipt:
-    return SourceReceipt(
-        origin.source.label,
-        plan.records + plan.covered,
-        len(plan.newest),
-        plan.superseded,
-        plan.covered,
-        plan.without_text,
-        dict(adopted.outcomes),
-        len(adopted.rejected),
-        dict(list(adopted.rejected.items())[:EXAMPLES]),
+def _receipt(origin: Origin, plan: Plan, adopted: Adopted) -> AdoptedSource:
+    return AdoptedSource(
+        source=origin.source.label,
+        records=plan.records + plan.covered,
+        documents=len(plan.newest),
+        superseded=plan.superseded,
+        covered=plan.covered,
+        without_text=plan.without_text,
+        outcomes=dict(adopted.outcomes),
+        rejected=len(adopted.rejected),
+        reasons=dict(list(adopted.rejected.items())[:EXAMPLES]),
     )
 
 
-def _camel(receipt: SourceReceipt) -> dict[str, object]:
-    fields = asdict(receipt)
-    fields["withoutText"] = fields.pop("without_text")
-    return fields
-
-
-def _show(receipt: SourceReceipt, options: AdoptOptions, console: Console) -> None:
+def _show(receipt: AdoptedSource, options: AdoptOptions, console: Console) -> None:
     verb = "would be taken over" if options.dry_run else "taken over"
     console.show(f"{receipt.source}: {counted(receipt.documents, 'document')} {verb}, of {receipt.records} records.")
     parts = [f"{count} {outcome}" for outcome, count in sorted(receipt.outcomes.items())]

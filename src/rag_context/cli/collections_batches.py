@@ -237,7 +237,7 @@ def run_copy(options: Options, what: Copy) -> ExitCode:
 
 async def _copy(settings: Settings, what: Copy, show: Callable[[CopyProgress], None]) -> CopyReport:
     # `add` starts faster without the providers.
-    from rag_context.wiring import open_all_connections  # noqa: PLC0415
+    from rag_context.wiring.opening import open_all_connections  # noqa: PLC0415
 
     async with open_all_connections(settings) as connections:
         source, target = await _located(connections, what.source), await _located(connections, what.target)

@@ -280,7 +280,7 @@ async def _in_process(loaded: Loaded) -> AsyncIterator[tuple[AsyncTransport, _Wa
     from rag_context.in_process import MODEL_WAIT_S  # noqa: PLC0415
     from rag_context.logs import configure_logging  # noqa: PLC0415
     from rag_context.server.direct_calls import DirectCalls  # noqa: PLC0415
-    from rag_context.wiring import open_service  # noqa: PLC0415
+    from rag_context.wiring.opening import open_service  # noqa: PLC0415
 
     settings = loaded.settings
     configure_logging(settings.log.level if loaded.sources["log.level"] != "default" else "critical")

@@ -17,6 +17,7 @@ import typer
 
 from rag_context.domain.documents import for_terminals
 from rag_context.errors import InvalidInputError, RagContextError
+from rag_context.settings.environment import has_any
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -187,9 +188,7 @@ class Console:
 
 def _is_plain(*, stderr: bool) -> bool:
     """Whether a stream certainly shows no styles; otherwise Rich decides."""
-    return not (
-        (sys.stderr if stderr else sys.stdout).isatty() or os.environ.keys() & {"FORCE_COLOR", "TTY_COMPATIBLE"}
-    )
+    return not ((sys.stderr if stderr else sys.stdout).isatty() or has_any({"FORCE_COLOR", "TTY_COMPATIBLE"}))
 
 
 def _write(parts: Iterable[Part], *, stderr: bool) -> None:

@@ -31,9 +31,7 @@ from rag_context.errors import BackendError, ConfigurationError, ForeignDataErro
 from rag_context.logs import configure_logging
 from rag_context.server.running import bind
 from rag_context.settings import Loaded, Settings, check_available, shown
-from rag_context.stores.sqlite import FILE_NAME
-from rag_context.stores.sqlite.mark import IndexMark
-from rag_context.stores.sqlite.migration import file_problem, sqlite_version
+from rag_context.wiring.local_files import file_problem, index_path, lost_index, sqlite_version
 from rag_context.wiring.model_adapters import open_embedder
 from rag_context.wiring.probes import answers_of_all
 
@@ -217,7 +215,7 @@ def data_directory(settings: Settings) -> Iterator[Finding]:
     if not os.access(folder, os.R_OK | os.X_OK):
         yield Finding(area, "wrong", f"{folder} (owner: user {owner}) cannot be read by this user", step)
         return
-    blocked = [name.name for name in (folder, folder / FILE_NAME) if name.exists() and not os.access(name, os.W_OK)]
+    blocked = [name.name for name in (folder, index_path(folder)) if name.exists() and not os.access(name, os.W_OK)]
     if blocked:
         message = f"{folder} (owner: user {owner}) cannot be written by this user: searches work, but nothing is stored"
         yield Finding(area, "wrong", f"{message} ({', '.join(blocked)})", step)
@@ -231,7 +229,7 @@ def index_file(settings: Settings) -> Iterator[Finding]:
     """What the head of the embedded index says, without opening it."""
     if settings.stores.documents != "embedded" or not settings.data_dir.is_dir():
         return
-    path = settings.data_dir / FILE_NAME
+    path = index_path(settings.data_dir)
     try:
         message = file_problem(path)
         size = path.stat().st_size if path.exists() else None
@@ -241,7 +239,7 @@ def index_file(settings: Settings) -> Iterator[Finding]:
         return
     if message is not None:
         yield Finding("index", "wrong", f"{path} {message}", "see `rag-context check`, or restore a backup")
-    elif not size and (lost := IndexMark(path.with_name(f"{path.name}.json")).last_size()):
+    elif not size and (lost := lost_index(path)):
         step = "restore a backup, or begin again with `rag-context check --start-empty`"
         yield Finding("index", "wrong", f"{path} is {'gone' if size is None else 'empty'}; it had {lost}", step)
     elif not size:

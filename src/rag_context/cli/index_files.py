@@ -43,7 +43,7 @@ from rag_context.files.target import Target
 from rag_context.files.walk import find_files, roots
 from rag_context.files.watching import Follower
 from rag_context.settings import Loaded, Settings
-from rag_context.stores.machine_tables import open_file_manifest
+from rag_context.wiring.local_files import open_file_manifest
 
 STDIN = Path("-")
 

@@ -17,7 +17,7 @@ from rag_context.logs import configure_logging
 from rag_context.memory.service import Service
 from rag_context.settings import Loaded, Settings
 from rag_context.settings.keys import location_of
-from rag_context.wiring import open_service
+from rag_context.wiring.opening import open_service
 
 MODEL_WAIT_S = 10.0
 """How long a command waits for the model to load before it begins (M-2)."""

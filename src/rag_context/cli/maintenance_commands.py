@@ -24,8 +24,8 @@ from rag_context.logs import configure_logging
 from rag_context.memory.index_maintenance import report
 from rag_context.settings import Settings
 from rag_context.transfer.mover import Copied, Difference
-from rag_context.wiring import OnMismatch, open_audit, open_service
 from rag_context.wiring.move_ends import EMBEDDED, Move, open_move
+from rag_context.wiring.opening import OnMismatch, open_audit, open_service
 from rag_context.wiring.stores import begin_empty_index
 
 

@@ -25,7 +25,7 @@ from rag_context.memory.service import Service
 from rag_context.server.mcp.protocol import Memory
 from rag_context.server.tools import build_tools
 from rag_context.settings import Settings
-from rag_context.wiring import open_service
+from rag_context.wiring.opening import open_service
 
 
 async def hold(settings: Settings, opened: "asyncio.Future[Memory]") -> None:

@@ -29,7 +29,7 @@ from rag_context.server.peers import Peers, inner_app, shared
 from rag_context.server.running import run, serve
 from rag_context.server.worker_process import Event, Report, WorkerEnd, WorkerServer
 from rag_context.settings import Settings
-from rag_context.wiring import Duties, OnMismatch, open_service
+from rag_context.wiring.opening import Duties, OnMismatch, open_service
 
 logger = logging.getLogger("rag_context.cli.serving")  # also where this module is run as `__main__`
 

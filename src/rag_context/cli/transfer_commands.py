@@ -32,7 +32,7 @@ from rag_context.memory.service import Service
 from rag_context.settings import Settings
 from rag_context.transfer.exporter import Exported
 from rag_context.transfer.importer import Conflict, Imported, ImportOutcome, Lines
-from rag_context.wiring import open_export, open_import
+from rag_context.wiring.opening import open_export, open_import
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

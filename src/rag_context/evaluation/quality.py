@@ -21,7 +21,7 @@ from rag_context.ports.models import Tokenizer
 from rag_context.search.query import Answer, Level, Mode, Query, Result
 from rag_context.search.ranking import passes
 from rag_context.settings import Settings
-from rag_context.wiring import open_service
+from rag_context.wiring.opening import open_service
 
 MODES = (Mode.TEXT, Mode.VECTOR, Mode.HYBRID)
 BUDGET_TOKENS = 1000

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from rag_context.domain.documents import moment
 from rag_context.files.file_reading import Loaded, modified_at
+from rag_context.settings.environment import without
 
 GIT_S = 10.0
 """Longest wait for a history; files whose commits were not listed by then have the time of their last change."""
@@ -143,7 +144,7 @@ class _Repository:
     def _output(self, arguments: tuple[str, ...]) -> list[str]:
         """What Git prints, by its NULs, as far as it comes in time; empty if it fails."""
         command = [self._git, *_SAFE, "-C", str(self._root), *arguments]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        environment = without("GIT_")
         try:
             process = subprocess.Popen(  # noqa: S603  (Git itself, with arguments of ours)
                 command,

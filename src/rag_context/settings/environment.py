@@ -1,0 +1,19 @@
+"""The environment of this process, beside the settings in it: what libraries and programs started here read there."""
+
+import os
+from collections.abc import Collection
+
+
+def set_unless_given(name: str, value: str) -> None:
+    """Set a variable that configures a library, unless the user has set it."""
+    os.environ.setdefault(name, value)
+
+
+def has_any(names: Collection[str]) -> bool:
+    """Whether one of the variables is set."""
+    return not os.environ.keys().isdisjoint(names)
+
+
+def without(prefix: str) -> dict[str, str]:
+    """The environment for another program, without the variables whose names begin so."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(prefix)}

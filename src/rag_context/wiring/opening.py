@@ -1,0 +1,433 @@
+"""Opens the service with the adapters that the settings select, and closes them in reverse order."""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import replace
+from datetime import timedelta
+
+from rag_context.collections.provider_connections import TextEmbedder
+from rag_context.embedders.model_vectors import CachedEmbedder
+from rag_context.errors import ConfigurationError
+from rag_context.ingest.chunking.code import SyntaxProcesses
+from rag_context.ingest.indexer import Indexer, IndexingPolicy
+from rag_context.ingest.redaction import RedactionMode, Redactor
+from rag_context.ingest.text_vectors import StoredVectors
+from rag_context.memory.background_maintenance import BackgroundMaintenance, Duties
+from rag_context.memory.bound_embedder import BoundEmbedder, OpenFormer
+from rag_context.memory.index_maintenance import Audit
+from rag_context.memory.rebuilding import Rebuilding
+from rag_context.memory.service import Dependencies, Service
+from rag_context.memory.telemetry import Telemetry
+from rag_context.ports.models import ChatModel
+from rag_context.ports.reading import DocumentStore
+from rag_context.projects.activation import Projects
+from rag_context.projects.assembly import Renderer
+from rag_context.projects.housekeeping import Rules
+from rag_context.projects.project_service import ProjectDependencies
+from rag_context.projects.retrieval import RetrievalDependencies
+from rag_context.resilience.admission import AdaptiveLimit, Admission, Admissions, Bounds, FixedLimit
+from rag_context.resilience.component_checks import HealthMonitor
+from rag_context.resilience.deadline import ended
+from rag_context.resilience.dependency import Breaker, Dependency, constant_cooldown
+from rag_context.resilience.shared_cache import SecondLevel
+from rag_context.search.chain import SearchChain
+from rag_context.search.final_order import Reranking
+from rag_context.search.query import ResultCache
+from rag_context.search.retrievers import Backends
+from rag_context.settings import Settings, StoreSettings, check_available
+from rag_context.settings.keys import TITLES
+from rag_context.settings.sections import ChatSettings
+from rag_context.stores.machine_tables import SqliteProjectRegistry
+from rag_context.stores.sqlite import FILE_NAME, require_index
+from rag_context.tracing import exported
+from rag_context.transfer.exporter import Exporter
+from rag_context.transfer.importer import Conflict, Importer
+from rag_context.wiring.collection_providers import open_all_connections, open_collection_service
+from rag_context.wiring.model_adapters import OnMismatch, check_model, former_embedders, open_embedder, open_reranking
+from rag_context.wiring.stores import Stores, local_notes, open_cache, open_index_auditor, open_stores
+
+__all__ = [
+    "Duties",
+    "OnMismatch",
+    "open_adopting",
+    "open_all_connections",
+    "open_audit",
+    "open_export",
+    "open_import",
+    "open_service",
+]
+
+logger = logging.getLogger(__name__)
+
+SEARCHES_PER_CORE = 2
+MOST_SEARCHES_PER_CORE = 16
+TARGET_SHARE = 0.3
+"""Share of the deadline that searches may take; if they take more, fewer run at once."""
+
+DEFAULT_WINDOW = 254
+"""The window in tokens before the model is loaded: that of the bundled model."""
+
+
+@asynccontextmanager
+async def open_service(
+    settings: Settings, on_mismatch: OnMismatch = OnMismatch.REJECT, duties: Duties = Duties.ALL
+) -> AsyncIterator[Service]:
+    """Open the service on the configured backends; its model loads in the background.
+
+    Args:
+        settings: the configuration.
+        on_mismatch: what to do with an index that another model embedded.
+        duties: OWN where another process of the same server looks after the index.
+
+    Raises:
+        ConfigurationError: the settings cannot work.
+        IndexMismatchError: another model embedded the index, and `on_mismatch` is REJECT.
+    """
+    async with _opened(settings, on_mismatch, duties) as (_, service):
+        yield service
+
+
+@asynccontextmanager
+async def open_export(settings: Settings) -> AsyncIterator[Exporter]:
+    """Open the index for an export, without its model; other processes may use it at the same time.
+
+    Raises:
+        ConfigurationError: the settings cannot work, or there is no index.
+    """
+    check_available(settings)
+    if settings.stores.documents == "embedded":
+        require_index(settings.data_dir / FILE_NAME)
+    async with open_stores(settings) as stores:
+        yield Exporter(stores.documents, stores.vectors, stores.registry)
+
+
+@asynccontextmanager
+async def open_import(
+    settings: Settings, conflict: Conflict, on_built: Callable[[float], None]
+) -> AsyncIterator[tuple[Importer, Service]]:
+    """Open the index for an import, with the service that embeds documents which came without vectors.
+
+    Indexes of the store are built at the end of the block, if it did not fail.
+
+    Args:
+        settings: the configuration.
+        conflict: what to do with a document of which the index has a newer version.
+        on_built: called with the share of the index over vectors that is built, 0..1.
+
+    Raises:
+        ConfigurationError: the settings cannot work.
+        IndexMismatchError: another model embedded the index.
+    """
+    async with _opened(settings, OnMismatch.REJECT) as (stores, service):
+        importer = Importer(stores.documents, stores.writer, stores.registry, conflict)
+        async with nullcontext() if stores.bulk is None else stores.bulk.loading(on_built):
+            yield importer, service
+
+
+@asynccontextmanager
+async def open_adopting(settings: Settings) -> AsyncIterator[tuple[DocumentStore, Service]]:
+    """Open the index to take over documents of other programs: what it has, and the service that indexes them.
+
+    Raises:
+        ConfigurationError: the settings cannot work.
+        IndexMismatchError: another model embedded the index.
+    """
+    async with _opened(settings, OnMismatch.REJECT) as (stores, service):
+        yield stores.documents, service
+
+
+@asynccontextmanager
+async def open_audit(settings: Settings) -> AsyncIterator[Audit]:
+    """Open the index for checks and repairs, without its model; other processes may use it at the same time.
+
+    Raises:
+        ConfigurationError: the settings cannot work, or there is no index.
+    """
+    check_available(settings)
+    async with open_index_auditor(settings) as auditor:
+        yield Audit(auditor)
+
+
+@asynccontextmanager
+async def _opened(
+    settings: Settings, on_mismatch: OnMismatch, duties: Duties = Duties.ALL
+) -> AsyncIterator[tuple[Stores, Service]]:
+    check_available(settings)
+    # In the order in which they need each other; the stack closes them in reverse.
+    async with AsyncExitStack() as stack:
+        if settings.telemetry.traces:
+            await stack.enter_async_context(exported())
+        stores = await stack.enter_async_context(open_stores(settings))
+        embedder = await stack.enter_async_context(open_embedder(settings))
+        await check_model(stores, embedder, settings, on_mismatch)
+        shared = await stack.enter_async_context(_open_shared(settings.stores))
+        reranking = await stack.enter_async_context(open_reranking(settings))
+        former = await stack.enter_async_context(former_embedders(settings))
+        cached = CachedEmbedder(embedder, shared=shared)
+        dependencies = _dependencies(
+            stores,
+            cached,
+            stack.enter_context(SyntaxProcesses()),
+            shared,
+            reranking,
+            settings,
+            former,
+            duties,
+            begin_on_mismatch=on_mismatch is OnMismatch.REINDEX,
+        )
+        # Not the embedder that is bound to the documents' index: every collection records its own model.
+        own = TextEmbedder(cached, Dependency("embedder", cached.ping))
+        collections = await stack.enter_async_context(
+            open_collection_service(settings, own, dependencies.admissions, dependencies.redactor)
+        )
+        # Before the tasks, and so called after they have ended: what they recorded last is written too.
+        stack.push_async_callback(dependencies.telemetry.close)
+        await stack.enter_async_context(_running("telemetry", dependencies.telemetry.run()))
+        await stack.enter_async_context(_running("maintenance", dependencies.maintenance.run()))
+        projects = await stack.enter_async_context(open_projects(dependencies, settings))
+        dependencies = replace(dependencies, collections=collections, projects=projects)
+        yield stores, Service(dependencies, min_score=settings.search.min_score)
+
+
+@asynccontextmanager
+async def _open_shared(settings: StoreSettings) -> AsyncIterator[SecondLevel | None]:
+    """The cache that processes share, behind the cache in memory; None if none is configured."""
+    async with open_cache(settings) as cache:
+        if cache is None:
+            yield None
+            return
+        secret = settings.redis_secret.get_secret_value() if settings.redis_secret is not None else ""
+        level = SecondLevel(cache, Dependency("cache", cache.ping), secret=secret)
+        async with _running("cache", level.run()):
+            yield level
+
+
+def _dependencies(
+    stores: Stores,
+    embedder: CachedEmbedder,
+    syntax: SyntaxProcesses,
+    shared: SecondLevel | None,
+    reranking: Reranking | None,
+    settings: Settings,
+    open_former: OpenFormer,
+    duties: Duties,
+    *,
+    begin_on_mismatch: bool,
+) -> Dependencies:
+    bound = BoundEmbedder(embedder, stores.registry, stores.rebuilder, open_former)
+    backends = _backends(stores, bound)
+    indexer = _indexer(stores, backends, syntax, settings)
+    rebuilding = (
+        Rebuilding(stores.rebuilder, embedder, bound, indexer, begin_on_mismatch=begin_on_mismatch)
+        if stores.rebuilder is not None
+        else None
+    )
+    deadline_s = settings.search.deadline_ms / 1000.0
+    breaker = Breaker(
+        "search",
+        threshold=settings.breaker.threshold,
+        cooldown=constant_cooldown(settings.breaker.timeout_ms / 1000.0),
+        event_s=deadline_s,
+    )
+    monitored = _monitored(backends, shared, reranking, settings)
+    load = stores.vectors.ping if settings.stores.vectors == "embedded" else None
+    return Dependencies(
+        backends=backends,
+        embedder=bound,
+        embedding_cache=lambda: (embedder.hits, embedder.misses),
+        metrics=stores.metrics,
+        registry=stores.registry,
+        chain=SearchChain(
+            backends, breaker, deadline_s=deadline_s, without=settings.search.without, reranking=reranking
+        ),
+        cache=ResultCache(settings.search.cache_size, settings.search.cache_ttl_s, time.monotonic, shared),
+        indexer=indexer,
+        telemetry=Telemetry(
+            stores.metrics, stores.documents, retention=timedelta(days=settings.telemetry.retention_days)
+        ),
+        maintenance=BackgroundMaintenance(
+            [part for _, part in monitored],
+            bound,
+            indexer,
+            stores.documents,
+            time.monotonic,
+            stores.reconciler,
+            rebuilding,
+            load,
+            duties,
+            # A backend's own probe has shown that it answers: the next search need not wait for the cooldown.
+            breaker.half_open,
+            stores.auditor,
+        ),
+        health=HealthMonitor(monitored, writes=stores.writes, notes=local_notes(settings.stores)),
+        rebuilding=rebuilding,
+        admissions=_admissions(settings),
+        redactor=_redactor(settings),
+        records_queries=settings.telemetry.queries,
+        look=stores.refresh_version if settings.server.workers > 1 else None,
+    )
+
+
+def _backends(stores: Stores, bound: BoundEmbedder) -> Backends:
+    return Backends(
+        embedder=bound,
+        vectors=stores.vectors,
+        texts=stores.texts,
+        documents=stores.documents,
+        embedding=Dependency("embedder", bound.ping),
+        vector_store=stores.vector_store,
+        document_store=stores.document_store,
+        candidates=stores.candidates,
+        keyword_candidates=stores.keyword_candidates,
+        lost_vectors=stores.reconciler.lost if stores.reconciler is not None else lambda: 0,
+    )
+
+
+def _indexer(stores: Stores, backends: Backends, syntax: SyntaxProcesses, settings: Settings) -> Indexer:
+    return Indexer(
+        embedder=backends.embedder,
+        embedding=backends.embedding,
+        documents=stores.documents,
+        document_store=backends.document_store,
+        writer=stores.writer,
+        policy=IndexingPolicy(DEFAULT_WINDOW, settings.indexing.timeout_s, _redactor(settings)),
+        stored_vectors=StoredVectors(
+            stores.documents, backends.document_store, stores.vectors, backends.vector_store, stores.registry
+        ),
+        claims=stores.claims,
+        try_write=stores.writes.get("documents"),
+        outline=syntax.outline,
+    )
+
+
+def _redactor(settings: Settings) -> Redactor:
+    return Redactor(RedactionMode(settings.indexing.redaction))
+
+
+def _monitored(
+    backends: Backends, shared: SecondLevel | None, reranking: Reranking | None, settings: Settings
+) -> tuple[tuple[str, Dependency], ...]:
+    """The dependencies that are probed and reported, each with the description of its role."""
+    return (
+        (f"vector store ({TITLES[settings.stores.vectors]})", backends.vector_store),
+        (f"embedding model ({_embedder_title(settings)})", backends.embedding),
+        (f"document store ({TITLES[settings.stores.documents]})", backends.document_store),
+        *(((f"cache ({TITLES[settings.stores.cache]})", shared.guard),) if shared is not None else ()),
+        *((("reranker", reranking.dependency),) if reranking is not None else ()),
+    )
+
+
+def _admissions(settings: Settings) -> Admissions:
+    """The limits of what runs at once: as many searches as meet their deadline, and few enough writes beside them."""
+    admission, deadline_s = settings.admission, settings.search.deadline_ms / 1000.0
+    cores = max((os.cpu_count() or 1) // settings.server.workers, 1)
+    searches = (
+        FixedLimit(admission.searches)
+        if admission.searches
+        else AdaptiveLimit(
+            SEARCHES_PER_CORE * cores,
+            least=cores,
+            most=MOST_SEARCHES_PER_CORE * cores,
+            target_s=TARGET_SHARE * deadline_s,
+        )
+    )
+    bounds = Bounds(admission.max_wait_ms / 1000.0, admission.max_waiting)
+    return Admissions(
+        searches=Admission("searches", searches, bounds),
+        writes=Admission("writes", FixedLimit(admission.writes or cores + 1), bounds),
+    )
+
+
+def _embedder_title(settings: Settings) -> str:
+    return "bundled ONNX" if settings.embedder.kind == "onnx" else "OpenAI-compatible server"
+
+
+@asynccontextmanager
+async def _running(name: str, work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    """Run a background task during the block, and cancel it at the end. A crash of it is logged."""
+    task = asyncio.create_task(work, name=name)
+    task.add_done_callback(_log_crash)
+    try:
+        yield
+    finally:
+        await ended(task)
+
+
+def _log_crash(task: "asyncio.Task[None]") -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.critical("background task %s crashed", task.get_name(), exc_info=error)
+
+
+SEARCH_SHARE = 0.8
+"""Share of the deadline for the search of a project; the rest is for reading whole documents."""
+
+PROJECT_READ_S = 30.0
+"""Time budget of one read of project documents; a retrieval applies its own deadline, which is sooner."""
+
+
+@asynccontextmanager
+async def open_projects(dependencies: Dependencies, settings: Settings) -> AsyncIterator[ProjectDependencies]:
+    """Open the components for project documents.
+
+    Raises:
+        ConfigurationError: the configuration of the chat model is incomplete.
+    """
+    deadline_s = settings.search.deadline_ms / 1000.0
+    backends = dependencies.backends
+    memory = dependencies.chain
+    chain = SearchChain(
+        backends,
+        memory.breaker,
+        deadline_s=SEARCH_SHARE * deadline_s,
+        without=settings.search.without,
+        reranking=memory.reranking,
+    )
+    registry = SqliteProjectRegistry(settings.data_dir)
+    projects = Projects(
+        dependencies.indexer, backends.documents, registry=registry, max_bytes=settings.indexing.max_file_bytes
+    )
+    retrieval = RetrievalDependencies(
+        search=chain.search,
+        documents=backends.document_store.guard(backends.documents, PROJECT_READ_S),
+        document_lists=backends.document_store.guard(projects.document_lists, PROJECT_READ_S),
+        renderer=Renderer(dependencies.embedder.tokenizer),
+        model=lambda: dependencies.embedder.model,
+        deadline_s=deadline_s,
+    )
+    async with _open_chat(settings.chat) as chat:
+        try:
+            yield ProjectDependencies(projects, retrieval, chat, _rules(settings))
+        finally:
+            await projects.aclose()
+            registry.close()
+
+
+def _rules(settings: Settings) -> Rules:
+    """Projects in a data directory are this machine's; a store on a server may have projects of other machines."""
+    return Rules(
+        follow=settings.projects.follow,
+        grace=timedelta(days=settings.projects.forget_after_days),
+        adopts=settings.stores.documents == "embedded",
+    )
+
+
+@asynccontextmanager
+async def _open_chat(settings: ChatSettings) -> AsyncIterator[ChatModel | None]:
+    """The configured chat model; None if none is configured."""
+    if settings.url is None:
+        yield None
+        return
+    if settings.model is None:
+        raise ConfigurationError("chat.url is set, but no model: set chat.model to one that the chat server has.")
+    from rag_context.openai_server import OpenAIChat  # noqa: PLC0415  (only if configured)
+
+    key = settings.api_key.get_secret_value() if settings.api_key is not None else None
+    chat = OpenAIChat(settings.url, model=settings.model, api_key=key, timeout_s=settings.timeout_s)
+    try:
+        yield chat
+    finally:
+        await chat.close()
