@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rag_context.domain.search import Floats, Neighbours, RawScores
+from rag_context.domain.vectors import Calibration
 from rag_context.search.ranking import Candidate, Candidates, smoothed_scores
 
 
@@ -17,14 +18,14 @@ def smoothed(
     candidates: Sequence[Candidate],
     near: Mapping[str, Neighbours] | None = None,
     scored: Sequence[Candidate] = (),
-    presumed_best: float = 0.0,
+    calibration: Calibration | None = None,
 ) -> Floats:
     """`smoothed_scores` of candidates whose neighbours stand in `near`, and those neighbours' scores in `scored`."""
     known = {each.chunk.id: each for each in scored}
     around = [(near or {}).get(each.chunk.id, Neighbours()) for each in candidates]
     before = [known.get(each.before.id) if each.before is not None else None for each in around]
     after = [known.get(each.after.id) if each.after is not None else None for each in around]
-    return smoothed_scores(columns(candidates), _raw(before), _raw(after), presumed_best)
+    return smoothed_scores(columns(candidates), _raw(before), _raw(after), calibration)
 
 
 def _raw(candidates: Sequence[Candidate | None]) -> RawScores:

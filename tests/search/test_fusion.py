@@ -7,11 +7,24 @@ from hypothesis import strategies as st
 
 from rag_context.domain.documents import CHAT, CODE, DOCUMENTATION
 from rag_context.domain.ranking_rules import Rule
+from rag_context.domain.search import ChunkRef, RawScores
+from rag_context.domain.vectors import Calibration
+from rag_context.embedders.profiles import MINILM, profile
 from rag_context.search.query import Query
 from rag_context.search.question_rules import weights_for
-from rag_context.search.ranking import CODE_VECTOR_WEIGHT, DEFAULT_WEIGHTS, VECTOR_WEIGHT, VectorWeights, fuse
+from rag_context.search.ranking import (
+    CODE_VECTOR_WEIGHT,
+    DEFAULT_WEIGHTS,
+    VECTOR_WEIGHT,
+    Candidates,
+    VectorWeights,
+    closeness,
+    fuse,
+    fused_scores,
+    smoothed_scores,
+)
 
-cosines = st.lists(st.floats(-1, 1), min_size=1, max_size=30)
+cosines = st.lists(st.floats(0, 1), min_size=1, max_size=30)
 scores = st.floats(0, 100)
 
 
@@ -39,7 +52,7 @@ def test_the_weight_of_the_vector_follows_the_question() -> None:
 
 
 def test_a_negative_cosine_is_no_evidence() -> None:
-    fused = fuse(np.array([-0.9, 0.5]), np.array([1.0, 1.0]), np.array([0.5, 0.5]))
+    fused = fuse(closeness(np.array([-0.9, 0.5]), None), np.array([1.0, 1.0]), np.array([0.5, 0.5]))
     assert fused == pytest.approx([0.5, 1.0])
 
 
@@ -91,7 +104,7 @@ def test_a_poor_best_of_the_known_cosines_is_not_used_as_the_best_of_all() -> No
     assert fuse(np.array([0.1, 0.1, 0.05]), texts, weights, 0.4)[0] == pytest.approx(0.5), "all are known"
 
 
-unknown_cosines = st.lists(st.one_of(st.floats(-1, 1), st.just(np.nan)), min_size=1, max_size=30)
+unknown_cosines = st.lists(st.one_of(st.floats(0, 1), st.just(np.nan)), min_size=1, max_size=30)
 
 
 @given(unknown_cosines, st.data())
@@ -114,3 +127,52 @@ def test_where_every_cosine_is_known_nothing_is_presumed(values: list[float], da
     texts = np.array(data.draw(st.lists(scores, min_size=len(values), max_size=len(values))))
     weights = np.full(len(values), 0.8)
     assert np.array_equal(fuse(np.array(values), texts, weights, 0.4), fuse(np.array(values), texts, weights))
+
+
+def test_cosines_count_from_those_of_unrelated_texts() -> None:
+    assert MINILM.unrelated_cosine == 0.0
+    assert profile("intfloat/e5-small-v2").calibration.unrelated_cosine == pytest.approx(0.741, abs=0.001)
+    assert profile("nomic-embed-text-v1.5").calibration.unrelated_cosine == pytest.approx(0.542, abs=0.001)
+    assert profile("a model that nobody measured").calibration.unrelated_cosine == 0.0
+    e5 = profile("e5-small").calibration
+    candidates = scored(np.array([0.80, 0.90, np.nan]), np.array([9.0, 3.0, 6.0]))
+    above = np.array([0.80, 0.90]) - e5.unrelated_cosine
+    expected = [0.5 * above[0] / above[1] + 0.5, 0.5 + 0.5 / 3.0, 6.0 / 9.0]
+    assert fused_scores(candidates, e5) == pytest.approx(expected)
+
+
+def test_what_the_best_is_presumed_to_have_is_counted_from_there_too() -> None:
+    e5 = profile("e5-small").calibration
+    fused = fused_scores(scored(np.array([0.76, np.nan]), np.array([0.0, 5.0])), e5)
+    assert fused[0] == pytest.approx(0.5 * (0.76 - e5.unrelated_cosine) / (e5.answerable_cosine - e5.unrelated_cosine))
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.1, 3.0), st.integers(1, 20))
+def test_vectors_moved_by_a_constant_direction_rank_as_before(seed: int, far: float, count: int) -> None:
+    """`normalise(v + k u)`, where `u` is a direction of its own, squeezes all cosines towards 1."""
+    rng = np.random.default_rng(seed)
+    made = rng.standard_normal((3 * count + 1, 24))
+    made[:, -1] = 0.0
+    made /= np.linalg.norm(made, axis=1, keepdims=True)
+    moved = made + far * np.eye(24)[-1]
+    moved /= np.linalg.norm(moved, axis=1, keepdims=True)
+    stretch = 1.0 + far**2
+    slope = MINILM.slope * stretch
+    squeezed = Calibration(slope, MINILM.intercept - slope * far**2 / stretch)
+    texts = rng.exponential(size=3 * count) * rng.integers(0, 2, 3 * count)
+
+    def ranked(vectors: np.ndarray, calibration: Calibration) -> list[list[float]]:
+        raw = RawScores(vectors[1:] @ vectors[0], texts, np.zeros(3 * count))
+        parts = [raw.take(list(range(part * count, (part + 1) * count))) for part in range(3)]
+        alone = scored(parts[0].cosines, parts[0].bm25)
+        around = smoothed_scores(alone, parts[1], parts[2], calibration)
+        return [fused_scores(alone, calibration).tolist(), around.tolist()]
+
+    before, after = ranked(made, MINILM), ranked(moved, squeezed)
+    assert after[0] == pytest.approx(before[0], abs=1e-9)
+    assert after[1] == pytest.approx(before[1], abs=1e-9)
+
+
+def scored(near: np.ndarray, texts: np.ndarray) -> Candidates:
+    chunks = [ChunkRef(f"{row:02}", "document", row, DOCUMENTATION, None) for row in range(len(near))]
+    return Candidates(chunks, RawScores(near, texts, np.zeros(len(near))))

@@ -13,7 +13,7 @@ import pytest
 
 from rag_context.domain.documents import Metadata, Origin
 from rag_context.domain.search import Filter
-from rag_context.domain.vectors import Vector
+from rag_context.domain.vectors import Calibration, Vector
 from rag_context.errors import BackendUnavailableError
 from rag_context.ports.reading import CandidateRequest, CandidateSource, Shortlist, Snapshot
 from rag_context.ports.writing import Version
@@ -57,13 +57,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
 async def store(place: Path | str) -> AsyncIterator[Store]:
     """Conversations, code and prose, some of it without vectors."""
     async with open_database(place) if isinstance(place, Path) else open_postgres(place) as opened:
-        await fill(opened)
+        await fill(opened, FakeEmbedder())
         yield opened
 
 
-async def fill(store: Store) -> None:
+async def fill(store: Store, embedder: FakeEmbedder) -> None:
     rng = np.random.default_rng(2)
-    embedder = FakeEmbedder()
     for number in range(120):
         kind = ("chat", "code", "documentation")[number % 3]
         texts = [" ".join(rng.choice(WORDS, rng.integers(3, 12))) for _ in range(rng.integers(1, 5))]
@@ -104,6 +103,48 @@ def chain(
         keyword_candidates=keyword_candidates(store) if one_call else None,
     )
     return SearchChain(sources, Breaker("search", threshold=5, cooldown=constant_cooldown(60.0)), deadline_s=deadline_s)
+
+
+class MovedEmbedder(FakeEmbedder):
+    """Vectors moved by a constant direction, which no other vector has a part of: `normalise(v + k u)`.
+
+    Args:
+        far: how far, as a multiple of a vector's length.
+    """
+
+    def __init__(self, far: float) -> None:
+        super().__init__()
+        self._far = far
+        base, squeeze = self.model.calibration, 1.0 / (1.0 + far**2)
+        slope, unrelated = base.slope / squeeze, far**2 * squeeze
+        answerable = unrelated + squeeze * base.answerable_cosine
+        squeezed = Calibration(slope, base.intercept - slope * unrelated, base.threshold, answerable)
+        self.model = replace(self.model, calibration=squeezed)
+
+    def _vector(self, text: str) -> Vector:
+        vector = super()._vector(text)
+        vector[-1] = 0.0
+        vector /= np.linalg.norm(vector)
+        vector[-1] = self._far
+        moved: Vector = vector / np.linalg.norm(vector)
+        return moved
+
+
+async def test_vectors_moved_by_a_constant_direction_rank_as_before(place: Path | str, tmp_path: Path) -> None:
+    async def ranks(store: Store, far: float, *, one_call: bool) -> list[list[str]]:
+        embedder = MovedEmbedder(far)
+        searched = chain(store, one_call=one_call, embedder=embedder)
+        answers = [await searched.search(Query(text, limit=20)) for text in QUERIES if text != "the"]
+        return [[result.passage.chunk.id for result in answer.results] for answer in answers]
+
+    async with open_database(tmp_path / "before.db") as store:
+        await fill(store, MovedEmbedder(0.0))
+        before = await ranks(store, 0.0, one_call=True)
+    async with open_database(place) if isinstance(place, Path) else open_postgres(place) as moved:
+        await fill(moved, MovedEmbedder(1.5))
+        for way in (True, False):
+            assert await ranks(moved, 1.5, one_call=way) == before
+    assert all(before)
 
 
 def without_times(answer: Answer) -> Answer:

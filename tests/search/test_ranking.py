@@ -87,14 +87,14 @@ def test_a_neighbour_without_a_vector_counts_by_its_keyword_score_only() -> None
 
 def test_a_candidate_without_a_vector_competes_by_its_keyword_score() -> None:
     quoted, near, far = candidate("q", None, 9.0), candidate("n", 0.6, 3.0), candidate("f", 0.1, 6.0)
-    scores = smoothed([quoted, near, far], presumed_best=0.4)
+    scores = smoothed([quoted, near, far], calibration=MINILM)
     assert scores == pytest.approx([1.0, 0.5 + 0.5 * 3.0 / 9.0, 0.5 * 0.1 / 0.6 + 0.5 * 6.0 / 9.0])
 
 
 def test_neighbours_do_not_make_a_poor_cosine_a_good_one() -> None:
     middle, unknown = candidate("m", 0.2, 0.0), candidate("u", None, 5.0)
     near = {"m": Neighbours(middle.chunk, middle.chunk)}
-    assert smoothed([middle, unknown], near, [middle], 0.4) == pytest.approx([0.5 * 0.2 / 0.4, 1.0])
+    assert smoothed([middle, unknown], near, [middle], MINILM) == pytest.approx([0.5 * 0.2 / 0.4, 1.0])
 
 
 def test_messages_of_a_good_conversation_rise_together() -> None:

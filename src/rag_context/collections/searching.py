@@ -32,7 +32,7 @@ from rag_context.errors import (
 )
 from rag_context.ports.provider import Collection, Entry, EntryHit, KeywordProvider, KeywordScore, Provider
 from rag_context.search.query import Mode
-from rag_context.search.ranking import VECTOR_WEIGHT, fuse
+from rag_context.search.ranking import VECTOR_WEIGHT, closeness, fuse
 
 logger = logging.getLogger(__name__)
 
@@ -114,8 +114,10 @@ async def _by_both(collections: Collections, ref: CollectionRef, query: Collecti
     ids = [id_ for id_ in cosines if id_ in entries]
     # Both scores of every candidate: one that only one side returned must not rank below one that both returned.
     found = [scores.get(id_, _NONE) for id_ in ids]
+    # A caller's vector is of a model that is not known here.
+    embedder = collections.connections.require(ref.connection).embedder if query.vector is None else None
     fused = fuse(
-        np.array([cosines[id_] for id_ in ids], dtype=np.float64),
+        closeness(np.array([cosines[id_] for id_ in ids]), embedder.model.calibration if embedder else None),
         np.array([score.bm25 for score in found], dtype=np.float64),
         np.full(len(ids), VECTOR_WEIGHT),
     )

@@ -17,6 +17,10 @@ Matrix: TypeAlias = NDArray[np.float32]
 """Embeddings row by row: `(n, dim) float32`, each of L2 norm 1."""
 
 
+UNRELATED_LOG_ODDS = -4.01
+"""What a calibration says of unrelated texts, in log-odds: MiniLM's of a cosine of 0, where its unrelated texts are."""
+
+
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """`p = sigmoid(slope * cosine + intercept)`: how likely a passage of this cosine is relevant under this model."""
@@ -27,6 +31,11 @@ class Calibration:
     """Default least probability of a returned passage."""
     answerable_cosine: float = 0.4
     """Below this best cosine, probably nothing in the index answers the query."""
+
+    @property
+    def unrelated_cosine(self) -> float:
+        """The cosine of unrelated texts, 0 for MiniLM: fusion counts cosines from there."""
+        return max((UNRELATED_LOG_ODDS - self.intercept) / self.slope, 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,6 +170,7 @@ class Shortlist:
     vector_weight: float
     code_vector_weight: float
     presumed_best: float
+    unrelated_cosine: float = 0.0
     speakers: Sequence[str] = ()
     """First names, in lower case, of whom the query may be about: what they said counts `boost` times as much."""
     boost: float = 1.0

@@ -2,6 +2,7 @@
 
 Both raw scores are exact on every candidate, so each is divided by its best and the two are mixed (fusion). Mixing
 scores beats mixing ranks (reciprocal rank fusion) on every collection it was measured on; see docs/search.md.
+`stores.postgres.candidates.FUSED` is the same formula in SQL.
 """
 
 import math
@@ -127,18 +128,18 @@ def calibrated(cosine: float, calibration: Calibration) -> float:
 
 
 def fused_scores(
-    candidates: Candidates, presumed_best: float = 0.0, weights: VectorWeights = DEFAULT_WEIGHTS
+    candidates: Candidates, calibration: Calibration | None = None, weights: VectorWeights = DEFAULT_WEIGHTS
 ) -> Floats:
     """Fused score of each candidate by itself, `(n,)`; arguments as `smoothed_scores` explains them."""
-    scores = candidates.scores
-    return fuse(np.maximum(scores.cosines, 0.0), scores.bm25, _weights(candidates, weights), presumed_best)
+    near, texts = closeness(candidates.scores.cosines, calibration), candidates.scores.bm25
+    return fuse(near, texts, _weights(candidates, weights), presumed_best(calibration))
 
 
 def smoothed_scores(
     candidates: Candidates,
     before: RawScores,
     after: RawScores,
-    presumed_best: float = 0.0,
+    calibration: Calibration | None = None,
     weights: VectorWeights = DEFAULT_WEIGHTS,
 ) -> Floats:
     """Fused score of each candidate with its surroundings, `(n,)`.
@@ -150,18 +151,18 @@ def smoothed_scores(
         candidates: what is ranked.
         before: raw scores of what stands before each candidate; NaN where nothing does, or nothing is known of it.
         after: the same of what stands after it.
-        presumed_best: where some cosines are unknown, the least that the best of all is taken to be.
+        calibration: of the model of the cosines; None where there are none.
         weights: share of the vector in the fused scores.
     """
     # Raw scores are smoothed, not fused ones: those of neighbours are on the same scales.
-    own_cosines, own_texts = np.maximum(candidates.scores.cosines, 0.0), candidates.scores.bm25
-    cosines, texts = own_cosines, own_texts
-    for near in (before, after):
-        cosines = cosines + NEIGHBOUR_WEIGHT * _or_own(np.maximum(near.cosines, 0.0), own_cosines)
-        texts = texts + NEIGHBOUR_WEIGHT * _or_own(near.bm25, own_texts)
+    own_near, own_texts = closeness(candidates.scores.cosines, calibration), candidates.scores.bm25
+    near, texts = own_near, own_texts
+    for beside in (before, after):
+        near = near + NEIGHBOUR_WEIGHT * _or_own(closeness(beside.cosines, calibration), own_near)
+        texts = texts + NEIGHBOUR_WEIGHT * _or_own(beside.bm25, own_texts)
     # A best candidate has as good neighbours, or none: then it counts as its own.
-    best = (1.0 + 2.0 * NEIGHBOUR_WEIGHT) * presumed_best
-    return _with_session_prior(candidates, fuse(cosines, texts, _weights(candidates, weights), best))
+    best = (1.0 + 2.0 * NEIGHBOUR_WEIGHT) * presumed_best(calibration)
+    return _with_session_prior(candidates, fuse(near, texts, _weights(candidates, weights), best))
 
 
 def best_first(candidates: Candidates, scores: Floats) -> list[int]:
@@ -225,9 +226,23 @@ def thresholds_for(candidates: Candidates, threshold: float, *, few: bool) -> Fl
     return np.where(is_low, threshold * rules.LOW_THRESHOLD, threshold)
 
 
+def unrelated_cosine(calibration: Calibration | None) -> float:
+    """The cosine of unrelated texts under this model, from which cosines count."""
+    return 0.0 if calibration is None else calibration.unrelated_cosine
+
+
+def closeness(cosines: Floats, calibration: Calibration | None) -> Floats:
+    """How far each cosine is above that of unrelated texts, 0 and up; unknown ones (NaN) stay unknown.
+
+    Unrelated texts have a cosine near 0 under some models, and one of 0.7 under others: as shares of the best cosine,
+    these would say next to nothing beside keywords (docs/search.md).
+    """
+    return np.maximum(cosines - unrelated_cosine(calibration), 0.0)
+
+
 def presumed_best(calibration: Calibration | None) -> float:
-    """The least best cosine of a query that something answers: what the missing cosines are measured by."""
-    return 0.0 if calibration is None else calibration.answerable_cosine
+    """The least best closeness of a query that something answers: what the missing ones are measured by."""
+    return 0.0 if calibration is None else max(calibration.answerable_cosine - calibration.unrelated_cosine, 0.0)
 
 
 def _or_own(of_neighbours: Floats, own: Floats) -> Floats:
@@ -252,29 +267,29 @@ def _with_session_prior(candidates: Candidates, scores: Floats) -> Floats:
     )
 
 
-def fuse(cosines: Floats, text_scores: Floats, weights: Floats, presumed_best: float = 0.0) -> Floats:
-    """`a * max(cos, 0) / max cos + (1 - a) * text / max text`, element by element.
+def fuse(near: Floats, text_scores: Floats, weights: Floats, presumed_best: float = 0.0) -> Floats:
+    """`a * near / max near + (1 - a) * text / max text`, element by element.
 
-    An unknown cosine is not a cosine of 0. It is estimated from the keyword score: its share of the best cosine
-    is the candidate's share of the best keyword score, so that such a candidate is placed by its text score
-    alone, on the scale of all the others. The best cosine may then be among the unknown ones, and the best of the
-    known ones may be poor: it counts as best only from `presumed_best` up.
+    What is unknown is not 0. It is estimated from the keyword score: its share of the best closeness is the
+    candidate's share of the best keyword score, so that such a candidate is placed by its text score alone, on the
+    scale of all the others. The nearest may then be among the unknown ones, and the best of the known ones may be
+    poor: it counts as best only from `presumed_best` up.
 
     Args:
-        cosines: `(n,)` cosine of each candidate to the query; NaN where it has no vector.
+        near: `(n,)` closeness of each candidate to the query, 0 and up; NaN where it has no vector.
         text_scores: `(n,)` BM25 of each candidate, 0 and up.
         weights: `(n,)` share `a` of the vector in each candidate's score, 0..1.
-        presumed_best: the least cosine that the best of all candidates is taken to have where some are unknown.
+        presumed_best: the least closeness that the best of all candidates is taken to have where some are unknown.
 
     Returns:
         `(n,)` fused scores, 0..1. They order candidates of one query and mean nothing beside another's.
         Where one side has nothing to say of any candidate, the other side alone orders them.
     """
-    unknown = np.isnan(cosines)
+    unknown = np.isnan(near)
     by_text = _by_best(text_scores, 0.0)
     if unknown.all():
         return by_text
-    known = np.maximum(np.where(unknown, 0.0, cosines), 0.0)
+    known = np.where(unknown, 0.0, near)
     by_vector = np.where(unknown, by_text, _by_best(known, presumed_best if unknown.any() else 0.0))
     # A side that says nothing of any candidate would only shrink the scores of the other.
     if not by_text.any():

@@ -19,7 +19,7 @@ from rag_context.errors import BackendError
 from rag_context.ports.reading import CandidateRequest, Shortlist, Snapshot
 from rag_context.search import rules
 from rag_context.search.code_rank import KnownCode, ranked_code
-from rag_context.search.query import Query, Result, Standing
+from rag_context.search.query import Mode, Query, Result, Standing
 from rag_context.search.question_rules import (
     NO_BOOSTS,
     Boosts,
@@ -49,6 +49,7 @@ from rag_context.search.ranking import (
     smoothed_scores,
     spread,
     thresholds_for,
+    unrelated_cosine,
 )
 from rag_context.search.reads import Reads, SnapshotReads
 from rag_context.search.retrievers import VectorResults
@@ -100,7 +101,9 @@ async def gather(
     size = pool_size(query) if query.per_document is None and not query.windows else None
     hits = vector_results.hits if vector_results is not None else ()
     named = await _defining(query, reads, [hit.chunk for found in (hits, text or ()) for hit in found], code)
-    hits = boosts.best(hits, lambda hit: hit.cosine, None if named else size)
+    calibration = vector_results.calibration if vector_results is not None else None
+    unrelated = unrelated_cosine(calibration)
+    hits = boosts.best(hits, lambda hit: hit.cosine - unrelated, None if named else size)
     text = boosts.best(text, lambda hit: hit.bm25, None if named else size) if text is not None else None
     vector_ranks, text_ranks = _ranks(hits), _ranks(text or ())
     found = Candidates.of_hits(_pooled(hits, size, named), _pooled(text or (), size, named))
@@ -110,8 +113,7 @@ async def gather(
         return Gathered(replace(found, scores=alone), {}, nothing, nothing, boosts, vector_ranks, text_ranks)
     # Raw scores are compared with those of all others: a hit of one retriever needs the other's score too.
     union = Candidates(found.chunks, await reads.scores(found))
-    best = presumed_best(vector_results.calibration if vector_results else None)
-    first = fused_scores(union, best, weights_for(query))
+    first = fused_scores(union, calibration, weights_for(query))
     first *= boosts.of(union.chunks)
     # Neighbours cost a read, so they are read only for what can still come into the results.
     shortlist = union.take(_shortlisted(query, union, best_first(union, first), named))
@@ -263,12 +265,14 @@ def candidate_request(
 ) -> CandidateRequest:
     """What `select_in` is going to read; or `select`, of the `hits` of a keyword search."""
     weights = weights_for(query)
+    calibration = vector_results.calibration if vector_results is not None else None
     shortlist = Shortlist(
         _shortlist_size(query),
         pool_per_document(query),
         weights.other,
         weights.code,
-        presumed_best(vector_results.calibration if vector_results is not None else None),
+        presumed_best(calibration),
+        unrelated_cosine(calibration),
         *(presumed(query.text) if prefers_speakers(query) else ((), 1.0)),
     )
     return CandidateRequest(
@@ -318,10 +322,11 @@ def _kept(
     query: Query, gathered: Gathered, calibration: Calibration | None, known: KnownCode, *, few: bool
 ) -> list[Ranked]:
     """The best `limit` candidates that pass: `min_score` if the query has one, else the model's threshold."""
-    best = presumed_best(calibration)
     candidates = gathered.candidates
     boosts = gathered.boosts.of(candidates.chunks)
-    fused = smoothed_scores(candidates, gathered.before, gathered.after, best, weights_for(query)) * boosts
+    # Vector search alone orders by the cosine, also below that of unrelated texts.
+    scale = calibration if query.mode is not Mode.VECTOR else None
+    fused = smoothed_scores(candidates, gathered.before, gathered.after, scale, weights_for(query)) * boosts
     if ranks_code(query) and _has_code(candidates.chunks):
         fused = ranked_code(query.text, fused, known.features(query.text, candidates))
     by_time = time_boosts(query.windows, candidates.chunks, fused) if query.windows else np.zeros_like(fused)

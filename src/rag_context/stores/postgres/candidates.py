@@ -40,6 +40,31 @@ _COLUMNS = f"""c.key, c.id AS chunk, c.document, c.position, c.content_type AS k
 c.tenant, c.sequence, c.start_char, c.end_char, c.start_line, c.end_line, c.heading, c.length, scored.counts,
 {CHUNK_TIME} AS chunk_occurred_at, c.origin AS chunk_origin, c.standing"""
 
+FUSED = f"""
+best AS (
+    SELECT greatest(max(cosine) - {{unrelated_cosine}}::float8,
+                    CASE WHEN bool_or(cosine IS NULL) THEN {{presumed_best}}::float8 END) AS near,
+           max(score) AS score,
+           bool_or(CASE WHEN cosine IS NULL THEN score > 0.0 ELSE cosine > {{unrelated_cosine}}::float8 END) AS has_near
+    FROM candidates
+),
+fused AS (
+    SELECT c.*, CASE WHEN by_vector_score IS NULL OR best.has_near IS NOT TRUE THEN by_score
+                     WHEN best.score <= 0.0 THEN by_vector_score
+                     ELSE weight * by_vector_score + (1.0 - weight) * by_score END * speaker_boost AS fused
+    FROM candidates AS c CROSS JOIN best CROSS JOIN LATERAL (
+        SELECT CASE WHEN c.cosine IS NOT NULL
+                    THEN coalesce(greatest(c.cosine - {{unrelated_cosine}}::float8, 0.0) / nullif(best.near, 0.0), 0.0)
+                    END AS by_vector_score,
+               coalesce(c.score / nullif(best.score, 0.0), 0.0) AS by_score,
+               CASE WHEN kind = '{CODE}' THEN {{code_weight}}::float8 ELSE {{weight}}::float8 END AS weight,
+               CASE WHEN lower(split_part(c.speaker, ' ', 1)) = ANY ({{speakers}}::text[])
+                         OR c.speaker IS NULL AND kind <> '{CHAT}'
+                    THEN {{boost}}::float8 ELSE 1.0 END AS speaker_boost
+    ) AS each
+)"""  # noqa: S608  (kinds of content)
+"""`search.ranking.fused_scores` in SQL: a test compares the two."""
+
 _FETCHED = f"""
 found AS MATERIALIZED (
     SELECT key, bool_or(by_vector) AS by_vector, bool_or(by_keyword) AS by_keyword FROM ({{found}}) AS each GROUP BY key
@@ -48,23 +73,7 @@ candidates AS MATERIALIZED (
     SELECT {_COLUMNS}, scored.score, {{cosine}} AS cosine, f.by_vector, f.by_keyword
     FROM found AS f JOIN rag_context.chunks AS c ON c.key = f.key {{vectors}} {{scoring}}
 ),
-best AS (
-    SELECT greatest(max(cosine), CASE WHEN bool_or(cosine IS NULL) THEN {{presumed_best}}::float8 END) AS cosine,
-           max(score) AS score
-    FROM candidates
-),
-fused AS (
-    SELECT c.*, CASE WHEN by_cosine IS NULL OR best.cosine <= 0.0 THEN by_score WHEN best.score <= 0.0 THEN by_cosine
-                     ELSE weight * by_cosine + (1.0 - weight) * by_score END * speaker_boost AS fused
-    FROM candidates AS c CROSS JOIN best CROSS JOIN LATERAL (
-        SELECT greatest(c.cosine, 0.0) / nullif(best.cosine, 0.0) + 0.0 * c.cosine AS by_cosine,
-               coalesce(c.score / nullif(best.score, 0.0), 0.0) AS by_score,
-               CASE WHEN kind = '{CODE}' THEN {{code_weight}}::float8 ELSE {{weight}}::float8 END AS weight,
-               CASE WHEN lower(split_part(c.speaker, ' ', 1)) = ANY ({{speakers}}::text[])
-                         OR c.speaker IS NULL AND kind <> '{CHAT}'
-                    THEN {{boost}}::float8 ELSE 1.0 END AS speaker_boost
-    ) AS each
-),
+{FUSED},
 shortlist AS MATERIALIZED (
     SELECT * FROM (
         SELECT *, row_number() OVER (PARTITION BY document ORDER BY fused DESC, chunk) AS in_document FROM fused
@@ -233,6 +242,7 @@ class PostgresCandidates:
                 cosine=cosine,
                 passing=passing,
                 standing=standing,
+                unrelated_cosine=parameters.add(shortlist.unrelated_cosine),
                 presumed_best=parameters.add(shortlist.presumed_best),
                 weight=parameters.add(shortlist.vector_weight),
                 code_weight=parameters.add(shortlist.code_vector_weight),
