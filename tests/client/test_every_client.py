@@ -62,6 +62,22 @@ async def test_the_same_text_again_changes_nothing(context: AsyncClient, session
     assert (again.status, again.document_id) == ("unchanged", first)
 
 
+async def test_what_is_remembered_is_recalled_in_its_project_only(context: AsyncClient, session: str) -> None:
+    mine, other = f"project:mine-{session}", f"project:other-{session}"
+    ferry, question = f"The ferry {session} leaves from pier nine.", f"from which pier does the ferry {session} leave?"
+    receipt = await context.remember(ferry, kind="fix", tags=["piers"], workspace=mine)
+    again = await context.remember(ferry, kind="fix", tags=["piers"], workspace=mine)
+    assert (receipt.status, again.status, again.document_id) == ("indexed", "unchanged", receipt.document_id)
+
+    recalled = await context.recall(question, workspace=mine, limit=3)
+    assert receipt.document_id in [each.document_id for each in recalled.results]
+    assert len(recalled.results) <= 3
+    foreign = await context.recall(question, workspace=other, limit=3)
+    assert receipt.document_id not in [each.document_id for each in foreign.results]
+    with pytest.raises(InvalidInputError, match="empty"):
+        await context.remember(" ")
+
+
 async def test_a_secret_is_masked_and_the_writer_is_warned(context: AsyncClient, session: str) -> None:
     text = "deploy with AKIAIOSFODNN7EXAMQLE as the key"
     receipt = await context.index(text, content_type="chat", session_id=session, source="talk")

@@ -170,6 +170,7 @@ class StandingInstruction(WireResponse):
     document_id: str
     chunk_id: str
     session_id: str
+    tags: Annotated[list[str] | None, Field(description="Tags of its document; absent if it has none")] = None
 
 
 LEVELS: Mapping[int, str] = {

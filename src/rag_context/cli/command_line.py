@@ -40,11 +40,20 @@ _COMMANDS = {
         "Index files, folders and streams of documents; changed files are replaced, unchanged ones are not read.",
     ),
     "watch": ("index_files:watch", "Index files and folders and follow their changes, until SIGTERM or Ctrl-C."),
+    "remember": (
+        "verbs:remember",
+        "Keep a decision, an instruction, a fix or a note in your own words; agents find it from now on.",
+    ),
+    "recall": ("verbs:recall", "Print the passages that answer a question, as agents read them."),
     "search": ("memory_commands:search", "Search for the passages that answer a question."),
     "get": ("memory_commands:get", "Print one document in full."),
     "list": ("memory_commands:list_documents", "List the stored documents, newest first."),
     "similar": ("memory_commands:similar", "Find the documents that are most similar to a stored one."),
     "delete": (
+        "memory_commands:delete",
+        "Delete a document, or all of a source or session, for good, after a confirmation that says how many.",
+    ),
+    "forget": (
         "memory_commands:delete",
         "Delete a document, or all of a source or session, for good, after a confirmation that says how many.",
     ),

@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import blake2b
 from itertools import takewhile
 from pathlib import Path
@@ -23,6 +23,7 @@ from rich.progress import (
 )
 
 from rag_context._version import __version__
+from rag_context.agents.workspace import workspace
 from rag_context.api.index import BulkLine, BulkReceipt, FileReceipt
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.command_line import ExitCode, run_to_end
@@ -208,8 +209,14 @@ def open_sync(
     with ExitStack() as stack:
         manifest = stack.enter_context(open_file_manifest(settings.data_dir))
         converter = stack.enter_context(Converter())
-        reading = ReadingSettings(labels, indexing.max_file_bytes, digest, generated)
+        reading = ReadingSettings(labels, indexing.max_file_bytes, digest, generated, lru_cache(_project_of))
         yield FolderSync(target, manifest, reading, converter, gone, listen, own=(settings.data_dir.resolve(),))
+
+
+def _project_of(folder: Path) -> str | None:
+    """The tag of the repository that a folder lies in. What lies in none is general: notes, books, exports."""
+    here = workspace(folder)
+    return here.tag if here is not None and (here.root / ".git").exists() else None
 
 
 async def send_documents(documents: Iterator[BulkLine | Rejected], target: Target, listen: Listener) -> None:

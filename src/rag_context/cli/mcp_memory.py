@@ -7,17 +7,29 @@ server's machine and user, not of the client's.
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from rag_context.api.handlers import CallContext
-from rag_context.api.index import MAX_NAMED, IndexFilesRequest, IndexFilesResponse, LeftOutFile
-from rag_context.api.operations.memory import INDEX_FILES
+from rag_context.agents.workspace import workspace
+from rag_context.api.handlers import CallContext, Handler
+from rag_context.api.index import (
+    MAX_NAMED,
+    IndexFilesRequest,
+    IndexFilesResponse,
+    IndexRequest,
+    IndexResponse,
+    LeftOutFile,
+    MetadataFields,
+)
+from rag_context.api.operations.memory import INDEX, INDEX_FILES
+from rag_context.api.parsing import read_fields
+from rag_context.api.verbs import with_workspace
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.index_files import open_sync
 from rag_context.cli.local_connection import MODEL_WAIT_S, InProcess
 from rag_context.cli.summary import Shortlist, Summary
 from rag_context.errors import FieldError, InvalidInputError
-from rag_context.files.boundary import check_reach, workspace
+from rag_context.files import boundary
 from rag_context.files.file_reading import Labels
 from rag_context.files.folder_sync import Gone
 from rag_context.files.walk import roots
@@ -37,11 +49,28 @@ async def hold(settings: Settings, opened: "asyncio.Future[Memory]") -> None:
             return await service.wait_ready(MODEL_WAIT_S)
 
         intake = FileIntake(service, settings, Path.cwd())
-        opened.set_result(Memory(service, build_tools(service, words, {INDEX_FILES.name: intake.run}), ready))
+        handlers: dict[str, Handler] = {INDEX_FILES.name: intake.run, INDEX.name: partial(_index, service, Path.cwd())}
+        opened.set_result(Memory(service, build_tools(service, words, handlers), ready))
         try:
             await asyncio.Event().wait()
         finally:
             await intake.close()
+
+
+async def _index(service: Service, started_in: Path, request: IndexRequest, context: CallContext) -> IndexResponse:
+    """Store a document, with the tag of the project that the client works on.
+
+    A document that names a project, by a tag or as one of its project documents, keeps that.
+    """
+    here = workspace(started_in)
+    if here is None:  # programs with windows start their servers in the home folder, and name their folders on request
+        roots = await context.client_roots() or ()
+        here = workspace(Path(roots[0])) if len(roots) == 1 else None
+    if here is not None and request.project is None:
+        metadata = request.metadata or read_fields(MetadataFields, {})
+        tags = with_workspace(metadata.tags or (), here.tag)
+        request = request.model_copy(update={"metadata": metadata.model_copy(update={"tags": tags})})
+    return await service.index(request, context)
 
 
 ANSWER_S = 30.0
@@ -105,10 +134,10 @@ class FileIntake:
         try:
             folders = [Path(root).resolve() for root in client_roots or ()]
             if client_roots is None:
-                folders = workspace(self.started_in, Path.home())
+                folders = boundary.workspace(self.started_in, Path.home())
             folders += [Path(root).expanduser().resolve() for root in self.settings.indexing.roots]
             path = (self.started_in / Path(given).expanduser()).resolve()
-            check_reach(path, folders)
+            boundary.check_reach(path, folders)
             if path.exists():
                 return path
             sentence = f"There is no file or folder at {path.as_posix()}"

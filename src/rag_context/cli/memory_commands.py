@@ -169,7 +169,7 @@ def _advice(response: SearchResponse) -> str:
 @with_fields(memory.GET)
 def get(fields: Fields, options: Options) -> ExitCode:
     """Print one document in full."""
-    return _run(memory.GET, fields, options, _print)
+    return _run(memory.GET, fields, options, print_readable)
 
 
 @with_fields(memory.LIST)
@@ -197,11 +197,11 @@ def delete(fields: Fields, *, yes: Yes = False, options: Options) -> ExitCode:
     loaded = options.load_available()
     preview = run_to_end(_answer(loaded, memory.DELETE, {**fields, "dry_run": True}))
     if "dry_run" in fields or not preview.deleted_count:
-        options.show(preview, _print)
+        options.show(preview, print_readable)
         return ExitCode.OK
     if not yes:
         ask_first(f"Delete {counted(preview.deleted_count, 'document')} for good?")
-    options.show(run_to_end(_answer(loaded, memory.DELETE, {**fields, "confirm": True})), _print)
+    options.show(run_to_end(_answer(loaded, memory.DELETE, {**fields, "confirm": True})), print_readable)
     return ExitCode.OK
 
 
@@ -257,7 +257,8 @@ def _day(document: ListedDocument) -> str:
     return f"{document.occurred_at.astimezone():%Y-%m-%d}{' pending' if document.status == 'pending' else ''}"
 
 
-def _print(body: WireResponse, console: Console) -> None:
+def print_readable(body: WireResponse, console: Console) -> None:
+    """Print an answer as models read it."""
     from rag_context.server.mcp.readable import readable  # noqa: PLC0415  (searches start faster without it)
 
     console.show(readable(body))

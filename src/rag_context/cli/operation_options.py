@@ -5,7 +5,7 @@ Each field is one option, `--session-id` for `session_id`; `NAMES` says where th
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -75,7 +75,7 @@ NAMES: Mapping[str, Name] = {
 
 
 def with_fields(
-    operation: Operation[Any, Any], names: Mapping[str, Name] = {}
+    operation: Operation[Any, Any], names: Mapping[str, Name] = {}, *, only: Collection[str] | None = None
 ) -> Callable[[Callable[..., ExitCode | None]], Callable[..., None]]:
     """Make a command of a function: an option for each field of the operation, before the function's own parameters.
 
@@ -84,11 +84,13 @@ def with_fields(
     Args:
         operation: what the command runs; fields that it omits from the command line have no option.
         names: names that differ from `NAMES` here.
+        only: the fields that have an option; None: all that the operation has on the command line.
     """
     order = {name: place for place, name in enumerate(names)}
 
     def decorate(run: Callable[..., ExitCode | None]) -> Callable[..., None]:
-        fields = sorted(command_fields(operation), key=lambda name: order.get(name, len(order)))
+        offered = [name for name in command_fields(operation) if only is None or name in only]
+        fields = sorted(offered, key=lambda name: order.get(name, len(order)))
         chosen = {name: _name(name, names) for name in fields}
         options = [_parameter(name, operation.request.model_fields[name], each) for name, each in chosen.items()]
 

@@ -1,7 +1,7 @@
 """The client for coroutines."""
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar, Unpack
 from rag_context.api.index import BulkReceipt, IndexResponse
 from rag_context.api.maintenance import HealthResponse, ReindexResponse, StatsResponse, TimeRange
 from rag_context.api.operations import Operation, Response, memory
-from rag_context.api.search import SearchResponse
+from rag_context.api.search import DEFAULT_LIMIT, MAX_LIMIT, SearchResponse
 from rag_context.api.stored_documents import (
     MAX_LISTED,
     DeleteResponse,
@@ -19,6 +19,7 @@ from rag_context.api.stored_documents import (
     ListResponse,
     SimilarResponse,
 )
+from rag_context.api.verbs import Kind, kept, recalled, remembered
 from rag_context.client.address import address_of
 from rag_context.client.async_collections import AsyncCollections
 from rag_context.client.async_http import AsyncHttp, AsyncTransport
@@ -118,6 +119,49 @@ class AsyncClient:
         """Keep a document. The same text again changes nothing."""
         fields = index_fields(content, content_type, session_id, source, options)
         return await self._run(memory.INDEX, fields, request_id)
+
+    async def remember(
+        self,
+        text: str,
+        *,
+        kind: Kind = "decision",
+        tags: Sequence[str] = (),
+        workspace: str | None = None,
+        request_id: str | None = None,
+    ) -> BulkReceipt:
+        """Keep the owner's own words. The same words again change nothing.
+
+        Args:
+            text: what to keep, so that it can be understood without its context.
+            kind: what it is; an instruction is shown with all answers that it may apply to.
+            tags: tags to filter by later.
+            workspace: the tag of the project that it belongs to, `project:NAME-HASH`; None: it is general.
+            request_id: see `search`.
+
+        Raises:
+            InvalidInputError: It cannot be kept.
+        """
+        batch = Batch(1)
+        batch.add(remembered(text, kind, tags, workspace))
+        await self._send_batch(batch, request_id_of(request_id))
+        return kept(next(batch.receipts()))
+
+    async def recall(
+        self,
+        query: str,
+        *,
+        workspace: str | None = None,
+        request_id: str | None = None,
+        **options: Unpack[SearchOptions],
+    ) -> SearchResponse:
+        """Ask for the passages of one project and the general ones; without `workspace` those of all projects."""
+        if workspace is None:
+            return await self.search(query, request_id=request_id, **options)
+        wider: SearchOptions = {**options, "limit": MAX_LIMIT}
+        narrower: SearchOptions = {**options, "tags": [*(options.get("tags") or ()), workspace]}
+        everything = await self.search(query, request_id=request_id, **wider)
+        own = await self.search(query, request_id=request_id, **narrower)
+        return recalled(everything, own, workspace, options.get("limit", DEFAULT_LIMIT))
 
     async def bulk(self, documents: AsyncDocuments, *, request_id: str | None = None) -> AsyncIterator[BulkReceipt]:
         """Keep many documents; a receipt for each, in their order, as soon as its batch is done.

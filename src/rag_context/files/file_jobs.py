@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rag_context.api.index import BulkLine, BulkReceipt, FileReceipt
 from rag_context.api.parsing import read_fields
+from rag_context.api.verbs import with_workspace
 from rag_context.domain.documents import DocumentInput, FileDocument, FileEntry, Origin, document_id
 from rag_context.errors import InvalidInputError
 from rag_context.files.commits import FileTimes
@@ -48,6 +49,14 @@ class ReadingSettings:
     key: bytes
     generated: Generated = field(default_factory=Generated)
     """Which files are left out because they are generated."""
+    project_of: Callable[[Path], str | None] = lambda _folder: None
+    """The tag of the project that the files of a folder belong to; none: they are general."""
+
+    def labels_of(self, path: Path) -> Labels:
+        """The labels of a file."""
+        labels = self.labels
+        tags = with_workspace(labels.metadata.tags, self.project_of(path.parent))
+        return replace(labels, metadata=replace(labels.metadata, tags=tuple(tags)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +225,10 @@ class FileJobs:
         return self._new > EMBEDDED_AT_ONCE
 
     def _inputs(self, loaded: Loaded) -> Iterator[FileInput | Rejected]:
+        labels = self._settings.labels_of(loaded.path)
         if loaded.format is None:
-            return iter([text_input(loaded, self._settings.labels, self._settings.generated, self._times.of)])
-        found = converted_inputs(loaded, loaded.format, self._converter, self._settings.labels, self._times.of)
+            return iter([text_input(loaded, labels, self._settings.generated, self._times.of)])
+        found = converted_inputs(loaded, loaded.format, self._converter, labels, self._times.of)
         return (self._from_elsewhere(item, loaded) if isinstance(item, FileInput) else item for item in found)
 
     def _from_elsewhere(self, item: FileInput, loaded: Loaded) -> FileInput:

@@ -160,6 +160,7 @@ def _standing(standing: Standing) -> StandingInstruction:
         document_id=passage.document_id,
         chunk_id=passage.chunk.id,
         session_id=passage.session_id,
+        tags=list(passage.metadata.tags) or None,
     )
 
 

@@ -140,6 +140,7 @@ def _headline(number: int, result: SearchResult) -> str:
         where += f":{result.start_line}" + (f"-{end}" if end != result.start_line else "")
     parts = [f"[{number}] {where}", f"relevance {result.score:.2f}", result.content_type, _day(result.occurred_at)]
     parts += [f"origin {result.origin}"] if result.origin != "unknown" else []
+    parts += _labels(result.metadata)
     title = result.title or ""
     if result.heading:
         parts.append(result.heading)
@@ -150,6 +151,15 @@ def _headline(number: int, result: SearchResult) -> str:
     if result.newer_version is not None:
         parts.append(f"a later statement gives another value: documentId {result.newer_version.document_id}")
     return " · ".join(part for part in parts if part)
+
+
+def _labels(metadata: Mapping[str, Any]) -> Iterator[str]:
+    """Who made a document, and what it is filed under; a tag `project:NAME` says which project it belongs to."""
+    for name in ("agent", "category"):
+        if metadata.get(name):
+            yield f"{name} {metadata[name]}"
+    if tags := metadata.get("tags"):
+        yield f"tags {', '.join(tags)}"
 
 
 def _similar(body: SimilarResponse) -> Iterator[str]:
