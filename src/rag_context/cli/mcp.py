@@ -21,10 +21,12 @@ from rag_context.cli.mcp_opening import LOAD_AFTER_S
 from rag_context.cli.options import ConfigOptions, with_options
 from rag_context.errors import InvalidInputError, RagContextError
 from rag_context.logs import configure_logging
+from rag_context.server.hook_socket import answering_hooks
 from rag_context.server.mcp.handshake import CATEGORY, Conversation, Opening, claim_wire
 from rag_context.settings import Settings
 
 if TYPE_CHECKING:
+    from rag_context.agents.answering import HookAnswers
     from rag_context.server.mcp.protocol import Memory
 
 _QUIET = "warning"
@@ -144,10 +146,17 @@ def listed_words(settings: Settings) -> dict[str, Sequence[str]]:
 
 
 async def _serve(settings: Settings, toolsets: Toolsets, conversation: Conversation, *, structured: bool) -> ExitCode:
+    memory = _OpenedMemory(settings)
+    async with answering_hooks(settings.data_dir, "mcp", memory.hooks):
+        return await _serve_client(memory, toolsets, conversation, structured=structured)
+
+
+async def _serve_client(
+    memory: "_OpenedMemory", toolsets: Toolsets, conversation: Conversation, *, structured: bool
+) -> ExitCode:
     # The protocol's library takes most of a second to load, after the opening was answered.
     from rag_context.server.mcp.stdio import serve_stdio  # noqa: PLC0415
 
-    memory = _OpenedMemory(settings)
     keeper = asyncio.create_task(memory.keep(), name="memory")
     serving = asyncio.create_task(serve_stdio(conversation, memory.opened, toolsets, structured=structured), name="mcp")
     with suppress(NotImplementedError):  # Windows has no such signal to wait for
@@ -181,6 +190,12 @@ class _OpenedMemory:
             return await asyncio.shield(self._memory)
         except RagContextError as error:
             raise MCPError(INTERNAL_ERROR, str(error)) from None
+
+    async def hooks(self) -> "HookAnswers":
+        """What answers hooks of agents. Raises: RagContextError (the memory cannot be opened)."""
+        hooks = (await asyncio.shield(self._memory)).service.hooks
+        assert hooks is not None  # noqa: S101  (every service that settings open has them)
+        return hooks
 
     async def keep(self) -> None:
         """Open it and keep it open until cancelled."""

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 
+from rag_context.agents.answering import HookAnswers
 from rag_context.api.index import FileReceipt
 from rag_context.cli.command_line import ExitCode, exit_code
 from rag_context.cli.index_files import open_sync
@@ -25,6 +26,7 @@ from rag_context.files.watching import Follower
 from rag_context.logs import configure_logging
 from rag_context.memory.service import Service
 from rag_context.server.app import create_app
+from rag_context.server.hook_socket import answering_hooks
 from rag_context.server.peers import Peers, inner_app, shared
 from rag_context.server.running import run, serve
 from rag_context.server.worker_process import Event, Report, WorkerEnd, WorkerServer
@@ -62,7 +64,16 @@ async def looking_after(service: Service, start: Start) -> AsyncIterator[None]:
     if not start.is_first:
         yield
         return
-    async with _following(start.roots, service, start.settings), _keeping_projects(service):
+
+    async def hooks() -> HookAnswers:
+        assert service.hooks is not None  # noqa: S101  (every service that settings open has them)
+        return service.hooks
+
+    async with (
+        _following(start.roots, service, start.settings),
+        _keeping_projects(service),
+        answering_hooks(start.settings.data_dir, "serve", hooks),
+    ):
         yield
 
 

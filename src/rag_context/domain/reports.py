@@ -323,3 +323,30 @@ class Findings:
             Issue(kind, self._counts[kind], tuple(self._examples[kind])) for kind in IssueKind if kind in self._counts
         )
         return IntegrityReport(counts, compared_terms, issues, tuple(self._broken), tuple(self._damaged))
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """A passage that an agent was shown unasked, or one that was withheld from it.
+
+    Attributes:
+        event: at which moment of the session.
+        project: the tag of the session's project.
+        subject: the file or command that it is about; "" at other moments.
+        document_id: of the passage; "" where a moment came to nothing as a whole.
+        reason: why it was withheld; "" where it was shown.
+        tokens: what it cost; 0 where it was withheld.
+        scores: what it was judged by.
+    """
+
+    at: datetime
+    session_id: str
+    client: str
+    event: str
+    project: str
+    subject: str = ""
+    document_id: str = ""
+    chunk_ids: tuple[str, ...] = ()
+    reason: str = ""
+    tokens: int = 0
+    scores: Mapping[str, float] = field(default_factory=dict)

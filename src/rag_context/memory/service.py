@@ -1,5 +1,6 @@
 """The service: one method per use case of the memory, called by HTTP, MCP, the CLI and Python alike."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,6 +9,10 @@ from functools import partial
 
 import numpy as np
 
+from rag_context.agents.answering import HookAnswers
+from rag_context.agents.digests import Digests
+from rag_context.agents.gate import Gate
+from rag_context.agents.sessions import Budgets, Sessions
 from rag_context.api import stored_documents as stored
 from rag_context.api.handlers import CallContext, Handler, handlers_of, performs
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, VersionsRequest, VersionsResponse
@@ -53,7 +58,7 @@ from rag_context.memory.search_fetch import SearchFetch
 from rag_context.memory.telemetry import TIME_RANGES, Recorder, Telemetry, describe, describe_indexing
 from rag_context.ports.models import CONFIRMED, Tokenizer
 from rag_context.ports.reading import MetricsStore
-from rag_context.ports.writing import ModelRegistry
+from rag_context.ports.writing import InjectionLog, ModelRegistry
 from rag_context.projects.project_requests import TenantResolver
 from rag_context.projects.project_service import ProjectDependencies, ProjectService
 from rag_context.resilience.admission import Admissions
@@ -80,6 +85,17 @@ _ALL = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
+class HookDependencies:
+    """What hooks of agents are answered with, and by which rules."""
+
+    log: InjectionLog
+    digests: Digests
+    budgets: Budgets
+    is_enabled: bool = True
+    silent_projects: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Dependencies:
     """The components of a service; `wiring` builds them."""
 
@@ -96,6 +112,7 @@ class Dependencies:
     rebuilding: Rebuilding | None = None
     projects: ProjectDependencies | None = None
     collections: CollectionService | None = None
+    hooks: HookDependencies | None = None
     admissions: Admissions = field(default_factory=Admissions.unlimited)
     redactor: Redactor = field(default_factory=Redactor)
     records_queries: bool = True
@@ -159,6 +176,8 @@ class Service:
             else None
         )
         """The use cases of project documents; None if this service has none."""
+        self.hooks = None if dependencies.hooks is None else self._hook_answers(dependencies.hooks)
+        """Answers hooks of agents; None if this service answers none."""
         self.collections = dependencies.collections
         """The use cases of collections and their providers; None if this service has none."""
 
@@ -347,6 +366,8 @@ class Service:
         await self._dependencies.telemetry.flush()
         deadline = Deadline.after(STATS_TIMEOUT_S, self._clock)
         deleted = await deadline.bound("documents", self._dependencies.metrics.prune(before))
+        if self._dependencies.hooks is not None:
+            await asyncio.to_thread(self._dependencies.hooks.log.prune, before)
         return ClearQueriesResponse(deleted_count=deleted)
 
     async def ready(self) -> bool:
@@ -368,6 +389,18 @@ class Service:
         """The metrics in Prometheus' text format; the last known number of vectors if the store cannot be read."""
         await self._count()
         return self._meters.text()
+
+    def _hook_answers(self, parts: HookDependencies) -> HookAnswers:
+        return HookAnswers(
+            Gate(self.rank, self.tokenizer),
+            Sessions(parts.log, parts.budgets),
+            self.tokenizer,
+            self._dependencies.redactor.text,
+            is_enabled=parts.is_enabled,
+            silent_projects=parts.silent_projects,
+            on_project=lambda tag: parts.digests.touch([tag]),
+            now=self._now,
+        )
 
     def _readings(self) -> Readings:
         """What the metrics say of the components now."""
@@ -405,6 +438,8 @@ class Service:
             done = iter(await self._dependencies.indexer.index_all(submitted, at_least_s=at_least_s))
             results = [next(done) if isinstance(each, Submission) else each for each in given]
             describe_indexing(traced, results)
+        if (hooks := self._dependencies.hooks) is not None:
+            hooks.digests.touch(tag for each in submitted for tag in each.document.metadata.tags)
         for result in results:
             if isinstance(result, BackendError):
                 self._recorder.error("index", result, request_id)

@@ -1,6 +1,6 @@
 """Ports of the write path, where one store holds everything or two share no transaction; and those of maintenance.
 
-Maintenance: which model made an index, rebuilding, checking, and records of files and projects.
+Maintenance: which model made an index, rebuilding, checking, and records of files, projects and what agents were shown.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Protocol, TypeAlias
 
 from rag_context.domain.documents import Chunk, Document, FileEntry, ProjectRecord, StoredVectors, Tenant
-from rag_context.domain.reports import IntegrityReport, IssueKind, Thoroughness
+from rag_context.domain.reports import Injection, IntegrityReport, IssueKind, Thoroughness
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
 
 
@@ -308,3 +308,25 @@ class ProjectRegistry(Protocol):
     def note_gone(self, tenant: Tenant, since: datetime | None) -> None: ...
 
     def forget(self, tenants: Collection[Tenant]) -> None: ...
+
+
+class InjectionLog(Protocol):
+    """What agents on this machine were shown unasked, and what was withheld. Nothing raises; what fails is logged."""
+
+    def add(self, injections: Iterable[Injection]) -> None: ...
+
+    def remembered(self, session_id: str) -> list[Injection]:
+        """What a session was shown or not shown since its context was emptied last, oldest first."""
+        ...
+
+    def tokens(self, session_id: str) -> int:
+        """What a session was shown in all."""
+        ...
+
+    def forget(self, session_id: str) -> None: ...
+
+    def latest(self, session_id: str | None, limit: int) -> list[Injection]:
+        """The last records of a session, or of all, newest first."""
+        ...
+
+    def prune(self, before: datetime) -> None: ...

@@ -370,6 +370,23 @@ class TelemetrySettings(Section):
     )
 
 
+class HookSettings(Section):
+    """What the hooks of clients show to agents unasked."""
+
+    enabled: Annotated[bool, Expected("true or false")] = Field(
+        default=True, description="Whether hooks say anything and conversations are taken in."
+    )
+    silent_projects: Names = Field(
+        default=(), description="Folders of projects, or their tags, in which hooks say and take in nothing."
+    )
+    prompt_tokens: int = Field(default=300, ge=0, le=2000, description="Most tokens shown at a prompt or an action.")
+    start_tokens: int = Field(default=600, ge=0, le=2000, description="Most tokens shown at the start of a session.")
+    session_tokens: int = Field(default=3000, ge=0, le=100_000, description="Most tokens shown in a session in all.")
+    bound_ms: int = Field(
+        default=250, ge=10, le=5000, description="Time budget of a hook; hooks read it from the environment only."
+    )
+
+
 class VocabularySettings(Section):
     """Values that requests may use in addition to the built-in ones."""
 
@@ -412,6 +429,7 @@ class Settings(Section):
     indexing: IndexingSettings = Field(default_factory=IndexingSettings.model_construct)
     projects: ProjectSettings = Field(default_factory=ProjectSettings.model_construct)
     telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings.model_construct)
+    hooks: HookSettings = Field(default_factory=HookSettings.model_construct)
     vocabulary: VocabularySettings = Field(default_factory=VocabularySettings.model_construct)
     connections: ConnectionTables = Field(
         default={}, description="Connections for collections: a table [connections.<id>] each.", repr=False

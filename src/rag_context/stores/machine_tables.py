@@ -1,4 +1,4 @@
-"""What a machine keeps beside the index: the files that it has read, and the projects that it follows.
+"""What a machine keeps beside the index: files that it has read, projects that it follows, what its agents were shown.
 
 Paths mean something on one machine only, so they are not in the index, which other machines may share. Each table has
 a small SQLite file of its own. A damaged one, or one of another version, is created again. While it cannot be used (a
@@ -19,14 +19,24 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from rag_context.domain.documents import FileDocument, FileEntry, FileStamp, ProjectRecord, Tenant
+from rag_context.domain.documents import (
+    FileDocument,
+    FileEntry,
+    FileStamp,
+    ProjectRecord,
+    Tenant,
+    microseconds,
+    moment,
+)
+from rag_context.domain.reports import Injection
 from rag_context.stores.sqlite.faults import is_access_fault
 
 FILES_NAME = "files.db"
 PROJECTS_NAME = "projects.db"
+INJECTIONS_NAME = "injections.db"
 
 VERSION = 1
-"""Of both tables; one of another version is created again, empty."""
+"""Of all tables; one of another version is created again, empty."""
 
 RETRY_S = 1.0
 """How often a file that could not be used is tried again."""
@@ -424,4 +434,86 @@ def _record(row: _Row) -> ProjectRecord:
         is_followed=bool(is_followed),
         is_forced=bool(is_forced),
         gone_since=datetime.fromisoformat(gone_since) if gone_since is not None else None,
+    )
+
+
+_INJECTIONS = _Schema(
+    name="injections",
+    columns="at, session, client, event, project, subject, document, chunks, reason, tokens, scores, is_forgotten",
+    statements=(
+        """CREATE TABLE injections (
+            at INTEGER NOT NULL,
+            session TEXT NOT NULL,
+            client TEXT NOT NULL,
+            event TEXT NOT NULL,
+            project TEXT NOT NULL,
+            subject TEXT NOT NULL,
+            document TEXT NOT NULL,
+            chunks TEXT NOT NULL,
+            reason TEXT NOT NULL,
+            tokens INTEGER NOT NULL,
+            scores TEXT NOT NULL,
+            is_forgotten INTEGER NOT NULL
+        )""",
+        "CREATE INDEX injections_of_session ON injections (session, at)",
+        "CREATE INDEX injections_by_time ON injections (at)",
+    ),
+    timeout_s=5.0,
+    without_file="sessions may be shown a passage again",
+    when_lost="sessions that are open may be shown a passage again",
+)
+
+
+class SqliteInjectionLog:
+    """Fits `InjectionLog`: what agents on this machine were shown unasked, by all processes of this data directory."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._table = _Table(data_dir / INJECTIONS_NAME, _INJECTIONS)
+
+    def close(self) -> None:
+        """Close the file; later reads find nothing."""
+        self._table.close()
+
+    def add(self, injections: Iterable[Injection]) -> None:
+        """Record what was shown or withheld."""
+        self._table.put(map(_injection_row, injections))
+
+    def remembered(self, session_id: str) -> list[Injection]:
+        """What a session was shown or not shown since it was compacted last, oldest first."""
+        rows = self._table.rows("WHERE session = ? AND is_forgotten = 0 ORDER BY at", (session_id,))
+        return list(map(_injection, rows or ()))
+
+    def tokens(self, session_id: str) -> int:
+        """What a session was shown in all, in tokens."""
+        return sum(row[9] for row in self._table.rows("WHERE session = ? AND tokens > 0", (session_id,)) or ())
+
+    def forget(self, session_id: str) -> None:
+        """Let a session be shown again what it was shown: its context was emptied."""
+        self._table.write("UPDATE injections SET is_forgotten = 1 WHERE session = ?", [(session_id,)])
+
+    def latest(self, session_id: str | None, limit: int) -> list[Injection]:
+        """The last records of a session, or of all, newest first."""
+        of_session = "WHERE session = ? " if session_id is not None else ""
+        values = (limit,) if session_id is None else (session_id, limit)
+        rows = self._table.rows(f"{of_session}ORDER BY at DESC, rowid DESC LIMIT ?", values)
+        return list(map(_injection, rows or ()))
+
+    def prune(self, before: datetime) -> None:
+        """Delete older records."""
+        self._table.write("DELETE FROM injections WHERE at < ?", [(microseconds(before),)])
+
+
+def _injection_row(injection: Injection) -> _Row:
+    each = injection
+    return (
+        *(microseconds(each.at), each.session_id, each.client, each.event, each.project, each.subject),
+        *(each.document_id, json.dumps(each.chunk_ids), each.reason, each.tokens, json.dumps(dict(each.scores)), 0),
+    )
+
+
+def _injection(row: _Row) -> Injection:
+    at, session_id, client, event, project, subject, document_id, chunks, reason, tokens, scores, _ = row
+    return Injection(
+        *(moment(at), session_id, client, event, project, subject, document_id, tuple(json.loads(chunks)), reason),
+        *(tokens, json.loads(scores)),
     )

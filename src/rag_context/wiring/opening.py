@@ -9,6 +9,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 
+from rag_context.agents.digests import Digests
+from rag_context.agents.sessions import Budgets
 from rag_context.collections.provider_connections import TextEmbedder
 from rag_context.embedders.model_vectors import CachedEmbedder
 from rag_context.errors import ConfigurationError
@@ -20,7 +22,7 @@ from rag_context.memory.background_maintenance import BackgroundMaintenance, Dut
 from rag_context.memory.bound_embedder import BoundEmbedder, OpenFormer
 from rag_context.memory.index_maintenance import Audit
 from rag_context.memory.rebuilding import Rebuilding
-from rag_context.memory.service import Dependencies, Service
+from rag_context.memory.service import Dependencies, HookDependencies, Service
 from rag_context.memory.telemetry import Telemetry
 from rag_context.ports.models import ChatModel
 from rag_context.ports.reading import DocumentStore
@@ -41,7 +43,7 @@ from rag_context.search.retrievers import Backends
 from rag_context.settings import Settings, StoreSettings, check_available
 from rag_context.settings.keys import TITLES
 from rag_context.settings.sections import ChatSettings
-from rag_context.stores.machine_tables import SqliteProjectRegistry
+from rag_context.stores.machine_tables import SqliteInjectionLog, SqliteProjectRegistry
 from rag_context.stores.sqlite import FILE_NAME, require_index
 from rag_context.tracing import exported
 from rag_context.transfer.exporter import Exporter
@@ -189,7 +191,8 @@ async def _opened(
         await stack.enter_async_context(_running("telemetry", dependencies.telemetry.run()))
         await stack.enter_async_context(_running("maintenance", dependencies.maintenance.run()))
         projects = await stack.enter_async_context(open_projects(dependencies, settings))
-        dependencies = replace(dependencies, collections=collections, projects=projects)
+        hooks = await stack.enter_async_context(_open_hooks(dependencies, settings, duties))
+        dependencies = replace(dependencies, collections=collections, projects=projects, hooks=hooks)
         yield stores, Service(dependencies, min_score=settings.search.min_score)
 
 
@@ -404,6 +407,28 @@ async def open_projects(dependencies: Dependencies, settings: Settings) -> Async
         finally:
             await projects.aclose()
             registry.close()
+
+
+@asynccontextmanager
+async def _open_hooks(
+    dependencies: Dependencies, settings: Settings, duties: Duties
+) -> AsyncIterator[HookDependencies]:
+    """Open what hooks of agents are answered with; digests are written by one of several workers."""
+    rules, backends = settings.hooks, dependencies.backends
+    budgets = Budgets(rules.prompt_tokens, rules.start_tokens, rules.session_tokens)
+    digests = Digests(
+        settings.data_dir,
+        backends.document_store.guard(backends.documents, PROJECT_READ_S),
+        dependencies.embedder.tokenizer,
+        budgets.start if rules.enabled else 0,
+        silent_projects=rules.silent_projects,
+    )
+    log = SqliteInjectionLog(settings.data_dir)
+    try:
+        async with _running("digests", digests.run()) if duties is Duties.ALL else nullcontext():
+            yield HookDependencies(log, digests, budgets, rules.enabled, rules.silent_projects)
+    finally:
+        log.close()
 
 
 def _rules(settings: Settings) -> Rules:

@@ -1,0 +1,219 @@
+"""What a process that has the memory open answers to hooks: a block of quotations, or nothing.
+
+All judgement is here and in `gate`; the program that the client runs only sends events and prints.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from rag_context.agents.calls import Call, read_call
+from rag_context.agents.framing import framed
+from rag_context.agents.gate import Gate, Moment, Scores, Shown, Verdict, Withheld
+from rag_context.agents.sessions import Sessions, SessionState
+from rag_context.agents.workspace import Workspace, workspace
+from rag_context.domain.documents import utc_now
+from rag_context.domain.reports import Injection
+from rag_context.ports.models import Tokenizer
+
+logger = logging.getLogger(__name__)
+
+FRAME_TOKENS = 60
+"""What the heading of a block and the line above a quotation cost, at least."""
+
+MAX_WITHHELD = 20
+"""How many withheld candidates of one moment are recorded, the strongest."""
+
+SUBJECT_CHARS = 200
+COMPRESSES_EARLY = frozenset({"gemini"})
+"""Clients that announce a compaction before their first prompt, when nothing is compacted."""
+
+
+@dataclass(frozen=True, slots=True)
+class HookReply:
+    """What is printed, and what is recorded: `shown` only once it was printed, `withheld` in any case."""
+
+    text: str = ""
+    shown: tuple[Injection, ...] = ()
+    withheld: tuple[Injection, ...] = ()
+
+
+_SILENCE = HookReply()
+
+
+class HookAnswers:
+    """Answers hooks.
+
+    Args:
+        gate: decides what is worth saying.
+        sessions: what was said before.
+        tokenizer: counts what a block costs.
+        redact: takes secrets out of what is recorded.
+        is_enabled: whether anything is said at all.
+        silent_projects: roots or tags of projects in which nothing is said.
+        on_project: called with the tag of a project in which an agent works.
+        capture: begins to take in what was added to a transcript.
+        now: the wall clock.
+    """
+
+    def __init__(
+        self,
+        gate: Gate,
+        sessions: Sessions,
+        tokenizer: Tokenizer,
+        redact: Callable[[str], str],
+        *,
+        is_enabled: bool = True,
+        silent_projects: Collection[str] = (),
+        on_project: Callable[[str], None] = lambda _tag: None,
+        capture: Callable[[Call, Workspace], None] | None = None,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._gate = gate
+        self._sessions = sessions
+        self._tokenizer = tokenizer
+        self._redact = redact
+        self._is_enabled = is_enabled
+        self._silent_projects = frozenset(silent_projects)
+        self._on_project = on_project
+        self._capture = capture
+        self._now = now
+
+    async def answer(self, question: Mapping[str, Any], bound_s: float) -> HookReply:
+        """Answer within the time budget; what cannot be answered is answered with nothing.
+
+        Raises:
+            ValueError, TypeError, KeyError: it is no question of a hook.
+        """
+        call = read_call(question)
+        if not self._is_enabled or call.is_subagent or not call.session_id:
+            return _SILENCE
+        project = await asyncio.to_thread(workspace, call.cwd)
+        if project is None or not self._silent_projects.isdisjoint((project.tag, str(project.root))):
+            return _SILENCE
+        self._on_project(project.tag)
+        match call.event:
+            case "session-start":
+                await self._sessions.start(call.session_id, call.source)
+                await self._sessions.record(self._printed(call, project))
+            case "prompt" if call.prompt:
+                return await self._said(call, project, "prompt", call.prompt, None, bound_s)
+            case "action" if call.action is not None:
+                path = None if call.action.path is None else _below(call.action.path, call.cwd, project.root)
+                return await self._said(call, project, "action", call.action.text, path, bound_s)
+            case "stop" | "compact":
+                if call.event == "compact" and call.client not in COMPRESSES_EARLY:
+                    await self._sessions.start(call.session_id, "compact")
+                if self._capture is not None and call.transcript is not None:
+                    self._capture(call, project)
+        return _SILENCE
+
+    async def printed(self, reply: HookReply) -> None:
+        """Record a reply that the client has."""
+        await self._sessions.record([*reply.shown, *reply.withheld])
+
+    async def lost(self, reply: HookReply) -> None:
+        """Record a reply for which the hook did not wait: nothing of it was shown."""
+        late = (replace(each, reason="the hook had ended", tokens=0) for each in reply.shown)
+        await self._sessions.record([*late, *reply.withheld])
+
+    async def _said(
+        self,
+        call: Call,
+        project: Workspace,
+        event: Literal["prompt", "action"],
+        text: str,
+        path: str | None,
+        bound_s: float,
+    ) -> HookReply:
+        """What is said at a prompt, or before an action; about a file or a command once in a session."""
+        subject = "" if event == "prompt" else self._redact(path or " ".join(text.split()))[:SUBJECT_CHARS]
+        state = await self._sessions.state(call.session_id)
+        if subject in state.subjects:
+            return _SILENCE
+        moment = Moment(
+            event=event,
+            text=text,
+            project_tag=project.tag,
+            session_id=call.session_id,
+            agent=call.client,
+            path=path,
+            shown=state.chunk_ids,
+            tokens_left=max(state.tokens_left - FRAME_TOKENS, 0),
+        )
+        try:
+            async with asyncio.timeout(bound_s):
+                verdict = await self._gate.decide(moment)
+        except TimeoutError:
+            verdict = Verdict(reason="too late")
+        return self._reply(call, project, subject, _strong(verdict, state), state)
+
+    def _reply(self, call: Call, project: Workspace, subject: str, verdict: Verdict, state: SessionState) -> HookReply:
+        block = framed(
+            call.event, verdict.passages, self._tokenizer, state.tokens_left, now=self._now(), subject=subject
+        )
+        kept = len(block.tokens)
+        record = Injection(
+            self._now(), call.session_id, call.client, call.event, project.tag, subject, reason=verdict.reason
+        )
+        shown = tuple(
+            replace(_of(record, passage), reason="", tokens=tokens)
+            for passage, tokens in zip(verdict.passages, block.tokens, strict=False)
+        )
+        left_out = [replace(_of(record, passage), reason="no tokens left") for passage in verdict.passages[kept:]]
+        withheld = [_held_back(record, each) for each in verdict.withheld[:MAX_WITHHELD]]
+        return HookReply(block.text, shown, tuple(left_out + withheld) or (() if shown else (record,)))
+
+    def _printed(self, call: Call, project: Workspace) -> list[Injection]:
+        """What the hook said by itself, from the digest of the project."""
+        passages: Sequence[Mapping[str, Any]] = () if call.printed is None else call.printed["passages"]
+        return [
+            Injection(
+                *(call.at or self._now(), call.session_id, call.client, call.event, project.tag),
+                document_id=str(each["document"]),
+                chunk_ids=tuple(map(str, each["chunks"])),
+                tokens=int(each["tokens"]),
+            )
+            for each in passages
+        ]
+
+
+def _strong(verdict: Verdict, state: SessionState) -> Verdict:
+    """The verdict without what is too weak for what is left of the session's tokens."""
+    weak = [each for each in verdict.passages if each.scores.relevance < state.least_relevance]
+    if not weak:
+        return verdict
+    reason = "only the strongest are shown so late in a session"
+    withheld = [Withheld(each.document_id, each.chunk_ids[-1], each.source, reason, each.scores) for each in weak]
+    passages = tuple(each for each in verdict.passages if each not in weak)
+    return Verdict(passages, (*withheld, *verdict.withheld), verdict.reason)
+
+
+def _of(record: Injection, passage: Shown) -> Injection:
+    return replace(
+        record, document_id=passage.document_id, chunk_ids=passage.chunk_ids, scores=_numbers(passage.scores)
+    )
+
+
+def _held_back(record: Injection, each: Withheld) -> Injection:
+    return replace(
+        record,
+        document_id=each.document_id,
+        chunk_ids=(each.chunk_id,),
+        reason=each.reason,
+        scores=_numbers(each.scores),
+    )
+
+
+def _numbers(scores: Scores) -> dict[str, float]:
+    return {name: round(float(value), 4) for name, value in asdict(scores).items() if value is not None}
+
+
+def _below(path: str, cwd: Path, root: Path) -> str:
+    """The path below the root of the project, as documents name it; outside of it as it is."""
+    absolute = cwd / path
+    return absolute.relative_to(root).as_posix() if absolute.is_relative_to(root) else absolute.as_posix()

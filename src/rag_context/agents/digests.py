@@ -1,0 +1,204 @@
+"""The digest of each project: what was decided last, as one small file that the start of a session prints.
+
+A session starts before any process of ours is up, so the file lies ready: it is written after changes by the processes
+that have the memory open. It is written again, or removed, when a document that it quotes is deleted.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from rag_context.agents.framing import framed
+from rag_context.agents.gate import PROJECT_TAG, Scores, Shown
+from rag_context.agents.hook import DIGEST, FOLDER, file_name
+from rag_context.agents.units import Kind, kind_of, unit_of
+from rag_context.domain.documents import Origin, utc_now
+from rag_context.domain.search import ChunkRef, Filter, Neighbours, Passage
+from rag_context.errors import BackendError
+from rag_context.ports.models import Tokenizer
+from rag_context.ports.reading import DocumentStore
+
+logger = logging.getLogger(__name__)
+
+EVERY_S = 2.0
+"""How often changes are searched for. Not at once: a batch of documents changes a digest once."""
+
+PERIODS = (timedelta(days=14), timedelta(days=90), None)
+"""How far back decisions are searched for, until there are enough."""
+
+DOCUMENTS = 30
+CHUNKS = 300
+"""How much of a period is read."""
+
+UNITS = 8
+UNIT_TOKENS = 90
+"""How many quotations a digest has at most, and how long each may be."""
+
+KINDS = frozenset({Kind.DECISION, Kind.INSTRUCTION})
+_NO_SCORES = Scores(0.0, 0.0, None, None, 0, 0)
+
+
+class Digests:
+    """Keeps the digests of projects in step with the documents.
+
+    Args:
+        data_dir: the data directory.
+        documents: where decisions are read.
+        tokenizer: counts tokens.
+        budget: tokens of a digest; 0 writes none.
+        silent_projects: tags of projects without a digest.
+        now: the wall clock.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        documents: DocumentStore,
+        tokenizer: Tokenizer,
+        budget: int,
+        *,
+        silent_projects: Iterable[str] = (),
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._folder = data_dir / FOLDER
+        self._documents = documents
+        self._tokenizer = tokenizer
+        self._budget = budget
+        self._silent = frozenset(silent_projects)
+        self._now = now
+        self._touched: set[str] = set()
+        self._version = -1
+
+    def touch(self, tags: Iterable[str]) -> None:
+        """Note that a project has new documents, or that an agent works in it."""
+        self._touched.update(tag for tag in tags if tag.startswith(PROJECT_TAG))
+
+    async def run(self) -> None:
+        """Write what changed until cancelled, and once more then."""
+        try:
+            while True:
+                await asyncio.sleep(EVERY_S)
+                await self.flush()
+        finally:
+            await asyncio.shield(self.flush())
+
+    async def flush(self) -> None:
+        """Write the digests of projects that changed. What fails is tried again."""
+        try:
+            if self._version != (version := self._documents.version):
+                self.touch(await self._outdated())
+                self._version = version
+            while self._touched:
+                tag = self._touched.pop()
+                await self._write(tag)
+        except BackendError as error:
+            logger.info("the digests of projects wait: %s", error)
+        except OSError as error:
+            logger.warning("the digest of a project cannot be written: %s", error)
+
+    async def _outdated(self) -> list[str]:
+        """The projects whose digest quotes a document that is no longer there as it was."""
+        quoted = await asyncio.to_thread(self._quoted)
+        ids = {document_id for ids in quoted.values() for document_id in ids}
+        stored = await self._documents.states(sorted(ids)) if ids else {}
+        return [tag for tag, ids in quoted.items() if not ids <= stored.keys()]
+
+    def _quoted(self) -> dict[str, set[str]]:
+        """The documents that each digest quotes, by the tag of its project."""
+        quoted = {}
+        for file in self._folder.glob(f"*{DIGEST}"):
+            try:
+                shown = json.loads(file.read_text(encoding="utf-8"))["shown"]
+                quoted[str(shown["project"])] = {str(each["document"]) for each in shown["passages"]}
+            except (OSError, ValueError, TypeError, KeyError):
+                file.unlink(missing_ok=True)  # no hook could print it
+        return quoted
+
+    async def _write(self, tag: str) -> None:
+        passages = [] if tag in self._silent or not self._budget else await self._decided(tag)
+        block = framed("session-start", passages, self._tokenizer, self._budget, now=self._now())
+        shown = {
+            "project": tag,
+            "passages": [
+                {"document": passage.document_id, "chunks": passage.chunk_ids, "tokens": tokens}
+                for passage, tokens in zip(passages, block.tokens, strict=False)
+            ],
+        }
+        await asyncio.to_thread(
+            self._replace, tag, json.dumps({"text": block.text, "shown": shown}) if block.text else ""
+        )
+
+    def _replace(self, tag: str, content: str) -> None:
+        file = self._folder / file_name(tag)
+        if not content:
+            file.unlink(missing_ok=True)
+            return
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=self._folder, prefix=".digest.")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+                opened.write(content)
+            Path(name).replace(file)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+    async def _decided(self, tag: str) -> list[Shown]:
+        """Decisions and instructions of a project, the last one first."""
+        units: dict[str, Shown] = {}
+        for period in PERIODS:
+            since = None if period is None else self._now() - period
+            for passage, before, after in await self._passages(Filter(tags=(tag,), since=since)):
+                if passage.chunk.id not in units and (unit := self._unit(passage, before, after)) is not None:
+                    units[passage.chunk.id] = unit
+            if len(units) >= UNITS:
+                break
+        return sorted(units.values(), key=lambda unit: unit.occurred_at, reverse=True)[:UNITS]
+
+    async def _passages(self, where: Filter) -> list[tuple[Passage, Passage | None, Passage | None]]:
+        """The passages of the newest documents, each with those before and after it."""
+        ids: list[str] = []
+        for listing in await self._documents.listing(where, limit=DOCUMENTS):
+            ids += [chunk.id for chunk in await self._documents.chunks(listing.id)]
+            if len(ids) >= CHUNKS:
+                break
+        neighbours = await self._documents.neighbours(ids)
+        beside = {ref.id for both in neighbours.values() for ref in both if ref is not None}
+        passages = await self._documents.passages([*dict.fromkeys([*ids, *beside])])
+
+        def at(ref: ChunkRef | None) -> Passage | None:
+            return None if ref is None else passages.get(ref.id)
+
+        nobody = Neighbours()
+        return [
+            (passages[id_], at(neighbours.get(id_, nobody).before), at(neighbours.get(id_, nobody).after))
+            for id_ in ids
+            if id_ in passages
+        ]
+
+    def _unit(self, passage: Passage, before: Passage | None, after: Passage | None) -> Shown | None:
+        """What is quoted of a passage: a decision or an instruction of a trusted origin."""
+        kind = kind_of(passage, before)
+        if kind not in KINDS or passage.chunk.origin in (Origin.WEB, Origin.UNKNOWN):
+            return None
+        unit = unit_of(passage, before, after, self._tokenizer, UNIT_TOKENS)
+        if unit is None:
+            return None
+        return Shown(
+            text=unit.text,
+            document_id=passage.document_id,
+            chunk_ids=unit.chunk_ids,
+            kind=kind,
+            title=passage.title,
+            source=passage.source,
+            session_id=passage.session_id,
+            occurred_at=passage.occurred_at,
+            origin=passage.chunk.origin,
+            tokens=unit.tokens,
+            scores=_NO_SCORES,
+        )

@@ -1,0 +1,76 @@
+"""What each session of an agent was shown, and what it may still be shown.
+
+The record of what was shown is also the state: it survives a restart, and all processes of a data directory share it.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rag_context.domain.reports import Injection
+from rag_context.ports.writing import InjectionLog
+
+LAST_SHARE = 0.8
+"""Share of a session's tokens after which only the strongest passages are shown."""
+
+STRONGEST = 0.85
+"""Relevance of those."""
+
+_EMPTIED = frozenset({"clear", "compact"})
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """Most tokens that are shown at a prompt or an action, at the start of a session, and in a session in all."""
+
+    prompt: int = 300
+    start: int = 600
+    session: int = 3000
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """What is known of a session.
+
+    Attributes:
+        chunk_ids: what it was shown and still has in its context.
+        subjects: the files and commands that were judged for it.
+        tokens_left: what its next block may cost.
+        least_relevance: what a passage must have now.
+    """
+
+    chunk_ids: frozenset[str]
+    subjects: frozenset[str]
+    tokens_left: int
+    least_relevance: float
+
+
+class Sessions:
+    """The sessions of this machine's agents."""
+
+    def __init__(self, log: InjectionLog, budgets: Budgets) -> None:
+        self._log = log
+        self._budgets = budgets
+
+    async def state(self, session_id: str) -> SessionState:
+        """What a session was shown, and what is left of its tokens."""
+        return await asyncio.to_thread(self._state, session_id)
+
+    def _state(self, session_id: str) -> SessionState:
+        remembered = self._log.remembered(session_id)
+        spent, total = self._log.tokens(session_id), self._budgets.session
+        return SessionState(
+            frozenset(chunk_id for each in remembered if not each.reason for chunk_id in each.chunk_ids),
+            frozenset(each.subject for each in remembered if each.subject),
+            max(min(self._budgets.prompt, total - spent), 0),
+            STRONGEST if spent > LAST_SHARE * total else 0.0,
+        )
+
+    async def start(self, session_id: str, source: str) -> None:
+        """Note that a session starts or goes on: where its context was emptied, it may be shown all again."""
+        if source in _EMPTIED:
+            await asyncio.to_thread(self._log.forget, session_id)
+
+    async def record(self, injections: Sequence[Injection]) -> None:
+        """Keep what was shown and withheld."""
+        await asyncio.to_thread(self._log.add, injections)
