@@ -123,7 +123,9 @@ async def test_a_hit_names_its_chunk_as_ranking_needs_it(vectors: ChromaVectors)
 
 
 async def test_a_passage_comes_back_as_it_was_stored(vectors: ChromaVectors) -> None:
-    metadata = Metadata("a", ("x", "y", "x", ""), "c", "g", "d", {"n": 1.0, "i": 1, "deep": [{"k": None}], "": "\0"})
+    metadata = Metadata(
+        "a", ("x", "y", "x", ""), "d", {"n": 1.0, "i": 1, "deep": [{"k": None}], "": "\0"}, category="c", game="g"
+    )
     zone = timezone(timedelta(hours=2))
     written = document("a", tenant=Tenant("p", "b", "h"), content_type="chat", session_id="ſ\0", source="/ü/\U0010ffff")
     written = replace(written, metadata=metadata, timestamp=datetime(2026, 1, 1, 2, 0, 0, 1, zone), title="")

@@ -25,7 +25,9 @@ async def test_a_document_comes_back_as_it_was_written(store: Stores) -> None:
         content_type="chat",
         session_id="s-1",
         source="/docs/ä.md",
-        metadata=Metadata("opus", ("z", "a"), "strategy", "chess", "d-1", {"n": [1, 2.5, None], "deep": {"ok": True}}),
+        metadata=Metadata(
+            "opus", ("z", "a"), "d-1", {"n": [1, 2.5, None], "deep": {"ok": True}}, category="strategy", game="chess"
+        ),
         timestamp=datetime(2026, 5, 4, 3, 2, 1, 987654, tzinfo=UTC),
         occurred_at=datetime(2025, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
         thread="s-1",

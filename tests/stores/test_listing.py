@@ -65,7 +65,7 @@ async def test_a_listing_says_what_a_document_is(store: Stores) -> None:
         content_type="decision",
         session_id="s-9",
         source="/x/ä.md",
-        metadata=Metadata("opus", ("z", "a"), "strategy", "chess", "d-1", {"n": [1, None]}),
+        metadata=Metadata("opus", ("z", "a"), "d-1", {"n": [1, None]}, category="strategy", game="chess"),
     )
     await put(store, made, vector=axis(0))
     await put(store, document("b", timestamp=NOON - minutes(1)))

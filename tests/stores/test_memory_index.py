@@ -26,7 +26,7 @@ from rag_context.stores.sqlite.memory.terms import packed
 from rag_context.stores.sqlite.memory.vector_scan import BLOCK_ROWS
 from tests.stores.builders import NOON, axis, document, ids, minutes, put, refs
 
-OWNER = StoredDocument(1, "d", "", "", "", "documentation", "s", "source", None, None, "[]", None)
+OWNER = StoredDocument(1, "d", "", "", "", "documentation", "s", "source", "[]", None)
 
 
 def chunk(key: int, name: str, text: str = "") -> StoredChunk:

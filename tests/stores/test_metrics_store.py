@@ -66,7 +66,7 @@ async def test_answers_with_incomplete_vectors_are_counted_apart_from_keyword_se
 async def test_searches_are_counted_by_agent_and_by_game(store: Stores) -> None:
     await store.metrics.append([record(agent="a", game="go"), record(agent="b"), record(agent="a", game="chess")], [])
     summary = await store.metrics.summarise(NOON, NOON + minutes(1), 1)
-    assert (summary.by_agent, summary.by_game) == ({"a": 2, "b": 1}, {"chess": 1, "go": 1})
+    assert (summary.by_agent, summary.by_field["game"]) == ({"a": 2, "b": 1}, {"chess": 1, "go": 1})
 
 
 async def test_the_beginning_belongs_to_the_span_and_its_end_does_not(store: Stores) -> None:

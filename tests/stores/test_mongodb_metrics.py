@@ -70,7 +70,7 @@ async def test_many_searches_are_summed_up_by_the_server_as_closely_as_promised(
     assert binned.queries == exact.queries == 150
     assert (binned.fallback_rate, binned.cache_hit_rate) == (exact.fallback_rate, exact.cache_hit_rate)
     assert binned.vectors_incomplete == exact.vectors_incomplete == 50
-    assert (binned.by_agent, binned.by_level, binned.by_game) == ({"opus": 150}, {1: 75, 2: 75}, {"go": 150})
+    assert (binned.by_agent, binned.by_level, binned.by_field) == ({"opus": 150}, {1: 75, 2: 75}, {"game": {"go": 150}})
     for one, other in ((binned.p50_ms, exact.p50_ms), (binned.p95_ms, exact.p95_ms), (binned.p99_ms, exact.p99_ms)):
         assert one == pytest.approx(other, rel=0.01)
     assert binned.average_ms == pytest.approx(exact.average_ms)

@@ -56,7 +56,7 @@ async def indexes_with(raw: Raw, collection: str, name: str) -> dict[str, dict[s
 
 
 async def test_a_document_is_kept_in_the_fields_that_others_know(mongodb: MongoStore, raw: Raw) -> None:
-    said = Metadata("opus", ("a", "b"), "strategy", "chess", "d-1", {"weight": 3})
+    said = Metadata("opus", ("a", "b"), "d-1", {"weight": 3}, category="strategy", game="chess")
     chunk_ids = await put(mongodb, "a", "one", "two", metadata=said, session_id="s", timestamp=NOON)
     kept_ = await raw["C0N7EXT"].find_one({"_id": document("a").id})
     assert kept_ is not None

@@ -168,7 +168,7 @@ def test_pgbouncer_is_distinguished_from_a_database_that_is_down(
 async def test_a_nul_in_any_field_comes_back_and_is_filtered_by(postgres: PostgresStore) -> None:
     odd = "a\0b\ufdd0\ufdd00"
     tenant = Tenant(odd, odd, odd)
-    metadata = Metadata(odd, (odd, "t"), odd, odd, odd, {odd: [odd]})
+    metadata = Metadata(odd, (odd, "t"), odd, {odd: [odd]}, category=odd, game=odd)
     written = document("a", odd, tenant=tenant, session_id=odd, source=odd, metadata=metadata, thread=odd)
     (chunk,) = await put(postgres, written, vector=axis(0))
     assert await postgres.documents.get(written.id) == written

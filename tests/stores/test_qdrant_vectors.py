@@ -79,7 +79,12 @@ async def test_a_passage_comes_back_with_all_that_an_answer_says(vectors: Qdrant
         session_id="s-1",
         source="/docs/ä.md",
         metadata=Metadata(
-            "opus", ("z", "a", "z"), "strategy", "chess", "d-1", {"n": [1, 2.5, None, 2**70], "": {"": 1}}
+            "opus",
+            ("z", "a", "z"),
+            "d-1",
+            {"n": [1, 2.5, None, 2**70], "": {"": 1}},
+            category="strategy",
+            game="chess",
         ),
         timestamp=datetime(2026, 5, 4, 3, 2, 1, 987654, tzinfo=timezone(timedelta(hours=-7))),
         thread="s-1",
@@ -97,7 +102,7 @@ async def test_a_passage_comes_back_with_all_that_an_answer_says(vectors: Qdrant
 async def test_a_point_carries_what_other_programs_expect(
     vectors: QdrantVectors, admin: AsyncQdrantClient, plan: CollectionPlan
 ) -> None:
-    said = Metadata("opus", ("x",), "strategy", "chess")
+    said = Metadata("opus", ("x",), category="strategy", game="chess")
     written = document("a", metadata=said, tenant=Tenant("p", "b", "c"))
     (chunk,) = chunks_of(written)
     await vectors.put(written, [chunk], unit_vectors(1))

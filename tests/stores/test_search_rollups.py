@@ -50,7 +50,7 @@ def check(summary: SearchSummary, searches: Sequence[SearchRecord], since: datet
     assert summary.cache_hit_rate == pytest.approx(sum(each.cache_hit for each in inside) / max(len(inside), 1))
     assert summary.by_agent == Counter(each.agent for each in inside)
     assert summary.by_level == Counter(each.level for each in inside)
-    assert summary.by_game == Counter(each.game for each in inside if each.game is not None)
+    assert summary.by_field["game"] == Counter(each.game for each in inside if each.game is not None)
     ends = [*(bucket.start for bucket in summary.timeline[1:]), until]
     for bucket, end in zip(summary.timeline, ends, strict=True):
         slice_ = [each for each in inside if bucket.start <= each.timestamp < end]

@@ -46,7 +46,8 @@ def test_labels_supply_what_a_line_does_not() -> None:
     assert isinstance(full, BulkLine)
     assert (bare.content_type, bare.session_id) == ("decision", "talks")
     assert bare.metadata is not None
-    assert (bare.metadata.agent, bare.metadata.tags, bare.metadata.category) == ("me", ["x"], "bugfix")
+    expected = {"agent": "me", "tags": ["x"], "category": "bugfix", "game": "g"}
+    assert bare.metadata.model_dump(exclude_none=True) == expected
     assert (full.content_type, full.session_id) == ("code", "s")
     assert full.metadata is not None
     assert (full.metadata.agent, full.metadata.tags) == ("you", ["y", "x"])

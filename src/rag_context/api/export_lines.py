@@ -6,7 +6,8 @@ from pydantic import Field, JsonValue
 
 from rag_context.api.index import MessageTimeFields
 from rag_context.api.parsing import read_json
-from rag_context.api.wire import Count, Instant, OriginName, WireRequest
+from rag_context.api.wire import Count, DeclaredRequest, Instant, OriginName, WireRequest
+from rag_context.domain.documents import TEXT_FIELDS
 from rag_context.errors import InvalidInputError
 
 VERSION = 2
@@ -55,14 +56,14 @@ class ExportHeader(ExportLine):
     documents: Annotated[Count | None, Field(description="How many are to come, where that is known")] = None
 
 
-class ExportedMetadata(ExportLine):
+_TEXTS = {name: Annotated[str | None, Field(default=None)] for name in TEXT_FIELDS if name != "agent"}
+
+
+class ExportedMetadata(DeclaredRequest, declared=_TEXTS, behind="tags"):
     """What the writer said about a document."""
 
     agent: str | None = None
     tags: tuple[str, ...] = ()
-    category: str | None = None
-    game: str | None = None
-    decision_id: str | None = None
     extra: Annotated[dict[str, JsonValue], Field(default_factory=dict)]
 
 

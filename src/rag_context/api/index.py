@@ -17,6 +17,7 @@ from rag_context.api.wire import (
     SOURCE_CHARS,
     Branch,
     Count,
+    DeclaredRequest,
     Identifier,
     Instant,
     Label,
@@ -29,14 +30,21 @@ from rag_context.api.wire import (
     WireRequest,
     WireResponse,
 )
-from rag_context.domain.documents import Metadata
+from rag_context.domain.documents import TEXT_FIELDS, Metadata
 
 METADATA_BYTES = 16 * 1024
 KEY_CHARS = 128
 _KEY_PATTERN = r"^[^\u0000]*$"
 
 
-class MetadataFields(WireRequest):
+_TEXTS = {
+    name: Annotated[Label | None, Field(default=None, description=field.stated)]
+    for name, field in TEXT_FIELDS.items()
+    if name != "agent"
+}
+
+
+class MetadataFields(DeclaredRequest, declared=_TEXTS, behind="tags"):
     """What is said about a document. Further keys are kept and returned, and cannot be filtered on."""
 
     model_config = ConfigDict(
@@ -47,9 +55,6 @@ class MetadataFields(WireRequest):
 
     agent: Annotated[Label | None, Field(description="Agent that produced the content")] = None
     tags: Annotated[list[Tag] | None, Field(max_length=MAX_TAGS, description="Tags to filter by later")] = None
-    category: Annotated[Label | None, Field(description="Any category; searches filter by the known ones")] = None
-    game: Annotated[Label | None, Field(description="Game the content is about")] = None
-    decision_id: Annotated[Label | None, Field(description="Identifier of the decision recorded here")] = None
 
     @model_validator(mode="after")
     def _check_further_keys(self) -> "MetadataFields":
@@ -72,12 +77,9 @@ class MetadataFields(WireRequest):
     def to_metadata(self) -> Metadata:
         """The same in the domain's words; empty strings are no values."""
         return Metadata(
-            agent=self.agent or None,
             tags=tuple(dict.fromkeys(self.tags or ())),
-            category=self.category or None,
-            game=self.game or None,
-            decision_id=self.decision_id or None,
             extra=dict(self.__pydantic_extra__),
+            **{name: getattr(self, name) or None for name in TEXT_FIELDS},
         )
 
 
@@ -111,9 +113,9 @@ _REQUIRED = {
 class IndexRequest(WireRequest):
     """A document to keep."""
 
-    for_programs: ClassVar[frozenset[str]] = frozenset(
-        {"agent", "metadata.decision_id", "metadata.game", "branch", "path_hash"}
-    )
+    for_programs: ClassVar[frozenset[str]] = frozenset({"agent", "branch", "path_hash"}) | {
+        f"metadata.{name}" for name, field in TEXT_FIELDS.items() if not field.for_models
+    }
 
     sentences: ClassVar[Mapping[str, Sentences]] = {
         "content": Sentences("Content cannot be empty", "Content too large (max 100KB)"),

@@ -12,6 +12,7 @@ from rag_context.api.wire import (
     AsOf,
     Branch,
     Count,
+    DeclaredRequest,
     Identifier,
     IndexedAt,
     Milliseconds,
@@ -26,10 +27,11 @@ from rag_context.api.wire import (
     Since,
     Until,
     UtcTime,
-    WireRequest,
     WireResponse,
+    filter_types,
     integral,
 )
+from rag_context.domain.documents import FILTERED
 from rag_context.errors import RagContextError
 
 QUERY_CHARS = 1000
@@ -41,15 +43,18 @@ Mode = Literal["hybrid", "vector", "text"]
 LegStatus = Literal["ok", "failed", "timeout", "open", "loading", "skipped"]
 
 
-class SearchRequest(WireRequest):
+_FILTERS = filter_types({name: field.searched for name, field in FILTERED.items()})
+
+
+class SearchRequest(DeclaredRequest, declared=_FILTERS, behind="limit"):
     """A question, and what the answer is narrowed to."""
 
     sentences: ClassVar[Mapping[str, Sentences]] = {
         "query": Sentences("Query cannot be empty", "Query too long (max 1000 characters)"),
     }
     for_programs: ClassVar[frozenset[str]] = frozenset(
-        {"agent", "as_of", "explain", "game", "min_score", "mode", "strict", "branch", "path_hash"}
-    )
+        {"agent", "as_of", "explain", "min_score", "mode", "strict", "branch", "path_hash"}
+    ) | {name for name, field in FILTERED.items() if not field.for_models}
 
     query: Annotated[
         str,
@@ -61,10 +66,8 @@ class SearchRequest(WireRequest):
         BeforeValidator(integral),
         Otherwise(DEFAULT_LIMIT),
     ] = DEFAULT_LIMIT
-    category: Annotated[str | None, Field(description="Filter by content category")] = None
     session_id: Annotated[Identifier | None, Field(description="Filter by specific session ID")] = None
     content_type: Annotated[str | None, Field(description="Filter by content type")] = None
-    game: Annotated[Identifier | None, Field(description="Filter by the game that the content is about")] = None
     agent: Annotated[
         Identifier | None, Field(description="Name of agent making the query (for metrics, not a filter)")
     ] = None

@@ -15,6 +15,7 @@ from rag_context.api.wire import (
     Branch,
     ChoiceRequest,
     Count,
+    DeclaredRequest,
     Identifier,
     IndexedAt,
     Instant,
@@ -31,9 +32,10 @@ from rag_context.api.wire import (
     UtcTime,
     WireRequest,
     WireResponse,
+    filter_types,
     integral,
 )
-from rag_context.domain.documents import Cursor
+from rag_context.domain.documents import FILTERED, Cursor
 from rag_context.errors import FieldError, InvalidInputError
 
 DocumentId = Annotated[Identifier, Field(description="The document's id, as searches and lists return it")]
@@ -83,11 +85,14 @@ DEFAULT_LISTED = 20
 CURSOR_CHARS = 1024
 
 
-class ListRequest(WireRequest):
+_FILTERS = filter_types({name: field.listed for name, field in FILTERED.items()})
+
+
+class ListRequest(DeclaredRequest, declared=_FILTERS, behind="session_id"):
     """Which documents, and where to go on. Cursors are made and read by the server only."""
 
     for_programs: ClassVar[frozenset[str]] = frozenset(
-        {"as_of", "category", "content_type", "game", "until", "branch", "path_hash"}
+        {"as_of", "content_type", "until", "branch", "path_hash", *FILTERED}
     )
 
     limit: Annotated[
@@ -107,8 +112,6 @@ class ListRequest(WireRequest):
     ] = None
     content_type: Annotated[str | None, Field(description="Only documents of this content type")] = None
     session_id: Annotated[Identifier | None, Field(description="Only documents of this session")] = None
-    category: Annotated[str | None, Field(description="Only documents of this category")] = None
-    game: Annotated[Identifier | None, Field(description="Only documents about this game")] = None
     tags: AllTags = None
     source: OfSource = None
     since: Since = None

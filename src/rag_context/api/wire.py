@@ -25,7 +25,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, WithJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from rag_context.domain.documents import CONTENT_TYPES, Json, Metadata
+from rag_context.domain.documents import CONTENT_TYPES, FILTERED, TEXT_FIELDS, Json, Metadata, wire_name
 
 SOURCE_CHARS = 1024
 IDENTIFIER_CHARS = 256
@@ -124,6 +124,20 @@ class WireRequest(BaseModel):
             if field is not None:
                 narrowed[name] = (one_of(names) if field.is_required() else one_of(names) | None, field)
         return create_model(cls.__name__, __base__=cls, __doc__=cls.__doc__, **narrowed) if narrowed else cls
+
+
+class DeclaredRequest(WireRequest):
+    """A request with fields that are declared for all documents, behind one of its own.
+
+    `class SearchRequest(DeclaredRequest, declared=..., behind="limit")`.
+    """
+
+    def __init_subclass__(cls, declared: Mapping[str, Any] = {}, behind: str = "", **config: Any) -> None:
+        super().__init_subclass__(**config)
+        if declared:  # before pydantic collects the fields
+            own = list(cls.__annotations__.items())
+            place = 1 + list(cls.__annotations__).index(behind)
+            cls.__annotations__ = dict([*own[:place], *declared.items(), *own[place:]])
 
 
 class ChoiceRequest(WireRequest):
@@ -274,15 +288,20 @@ Branch = Annotated[Identifier | None, Field(description="Branch of the project")
 RootHash = Annotated[PathHash | None, Field(description="First 16 hex digits of the SHA-256 of the repository's root")]
 
 
+def filter_types(helps: Mapping[str, str]) -> dict[str, Any]:
+    """The types of a request's fields that filter, with the help of each."""
+    return {name: Annotated[Identifier | None, Field(default=None, description=text)] for name, text in helps.items()}
+
+
+def filter_values(request: WireRequest) -> dict[str, Any]:
+    """The values of these fields, as `Filter` takes them."""
+    return {name: getattr(request, name) for name in FILTERED}
+
+
 def metadata_json(metadata: Metadata) -> dict[str, Json]:
     """What an answer says of a document: keys without a value are left out."""
-    fields: dict[str, Json] = {
-        "agent": metadata.agent,
-        "tags": list(metadata.tags) or None,
-        "category": metadata.category,
-        "game": metadata.game,
-        "decisionId": metadata.decision_id,
-    }
+    texts = {wire_name(name): getattr(metadata, name) for name in TEXT_FIELDS}
+    fields: dict[str, Json] = {"agent": metadata.agent, "tags": list(metadata.tags) or None, **texts}
     return {**metadata.extra, **{key: value for key, value in fields.items() if value is not None}}
 
 
@@ -295,9 +314,7 @@ ReturnedMetadata = Annotated[
             "properties": {
                 "agent": {"type": "string"},
                 "tags": {"type": "array", "items": {"type": "string"}},
-                "category": {"type": "string"},
-                "game": {"type": "string"},
-                "decisionId": {"type": "string"},
+                **{wire_name(name): {"type": "string"} for name in TEXT_FIELDS if name != "agent"},
             },
             "additionalProperties": True,
         }

@@ -5,15 +5,16 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from hashlib import blake2b
+from inspect import Parameter
 from itertools import takewhile
 from pathlib import Path
 from threading import Event
-from typing import IO, Annotated
+from typing import IO, Annotated, Any
 
 import typer
 from rich.progress import (
@@ -32,7 +33,7 @@ from rag_context.cli.console import Console, counted, one_line
 from rag_context.cli.options import Options, named_path, resumable, with_options
 from rag_context.cli.progress import Embedding, Rate
 from rag_context.cli.summary import Sink, Summary, receipts_file
-from rag_context.domain.documents import Metadata
+from rag_context.domain.documents import FILTERED, TEXT_FIELDS, Metadata
 from rag_context.errors import BackendUnavailableError, InvalidInputError, RagContextError
 from rag_context.files.file_jobs import ReadingSettings
 from rag_context.files.file_reading import READING, Labels, Rejected, printable
@@ -60,18 +61,28 @@ class LabelOptions:
         typer.Option("--type", metavar="KIND", help="Kind of content: chat, decision, code or documentation."),
     ] = None
     session: Annotated[str | None, typer.Option(metavar="ID", help="Session that the documents belong to.")] = None
-    category: Annotated[str | None, typer.Option(metavar="NAME", help="Category of the documents.")] = None
-    game: Annotated[str | None, typer.Option(metavar="NAME", help="Game that the documents are about.")] = None
     tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="A tag; may be given several times.")] = None
     agent: Annotated[str | None, typer.Option(metavar="NAME", help="Agent that wrote the documents.")] = None
 
-    def labels(self, settings: Settings) -> Labels:
-        """The same as labels. Raises: InvalidInputError."""
+    def labels(self, settings: Settings, stated: Mapping[str, Any]) -> Labels:
+        """The same as labels, with the `stated` fields. Raises: InvalidInputError."""
         known = Vocabulary.extended(settings.vocabulary.content_types).content_types
         if self.content_type is not None and self.content_type not in known:
             raise InvalidInputError(f"--type {self.content_type!r} is not one of {', '.join(known)}.")
-        metadata = Metadata(agent=self.agent, tags=tuple(self.tag or ()), category=self.category, game=self.game)
+        metadata = Metadata(agent=self.agent, tags=tuple(self.tag or ()), **stated)
         return Labels(self.content_type, self.session, metadata)
+
+
+_STATED = [
+    Parameter(
+        name,
+        Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[str | None, typer.Option(metavar="NAME", help=field.option)],
+    )
+    for name, field in FILTERED.items()
+]
+_with_labels = partial(with_options, sources={"stated": (_STATED, dict)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +128,8 @@ class IndexOptions(Options):
         return [path for path in self.paths if path != STDIN and not self.jsonl]
 
 
-@with_options
-def index(label_options: LabelOptions, options: IndexOptions) -> ExitCode:
+@_with_labels
+def index(label_options: LabelOptions, stated: Mapping[str, Any], options: IndexOptions) -> ExitCode:
     """Index files, folders and streams of documents; changed files are replaced, unchanged ones are not read.
 
     Ignore files (.gitignore, .ragignore) are respected. Lock files, vendored, minified and generated code and tables
@@ -128,7 +139,7 @@ def index(label_options: LabelOptions, options: IndexOptions) -> ExitCode:
     """
     console = Console()
     loaded = options.load_available()
-    labels = label_options.labels(loaded.settings)
+    labels = label_options.labels(loaded.settings, stated)
     summary = Summary("document" if options.streams else "file")
     with resumable(console, partial(_acknowledged, summary)):
         run_to_end(_index(loaded, options, labels, summary, console))
@@ -203,7 +214,7 @@ def open_sync(
     key = [__version__, labels.content_type, labels.session_id, indexing.max_file_bytes, indexing.redaction]
     generated = Generated((*indexing.include, *include))
     metadata = labels.metadata
-    key += [metadata.agent, metadata.category, metadata.game, *metadata.tags]
+    key += [*(getattr(metadata, name) for name in TEXT_FIELDS), *metadata.tags]
     key += [RULES, READING, *generated.include]
     digest = blake2b(json.dumps(key).encode(), digest_size=16).digest()
     with ExitStack() as stack:
@@ -329,8 +340,8 @@ class Changes:
         self.console.show((f"{word:<9}", _STYLES.get(word, "green")), one_line(_shown_path(source)), (reason, "dim"))
 
 
-@with_options
-def watch(label_options: LabelOptions, options: WatchOptions) -> ExitCode:
+@_with_labels
+def watch(label_options: LabelOptions, stated: Mapping[str, Any], options: WatchOptions) -> ExitCode:
     """Index files and folders and follow their changes, until SIGTERM or Ctrl-C.
 
     Changes since the last run are indexed first. Documents of files that are deleted, or ignored from now on,
@@ -338,7 +349,7 @@ def watch(label_options: LabelOptions, options: WatchOptions) -> ExitCode:
     """
     console = Console()
     loaded = options.load_available()
-    labels = label_options.labels(loaded.settings)
+    labels = label_options.labels(loaded.settings, stated)
     asyncio.run(_watch(loaded, watched(options.paths), labels, Changes(console, options.as_json), console))
     return ExitCode.OK
 

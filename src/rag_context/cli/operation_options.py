@@ -22,6 +22,7 @@ from rag_context.api.wire import Vocabulary, WireRequest
 from rag_context.cli.command_line import ExitCode
 from rag_context.cli.console import safe
 from rag_context.cli.options import with_options
+from rag_context.domain.documents import FILTERED
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.settings import Settings
 
@@ -56,8 +57,7 @@ NAMES: Mapping[str, Name] = {
     "session_id": Name("--session", "ID", "Session that the documents belong to."),
     "content_type": Name("--type", "KIND", "Kind of content: chat, decision, code or documentation."),
     "tags": Name("--tag", "TAG", "A tag; may be given several times."),
-    "category": Name(None, "NAME", "Category of the documents."),
-    "game": Name(None, "NAME", "Game that the documents are about."),
+    **{name: Name(None, "NAME", field.option) for name, field in FILTERED.items()},
     "agent": Name(None, "NAME", "Name for the statistics; default cli."),
     "source": Name(None, "SOURCE", "A source; ending in * a prefix."),
     "since": Name(None, "WHEN", "Only what was said or written since: 7d, 2026-01-31 or RFC 3339."),

@@ -15,6 +15,7 @@ from rag_context.cli.console import Console, Part, ask_first, counted, one_line
 from rag_context.cli.operation_options import Fields, read_typed, with_fields
 from rag_context.cli.options import Options, Yes, with_options
 from rag_context.domain.documents import Status
+from rag_context.domain.reports import COUNTED_FIELDS
 from rag_context.settings import Loaded
 
 LATEST = 5
@@ -113,7 +114,7 @@ def _print_stats(time_range: TimeRange, report: StatsResponse, console: Console)
         ("Fallbacks", f"{report.fallback_rate:.1%}"),
         ("By level", _counts(report.queries_by_level_name())),
         ("By agent", _counts(report.queries_by_agent)),
-        ("By game", _counts(report.queries_by_game)),
+        *((f"By {name}", _counts(getattr(report, f"queries_by_{name}"))) for name in COUNTED_FIELDS),
         ("Embedding cache", f"{report.embedding_cache_hits} hits, {report.embedding_cache_misses} misses"),
         ("Over time", _sparkline([bucket.queries for bucket in report.timeline])),
     )

@@ -10,7 +10,7 @@ from rag_context.api.maintenance import TimeRange
 from rag_context.api.operations import Operation, projects
 from rag_context.api.search import Mode
 from rag_context.api.wire import metadata_json
-from rag_context.domain.documents import Json, Metadata
+from rag_context.domain.documents import FilterOptions, Json, Metadata
 from rag_context.domain.vectors import Vector
 
 MetadataLike: TypeAlias = Metadata | Mapping[str, object]
@@ -31,13 +31,11 @@ class TenantOptions(TypedDict, total=False):
     path_hash: str | None
 
 
-class Filters(TenantOptions, total=False):
+class Filters(TenantOptions, FilterOptions, total=False):
     """What searches and lists are narrowed to; `since`, `until` and `as_of` are aware datetimes."""
 
-    category: str | None
     session_id: str | None
     content_type: str | None
-    game: str | None
     tags: Sequence[str] | None
     source: str | None
     since: datetime | None

@@ -85,13 +85,13 @@ class FastAnswers:
         self.writes = 0
         """How often something was written: a search that a write overtook is not remembered."""
 
-    def get(self, query: str, game: str | None) -> SearchResponse | None:
+    def get(self, query: str, about: str | None) -> SearchResponse | None:
         """A copy of what was answered, marked as `cached`."""
         with self._lock:
-            answer = self._answers.get((query, game))
+            answer = self._answers.get((query, about))
         return None if answer is None else answer.model_copy(update={"cached": True}, deep=True)
 
-    def put(self, query: str, game: str | None, answer: SearchResponse, writes: int) -> None:
+    def put(self, query: str, about: str | None, answer: SearchResponse, writes: int) -> None:
         """Remember an answer, if it is complete and nothing was written since its question.
 
         `writes` is what the attribute of that name was before the question.
@@ -99,7 +99,7 @@ class FastAnswers:
         if answer.fallback_level == 1 and answer.warning is None:
             with self._lock:  # so that no `clear` comes between the comparison and the entry
                 if writes == self.writes:
-                    self._answers[query, game] = answer.model_copy(deep=True)
+                    self._answers[query, about] = answer.model_copy(deep=True)
 
     def clear(self) -> None:
         """Forget everything, because something was written."""

@@ -14,8 +14,10 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
-from typing import TypeAlias
+from typing import Annotated, Any, TypeAlias, get_type_hints
 from uuid import UUID, uuid5
+
+from typing_extensions import TypedDict
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
@@ -51,16 +53,95 @@ class Tenant:
 DEFAULT_TENANT = Tenant()
 
 
+_INITIAL = "initial"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextField:
+    """What is declared of a text that callers state about documents, beside its name and whether filters compare it.
+
+    The requests that state it or filter by it, the options of commands, hints, statistics, exports, and the columns,
+    payloads, records and indexes of all stores follow from this and from the name.
+    """
+
+    stated: str
+    """Help where a document is indexed."""
+    searched: str = ""
+    """Help of the filter of a search."""
+    listed: str = ""
+    """Help of the filter of a list."""
+    option: str = ""
+    """Help of the options of commands."""
+    for_models: bool = False
+    """Whether lists of tools show it: it costs tokens there."""
+    is_counted: bool = False
+    """Whether statistics count searches by it (`queriesByNAME`)."""
+    since: str = _INITIAL
+    """Name of the migrations of the SQL stores (`NNNN_NAME.sql`) that add its columns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterFields:
+    """Texts that callers state about documents, and that filters compare. Each is declared here, and nowhere else."""
+
+    category: Annotated[
+        str | None,
+        TextField(
+            stated="Any category; searches filter by the known ones",
+            searched="Filter by content category",
+            listed="Only documents of this category",
+            option="Category of the documents.",
+            for_models=True,
+        ),
+    ] = None
+    game: Annotated[
+        str | None,
+        TextField(
+            stated="Game the content is about",
+            searched="Filter by the game that the content is about",
+            listed="Only documents about this game",
+            option="Game that the documents are about.",
+            is_counted=True,
+        ),
+    ] = None
+
+
+class FilterOptions(TypedDict, total=False):
+    """`FilterFields` as arguments of callers, for type checkers."""
+
+    category: str | None
+    game: str | None
+
+
 @dataclass(frozen=True, slots=True)
-class Metadata:
+class Metadata(FilterFields):
     """What the caller states about a document. `extra` is kept and returned, never filtered on."""
 
-    agent: str | None = None
+    agent: Annotated[str | None, TextField(stated="Agent that produced the content", for_models=True)] = None
     tags: tuple[str, ...] = ()
-    category: str | None = None
-    game: str | None = None
-    decision_id: str | None = None
+    decision_id: Annotated[str | None, TextField(stated="Identifier of the decision recorded here")] = None
     extra: Mapping[str, Json] = field(default_factory=dict)
+
+
+def _declared(kind: type) -> dict[str, TextField]:
+    hints: dict[str, Any] = get_type_hints(kind, include_extras=True)
+    return {name: hint.__metadata__[0] for name, hint in hints.items() if hasattr(hint, "__metadata__")}
+
+
+FILTERED: Mapping[str, TextField] = _declared(FilterFields)
+"""The fields that filters compare, by their names."""
+
+TEXT_FIELDS: Mapping[str, TextField] = _declared(Metadata)
+"""All of them."""
+
+
+_ALWAYS_HASHED = frozenset(name for name, declared in TEXT_FIELDS.items() if declared.since == _INITIAL)
+
+
+def wire_name(name: str) -> str:
+    """The name of a field in requests, answers and records: `decisionId` for `decision_id`."""
+    first, *others = name.split("_")
+    return first + "".join(map(str.title, others))
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,17 +429,16 @@ def document_id(document: DocumentInput) -> str:
 def content_hash(document: DocumentInput | Document) -> str:
     """SHA-256 in hexadecimal over the content and everything that is returned with it."""
     metadata = document.metadata
+    stated = {name: getattr(metadata, name) for name in TEXT_FIELDS}
     fields = {
         "content": document.content,
         "contentType": document.content_type,
         "sessionId": document.session_id,
         "source": document.source,
-        "agent": metadata.agent,
         "tags": metadata.tags,
-        "category": metadata.category,
-        "game": metadata.game,
-        "decisionId": metadata.decision_id,
         "extra": dict(metadata.extra),
+        # A field that came later counts where it has a value only: what was stored before keeps its hash.
+        **{wire_name(name): value for name, value in stated.items() if value is not None or name in _ALWAYS_HASHED},
     }
     return _digest(json.dumps(fields, sort_keys=True))
 

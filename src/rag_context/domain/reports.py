@@ -16,7 +16,7 @@ from itertools import accumulate
 from secrets import token_hex
 from typing import Any
 
-from rag_context.domain.documents import Counts, microseconds, moment
+from rag_context.domain.documents import FILTERED, Counts, FilterFields, microseconds, moment
 
 QUERY_CHARS = 200
 """A recorded query is cut to this many characters."""
@@ -57,8 +57,11 @@ def new_record_id() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchRecord:
-    """One search, as recorded for statistics. Times in milliseconds; None where the answer is without a part."""
+class SearchRecord(FilterFields):
+    """One search, as recorded for statistics, with what narrowed it.
+
+    Times in milliseconds; None where the answer is without a part.
+    """
 
     timestamp: datetime
     request_id: str
@@ -72,8 +75,6 @@ class SearchRecord:
     cache_hit: bool
     agent: str
     content_type: str | None = None
-    category: str | None = None
-    game: str | None = None
     error: str | None = None
     id: str = field(default_factory=new_record_id, compare=False)
 
@@ -124,14 +125,16 @@ class SearchSummary:
     by_level: Mapping[int, int]
     vectors_incomplete: int
     """How many of level 2 are hybrid searches in which vectors were missing; the others are keyword searches alone."""
-    by_game: Mapping[str, int]
+    by_field: Mapping[str, Mapping[str, int]]
+    """For each field in `COUNTED_FIELDS`."""
     timeline: tuple[Bucket, ...]
 
 
 EXACT_RECORDS = 10_000
 """A span of fewer searches is summed up from the records themselves."""
 
-COUNTED = ("agent", "level", "game")
+COUNTED_FIELDS = tuple(name for name, declared in FILTERED.items() if declared.is_counted)
+COUNTED = ("agent", "level", *COUNTED_FIELDS)
 """What searches are counted by."""
 
 
@@ -209,7 +212,7 @@ def summary(
         by_agent=dict(sorted(counts_by_value["agent"].items())),
         by_level=dict(sorted(by_level.items())),
         vectors_incomplete=max(below_first - total.fallbacks, 0),
-        by_game=dict(sorted(counts_by_value["game"].items())),
+        by_field={name: dict(sorted(counts_by_value[name].items())) for name in COUNTED_FIELDS},
         timeline=tuple(_bucket(slices, number, sums.get(number, Sums())) for number in range(buckets)),
     )
 

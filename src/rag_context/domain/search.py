@@ -8,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_context.domain.documents import DEFAULT_TENANT, Chunk, Metadata, Tenant
+from rag_context.domain.documents import DEFAULT_TENANT, FILTERED, Chunk, FilterFields, Metadata, Tenant
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(FilterFields):
     """Which chunks a search may find. Every field narrows; None and () narrow nothing.
 
     `since <= t < until`, where t is when a chunk was said or written (`Chunk.occurred_at`); in lists of documents, when
@@ -28,8 +28,6 @@ class Filter:
     tenant: Tenant = DEFAULT_TENANT
     content_type: str | None = None
     session_id: str | None = None
-    category: str | None = None
-    game: str | None = None
     source: str | None = None
     source_prefix: str | None = None
     tags: tuple[str, ...] = ()
@@ -38,6 +36,13 @@ class Filter:
     until: datetime | None = None
     without_documents: tuple[str, ...] = ()
     standing: bool = False
+
+    def equal(self) -> list[tuple[str, str]]:
+        """The texts that have one value, by the names of the fields of documents and their metadata."""
+        return [(name, value) for name in _EQUAL if (value := getattr(self, name)) is not None]
+
+
+_EQUAL = ("content_type", "session_id", *FILTERED, "source")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from rag_context.api.index import BulkLine, BulkReceipt, FileReceipt
 from rag_context.api.parsing import read_fields
 from rag_context.api.verbs import with_workspace
+from rag_context.api.wire import metadata_json
 from rag_context.domain.documents import DocumentInput, FileDocument, FileEntry, Origin, document_id
 from rag_context.errors import InvalidInputError
 from rag_context.files.commits import FileTimes
@@ -296,7 +297,6 @@ class FileJobs:
 
 
 def _line(document: DocumentInput, file: OpenFile, *, defer: bool) -> BulkLine | Rejected:
-    metadata = document.metadata
     fields = {
         "content": document.content,
         "contentType": document.content_type,
@@ -305,13 +305,7 @@ def _line(document: DocumentInput, file: OpenFile, *, defer: bool) -> BulkLine |
         "fromFile": True,
         "occurredAt": document.occurred_at,
         "messageTimes": [{"start": each.start, "at": each.at} for each in document.message_times] or None,
-        "metadata": {
-            **metadata.extra,
-            "agent": metadata.agent,
-            "tags": list(metadata.tags) or None,
-            "category": metadata.category,
-            "game": metadata.game,
-        },
+        "metadata": metadata_json(document.metadata),
         "like": file.former_ids(document.source),
         "deferVectors": defer,
         "origin": document.origin.value if document.origin is not None else None,

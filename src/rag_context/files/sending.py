@@ -8,12 +8,13 @@ memory stays constant. A source may be a stream of any length, in a file or a pi
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, BinaryIO
 
 from rag_context.api.index import BulkLine, BulkReceipt
 from rag_context.api.parsing import read_fields
+from rag_context.api.wire import metadata_json
 from rag_context.domain.documents import CHAT
 from rag_context.errors import InvalidInputError
 from rag_context.files.file_reading import FILES_SESSION, Labels, Rejected
@@ -219,8 +220,7 @@ def _labelled(fields: dict[str, object], labels: Labels) -> dict[str, object]:
 
 def _metadata(given: dict[str, object], labels: Labels) -> dict[str, object]:
     defaults = labels.metadata
-    fields = {"agent": defaults.agent, "category": defaults.category, "game": defaults.game}
-    merged: dict[str, object] = {name: value for name, value in fields.items() if value is not None} | given
+    merged = {**metadata_json(replace(defaults, tags=())), **given}
     tags = given.get("tags") or []
     if defaults.tags and isinstance(tags, list):
         merged["tags"] = [*tags, *defaults.tags]

@@ -12,7 +12,15 @@ from enum import StrEnum
 from itertools import accumulate, chain, pairwise
 from typing import Any
 
-from rag_context.domain.documents import DEFAULT_TENANT, DocumentInput, Json, MessageTime
+from rag_context.domain.documents import (
+    DEFAULT_TENANT,
+    FILTERED,
+    TEXT_FIELDS,
+    DocumentInput,
+    Json,
+    MessageTime,
+    wire_name,
+)
 from rag_context.domain.search import Filter
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.ingest.secret_rules import ASSIGNED, RULES, TABLE_HEADING, TABLE_NAMES, Rule
@@ -66,17 +74,13 @@ class Redactor:
 
     def where(self, where: Filter) -> Filter:
         """A filter that finds what was stored under these values."""
-        given = (where.session_id, where.category, where.game, where.source, where.source_prefix)
-        if self.mode is RedactionMode.OFF or not (any(given) or where.tags or where.any_tags):
+        given = {name: value for name in _COMPARED if (value := getattr(where, name))}
+        if self.mode is RedactionMode.OFF or not (given or where.tags or where.any_tags):
             return where
-        session_id, category, game, source, prefix = (None if each is None else self.text(each) for each in given)
+        masked: dict[str, Any] = {name: self.text(value) for name, value in given.items()}
         return replace(
             where,
-            session_id=session_id,
-            category=category,
-            game=game,
-            source=source,
-            source_prefix=prefix,
+            **masked,
             tags=tuple(map(self.text, where.tags)),
             any_tags=tuple(tuple(map(self.text, tags)) for tags in where.any_tags),
         )
@@ -143,12 +147,8 @@ class Redactor:
         _raise([FieldError(name, _rejection(name, found)) for name, found in counts.items() if found])
 
 
-_METADATA = {
-    "agent": "metadata.agent",
-    "category": "metadata.category",
-    "game": "metadata.game",
-    "decision_id": "metadata.decisionId",
-}
+_COMPARED = ("session_id", *FILTERED, "source", "source_prefix")
+_METADATA = {name: f"metadata.{wire_name(name)}" for name in ("agent", *TEXT_FIELDS)}
 
 
 def _labels(document: DocumentInput) -> dict[str, Json]:

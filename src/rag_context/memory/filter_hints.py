@@ -2,10 +2,10 @@
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
-from rag_context.domain.documents import Listing
+from rag_context.domain.documents import FILTERED, Listing
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendError
 from rag_context.ports.reading import DocumentStore
@@ -49,10 +49,9 @@ class _Narrowed:
 
 def _narrowed(where: Filter) -> Iterator[_Narrowed]:
     tenant, prefix = where.tenant, where.source_prefix
-    if where.game:
-        yield _Narrowed("game", where.game, Filter(tenant, game=where.game))
-    if where.category:
-        yield _Narrowed("category", where.category, Filter(tenant, category=where.category))
+    for name in FILTERED:
+        if value := getattr(where, name):
+            yield _Narrowed(name, value, replace(Filter(tenant), **{name: value}))
     if where.source:
         yield _Narrowed("source", where.source, Filter(tenant, source=where.source))
     if prefix:
@@ -83,4 +82,4 @@ def _values(name: str, document: Listing) -> Iterable[str]:
         case "source":
             return (document.source,)
         case _:
-            return filter(None, (metadata.game if name == "game" else metadata.category,))
+            return filter(None, (getattr(metadata, name),))

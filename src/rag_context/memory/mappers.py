@@ -1,6 +1,7 @@
 """Maps wire models to the domain and back: requests to queries and documents, answers and receipts to responses."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Literal
 
@@ -20,7 +21,7 @@ from rag_context.api.search import (
     TimeRange,
 )
 from rag_context.api.stored_documents import DeleteRequest, GetRequest, ListRequest, SimilarRequest
-from rag_context.api.wire import metadata_json
+from rag_context.api.wire import filter_values, metadata_json
 from rag_context.domain.documents import Channel, DocumentInput, MessageTime, Metadata, Origin, Tenant, end_of
 from rag_context.domain.own_words import shown
 from rag_context.domain.provenance import text_start
@@ -69,13 +70,12 @@ def filter_of(request: SearchRequest | ListRequest, redactor: Redactor) -> Filte
         tenant=tenant_of(request),
         content_type=request.content_type,
         session_id=request.session_id,
-        category=request.category,
-        game=request.game,
         source=None if is_prefix else source,
         source_prefix=source[:-1] if source is not None and is_prefix else None,
         tags=tuple(dict.fromkeys(request.tags or ())),
         since=request.since,
         until=end_of(request.until, request.as_of),
+        **filter_values(request),
     )
     return redactor.where(where)
 
@@ -91,9 +91,7 @@ def document_input(request: IndexRequest) -> DocumentInput:
     """The document that an index request submits."""
     metadata = request.metadata.to_metadata() if request.metadata is not None else Metadata()
     if metadata.agent is None and request.agent is not None:
-        metadata = Metadata(
-            request.agent, metadata.tags, metadata.category, metadata.game, metadata.decision_id, metadata.extra
-        )
+        metadata = replace(metadata, agent=request.agent)
     from_file = isinstance(request, BulkLine) and request.from_file
     return DocumentInput(
         content=request.content,
@@ -286,9 +284,8 @@ def search_record(
         cache_hit=answer.cached,
         agent=request.agent or UNKNOWN_AGENT,
         content_type=request.content_type,
-        category=request.category,
-        game=request.game,
         error=answer.error,
+        **filter_values(request),
     )
 
 
@@ -311,7 +308,6 @@ def stats_response(
         queries_with_vectors_incomplete=summary.vectors_incomplete,
         embedding_cache_hits=embedding_cache[0],
         embedding_cache_misses=embedding_cache[1],
-        queries_by_game=dict(summary.by_game),
         timeline=[
             StatsBucket(
                 start=bucket.start,
@@ -322,6 +318,7 @@ def stats_response(
             )
             for bucket in summary.timeline
         ],
+        **{f"queries_by_{name}": dict(counts) for name, counts in summary.by_field.items()},
     )
 
 

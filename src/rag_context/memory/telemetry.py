@@ -11,9 +11,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from rag_context.api.search import SearchRequest, SearchResponse
-from rag_context.domain.documents import utc_now
+from rag_context.domain.documents import FILTERED, utc_now
 from rag_context.domain.reports import QUERY_CHARS, ErrorRecord, SearchRecord
 from rag_context.errors import BackendError, BackendRejectedError
 from rag_context.ingest.submissions import Receipt
@@ -290,8 +291,8 @@ class Recorder:
         # Redacted before it is cut: a rule may not know the beginning of a token.
         query = self._redact(record.query)[: self._query_chars] if self._query_chars else ""
         agent = self._redact(record.agent)
-        game = None if record.game is None else self._redact(record.game)
-        self._telemetry.record_search(replace(record, query=query, agent=agent, game=game), retrieved)
+        narrowed: dict[str, Any] = {name: self._redact(value) for name in FILTERED if (value := getattr(record, name))}
+        self._telemetry.record_search(replace(record, query=query, agent=agent, **narrowed), retrieved)
 
     def indexed(self, status: str) -> None:
         """Count a submitted document."""

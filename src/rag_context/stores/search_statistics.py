@@ -27,12 +27,8 @@ logger = logging.getLogger(__name__)
 
 def search_row(record: SearchRecord) -> tuple[object, ...]:
     """The values of `SEARCH_COLUMNS`."""
-    return (
-        microseconds(record.timestamp),
-        record.request_id,
-        record.query[:QUERY_CHARS],
-        *(getattr(record, name) for name in SEARCH_COLUMNS[3:]),
-    )
+    stored = {"timestamp": microseconds(record.timestamp), "query": record.query[:QUERY_CHARS]}
+    return tuple(stored[name] if name in stored else getattr(record, name) for name in SEARCH_COLUMNS)
 
 
 def error_row(record: ErrorRecord) -> tuple[object, ...]:

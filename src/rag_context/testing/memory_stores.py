@@ -9,6 +9,7 @@ from statistics import fmean
 import numpy as np
 
 from rag_context.domain.documents import (
+    FILTERED,
     Chunk,
     Counts,
     Cursor,
@@ -380,16 +381,9 @@ def _similar(one: Document, other: Document) -> bool:
 def _passes(document: Document, where: Filter, at: datetime | None = None) -> bool:
     at = at or document.occurred_at
     metadata = document.metadata
-    requested = (
-        (where.content_type, document.content_type),
-        (where.session_id, document.session_id),
-        (where.category, metadata.category),
-        (where.game, metadata.game),
-        (where.source, document.source),
-    )
     return (
         document.tenant == where.tenant
-        and all(want is None or want == have for want, have in requested)
+        and all(value == getattr(metadata if name in FILTERED else document, name) for name, value in where.equal())
         and document.source.startswith(where.source_prefix or "")
         and set(where.tags) <= set(metadata.tags)
         and all(set(group) & set(metadata.tags) for group in where.any_tags)

@@ -1,7 +1,7 @@
 """Takes over documents that other programs stored in a form of their own: reads them, and submits copies of them.
 
 The form is that of `C0N7EXT` and of the points beside it: `sessionId`, `contentType`, `source`, `timestamp`, and
-`agent`, `tags`, `category`, `game` and `decisionId`, flat or under `metadata`. Everything else is kept as metadata. A
+`tags` and the fields of `Metadata`, flat or under `metadata`. Everything else is kept as metadata. A
 copy has an id of ours, which follows from these fields, so a repetition finds what is there and adds what is missing.
 """
 
@@ -14,7 +14,16 @@ from typing import TypeAlias
 
 from rag_context.api.index import BulkLine, BulkReceipt
 from rag_context.api.parsing import read_fields
-from rag_context.domain.documents import CHAT, DOCUMENTATION, EPOCH, DocumentInput, aware, document_id
+from rag_context.domain.documents import (
+    CHAT,
+    DOCUMENTATION,
+    EPOCH,
+    TEXT_FIELDS,
+    DocumentInput,
+    aware,
+    document_id,
+    wire_name,
+)
 from rag_context.errors import InvalidInputError
 from rag_context.ports.foreign import ForeignRecord, ForeignSource
 from rag_context.ports.reading import DocumentStore
@@ -31,7 +40,6 @@ SESSION = "adopted"
 EXAMPLES = 5
 
 _OWN = {"sessionId", "contentType", "source", "timestamp", "chunkId", "tenant", "metadata"}
-_LABELS = ("agent", "category", "game", "decisionId")
 
 Bulk: TypeAlias = Callable[[Sequence[BulkLine], Callable[[int, BulkReceipt], None]], Awaitable[None]]
 """Indexes documents, and calls back with the receipt of each by its position."""
@@ -104,7 +112,9 @@ class RecordReader:
         fields = _flat(record.fields)
         content_type = fields.get("contentType")
         metadata: dict[str, object] = {name: value for name, value in fields.items() if name not in _OWN}
-        metadata |= {name: str(metadata[name]) for name in _LABELS if metadata.get(name) is not None}
+        metadata |= {
+            name: str(metadata[name]) for name in map(wire_name, TEXT_FIELDS) if metadata.get(name) is not None
+        }
         tags = metadata.get("tags")
         metadata["tags"] = [tag for tag in tags if isinstance(tag, str) and tag] if isinstance(tags, list) else None
         at = time_of(fields.get("timestamp"))

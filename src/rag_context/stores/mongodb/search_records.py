@@ -12,9 +12,10 @@ from typing import Any
 from bson import ObjectId
 from pymongo.errors import BulkWriteError
 
-from rag_context.domain.documents import microseconds
+from rag_context.domain.documents import FILTERED, microseconds, wire_name
 from rag_context.domain.reports import (
     BIN_GROWTH,
+    COUNTED,
     EXACT_RECORDS,
     QUERY_CHARS,
     SMALLEST_MS,
@@ -43,7 +44,7 @@ _READ = {"_id": 0, "timestamp": 1, "latencyMs": 1, "fallback": 1, "cacheHit": 1}
 _OURS = {"requestId": {"$exists": True}}
 """Lets through what this package wrote; other programs keep their own records in these collections."""
 
-_COUNTED_FIELDS = {"agent": "$agent", "level": "$fallbackLevel", "game": "$game"}
+_COUNTED_FIELDS = {**{name: f"${wire_name(name)}" for name in COUNTED}, "level": "$fallbackLevel"}
 
 _ONE_IF = {field: {"$sum": {"$cond": [f"${field}", 1, 0]}} for field in ("fallback", "cacheHit")}
 
@@ -134,7 +135,7 @@ class MongoMetrics:
         return sums
 
     async def _counts_by_value(self, span: Entry) -> dict[str, dict[Any, int]]:
-        """How many searches there were of each agent, level and game."""
+        """How many searches there were of each value of `COUNTED`."""
         group = {"_id": _COUNTED_FIELDS, "queries": {"$sum": 1}}
         counts_by_value: dict[str, dict[Any, int]] = {name: {} for name in _COUNTED_FIELDS}
         async for each in await self._mongo.metrics.aggregate([{"$match": span}, {"$group": group}]):
@@ -172,8 +173,7 @@ def _search_entry(record: SearchRecord) -> Entry:
         "cacheHit": record.cache_hit,
         "agent": record.agent,
         "contentType": record.content_type,
-        "category": record.category,
-        "game": record.game,
+        **{wire_name(name): getattr(record, name) for name in FILTERED},
         "error": record.error,
     }
     return {name: value for name, value in fields.items() if value is not None}

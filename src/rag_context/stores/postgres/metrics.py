@@ -44,10 +44,10 @@ SELECT ((timestamp - $1) * $3 / ($2 - $1))::integer AS slice, {latency} AS laten
 FROM rag_context.searches WHERE timestamp >= $1 AND timestamp < $2 GROUP BY 1, 2
 """
 
-_COUNTED = """
-SELECT agent, level, game, count(*) AS queries, grouping(agent, level, game) AS grouped FROM rag_context.searches
-WHERE timestamp >= $1 AND timestamp < $2 GROUP BY GROUPING SETS ((agent), (level), (game))
-"""
+_COUNTED = f"""
+SELECT {", ".join(COUNTED)}, count(*) AS queries, grouping({", ".join(COUNTED)}) AS grouped FROM rag_context.searches
+WHERE timestamp >= $1 AND timestamp < $2 GROUP BY GROUPING SETS ({", ".join(f"({name})" for name in COUNTED)})
+"""  # noqa: S608  (names of our own columns)
 
 _AT_MOST = """
 SELECT count(*) FROM (
@@ -114,8 +114,8 @@ class PostgresMetrics:
             part.add(each["queries"], each["latency_ms"], each["fallbacks"], each["cache_hits"])
             part.latencies[each["latency"] if is_exact else middle(int(each["latency"]))] += each["queries"]
         for each in await self._database.fetch(_COUNTED, *span):
-            # `grouping` has a bit for each column that the row is not grouped by.
-            name = COUNTED[(0b011, 0b101, 0b110).index(each["grouped"])]
+            # `grouping` has a bit for each column that the row is not grouped by, the last one's the lowest.
+            name = COUNTED[-(~each["grouped"] & (1 << len(COUNTED)) - 1).bit_length()]
             if (value := each[name]) is not None:
                 counts[name][read_text(value) if isinstance(value, str) else value] = each["queries"]
         return summary(sums, counts, slices, buckets)

@@ -7,13 +7,14 @@ from datetime import datetime
 
 import numpy as np
 
-from rag_context.domain.documents import Chunk, Document, Tenant, microseconds, packed_times
+from rag_context.domain.documents import TEXT_FIELDS, Chunk, Document, Tenant, microseconds, packed_times
 from rag_context.domain.text import signed, terms
 from rag_context.domain.vectors import Matrix
 from rag_context.ports.vector_checks import require_model, require_shape
 from rag_context.ports.writing import Version
-from rag_context.stores.sqlite.document_rows import INDEXED, PENDING, lenient, tenant_values
+from rag_context.stores.sqlite.document_rows import INDEXED, PENDING, lenient
 from rag_context.stores.sqlite.faults import COMPONENT
+from rag_context.stores.sqlite.filters import tenant_values
 from rag_context.stores.sqlite.memory.terms import packed
 
 REMEMBERED_DELETIONS = 100_000
@@ -30,16 +31,13 @@ _DOCUMENT_COLUMNS = (
     "timestamp",
     "occurred_at",
     "message_times",
-    "agent",
-    "category",
-    "game",
-    "decision_id",
     "tags",
     "extra",
     "thread",
     "similarity_hash",
     "status",
     "origin",
+    *TEXT_FIELDS,
 )
 # Not deleted and inserted again: the messages of a conversation are ordered by the keys of their documents.
 _UPSERT = (
@@ -200,16 +198,13 @@ def _put_document(document: Document, status: str, connection: sqlite3.Connectio
         microseconds(document.timestamp),
         microseconds(document.occurred_at),
         packed_times(document.message_times),
-        metadata.agent,
-        metadata.category,
-        metadata.game,
-        metadata.decision_id,
         tags,
         extra,
         document.thread,
         signed(document.similarity_hash),
         status,
         document.origin,
+        *(getattr(metadata, name) for name in TEXT_FIELDS),
     )
     connection.execute(_UPSERT, values)
     key: int = connection.execute("SELECT key FROM documents WHERE id = ?", (document.id,)).fetchone()[0]

@@ -1,4 +1,4 @@
-"""The SQL that reads documents and chunks: which of them a filter lets through, and rows to domain objects.
+"""The SQL that reads documents and chunks, and maps rows to domain objects.
 
 Each function runs in one read snapshot; `changes` has what writes.
 """
@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rag_context.domain.documents import (
+    TEXT_FIELDS,
     Chunk,
     Counts,
     Cursor,
@@ -33,6 +34,7 @@ from rag_context.domain.search import Filter, Passage
 from rag_context.domain.text import are_similar, unsigned
 from rag_context.errors import BackendDataError
 from rag_context.stores.sqlite.faults import COMPONENT, is_undecodable
+from rag_context.stores.sqlite.filters import condition, tenant_values
 
 Row = Sequence[Any]
 
@@ -40,7 +42,7 @@ PENDING = "pending"
 INDEXED = "indexed"
 
 CHUNK_TIME = "ifnull(c.occurred_at, d.occurred_at)"
-METADATA = "d.agent, d.tags, d.category, d.game, d.decision_id, d.extra"
+METADATA = ", ".join(f"d.{name}" for name in (*TEXT_FIELDS, "tags", "extra"))
 _CHUNK = 'c.id, d.id, c.position, p.text, c.start, c."end", c.start_line, c.end_line, c.heading, p.context'
 _CHUNK = f"{_CHUNK}, {CHUNK_TIME}, c.speaker, c.origin, c.standing"
 _CHUNK_WIDTH = 14
@@ -362,57 +364,6 @@ def _chunk(row: Row) -> Chunk:
 
 def read_metadata(row: Row) -> Metadata:
     """The columns `METADATA` as an object. Raises: TypeError or ValueError if they are damaged."""
-    agent, tags, category, game, decision_id, extra = row
-    return Metadata(agent, tuple(json.loads(tags)), category, game, decision_id, dict(json.loads(extra)))
-
-
-TENANT = "(SELECT key FROM tenants WHERE project = ? AND branch = ? AND path_hash = ?)"
-
-Parameter = str | int | bytes
-Condition = tuple[str, tuple[Parameter, ...]]
-"""SQL for a WHERE clause, and the values of its parameters."""
-
-
-def tenant_values(tenant: Tenant) -> tuple[str, str, str]:
-    """The values of the parameters of `TENANT`."""
-    return tenant.project, tenant.branch, tenant.path_hash
-
-
-def condition(where: Filter, time: str = "d.occurred_at") -> Condition:
-    """`where` as SQL over documents AS d; `time` is what `since` and `until` bound."""
-    parts = [f"d.tenant = {TENANT}"]
-    values: list[Parameter] = [*tenant_values(where.tenant)]
-    for column, value in (
-        ("content_type", where.content_type),
-        ("session_id", where.session_id),
-        ("category", where.category),
-        ("game", where.game),
-        ("source", where.source),
-    ):
-        if value is not None:
-            parts.append(f"d.{column} = ?")
-            values.append(value)
-    if where.source_prefix:
-        # Bytes, because SQLite's text functions end at a NUL.
-        prefix = where.source_prefix.encode()
-        parts.append("substr(CAST(d.source AS BLOB), 1, ?) = ?")
-        values.extend((len(prefix), prefix))
-    for tag in where.tags:
-        parts.append("EXISTS (SELECT 1 FROM document_tags AS g WHERE g.document = d.key AND g.tag = ?)")
-        values.append(tag)
-    for group in where.any_tags:
-        marks = ", ".join("?" * len(group))
-        parts.append(
-            f"EXISTS (SELECT 1 FROM document_tags AS g WHERE g.document = d.key AND g.tag IN ({marks}))"  # noqa: S608
-        )
-        values.extend(group)
-    if where.without_documents:
-        parts.append(f"d.id NOT IN ({', '.join('?' * len(where.without_documents))})")
-        values.extend(where.without_documents)
-    if where.since is not None:
-        parts.append(f"{time} >= ?")
-        values.append(microseconds(where.since))
-    if where.until is not None:
-        parts.append(f"{time} < ?")
-        values.append(microseconds(where.until))
-    return " AND ".join(parts), tuple(values)
+    *texts, tags, extra = row
+    stated = dict(zip(TEXT_FIELDS, texts, strict=True))
+    return Metadata(tags=tuple(json.loads(tags)), extra=dict(json.loads(extra)), **stated)

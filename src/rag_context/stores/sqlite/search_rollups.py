@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import partial
 from itertools import pairwise
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,15 +59,19 @@ Bins: TypeAlias = NDArray[np.int64]
 
 
 class _Search(NamedTuple):
-    """The fields of one search that are summed up; `timestamp` in microseconds."""
+    """What is summed up of one search: `timestamp` in microseconds, and its values of `COUNTED`."""
 
     timestamp: int
     latency_ms: float
-    level: int
     cache_hit: int
-    agent: str
-    game: str | None
     fallback: int
+    values: tuple[str | int | None, ...]
+
+    @classmethod
+    def read(cls, row: Sequence[Any]) -> "_Search":
+        """The search of a row with `_COLUMNS`."""
+        timestamp, latency_ms, cache_hit, fallback, *values = row
+        return cls(timestamp, latency_ms, cache_hit, fallback, tuple(values))
 
 
 class _Slot(NamedTuple):
@@ -81,7 +85,7 @@ class _Slot(NamedTuple):
     histogram: bytes
 
 
-_COLUMNS = f"{', '.join(_Search._fields[:-1])}, {FALLBACK}"
+_COLUMNS = f"timestamp, latency_ms, cache_hit, {FALLBACK}, {', '.join(COUNTED)}"
 
 _Cut: TypeAlias = Callable[[int, int], tuple[list[tuple[int, int]], tuple[int, int]]]
 """What of a span is read record by record (from and to each), and the slots (first and end) between them."""
@@ -145,11 +149,9 @@ def _append(searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord], con
         _Search(
             microseconds(each.timestamp),
             each.latency_ms,
-            each.level,
             each.cache_hit,
-            each.agent,
-            each.game,
             each.is_fallback,
+            tuple(getattr(each, name) for name in COUNTED),
         )
         for each in searches
     ]
@@ -166,7 +168,7 @@ def _prune(before: int, connection: sqlite3.Connection) -> int:
         (before, PRUNED_AT_ONCE),
     ).fetchall()
     connection.executemany("DELETE FROM searches WHERE key = ?", [row[:1] for row in old])
-    _add_to_slots([_Search(*row[1:]) for row in old], connection, sign=-1)
+    _add_to_slots([_Search.read(row[1:]) for row in old], connection, sign=-1)
     cursor = connection.execute(
         "DELETE FROM errors WHERE key IN (SELECT key FROM errors WHERE timestamp < ? LIMIT ?)",
         (before, PRUNED_AT_ONCE - len(old)),
@@ -219,7 +221,7 @@ def _sums(start: int, end: int, cut: _Cut, slots: Sequence[_Slot], connection: s
 
 
 def _counts_by_value(start: int, end: int, cut: _Cut, connection: sqlite3.Connection) -> dict[str, Counter[str | int]]:
-    """How many searches of `start <= t < end` there were of each agent, level and game."""
+    """How many searches of `start <= t < end` there were of each value of `COUNTED`."""
     counts: dict[str, Counter[str | int]] = {name: Counter() for name in COUNTED}
     ends, slots = cut(start, end)
     for name, value, queries in connection.execute(
@@ -227,7 +229,7 @@ def _counts_by_value(start: int, end: int, cut: _Cut, connection: sqlite3.Connec
     ):
         counts[name][value] += queries
     for name in COUNTED:
-        # Names of our own columns; a search without a game is counted for none.
+        # Names of our own columns; a search without a value is counted for none.
         statement = (
             f"SELECT {name}, count(*) FROM searches WHERE timestamp >= ? AND timestamp < ? "  # noqa: S608
             f"AND {name} IS NOT NULL GROUP BY {name}"
@@ -270,7 +272,7 @@ def sum_up_again(connection: sqlite3.Connection) -> None:
     connection.execute("DELETE FROM search_tallies")
     rows = connection.execute(f"SELECT {_COLUMNS} FROM searches ORDER BY timestamp")  # noqa: S608
     while batch := rows.fetchmany(_REBUILT_AT_ONCE):
-        _add_to_slots([_Search(*row) for row in batch], connection)
+        _add_to_slots([_Search.read(row) for row in batch], connection)
 
 
 def _read_slots(first: int, end: int, connection: sqlite3.Connection) -> list[_Slot]:
@@ -312,7 +314,10 @@ def _change(number: int, searches: Sequence[_Search], sign: int, connection: sql
     )
     connection.execute("INSERT OR REPLACE INTO search_sums VALUES (?, ?, ?, ?, ?, ?)", after)
     counts = Counter(
-        (name, value) for search in searches for name in COUNTED if (value := getattr(search, name)) is not None
+        (name, value)
+        for search in searches
+        for name, value in zip(COUNTED, search.values, strict=True)
+        if value is not None
     )
     connection.executemany(
         """INSERT INTO search_tallies VALUES (?, ?, ?, ?)

@@ -21,8 +21,8 @@ from rag_context.domain.search import ChunkRef, Filter, Floats, KeywordHit, Neig
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError
 from rag_context.stores.sqlite.database import ReadWriteLock
-from rag_context.stores.sqlite.document_rows import tenant_values
 from rag_context.stores.sqlite.faults import COMPONENT
+from rag_context.stores.sqlite.filters import tenant_values
 from rag_context.stores.sqlite.memory.columns import (
     ChunkColumns,
     Codes,

@@ -7,14 +7,14 @@ from bisect import bisect_left
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from dataclasses import field as column
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_context.domain.documents import microseconds
+from rag_context.domain.documents import FILTERED, microseconds
 from rag_context.domain.search import Filter
-from rag_context.stores.sqlite.document_rows import tenant_values
+from rag_context.stores.sqlite.filters import tenant_values
 from rag_context.stores.sqlite.memory.vector_scan import Mask, Rows
 
 logger = logging.getLogger(__name__)
@@ -33,10 +33,15 @@ class StoredDocument(NamedTuple):
     content_type: str
     session_id: str
     source: str
-    category: str | None
-    game: str | None
     tags: str
     thread: str | None
+    stated: tuple[str | None, ...] = (None,) * len(FILTERED)
+    """The values of `FILTERED`."""
+
+    @classmethod
+    def read(cls, row: Sequence[Any]) -> "StoredDocument":
+        """The document of a row of these columns, the values of `FILTERED` last."""
+        return cls._make((*row[:10], tuple(row[10:])))
 
 
 class StoredChunk(NamedTuple):
@@ -136,8 +141,11 @@ class TagLists(Codes[str]):
             self._codes_by_tag.setdefault(tag, set()).add(code)
 
 
-_FIELDS = 8
-_TENANT, _TYPE, _SESSION, _SOURCE, _CATEGORY, _GAME, _TAGS, _CONVERSATION = range(_FIELDS)
+_TENANT, _TYPE, _SESSION, _SOURCE, _TAGS, _CONVERSATION, _FIRST_STATED = range(7)
+_STATED = range(_FIRST_STATED, _FIRST_STATED + len(FILTERED))
+_TEXTS = {"content_type": _TYPE, "session_id": _SESSION, **dict(zip(FILTERED, _STATED, strict=True))}
+"""The columns of texts that are compared as they are."""
+
 _FIRST_CAPACITY = 256
 
 
@@ -145,13 +153,13 @@ class DocumentColumns:
     """One row per document. A document that is written again keeps its row; its owner drops all rows to forget some."""
 
     def __init__(self) -> None:
-        self._numbers = np.empty((_FIELDS, _FIRST_CAPACITY), dtype=np.int32)
+        self._numbers = np.empty((_STATED.stop, _FIRST_CAPACITY), dtype=np.int32)
         self._keys = np.empty(_FIRST_CAPACITY, dtype=np.int64)
         self._rows: dict[int, int] = {}
         self._ids: list[str] = []
         self._by_id: dict[str, int] = {}
         self._tenants: Codes[tuple[str, str, str]] = Codes()
-        self._texts: dict[int, Codes[str | None]] = {field: Codes() for field in (_TYPE, _SESSION, _CATEGORY, _GAME)}
+        self._texts: dict[int, Codes[str | None]] = {field: Codes() for field in _TEXTS.values()}
         self._conversations: Codes[tuple[tuple[str, str, str], str | None]] = Codes()
         self._sources = SourceCodes()
         self._tags = TagLists()
@@ -186,8 +194,7 @@ class DocumentColumns:
         for field, values in (
             (_TYPE, [d.content_type for d in documents]),
             (_SESSION, [d.session_id for d in documents]),
-            (_CATEGORY, [d.category for d in documents]),
-            (_GAME, [d.game for d in documents]),
+            *zip(_STATED, zip(*(d.stated for d in documents), strict=True), strict=True),
         ):
             number = self._texts[field].number
             numbers[field, rows] = [number(value) for value in values]
@@ -277,22 +284,18 @@ class DocumentColumns:
 
     def _stored(self, row: int) -> StoredDocument:
         numbers = self._numbers[:, row]
-        kind, session, category, game = (self._texts[f].values[numbers[f]] for f in (_TYPE, _SESSION, _CATEGORY, _GAME))
+        kind, session, *stated = (codes.values[numbers[field]] for field, codes in self._texts.items())
         project, branch, path_hash = self._tenants.values[numbers[_TENANT]]
         source, tags = self._sources.values[numbers[_SOURCE]], self._tags.values[numbers[_TAGS]]
-        names = (project, branch, path_hash, kind or "", session or "", source, category, game, tags)
-        return StoredDocument(int(self._keys[row]), self._ids[row], *names, self.thread(row))
+        names = (project, branch, path_hash, kind or "", session or "", source, tags)
+        return StoredDocument(int(self._keys[row]), self._ids[row], *names, self.thread(row), tuple(stated))
 
     def _equalities(self, where: Filter) -> list[tuple[Codes[object], int, object]]:
-        equal: list[tuple[object, int, object]] = [
-            (self._tenants, _TENANT, tenant_values(where.tenant)),
-            (self._texts[_TYPE], _TYPE, where.content_type),
-            (self._texts[_SESSION], _SESSION, where.session_id),
-            (self._texts[_CATEGORY], _CATEGORY, where.category),
-            (self._texts[_GAME], _GAME, where.game),
-            (self._sources, _SOURCE, where.source),
-        ]
-        return [(codes, field, value) for codes, field, value in equal if value is not None]  # type: ignore[misc]
+        equal: list[tuple[Any, int, object]] = [(self._tenants, _TENANT, tenant_values(where.tenant))]
+        for name, value in where.equal():
+            field = _TEXTS.get(name, _SOURCE)
+            equal.append((self._sources if field == _SOURCE else self._texts[field], field, value))
+        return equal
 
     def _among(self, field: int, values: int, numbers: NDArray[np.int32]) -> Mask:
         # A table of all numbers and one gather: the cost does not depend on how many of them are allowed, such as the

@@ -20,23 +20,24 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from rag_context.domain.documents import Tenant
+from rag_context.domain.documents import FILTERED, Tenant
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError, BackendError, BackendStartingError
 from rag_context.stores.sqlite.database import Database
-from rag_context.stores.sqlite.document_rows import lenient, tenant_values
+from rag_context.stores.sqlite.document_rows import lenient
 from rag_context.stores.sqlite.faults import COMPONENT, is_undecodable
+from rag_context.stores.sqlite.filters import tenant_values
 from rag_context.stores.sqlite.memory.chunk_index import Change, MemoryIndex
 from rag_context.stores.sqlite.memory.columns import StoredChunk, StoredDocument, StoredVector
 from rag_context.stores.sqlite.memory.vector_scan import matrix_of
 
 # CROSS JOIN makes SQLite read the left table first. Its planner has no statistics here, and might choose otherwise.
-_DOCUMENTS = """
-SELECT d.key, d.id, t.project, t.branch, t.path_hash, d.content_type, d.session_id, d.source, d.category, d.game,
-       d.tags, d.thread
+_DOCUMENTS = f"""
+SELECT d.key, d.id, t.project, t.branch, t.path_hash, d.content_type, d.session_id, d.source, d.tags, d.thread,
+       {", ".join(f"d.{name}" for name in FILTERED)}
 FROM documents AS d CROSS JOIN tenants AS t ON t.key = d.tenant
 WHERE d.key IN (SELECT document FROM chunks WHERE key > ?)
-"""
+"""  # noqa: S608  (names of our own columns)
 
 # The document is read only for a chunk of an earlier version, which has no time of its own.
 _CHUNKS = """
@@ -312,7 +313,7 @@ class Memory:
         (self._loading,) = connection.execute("SELECT chunks FROM totals").fetchone()
         followed = _Followed(self._database.file.generation, _position(connection), self._has_vectors)
         for documents in _batches(connection.execute(_DOCUMENTS, (0,))):
-            followed.index.apply(Change(documents=[StoredDocument(*row) for row in documents]))
+            followed.index.apply(Change(documents=list(map(StoredDocument.read, documents))))
         for chunks in _batches(connection.execute(_CHUNKS, (0,)), CHUNKS_AT_ONCE):
             followed.index.apply(Change(chunks=[StoredChunk(*row) for row in chunks]))
         return followed
@@ -360,7 +361,7 @@ def _catch_up(followed: _Followed, connection: sqlite3.Connection) -> None:
     change = Change(
         deleted=[key for key, is_there in deleted if not is_there],
         without_vector=[key for key, is_there in deleted if is_there],
-        documents=[StoredDocument(*row) for row in connection.execute(_DOCUMENTS, (was.last_chunk,))],
+        documents=list(map(StoredDocument.read, connection.execute(_DOCUMENTS, (was.last_chunk,)))),
         chunks=[StoredChunk(*row) for row in connection.execute(_CHUNKS, (was.last_chunk,))],
         vectors=[StoredVector(*row) for row in vectors],
     )
