@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from benchmarks.open_sets import write_open_sets
+from benchmarks.open_sets.document_sets import OTHER_MEMORY
 
 from rag_context.domain.documents import Tenant
 from rag_context.domain.search import Filter, Floats
 from rag_context.embedders.profiles import MINILM
 from rag_context.evaluation.datasets import EvidenceQuestion, EvidenceSet, load_set
 from rag_context.evaluation.evidence_quality import index_items
-from rag_context.evaluation.open_sets import write_open_sets
-from rag_context.evaluation.open_sets.document_sets import OTHER_MEMORY
 from rag_context.evaluation.quality import open_measured
 from rag_context.memory.service import Service
 from rag_context.search.query import Query

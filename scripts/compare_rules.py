@@ -18,12 +18,12 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
+from benchmarks.open_sets import write_open_sets
 
 from rag_context.domain.search import Floats
 from rag_context.domain.text import PROSE, bm25, inverse_document_frequency, terms
 from rag_context.evaluation.datasets import EvidenceSet, load_set
 from rag_context.evaluation.evidence_quality import evaluate_evidence, index_items
-from rag_context.evaluation.open_sets import write_open_sets
 from rag_context.evaluation.quality import open_measured
 from rag_context.memory.service import Service
 from rag_context.search import ranking, selection

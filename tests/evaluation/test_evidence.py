@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.quality_page import evidence_markdown
 from rich.console import Console
 
 from rag_context.errors import BackendDataError, BackendUnavailableError, InvalidInputError
@@ -20,7 +21,6 @@ from rag_context.evaluation.evidence_quality import (
 )
 from rag_context.evaluation.evidence_report import as_objects, at_limits, figures
 from rag_context.evaluation.quality import MODES
-from rag_context.evaluation.quality_page import evidence_markdown
 from rag_context.evaluation.report import Outcomes, as_tables
 from rag_context.search.query import Mode
 from rag_context.testing import Fault

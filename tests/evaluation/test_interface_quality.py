@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+from benchmarks.quality_page import page
 
 from rag_context.errors import InvalidInputError
 from rag_context.evaluation.datasets import Dataset, EvidenceQuestion, EvidenceSet, Item, load_dataset
 from rag_context.evaluation.interface_quality import evaluate_collections
 from rag_context.evaluation.quality import open_measured
-from rag_context.evaluation.quality_page import page
 from rag_context.evaluation.report import Outcomes, as_json
 from rag_context.search.query import Mode
 from rag_context.settings import Settings

@@ -8,17 +8,17 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from benchmarks.open_sets import write_open_sets
 
 from rag_context.domain.text import terms
 from rag_context.errors import InvalidInputError
 from rag_context.evaluation.datasets import EvidenceSet, load_set
-from rag_context.evaluation.open_sets import write_open_sets
 from rag_context.search.question_times import windows
 
 ROOT = Path(__file__).resolve().parents[2]
 WRITE = """
 import sys, pathlib
-from rag_context.evaluation.open_sets import write_open_sets
+from benchmarks.open_sets import write_open_sets
 write_open_sets(pathlib.Path(sys.argv[1]))
 """
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from benchmarks.quality_page import page
 
 from rag_context.errors import BackendDataError, BackendUnavailableError, InvalidInputError
 from rag_context.evaluation.datasets import Dataset, Question, Text, load_dataset
@@ -17,7 +18,6 @@ from rag_context.evaluation.quality import (
     ranked_documents,
     within_budget,
 )
-from rag_context.evaluation.quality_page import page
 from rag_context.evaluation.report import Outcomes, as_json
 from rag_context.search.query import Mode, Query
 from rag_context.settings import Settings

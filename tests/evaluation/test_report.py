@@ -5,10 +5,10 @@ import json
 from pathlib import Path
 from xml.etree import ElementTree
 
+from benchmarks.quality_page import page, picture
 from rich.console import Console
 
 from rag_context.evaluation.quality import MODES, Outcome, Scores
-from rag_context.evaluation.quality_page import page, picture
 from rag_context.evaluation.report import ALL, Outcomes, as_json, as_tables, rows_of
 from rag_context.search.query import Mode
 

@@ -41,7 +41,10 @@ NEEDS = {
     ),
     "SQLite's program, which is not a part of Python": ("sqlite3 rag-context.db .recover",),
     "Mono (`make csharp` does the same)": ("mcs ", "mono "),
-    "collections of judged queries, which are not in this repository": ("rag-context eval DATA/",),
+    "collections of judged queries, which are not in this repository": (
+        "rag-context eval DATA/",
+        "python -m benchmarks.quality DATA/",
+    ),
     "half an hour": ("python -m benchmarks million",),
     "the tests, of which this is a run": (".venv/bin/pytest ",),
     "a release": ("git tag ",),

@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from benchmarks.open_sets import write_open_sets
 
-from rag_context.evaluation.open_sets import write_open_sets
 from tests.end_to_end.process import COMMAND, Served, environment, is_alive, served, wait_until
 from tests.outcomes.pages import NEEDS, PAGES, ROOT, blocks, commands, lacking
 from tests.servers.postgres import FAST, PASSWORD, binaries, postgres_database, postgres_process, url_of
@@ -28,7 +28,7 @@ COMMAND_LINE = re.compile(
     r"(?:rag-context|make|pip|python3?|\.venv/\S+|curl|docker|kubectl|helm|psql|pg_\w+|sqlite3) "
 )
 ADDRESS = re.compile(r"postgresql://[^/\s']*/(\w+)[^\s']*")
-IN_THE_CHECKOUT = ("README.md", "CONTRIBUTING.md", "docs/benchmarks.md", "docs/dependencies.md")
+IN_THE_CHECKOUT = ("README.md", "CONTRIBUTING.md", "docs/benchmarks.md", "docs/dependencies.md", "docs/quality.md")
 
 FILES = {
     "README.md": "# The notes\n\nWhat the harbour office knows.\n",
@@ -193,7 +193,7 @@ def here(
         "make ": "make --dry-run ",
         ".venv/bin/python": sys.executable,
         " 10000 30000 100000": " 1000",
-        "eval --open": f"eval {open_set}",
+        "benchmarks.quality": f"benchmarks.quality {open_set}",
         "PASSWORD '...'": f"PASSWORD '{PASSWORD}'",
     }
     with ExitStack() as stack:

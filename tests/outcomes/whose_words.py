@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from rag_context.evaluation.open_sets.document_sets import read_data
+from benchmarks.open_sets.document_sets import read_data
+
 from tests.files.transcripts import AT, lines, text
 
 DATA = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
-from rag_context.evaluation.open_sets.document_sets import OTHER_MEMORY, OpenSet, Row, read_data
+from benchmarks.open_sets.document_sets import OTHER_MEMORY, OpenSet, Row, read_data
 
 USER = "user"
 ASSISTANT = "assistant"

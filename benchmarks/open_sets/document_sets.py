@@ -55,7 +55,7 @@ class OpenSet:
 
 def read_text(name: str) -> str:
     """One of the files that the sets are made from."""
-    return (files("rag_context.evaluation.open_sets") / "data" / name).read_text(encoding="utf-8")
+    return (files("benchmarks.open_sets") / "data" / name).read_text(encoding="utf-8")
 
 
 @cache

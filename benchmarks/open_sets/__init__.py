@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from benchmarks.open_sets import conversation_sets, document_sets
 from rag_context.errors import InvalidInputError
-from rag_context.evaluation.open_sets import conversation_sets, document_sets
 
 SETS = (
     conversation_sets.roles,
