@@ -8,6 +8,7 @@ from typing import cast
 
 from rag_context.api.handlers import CallContext, Handler, handlers_of, performs
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, VersionsRequest, VersionsResponse
+from rag_context.api.injections import InjectedPassage, InjectionsRequest, InjectionsResponse
 from rag_context.api.maintenance import (
     ClearQueriesRequest,
     ClearQueriesResponse,
@@ -234,6 +235,21 @@ class StubService:
             pending_documents=0,
             version="0.1.0",
         )
+
+    @performs(memory.INJECTIONS)
+    async def injections(self, request: InjectionsRequest) -> InjectionsResponse:
+        await self._behave()
+        passage = InjectedPassage(
+            at=datetime(2026, 1, 31, tzinfo=UTC),
+            session_id=request.session_id or "s1",
+            client="claude-code",
+            event="prompt",
+            project="project:harbour-0123abcd",
+            shown=True,
+            tokens=42,
+            scores={"relevance": 0.9},
+        )
+        return InjectionsResponse(injections=[passage], tokens=42)
 
     @performs(memory.CLEAR_QUERIES)
     async def clear_queries(self, request: ClearQueriesRequest) -> ClearQueriesResponse:

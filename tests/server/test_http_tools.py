@@ -280,6 +280,7 @@ def test_tools_are_listed_with_their_schemas(client: httpx2.Client) -> None:
         "rag_context_reindex",
         "rag_context_health",
         "rag_context_stats",
+        "rag_context_injections",
         "rag_context_clear_queries",
         "rag_context_converse",
         "collection_query",

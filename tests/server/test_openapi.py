@@ -150,6 +150,7 @@ def test_the_description_covers_every_route(client: httpx2.Client) -> None:
         "/tools/rag_context_get",
         "/tools/rag_context_health",
         "/tools/rag_context_index",
+        "/tools/rag_context_injections",
         "/tools/rag_context_list",
         "/tools/rag_context_reindex",
         "/tools/rag_context_search",

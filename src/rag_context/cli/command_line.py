@@ -67,6 +67,14 @@ _COMMANDS = {
         "Say what is wrong with this installation, and how to repair it; exits 1 when something is wrong.",
     ),
     "stats": ("status:stats", "Show statistics of the searches of a time range."),
+    "log": (
+        "receipts:log",
+        "List what agents were shown unasked, and what was withheld and why, newest first.",
+    ),
+    "why": (
+        "receipts:why",
+        "Explain what one session of an agent was shown, moment by moment, with the passages and their scores.",
+    ),
     "clear-queries": (
         "status:clear_queries",
         "Delete the records of searches for good: the queries, and the statistics made of them. Documents stay.",

@@ -23,7 +23,8 @@ MODEL_WAIT_S = 10.0
 """How long a command waits for the model to load before it begins (M-2)."""
 
 _WITHOUT_MODEL = frozenset(
-    {memory.GET.name, memory.LIST.name, memory.DELETE.name, memory.STATS.name, memory.CLEAR_QUERIES.name}
+    operation.name
+    for operation in (memory.GET, memory.LIST, memory.DELETE, memory.STATS, memory.INJECTIONS, memory.CLEAR_QUERIES)
 )
 
 BULK_TIMEOUT_S = 120.0

@@ -12,6 +12,7 @@ import numpy as np
 from rag_context.agents.answering import HookAnswers
 from rag_context.agents.digests import Digests
 from rag_context.agents.gate import Gate
+from rag_context.agents.receipts import Receipts
 from rag_context.agents.sessions import Budgets, Sessions
 from rag_context.api import stored_documents as stored
 from rag_context.api.handlers import CallContext, Handler, handlers_of, performs
@@ -176,6 +177,7 @@ class Service:
             else None
         )
         """The use cases of project documents; None if this service has none."""
+        self._receipts = None if dependencies.hooks is None else Receipts(dependencies.hooks.log, self._documents)
         self.hooks = None if dependencies.hooks is None else self._hook_answers(dependencies.hooks)
         """Answers hooks of agents; None if this service answers none."""
         self.collections = dependencies.collections
@@ -188,7 +190,7 @@ class Service:
         pair = SearchFetch(self.search, self.get)
         # Probes call `health` without a request.
         health: dict[str, Handler] = {memory.HEALTH.name: lambda _request, _context: self.health()}
-        return handlers_of(self, projects, collections, *parts, pair) | health
+        return handlers_of(self, self._receipts, projects, collections, *parts, pair) | health
 
     @performs(memory.SEARCH)
     async def search(self, request: SearchRequest, context: CallContext) -> SearchResponse:

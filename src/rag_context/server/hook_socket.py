@@ -71,13 +71,16 @@ def _bound(file: Path) -> socket.socket | None:
     file.parent.chmod(0o700)
     for left in file.parent.glob(f"*{SOCKET}"):
         _remove_if_dead(left)
-    file.unlink(missing_ok=True)  # of an earlier process with this number
+    # Hooks see it once it listens, and this user alone may reach it.
+    unseen = file.with_suffix(".new")
+    unseen.unlink(missing_ok=True)  # of an earlier process with this number
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        _reach(listener.bind, file)
-        file.chmod(0o600)
+        _reach(listener.bind, unseen)
+        unseen.chmod(0o600)
         listener.listen(128)
         listener.setblocking(False)
+        unseen.replace(file)
     except OSError:
         listener.close()
         raise

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -27,6 +27,7 @@ from rag_context.domain.documents import (
     Tenant,
     microseconds,
     moment,
+    utc_now,
 )
 from rag_context.domain.reports import Injection
 from rag_context.stores.sqlite.faults import is_access_fault
@@ -38,6 +39,7 @@ INJECTIONS_NAME = "injections.db"
 VERSION = 1
 """Of all tables; one of another version is created again, empty."""
 
+PRUNE_S = 3600.0
 RETRY_S = 1.0
 """How often a file that could not be used is tried again."""
 
@@ -465,10 +467,19 @@ _INJECTIONS = _Schema(
 
 
 class SqliteInjectionLog:
-    """Fits `InjectionLog`: what agents on this machine were shown unasked, by all processes of this data directory."""
+    """Fits `InjectionLog`: what agents on this machine were shown unasked, by all processes of this data directory.
 
-    def __init__(self, data_dir: Path) -> None:
-        self._table = _Table(data_dir / INJECTIONS_NAME, _INJECTIONS)
+    Args:
+        data_dir: the data directory.
+        retention: how long records are kept; older ones are deleted when others are added, at most once an hour.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, data_dir: Path, retention: timedelta, clock: Callable[[], float] = time.monotonic) -> None:
+        self._table = _Table(data_dir / INJECTIONS_NAME, _INJECTIONS, clock)
+        self._retention = retention
+        self._clock = clock
+        self._prune_at = clock()
 
     def close(self) -> None:
         """Close the file; later reads find nothing."""
@@ -477,6 +488,9 @@ class SqliteInjectionLog:
     def add(self, injections: Iterable[Injection]) -> None:
         """Record what was shown or withheld."""
         self._table.put(map(_injection_row, injections))
+        if self._clock() >= self._prune_at:
+            self._prune_at = self._clock() + PRUNE_S
+            self.prune(utc_now() - self._retention)
 
     def remembered(self, session_id: str) -> list[Injection]:
         """What a session was shown or not shown since it was compacted last, oldest first."""

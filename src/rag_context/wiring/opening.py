@@ -423,7 +423,7 @@ async def _open_hooks(
         budgets.start if rules.enabled else 0,
         silent_projects=rules.silent_projects,
     )
-    log = SqliteInjectionLog(settings.data_dir)
+    log = SqliteInjectionLog(settings.data_dir, timedelta(days=settings.telemetry.retention_days))
     try:
         async with _running("digests", digests.run()) if duties is Duties.ALL else nullcontext():
             yield HookDependencies(log, digests, budgets, rules.enabled, rules.silent_projects)

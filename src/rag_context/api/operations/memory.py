@@ -1,6 +1,7 @@
 """The operations of the agents' memory."""
 
 from rag_context.api.index import IndexFilesRequest, IndexFilesResponse, IndexRequest, IndexResponse
+from rag_context.api.injections import InjectionsRequest, InjectionsResponse
 from rag_context.api.maintenance import (
     ClearQueriesRequest,
     ClearQueriesResponse,
@@ -228,12 +229,27 @@ FETCH = Operation(
     example={"id": _AN_ID},
 )
 
+INJECTIONS = Operation(
+    name="rag_context_injections",
+    title="What was shown unasked",
+    description=(
+        "List what the memory has shown to agents unasked (by hooks of their clients), and what it withheld: when, in "
+        "which session, at which moment, why, and how many tokens it cost. Newest first."
+    ),
+    request=InjectionsRequest,
+    response=InjectionsResponse,
+    toolset=Toolset.OPERATIONS,
+    command="log",
+    example={"limit": 20},
+)
+
 CLEAR_QUERIES = Operation(
     name="rag_context_clear_queries",
     title="Clear recorded queries",
     description=(
-        "Delete the records of searches for good: the queries, the statistics made of them, and the records of "
-        "errors; with before only the older ones. Documents stay. Call it only if the user asks for it."
+        "Delete the records of searches for good: the queries, the statistics made of them, the records of errors, "
+        "and those of what agents were shown unasked; with before only the older ones. Documents stay. Call it only if "
+        "the user asks for it."
     ),
     request=ClearQueriesRequest,
     response=ClearQueriesResponse,
