@@ -128,7 +128,6 @@ class CachedEmbedder:
         return vector
 
     async def embed_documents(self, texts: Sequence[str]) -> Matrix:
-        """Embed passages with the inner embedder; one row per text."""
         return await self._inner.embed_documents(texts)
 
     async def ping(self) -> str:

@@ -235,12 +235,6 @@ class OnnxEmbedder:
 
     @property
     def model(self) -> EmbeddingModel:
-        """The model in use.
-
-        Raises:
-            BackendStartingError: It is still loading.
-            BackendUnavailableError: It could not be loaded; the message says why and what to do.
-        """
         return self._require()[0].model
 
     provenance = CONFIRMED
@@ -261,11 +255,6 @@ class OnnxEmbedder:
         return self._fallback
 
     async def embed_query(self, text: str) -> Vector:
-        """Embed one query, before any documents in the queue: `(dim,) float32`.
-
-        Raises:
-            BackendError: The model is not loaded (see `model`), or its vector is unusable.
-        """
         model, pool = self._require()
         rows = await pool.run([model.model.query_prefix + text], Urgency.QUERY)
         vector: Vector = self._checked(rows, model.model.dimension)[0]

@@ -45,7 +45,6 @@ class ModelTokenizer:
         self._tokenizer.no_truncation()
 
     def offsets(self, text: str) -> Sequence[tuple[int, int]]:
-        """Character span of every token of `text`, in order; special tokens excluded, nothing truncated."""
         if len(text) <= PIECE_CHARS:
             return self._encoding(text).offsets
         spans: list[tuple[int, int]] = []
@@ -54,7 +53,6 @@ class ModelTokenizer:
         return spans
 
     def count(self, texts: Sequence[str]) -> Sequence[int]:
-        """The number of tokens of each text, as many as `offsets` has, without making their spans."""
         # The same pieces as `offsets` cuts: without white space at their edges, others would have other tokens.
         parts = [(number, text[start:end]) for number, text in enumerate(texts) for start, end in pieces(text)]
         encodings = self._tokenizer.encode_batch_fast(

@@ -146,7 +146,6 @@ class OpenAIEmbedder:
 
     @property
     def provenance(self) -> Provenance:
-        """Of the queries' vectors that come in from now on."""
         return self._served.provenance
 
     @cached_property
@@ -155,11 +154,6 @@ class OpenAIEmbedder:
         return ModelTokenizer(_TOKENIZER)
 
     async def embed_query(self, text: str) -> Vector:
-        """Embed one query, before any documents in the queue: `(dim,) float32`.
-
-        Raises:
-            BackendError: The server is unavailable (see `model`), failed, rejected the text, or has another model now.
-        """
         model = self.model
         text = model.query_prefix + text
         return await self._queries.join((model.fingerprint, text), lambda: self._query(model, text))

@@ -62,11 +62,6 @@ class CrossEncoder:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def scores(self, query: str, passages: Sequence[str]) -> Sequence[float]:
-        """The logit of each passage, in their order: higher is better.
-
-        Raises:
-            BackendError: the model is still loading, cannot be loaded, or cannot compute these texts.
-        """
         if self._loading is None or not self._loading.done():
             raise BackendStartingError(COMPONENT, f"the reranking model in {self._directory} is still loading")
         session, tokenizer = self._loading.result()
@@ -174,7 +169,6 @@ class RerankServer:
         await self._http.close()
 
     async def scores(self, query: str, passages: Sequence[str]) -> Sequence[float]:
-        """The score of each passage, in their order: higher is better. Raises: BackendError."""
         fields = (
             {"query": query, "documents": list(passages), "top_n": len(passages), "return_documents": False}
             if self._api == "cohere"

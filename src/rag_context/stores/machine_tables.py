@@ -292,12 +292,10 @@ class SqliteFileManifest:
         self._table.close()
 
     def entries(self, paths: Collection[str]) -> dict[str, FileEntry]:
-        """The entries of the given files, by path."""
         rows = self._table.rows("WHERE path IN (SELECT value FROM json_each(?))", (json.dumps(list(paths)),))
         return {entry.path: entry for entry in map(_file_entry, rows or ())}
 
     def below(self, path: str) -> Iterator[FileEntry]:
-        """The entry of a file, or the entries of all files below a folder, by path."""
         yield from self.entries([path]).values()
         # "0" comes directly after "/": the paths below a folder are a range of the primary key.
         last, end = path.rstrip("/") + "/", path.rstrip("/") + "0"
@@ -306,7 +304,6 @@ class SqliteFileManifest:
             last = rows[-1][0]
 
     def with_digest(self, digest: bytes, limit: int) -> list[FileEntry]:
-        """Some files that had this content when they were last read."""
         rows = self._table.rows("WHERE digest = ? AND digest <> x'' LIMIT ?", (digest, limit))
         return list(map(_file_entry, rows or ()))
 
@@ -388,7 +385,6 @@ class SqliteProjectRegistry:
         self._table.close()
 
     def records(self) -> list[ProjectRecord]:
-        """All projects, the most recently used first."""
         try:
             return [_record(row) for row in self._table.rows("ORDER BY last_used DESC") or ()]
         except ValueError as error:
@@ -396,12 +392,10 @@ class SqliteProjectRegistry:
             return []
 
     def has(self, tenant: Tenant) -> bool | None:
-        """Whether a project is recorded; None where that cannot be read."""
         rows = self._table.rows(_OF_TENANT, _key(tenant))
         return None if rows is None else bool(rows)
 
     def put(self, record: ProjectRecord) -> None:
-        """Record a project, in place of the earlier record of its tenant."""
         gone_since = record.gone_since.isoformat() if record.gone_since is not None else None
         flags = int(record.is_followed), int(record.is_forced)
         used = record.last_used.isoformat()
@@ -493,12 +487,10 @@ class SqliteInjectionLog:
             self.prune(utc_now() - self._retention)
 
     def remembered(self, session_id: str) -> list[Injection]:
-        """What a session was shown or not shown since it was compacted last, oldest first."""
         rows = self._table.rows("WHERE session = ? AND is_forgotten = 0 ORDER BY at", (session_id,))
         return list(map(_injection, rows or ()))
 
     def tokens(self, session_id: str) -> int:
-        """What a session was shown in all, in tokens."""
         return sum(row[9] for row in self._table.rows("WHERE session = ? AND tokens > 0", (session_id,)) or ())
 
     def forget(self, session_id: str) -> None:
@@ -506,7 +498,6 @@ class SqliteInjectionLog:
         self._table.write("UPDATE injections SET is_forgotten = 1 WHERE session = ?", [(session_id,)])
 
     def latest(self, session_id: str | None, limit: int) -> list[Injection]:
-        """The last records of a session, or of all, newest first."""
         of_session = "WHERE session = ? " if session_id is not None else ""
         values = (limit,) if session_id is None else (session_id, limit)
         rows = self._table.rows(f"{of_session}ORDER BY at DESC, rowid DESC LIMIT ?", values)

@@ -53,7 +53,6 @@ class RedisCache:
             await _in_time(self._client.set(f"{self._prefix}:{key}", value, px=max(round(ttl_s * 1000.0), 1)))
 
     async def ping(self) -> str:
-        """Send a PING; returns one line for people."""
         with _mapped():
             await _in_time(self._client.ping())
         return f"Redis answers, keys begin with {self._prefix!r}"

@@ -108,7 +108,6 @@ class ChromaCollections:
         return CAPABILITIES
 
     async def collections(self) -> list[Collection]:
-        """All collections, by name. Raises: BackendError."""
         found = await few_at_once(map(self._counted, await self._registry.all()))
         return sorted(found, key=lambda each: each.name)
 
@@ -118,12 +117,6 @@ class ChromaCollections:
         return None if record is None else await self._counted(record)
 
     async def create(self, collection: Collection) -> bool:
-        """Create an empty collection; False, and no change, if the name exists.
-
-        Raises:
-            BackendRejectedError: the name exists in Chroma for a collection that is not ours.
-            BackendError: Chroma did not answer, or rejected the call.
-        """
         return await self._registry.create(
             replace(collection, created=collection.created or datetime.now(UTC), dimension=None)
         )
@@ -198,12 +191,6 @@ class ChromaCollections:
         return await self._read(name, EntryPage((), 0), page)
 
     async def vectors(self, name: str, ids: Sequence[str]) -> dict[str, Vector]:
-        """The vectors of the given entries, `(dim,) float32` each; unknown ones are left out.
-
-        Raises:
-            NotFoundError: there is no such collection.
-            BackendError: Chroma did not answer, or rejected the call.
-        """
         return await self._read(name, {}, lambda storage: storage.vectors(ids))
 
     async def search(self, name: str, vector: Vector, *, limit: int, where: Clause) -> list[EntryHit]:
@@ -220,17 +207,14 @@ class ChromaCollections:
         return await self._read(name, [], lambda storage: storage.search(vector, limit, where))
 
     async def ids(self, name: str, where: Clause) -> list[str]:
-        """The ids of what a clause lets through, in order. Raises: NotFoundError, BackendError."""
         empty: list[str] = []
         return await self._read(name, empty, lambda storage: storage.ids(where))
 
     async def get(self, name: str, ids: Sequence[str]) -> dict[str, Entry]:
-        """The given entries; unknown ones are left out. Raises: NotFoundError, BackendError."""
         empty: dict[str, Entry] = {}
         return await self._read(name, empty, lambda storage: storage.get(ids))
 
     async def delete_many(self, name: str, ids: Sequence[str], where: Clause) -> int:
-        """Remove those of these entries that a clause lets through. Raises: NotFoundError, BackendError."""
         await self._registry.require(name)
         return await self._read(name, 0, lambda storage: storage.delete_many(ids, where))
 
@@ -251,12 +235,10 @@ class ChromaCollections:
         return True
 
     async def delete(self, name: str, id_: str) -> bool:
-        """Remove one entry; False where it is unknown. Raises: NotFoundError, BackendError."""
         await self._registry.require(name)
         return await self._read(name, False, lambda storage: storage.delete(id_))
 
     async def empty(self, name: str) -> int:
-        """Remove all entries atomically. Raises: NotFoundError, BackendError."""
         async with self._describing:
             record = await self._registry.require(name)
             count = (await self._counted(record)).count
@@ -266,7 +248,6 @@ class ChromaCollections:
         return count
 
     async def values(self, name: str, path: tuple[str, ...]) -> list[Json]:
-        """The distinct values other than null of a field; those of a list one by one. Raises: NotFoundError."""
         empty: list[Json] = []
         return await self._read(name, empty, lambda storage: storage.values(path))
 

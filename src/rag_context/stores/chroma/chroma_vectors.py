@@ -129,11 +129,6 @@ class ChromaVectors:
         return [VectorHit(ref_of(near.id, near.fields), near.cosine) for near in await self._explained(vector, search)]
 
     async def score(self, vector: Vector, chunk_ids: Sequence[str]) -> dict[str, float]:
-        """Cosines of the given chunks to `vector` (`(dim,) float32`); those without a vector are left out.
-
-        Raises:
-            BackendError: as `search`.
-        """
         scores: dict[str, float] = {}
         comparison = self._comparison(vector, None)
         for some in pages(chunk_ids):
@@ -151,7 +146,6 @@ class ChromaVectors:
         return found
 
     async def ping(self) -> str:
-        """Search for something; returns one line for people. Raises: BackendError."""
         opened = await (self._find() if self._info else self._open())
         self._foreign = None
         count = await self.count()
@@ -193,12 +187,6 @@ class ChromaVectors:
             )
 
     async def put(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix) -> None:
-        """Store the vectors (`(len(chunks), dim) float32`) of a document; those of earlier versions go after that.
-
-        Raises:
-            BackendDataError: the collection has vectors of another dimension.
-            BackendError: Chroma did not store them; the call may be repeated.
-        """
         require_shape(COMPONENT, vectors, len(chunks))
         rows = rows_of(document, chunks, vectors)
         size = min(PAGE, await self._api.most_rows())
@@ -209,12 +197,10 @@ class ChromaVectors:
         await self._delete(sorted(set(existing) - set(rows.ids)))
 
     async def discard(self, document_ids: Collection[str]) -> None:
-        """Delete the vectors of these documents. Raises: BackendError."""
         for some in pages(list(document_ids)):
             await self._delete(await self._ids({DOCUMENT_ID: {"$in": some}}))
 
     async def stored_vectors(self, document_ids: Collection[str]) -> dict[str, StoredVectors]:
-        """The stored vectors of these documents; those without a vector are left out. Raises: BackendError."""
         chunks: dict[str, set[str]] = {}
         revisions: dict[str, set[str]] = {}
         for some in pages(list(document_ids)):
@@ -226,7 +212,6 @@ class ChromaVectors:
         return {id_: StoredVectors(frozenset(chunks[id_]), frozenset(revisions[id_])) for id_ in chunks}
 
     async def stored_documents(self) -> AsyncIterator[str]:
-        """The ids of all documents that have vectors, as of the first call."""
         seen: set[str] = set()
         async for rows in self._all_fields(await self._ids(None)):
             for fields in filter(is_ours, rows.fields):
@@ -236,7 +221,6 @@ class ChromaVectors:
                     yield document
 
     async def vectors(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:
-        """The vectors of the given chunks, normalised again by Chroma; those without are left out."""
         found: dict[str, Vector] = {}
         for some in pages(chunk_ids):
             rows = await self._rows(some, "embeddings")

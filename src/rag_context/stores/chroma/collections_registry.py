@@ -147,11 +147,6 @@ class CollectionRegistry:
         return self._ours_among(await self._api.all())
 
     async def create(self, collection: Collection) -> bool:
-        """Record a new collection; False, and no change, where the name exists.
-
-        Raises:
-            BackendRejectedError: the name exists in Chroma for a collection that is not ours.
-        """
         name = engine_name(self._prefix, collection.name)
         # Chroma's own name would be free: the prefix is before it. To callers both would have the same name.
         if await self._find_foreign(collection.name) is not None:

@@ -154,7 +154,6 @@ class CollectionStorage:
         self._dimension = rows.dimension
 
     async def ids(self, where: Clause) -> list[str]:
-        """The ids of what a clause lets through, in order."""
         return sorted([self._shape.id(row) for row in await self._matching(where)])
 
     async def get(self, ids: Sequence[str]) -> dict[str, Entry]:
@@ -163,14 +162,12 @@ class CollectionStorage:
         return {self._shape.id(row): entry for row, entry in existing.items()}
 
     async def delete_many(self, ids: Sequence[str], where: Clause) -> int:
-        """Remove those of these entries that a clause lets through."""
         gone = [id_ for id_, entry in (await self.get(ids)).items() if matches(where, entry.metadata)]
         for some in pages([self._shape.row(id_) for id_ in gone]):
             await self._api.delete(self._id, some)
         return len(gone)
 
     async def delete(self, id_: str) -> bool:
-        """Remove one entry; False where it is unknown."""
         existing = (await self._api.get(self._id, ids=[self._shape.row(id_)])).ids
         if existing:
             await self._api.delete(self._id, existing)
@@ -194,7 +191,6 @@ class CollectionStorage:
         return distinct(found)
 
     async def search(self, vector: Vector, limit: int, where: Clause) -> list[EntryHit]:
-        """The entries nearest to a vector, equal ones by id."""
         best = await self._best(vector, limit, where)
         existing = await self._texts([near.id for near in best])
         return [EntryHit(existing[near.id], near.cosine) for near in best if near.id in existing]

@@ -73,7 +73,6 @@ class MongoDocuments(MongoRegistry):
 
     @property
     def version(self) -> int:
-        """Grows with every change of the index that this process knows of; read without any I/O."""
         return self._state.version
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
@@ -97,12 +96,10 @@ class MongoDocuments(MongoRegistry):
         return None if entry is None else document_of(entry)
 
     async def stored(self, document_id: str) -> Stored | None:
-        """The content hash, status and chunk ids of a document; None if it is unknown."""
         entry = await self._one(document_id, STATE)
         return None if entry is None else stored_of(entry)
 
     async def states(self, document_ids: Sequence[str]) -> dict[str, Stored]:
-        """The same of many documents; unknown ones are left out."""
         keys = {key_of(id_): id_ for id_ in document_ids}
         async with self._mongo.reached():
             found = self._documents.find({"_id": {"$in": list(keys)}}, STATE)
@@ -125,13 +122,11 @@ class MongoDocuments(MongoRegistry):
             revision = entry["revision"]  # it was replaced in between, unless the next read returns the same
 
     async def pending(self, limit: int) -> list[str]:
-        """Ids of documents whose vectors are missing, oldest first."""
         async with self._mongo.reached():
             found = self._documents.find({"status": PENDING}, {"_id": 1}).sort("sequence").limit(limit)
             return [str(entry["_id"]) async for entry in found]
 
     async def matching(self, where: Filter, limit: int) -> list[str]:
-        """Ids of the documents that a filter lets through, oldest first; none of other programs."""
         async with self._mongo.reached():
             found = self._documents.find({**OURS, **condition(where)}, {"_id": 1}).sort("sequence").limit(limit)
             return [str(entry["_id"]) async for entry in found]
@@ -142,7 +137,6 @@ class MongoDocuments(MongoRegistry):
             return [await read_similar(document, self._documents) for document in documents]
 
     async def listing(self, where: Filter, *, limit: int, after: Cursor | None = None) -> list[Listing]:
-        """The documents that a filter lets through, newest first, then by id; those after `after`."""
         await self._state.current()
         query = condition(where) if self._state.finds_others else {**OURS, **condition(where)}
         query = query if after is None else {"$and": [query, after_cursor(after)]}
@@ -161,19 +155,16 @@ class MongoDocuments(MongoRegistry):
             return {entry["_id"]: stored_of(entry) async for entry in found}
 
     async def content_hashes(self, document_ids: Sequence[str]) -> dict[str, str]:
-        """The content hash of each stored document, of any tenant."""
         async with self._mongo.reached():
             found = self._documents.find({"_id": {"$in": list(document_ids)}, **OURS}, {"contentHash": 1})
             return {entry["_id"]: str(entry["contentHash"]) async for entry in found}
 
     async def tenants(self) -> list[Tenant]:
-        """All tenants that have documents."""
         async with self._mongo.reached():
             found = await self._documents.aggregate([{"$match": OURS}, {"$group": {"_id": "$tenant"}}])
             return [tenant_from(entry["_id"]) async for entry in found]
 
     async def periods(self) -> Periods | None:
-        """When the documents were said or written, and when they were indexed; None without any."""
         dated = {"$type": "date"}
         async with self._mongo.reached():
             occurred = await self._ends("occurredAt", {"occurredAt": dated})
@@ -262,23 +253,12 @@ class MongoDocuments(MongoRegistry):
         return f"{line}; {self._indexes.missing}" if self._indexes.missing else line
 
     async def put(self, document: Document, chunks: Sequence[Chunk]) -> None:
-        """Store a document, pending, in place of its earlier version, which is found until the new one is there.
-
-        Raises:
-            BackendRejectedError: it is larger than a record may be, or has text that cannot be stored.
-        """
         await self._replace(document, chunks, {})
 
     async def rechunk(self, document: Document, chunks: Sequence[Chunk]) -> bool:
-        """Put other chunks in place of this version's, pending; False if it does not exist any more."""
         return await self._replace(document, chunks, {"contentHash": document.content_hash})
 
     async def mark_indexed(self, document_id: str, content_hash: str, made_by: str | None = None) -> bool:
-        """Record that this version's vectors are stored; False if it does not exist any more.
-
-        Raises:
-            BackendRejectedError: the index records another model by now.
-        """
         version = {"_id": document_id, "contentHash": content_hash}
 
         async def mark(change: Change) -> bool:
@@ -295,8 +275,6 @@ class MongoDocuments(MongoRegistry):
         return marked
 
     async def mark_pending(self, document_ids: Collection[str]) -> None:
-        """Make these documents pending, because their vectors are missing or wrong."""
-
         async def mark(change: Change) -> None:
             for id_ in document_ids:
                 await self._mark({"_id": id_, "status": INDEXED}, PENDING, change)
@@ -305,11 +283,6 @@ class MongoDocuments(MongoRegistry):
             await self._state.change(mark)
 
     async def delete(self, document_id: str) -> bool:
-        """Remove a document with its chunks; False where it is unknown.
-
-        Raises:
-            ForeignDataError: it is another program's.
-        """
         key = {"_id": key_of(document_id), **OURS}
 
         async def remove(change: Change) -> Entry | None:

@@ -169,7 +169,6 @@ class IndexState:
 
     @property
     def version(self) -> int:
-        """Grows with every change that this process knows of."""
         return self._base + (self._last.version if self._last is not None else 0)
 
     @property
@@ -430,7 +429,6 @@ class MongoRegistry:
                 return
 
     async def drop_vectors(self) -> int:
-        """Delete the record of the model; every document becomes pending. Returns the number of documents."""
         await self._state.current()
         await self._state.forget_model()
         await self._state.change(self._await_vectors)

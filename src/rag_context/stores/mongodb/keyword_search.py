@@ -123,11 +123,6 @@ class MongoTexts:
         return sorted([*hits, *others], key=_best_first)[:limit]
 
     async def score(self, query: str, chunks: Sequence[ChunkRef], *, tenant: Tenant) -> dict[str, KeywordHit]:
-        """BM25 scores of the given chunks of a tenant; unknown ones and those without any term may be left out.
-
-        Raises:
-            BackendError: the server is unavailable.
-        """
         if not chunks:
             return {}
         chunk_of = {chunk.id: chunk for chunk in chunks}

@@ -233,12 +233,6 @@ class MongoAuditor:
             await self._count_again()
 
     async def invalidate(self, document_ids: Collection[str]) -> None:
-        """Clear the content hash of these documents, so that indexing their sources again replaces them.
-
-        Raises:
-            BackendError: the server is unavailable.
-        """
-
         async def forget(change: Change) -> None:
             change.is_of_all = True
             query = {"_id": {"$in": list(document_ids)}, **OURS}

@@ -105,13 +105,6 @@ class PostgresAuditor:
         self._state = state
 
     async def examine(self, check: DocumentCheck, thoroughness: Thoroughness) -> IntegrityReport:
-        """Examine the whole index in one snapshot; every document is passed to `check`. Writers do not wait.
-
-        Raises:
-            ForeignIndexError: a newer version made the schema.
-            BackendError: the index cannot be read now.
-        """
-
         async def examined(connection: Connection) -> IntegrityReport:
             # One snapshot for all reads: what is written meanwhile would look like damage.
             async with connection.transaction(isolation="repeatable_read", readonly=True):
@@ -138,12 +131,6 @@ class PostgresAuditor:
             await drop_unused(self._database)
 
     async def invalidate(self, document_ids: Collection[str]) -> None:
-        """Clear the content hash of these documents, so that indexing their sources again replaces them.
-
-        Raises:
-            BackendError: the server failed.
-        """
-
         async def invalidated(connection: Connection, _change: Change) -> None:
             await connection.execute(
                 "UPDATE rag_context.documents SET content_hash = '' WHERE id = ANY ($1)",

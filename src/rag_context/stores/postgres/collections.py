@@ -101,7 +101,6 @@ class PostgresCollections:
         return Capabilities()
 
     async def collections(self) -> list[Collection]:
-        """All collections, by name."""
         rows = await self._database.fetch("SELECT * FROM rag_context.collections ORDER BY name")
         return [collection_from(row) for row in rows]
 
@@ -111,7 +110,6 @@ class PostgresCollections:
         return None if row is None else collection_from(row)
 
     async def create(self, collection: Collection) -> bool:
-        """Create an empty collection; False if the name exists."""
         row = await self._database.fetchrow(
             """INSERT INTO rag_context.collections (name, metadata, embedding_provider, embedding_model, created)
                VALUES ($1, $2, $3, $4, $5) ON CONFLICT (name) DO NOTHING RETURNING key""",
@@ -138,7 +136,6 @@ class PostgresCollections:
         return await self._change(name, lambda connection, record: _describe(connection, record, metadata))
 
     async def merge_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
-        """Set these keys and keep the others, as one step."""
         return await self._change(
             name,
             lambda connection, record: _describe(connection, record, {**record.collection.metadata, **metadata}),
@@ -191,8 +188,6 @@ class PostgresCollections:
         return await self._read(name, page)
 
     async def vectors(self, name: str, ids: Sequence[str]) -> dict[str, Vector]:
-        """The vectors (`(dim,) float32`) of the given entries; unknown ones are left out."""
-
         async def found(connection: Connection, record: _Record) -> dict[str, Vector]:
             rows = await connection.fetch(
                 "SELECT id, embedding FROM rag_context.entries WHERE collection = $1 AND id = ANY ($2)",
@@ -238,8 +233,6 @@ class PostgresCollections:
         )
 
     async def ids(self, name: str, where: Clause) -> list[str]:
-        """The ids of what `where` lets through, in order."""
-
         async def listed(connection: Connection, record: _Record) -> list[str]:
             parameters = Parameters(record.key)
             rows = await connection.fetch(
@@ -252,8 +245,6 @@ class PostgresCollections:
         return await self._read(name, listed)
 
     async def get(self, name: str, ids: Sequence[str]) -> dict[str, Entry]:
-        """The given entries; unknown ones are left out."""
-
         async def found(connection: Connection, record: _Record) -> dict[str, Entry]:
             rows = await connection.fetch(
                 "SELECT id, text, metadata FROM rag_context.entries WHERE collection = $1 AND id = ANY ($2)",
@@ -266,7 +257,6 @@ class PostgresCollections:
         return await self._read(name, found)
 
     async def delete(self, name: str, id_: str) -> bool:
-        """Remove one entry; False where it is unknown."""
         return await self.delete_many(name, [id_], EVERYTHING) > 0
 
     async def delete_many(self, name: str, ids: Sequence[str], where: Clause) -> int:

@@ -102,7 +102,6 @@ class PostgresDocuments:
 
     @property
     def version(self) -> int:
-        """Grows with every change of the index that this process knows of; read without any I/O."""
         return self._state.version
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
@@ -131,11 +130,9 @@ class PostgresDocuments:
         return None if row is None else document_from(row)
 
     async def stored(self, document_id: str) -> Stored | None:
-        """The content hash, status and chunk ids of a document; None if it is unknown."""
         return (await self.states([document_id])).get(document_id)
 
     async def states(self, document_ids: Sequence[str]) -> dict[str, Stored]:
-        """The same of many documents; unknown ones are left out."""
         rows = await self._database.fetch(f"{_STATE} WHERE d.id = ANY($1)", [stored(id_) for id_ in document_ids])
         return {read_text(row["id"]): stored_from(row) for row in rows}
 
@@ -144,14 +141,12 @@ class PostgresDocuments:
         return [chunk_from(row) for row in await self._database.fetch(_CHUNKS, stored(document_id))]
 
     async def pending(self, limit: int) -> list[str]:
-        """Ids of documents whose vectors are missing, oldest first."""
         rows = await self._database.fetch(
             "SELECT id FROM rag_context.documents WHERE status = 'pending' ORDER BY sequence LIMIT $1", limit
         )
         return [read_text(id_) for (id_,) in rows]
 
     async def matching(self, where: Filter, limit: int) -> list[str]:
-        """Ids of the documents that a filter lets through, oldest first."""
         parameters = Parameters(limit)
         statement = f"""SELECT d.id FROM rag_context.documents AS d WHERE {condition(where, parameters)}
                         ORDER BY d.sequence LIMIT $1"""  # noqa: S608  (values are bound)
@@ -168,7 +163,6 @@ class PostgresDocuments:
         return sorted(read_text(id_) for (id_,) in rows)
 
     async def listing(self, where: Filter, *, limit: int, after: Cursor | None = None) -> list[Listing]:
-        """The documents that a filter lets through, newest first, then by id; those after `after`."""
         parameters = Parameters(limit)
         clauses = condition(where, parameters)
         if after is not None:
@@ -179,12 +173,10 @@ class PostgresDocuments:
         return [listing_from(row) for row in await self._database.fetch(statement, *parameters.values)]
 
     async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
-        """All documents of all tenants by ascending id, those after the id `after` ("" for the first)."""
         rows = await self._database.fetch(f"{_STATE} WHERE d.id > $1 ORDER BY d.id LIMIT $2", stored(after), limit)
         return {read_text(row["id"]): stored_from(row) for row in rows}
 
     async def content_hashes(self, document_ids: Sequence[str]) -> dict[str, str]:
-        """The content hash of each stored document, of any tenant."""
         rows = await self._database.fetch(
             "SELECT id, content_hash FROM rag_context.documents WHERE id = ANY ($1)",
             [stored(id_) for id_ in document_ids],
@@ -192,7 +184,6 @@ class PostgresDocuments:
         return {read_text(id_): content_hash for id_, content_hash in rows}
 
     async def tenants(self) -> list[Tenant]:
-        """All tenants that have documents."""
         rows = await self._database.fetch(
             """SELECT t.project, t.branch, t.path_hash FROM rag_context.tenants AS t
                WHERE EXISTS (SELECT 1 FROM rag_context.documents AS d WHERE d.tenant = t.key) ORDER BY t.key"""
@@ -225,12 +216,10 @@ class PostgresDocuments:
         return TenantState(seen.stamp, seen.documents)
 
     async def periods(self) -> Periods | None:
-        """When the documents were said or written, and when they were indexed; None without any."""
         row = await self._database.fetchrow(PERIODS)
         return None if row is None or row[0] is None else periods_from(row)
 
     async def missing_vectors(self, where: Filter) -> Missing:
-        """How many of the passages that a filter lets through have no vector; both 0 where all have one."""
         seen = await self._state.current()
         # Called with searches: where no document is pending and none lost its vectors, it costs no statement.
         if not seen.pending and seen.vectors >= seen.chunks:
@@ -275,11 +264,6 @@ class PostgresDocuments:
         return await written_in_turn(versions, self)
 
     async def attach(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str | None = None) -> bool:
-        """Add the vectors (`(n, dim) float32`) of a pending document; False where it was changed or deleted meanwhile.
-
-        Raises:
-            BackendRejectedError: the vectors do not match the chunks or the index.
-        """
         return await self._state.change(
             lambda connection, change: writer.attach_vectors(
                 connection, change, document_id, content_hash, vectors, made_by
@@ -287,11 +271,6 @@ class PostgresDocuments:
         )
 
     async def rechunk(self, version: Version) -> bool:
-        """Put other chunks in place of this version's; False where the document was changed or deleted meanwhile.
-
-        Raises:
-            BackendRejectedError: the vectors do not match the chunks or the index.
-        """
         words = await self._analysed(version)
         return await self._state.change(
             lambda connection, change: writer.rechunk_document(connection, change, version, words)
@@ -308,12 +287,6 @@ class PostgresDocuments:
         return model_of((await self._state.refresh()).model)
 
     async def adopt_model(self, model: EmbeddingModel) -> None:
-        """Record the model of an index that has none, or no vectors.
-
-        Raises:
-            IndexMismatchError: the vectors of the index were made by another model.
-        """
-
         async def adopt(connection: Connection, change: Change) -> None:
             recorded = model_of(change.model)
             if recorded == model:
@@ -331,7 +304,6 @@ class PostgresDocuments:
         await self._state.change_alone(adopt)
 
     async def drop_vectors(self) -> int:
-        """Delete all vectors and the record of their model; every document becomes pending. Returns how many."""
         return await self._state.change_alone(drop_all_vectors)
 
     async def _count(self, statement: str, parameters: Parameters) -> int:

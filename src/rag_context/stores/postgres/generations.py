@@ -59,14 +59,11 @@ class PostgresRebuilder:
         self._now = now
 
     async def under_way(self) -> Rebuild | None:
-        """The run that has begun and is not complete."""
         seen = await self._state.refresh()
         model = model_of(seen.next_model)
         return None if model is None else Rebuild(model, seen.next_touched or 0.0)
 
     async def begin(self, model: EmbeddingModel) -> bool:
-        """Begin a run for `model`, unless one is under way; vectors of a run of another model are deleted."""
-
         async def begun(connection: Connection, change: Change) -> bool:
             recorded = await connection.fetchval("SELECT next_model FROM rag_context.state")
             change.is_empty = True
@@ -88,7 +85,6 @@ class PostgresRebuilder:
         return has_begun
 
     async def missing(self, after: str, limit: int) -> list[str]:
-        """Ids, ascending, of documents after the id `after` that have no new vectors yet."""
         seen = await self._require_run(None)
         is_missing = _MISSING_VECTORS.format(generation=seen.next_generation)
         rows = await self._database.fetch(
@@ -99,19 +95,12 @@ class PostgresRebuilder:
         return [read_text(id_) for (id_,) in rows]
 
     async def remaining(self) -> int:
-        """How many documents have no new vectors yet."""
         seen = await self._require_run(None)
         is_missing = _MISSING_VECTORS.format(generation=seen.next_generation)
         row = await self._database.fetchrow(f"SELECT count(*) FROM rag_context.documents AS d WHERE {is_missing}")  # noqa: S608
         return 0 if row is None else int(row[0])
 
     async def add(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str) -> bool:
-        """Store the new vectors of this version of a document; False where it was changed or deleted meanwhile.
-
-        Raises:
-            BackendRejectedError: no run of the model `made_by` is under way, or they do not match the chunks.
-        """
-
         async def added(connection: Connection, change: Change) -> bool:
             change.is_empty = True  # searches do not use these vectors yet
             generation = await _run_of(connection, made_by)
@@ -178,8 +167,6 @@ class PostgresRebuilder:
         return is_switched
 
     async def abandon(self) -> None:
-        """Delete the run and its vectors."""
-
         async def abandoned(connection: Connection, change: Change) -> None:
             change.is_empty = True
             await connection.execute(_NO_RUN)

@@ -179,11 +179,6 @@ class PostgresTexts:
         return sorted((hit for hit in hits if hit.bm25 > 0.0), key=lambda hit: (-hit.bm25, hit.chunk.id))
 
     async def score(self, query: str, chunks: Sequence[ChunkRef], *, tenant: Tenant) -> dict[str, KeywordHit]:
-        """BM25 scores of the given chunks of a tenant, matching or not; unknown ones are left out.
-
-        Raises:
-            BackendError: the server failed.
-        """
         if not chunks:
             return {}
         question = await self.question(query, tenant)

@@ -249,7 +249,6 @@ class IndexState:
 
     @property
     def version(self) -> int:
-        """Grows with every change of the index that this process knows of. No I/O."""
         return self._version
 
     @property
@@ -397,7 +396,6 @@ class Claims:
 
     @asynccontextmanager
     async def claimed(self, document_id: str) -> AsyncIterator[bool]:
-        """Claim a document for the block; False where another server has it."""
         if not self._database.has_sessions:
             yield True
         elif await self._call(_CLAIM, document_id):

@@ -112,7 +112,6 @@ class PostgresVectors:
 
     @property
     def made_by(self) -> str | None:
-        """Fingerprint of the model of the vectors in use; None while it is not known. No I/O."""
         seen = self._state.snapshot
         return None if seen is None else seen.fingerprint
 
@@ -226,11 +225,6 @@ class PostgresVectors:
         return narrow if own is None or own > self.indexed_from else max(narrow, self.indexed_from)
 
     async def score(self, vector: Vector, chunk_ids: Sequence[str]) -> dict[str, float]:
-        """Exact cosines of the given chunks to `vector` (`(dim,) float32`); those without a vector are left out.
-
-        Raises:
-            BackendError: as `search`.
-        """
         if not chunk_ids:
             return {}
         rows = await self.in_use(
@@ -250,7 +244,6 @@ class PostgresVectors:
         return await self._documents.passages(chunk_ids)
 
     async def vectors(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:
-        """The vectors (`(dim,) float32`) of the given chunks; those without are left out. Raises: BackendError."""
         rows = await self.in_use(
             lambda seen: self._database.fetch(
                 f"""SELECT c.id, v.embedding FROM rag_context.chunks AS c

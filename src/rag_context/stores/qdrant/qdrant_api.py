@@ -148,7 +148,6 @@ class Connection:
         await self.update(partial(create, field_schema=schema))
 
     async def drop(self) -> None:
-        """Remove the collection with all that is in it; it may be removed already. Raises: BackendError."""
         await self.call(self.client.delete_collection(self.collection))
 
     async def count(self, where: models.Filter | None = None) -> int:

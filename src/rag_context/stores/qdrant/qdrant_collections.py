@@ -69,7 +69,6 @@ class QdrantCollections:
         return CAPABILITIES
 
     async def collections(self) -> list[Collection]:
-        """All collections, by name. Raises: BackendError."""
         ours = await few_at_once(map(self._counted, await self._registry.records()))
         our_names = {collection.name for collection in ours}
         others = [name for name in await self._others() if name not in our_names]
@@ -85,7 +84,6 @@ class QdrantCollections:
         return None if foreign is None else await foreign.described()
 
     async def create(self, collection: Collection) -> bool:
-        """Create an empty collection; False, and no change, if the name exists. Raises: BackendError."""
         # One at a time in this process: of two records of a name the second would replace the first.
         async with self._creating:
             if await self._registry.record(collection.name) is not None or await self._foreign(collection.name):
@@ -115,7 +113,6 @@ class QdrantCollections:
         return await self._counted(await self._registry.require(name))
 
     async def merge_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
-        """Set these keys and keep the others, as one step. Raises: NotFoundError, BackendError."""
         await self._registry.require(name)
         await self._registry.merge(name, metadata)
         return await self._counted(await self._registry.require(name))
@@ -153,24 +150,15 @@ class QdrantCollections:
         return EntryPage(tuple(existing[id_] for id_ in page if id_ in existing), len(ids))
 
     async def vectors(self, name: str, ids: Sequence[str]) -> dict[str, Vector]:
-        """The vectors of the given entries, `(dim,) float32` each; unknown ones are left out.
-
-        Raises:
-            NotFoundError: there is no such collection.
-            BackendError: the server is unavailable.
-        """
         return await (await self._documents(name)).vectors(ids)
 
     async def ids(self, name: str, where: Clause) -> list[str]:
-        """The ids of what a clause lets through, in order. Raises: NotFoundError, BackendError."""
         return await (await self._documents(name)).ids(where)
 
     async def get(self, name: str, ids: Sequence[str]) -> dict[str, Entry]:
-        """The given entries; unknown ones are left out. Raises: NotFoundError, BackendError."""
         return await (await self._documents(name)).get(ids)
 
     async def delete_many(self, name: str, ids: Sequence[str], where: Clause) -> int:
-        """Remove those of these entries that a clause lets through. Raises: NotFoundError, BackendError."""
         storage = await self._storage(name)
         gone = [id_ for id_, entry in (await storage.get(ids)).items() if matches(where, entry.metadata)]
         await storage.delete_many(gone)
@@ -199,7 +187,6 @@ class QdrantCollections:
         return await (await self._documents(name)).search(vector, limit, where)
 
     async def delete(self, name: str, id_: str) -> bool:
-        """Remove one entry; False where it is unknown. Raises: NotFoundError, BackendError."""
         return await (await self._storage(name)).delete(id_)
 
     async def empty(self, name: str) -> int:
@@ -211,7 +198,6 @@ class QdrantCollections:
         return count
 
     async def values(self, name: str, path: tuple[str, ...]) -> list[Json]:
-        """The distinct values other than null of a field; those of a list one by one. Raises: NotFoundError."""
         return await (await self._documents(name)).values(path)
 
     async def health(self) -> ProviderHealth:

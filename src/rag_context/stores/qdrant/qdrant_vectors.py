@@ -123,11 +123,6 @@ class QdrantVectors:
         return await self._or_empty(self._search(vector, limit, conditions(where)), [])
 
     async def score(self, vector: Vector, chunk_ids: Sequence[str]) -> dict[str, float]:
-        """Exact cosines of the given chunks to `vector` (`(dim,) float32`); those without a vector are left out.
-
-        Raises:
-            BackendError: as `search`.
-        """
         ids = point_ids(chunk_ids)
         return await self._or_empty(self._score(vector, ids), {}) if ids else {}
 
@@ -172,20 +167,10 @@ class QdrantVectors:
         await self._delete(stale_points(document.id, [point.id for point in points]))
 
     async def discard(self, document_ids: Collection[str]) -> None:
-        """Forget the vectors of these documents.
-
-        Raises:
-            BackendError: not all of them are forgotten.
-        """
         for ids in _batches(sorted(document_ids), PAGE):
             await self._delete(of_documents(ids))
 
     async def stored_vectors(self, document_ids: Collection[str]) -> dict[str, StoredVectors]:
-        """The stored vectors of these documents; those without a vector are left out.
-
-        Raises:
-            BackendError: the server is unavailable.
-        """
         chunks: defaultdict[str, set[str]] = defaultdict(set)
         revisions: defaultdict[str, set[str]] = defaultdict(set)
         for ids in _batches(sorted(document_ids), PAGE):
@@ -197,11 +182,6 @@ class QdrantVectors:
         return {id_: StoredVectors(frozenset(found), frozenset(revisions[id_])) for id_, found in chunks.items()}
 
     async def stored_documents(self) -> AsyncIterator[str]:
-        """The ids of all documents that have vectors, each at least once, page by page.
-
-        Raises:
-            BackendError: the server is unavailable.
-        """
         last = None
         async for record in self._scroll(None, IDENTITY):
             document_id: str = (record.payload or {})[DOCUMENT_ID]
@@ -210,11 +190,6 @@ class QdrantVectors:
                 yield document_id
 
     async def vectors(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:
-        """The vectors of the given chunks, each `(dim,) float32`; those without are left out.
-
-        Raises:
-            BackendError: the server is unavailable.
-        """
         ids = point_ids(chunk_ids)
         try:
             records = await self._connection.retrieve(ids, page=_BATCH, payload=False, vectors=True)

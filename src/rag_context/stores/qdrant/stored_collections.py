@@ -88,7 +88,6 @@ class CollectionStorage:
                 await self._connection.upsert(operation)
 
     async def ids(self, where: Clause) -> list[str]:
-        """The ids of what a clause lets through, in order."""
         narrowed = narrow(where)
         fields = [ID] if narrowed.exact else [ID, METADATA]
         return sorted(
@@ -132,7 +131,6 @@ class CollectionStorage:
             await self._existing(self._connection.delete(models.PointIdsList(points=some)))
 
     async def delete(self, id_: str) -> bool:
-        """Remove one entry; False where it is unknown."""
         if not await self._retrieve([id_], [ID]):
             return False
         await self.delete_many([id_])
@@ -241,7 +239,6 @@ class ForeignCollection:
         return Collection(self._name, dimension=vectors.size, count=count, foreign=True)
 
     async def ids(self, where: Clause) -> list[str]:
-        """The ids of what a clause lets through, in order."""
         return sorted([entry.id async for entry in self._all(where)])
 
     async def get(self, ids: Sequence[str]) -> dict[str, Entry]:

@@ -72,7 +72,6 @@ class SqliteCollections:
         return Capabilities()
 
     async def collections(self) -> list[Collection]:
-        """All collections, by name."""
         return await self._opened().read(collection_rows.read_collections)
 
     async def collection(self, name: str) -> Collection | None:
@@ -80,7 +79,6 @@ class SqliteCollections:
         return await self._opened().read(partial(collection_rows.look_for, name))
 
     async def create(self, collection: Collection) -> bool:
-        """Create an empty collection; False if the name exists."""
         created = collection.created or self._now()
         return await self._opened().write(partial(collection_rows.create, collection, created))
 
@@ -94,7 +92,6 @@ class SqliteCollections:
         return await self._opened().write(partial(collection_rows.replace_metadata, name, metadata))
 
     async def merge_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
-        """Set these keys and keep the others, as one step."""
         return await self._opened().write(partial(collection_rows.merge_metadata, name, metadata))
 
     async def upsert(self, name: str, entries: Sequence[Entry], vectors: Matrix) -> None:
@@ -118,7 +115,6 @@ class SqliteCollections:
         return await self._query(name, paths_of(where), page)
 
     async def vectors(self, name: str, ids: Sequence[str]) -> dict[str, Vector]:
-        """The vectors (`(dim,) float32`) of the given entries; unknown ones are left out."""
         return await self._opened().read(partial(collection_rows.read_vectors, name, list(ids)))
 
     async def search(self, name: str, vector: Vector, *, limit: int, where: Clause) -> list[EntryHit]:
@@ -157,7 +153,6 @@ class SqliteCollections:
         return await self._repeated(answer)
 
     async def ids(self, name: str, where: Clause) -> list[str]:
-        """The ids of what `where` lets through, in order."""
         if where == EVERYTHING:
             return await self._opened().read(partial(collection_rows.read_ids, name))
 
@@ -167,7 +162,6 @@ class SqliteCollections:
         return await self._query(name, paths_of(where), matching)
 
     async def get(self, name: str, ids: Sequence[str]) -> dict[str, Entry]:
-        """The given entries; unknown ones are left out."""
         return await self._opened().read(partial(collection_rows.read_by_id, name, list(ids)))
 
     async def delete_many(self, name: str, ids: Sequence[str], where: Clause) -> int:
@@ -181,7 +175,6 @@ class SqliteCollections:
         return switched
 
     async def delete(self, name: str, id_: str) -> bool:
-        """Remove one entry; False where it is unknown."""
         return await self._opened().write(partial(collection_rows.delete, name, id_))
 
     async def empty(self, name: str) -> int:

@@ -67,7 +67,6 @@ class Database:
 
     @property
     def version(self) -> int:
-        """Grows with every change of the index that this process knows of."""
         return self._version
 
     def follow(self, follower: Callable[[sqlite3.Connection], None]) -> None:

@@ -44,7 +44,6 @@ class SqliteDocuments:
 
     @property
     def version(self) -> int:
-        """Grows with every change of the index that this process knows of; read without any I/O."""
         return self._database.version
 
     async def refresh_version(self) -> None:
@@ -66,11 +65,9 @@ class SqliteDocuments:
         return await self._database.read(partial(document_rows.read_document, document_id))
 
     async def stored(self, document_id: str) -> Stored | None:
-        """The content hash, status and chunk ids of a document; None if it is unknown."""
         return (await self.states([document_id])).get(document_id)
 
     async def states(self, document_ids: Sequence[str]) -> dict[str, Stored]:
-        """The same of many documents; unknown ones are left out."""
         return await self._database.read(partial(document_rows.read_states, list(document_ids)))
 
     async def chunks(self, document_id: str) -> list[Chunk]:
@@ -78,11 +75,9 @@ class SqliteDocuments:
         return await self._database.read(partial(document_rows.read_chunks, document_id))
 
     async def pending(self, limit: int) -> list[str]:
-        """Ids of documents whose vectors are missing, oldest first."""
         return await self._database.read(partial(document_rows.read_pending, limit))
 
     async def matching(self, where: Filter, limit: int) -> list[str]:
-        """Ids of the documents that a filter lets through, oldest first."""
         return await self._database.read(partial(document_rows.read_matching, where, limit))
 
     async def similar(self, documents: Sequence[Document]) -> list[list[str]]:
@@ -90,19 +85,15 @@ class SqliteDocuments:
         return await self._database.read(lambda file: [document_rows.read_similar(each, file) for each in documents])
 
     async def listing(self, where: Filter, *, limit: int, after: Cursor | None = None) -> list[Listing]:
-        """The documents that a filter lets through, newest first, then by id; those after `after`."""
         return await self._database.read(partial(document_rows.read_listing, where, limit, after))
 
     async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
-        """All documents of all tenants by ascending id, those after the id `after` ("" for the first)."""
         return await self._database.read(partial(document_rows.read_inventory, after, limit))
 
     async def content_hashes(self, document_ids: Sequence[str]) -> dict[str, str]:
-        """The content hash of each stored document, of any tenant."""
         return await self._database.read(partial(document_rows.read_content_hashes, list(document_ids)))
 
     async def tenants(self) -> list[Tenant]:
-        """All tenants that have documents."""
         return await self._database.read(document_rows.read_tenants)
 
     async def retrievals(self, document_id: str) -> Retrievals:
@@ -126,15 +117,12 @@ class SqliteDocuments:
         return await self._database.read(partial(document_rows.read_tenant_state, tenant))
 
     async def periods(self) -> Periods | None:
-        """When the documents were said or written, and when they were indexed; None without any."""
         return await self._database.read(document_rows.read_periods)
 
     async def missing_vectors(self, where: Filter) -> Missing:
-        """How many of the passages that a filter lets through have no vector; both 0 where all have one."""
         return await self._database.read(partial(document_rows.read_missing_vectors, self._has_split_vectors, where))
 
     async def ping(self) -> str:
-        """Read the file; returns one line for people."""
         await self._database.round()
         counts = await self.counts()
         return f"{counted(counts.documents, 'document')} in {counted(counts.chunks, 'chunk')}, {counts.pending} pending"
@@ -170,21 +158,11 @@ class SqliteDocuments:
         return results
 
     async def attach(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str | None = None) -> bool:
-        """Add the vectors (`(n, dim) float32`) of a pending document; False where it was changed or deleted meanwhile.
-
-        Raises:
-            BackendRejectedError: the vectors do not match the chunks or the index.
-        """
         done = await self._database.write(partial(changes.attach_vectors, document_id, content_hash, vectors, made_by))
         await self._memory.await_own_rows(len(vectors))
         return done
 
     async def rechunk(self, version: Version) -> bool:
-        """Put other chunks in place of this version's; False where the document was changed or deleted meanwhile.
-
-        Raises:
-            BackendRejectedError: the vectors do not match the chunks or the index.
-        """
         chars = len(version.document.content)
         analysed = await self._computing.run(partial(changes.analysed_terms, version.chunks), chars=chars)
         done = await self._database.write(partial(changes.rechunk_document, version, analysed))
@@ -200,13 +178,7 @@ class SqliteDocuments:
         return await self._database.read(vector_models.read_model)
 
     async def adopt_model(self, model: EmbeddingModel) -> None:
-        """Record the model of an index that has none, or no vectors.
-
-        Raises:
-            IndexMismatchError: the vectors of the index were made by another model.
-        """
         await self._database.write(partial(vector_models.record_model, model))
 
     async def drop_vectors(self) -> int:
-        """Delete all vectors and the record of their model; every document becomes pending. Returns how many."""
         return await self._database.write(vector_models.forget_vectors)

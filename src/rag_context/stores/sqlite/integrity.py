@@ -213,13 +213,6 @@ class SqliteAuditor:
         self._database = database
 
     async def examine(self, check: DocumentCheck, thoroughness: Thoroughness) -> IntegrityReport:
-        """Examine the whole index in one snapshot; every document is passed to `check`.
-
-        Raises:
-            ForeignIndexError: the file is another program's, or a newer version's.
-            BackendDataError: the index is too damaged to be examined.
-            BackendError: it cannot be read now.
-        """
         found = await self._database.read(partial(examine, check, thoroughness))
         damage = self._database.file.damage
         for issue in found.issues:
@@ -246,11 +239,6 @@ class SqliteAuditor:
             await self._database.write(count_again)
 
     async def invalidate(self, document_ids: Collection[str]) -> None:
-        """Clear the content hash of these documents, so that indexing their sources again replaces them.
-
-        Raises:
-            BackendError: the file could not be written.
-        """
         await self._database.write(partial(forget_versions, document_ids))
 
 

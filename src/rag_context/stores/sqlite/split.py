@@ -96,29 +96,20 @@ class SqliteDocumentWriter:
         self._database = database
 
     async def put(self, document: Document, chunks: Sequence[Chunk]) -> None:
-        """Store a document, pending, in place of its earlier version, in one transaction."""
         analysed = await asyncio.to_thread(changes.analysed_terms, chunks)
         await self._database.write(partial(changes.write_document, Version(document, chunks), analysed))
 
     async def rechunk(self, document: Document, chunks: Sequence[Chunk]) -> bool:
-        """Put other chunks in place of this version's, pending; False if it does not exist any more."""
         analysed = await asyncio.to_thread(changes.analysed_terms, chunks)
         return await self._database.write(partial(changes.rechunk_document, Version(document, chunks), analysed))
 
     async def mark_indexed(self, document_id: str, content_hash: str, made_by: str | None = None) -> bool:
-        """Record that this version's vectors are stored; False if it does not exist any more.
-
-        Raises:
-            BackendRejectedError: the index records another model by now.
-        """
         return await self._database.write(partial(changes.mark_document_indexed, document_id, content_hash, made_by))
 
     async def mark_pending(self, document_ids: Collection[str]) -> None:
-        """Make these documents pending, because their vectors are missing or wrong."""
         await self._database.write(partial(changes.mark_documents_pending, list(document_ids)))
 
     async def delete(self, document_id: str) -> bool:
-        """Remove a document with its chunks; False where it is unknown."""
         return await self._database.write(partial(changes.delete_document, document_id))
 
 
@@ -148,15 +139,12 @@ class SqliteVectorBackend(SqliteVectors):
         await self._database.write(partial(changes.write_document, version, [[] for _ in chunks]))
 
     async def discard(self, document_ids: Collection[str]) -> None:
-        """Delete the vectors of these documents."""
         await self._database.write(partial(_discard, list(document_ids)))
 
     async def stored_vectors(self, document_ids: Collection[str]) -> dict[str, StoredVectors]:
-        """The stored vectors of these documents; those without a vector are left out."""
         return await self._database.read(partial(_held, list(document_ids)))
 
     async def stored_documents(self) -> AsyncIterator[str]:
-        """The ids of all documents that have vectors."""
         last = ""
         while ids := await self._database.read(partial(_ids_with_vectors, last)):
             for id_ in ids:
@@ -164,7 +152,6 @@ class SqliteVectorBackend(SqliteVectors):
             last = ids[-1]
 
     async def count(self) -> int:
-        """The number of vectors."""
         return await self._database.read(_count)
 
     async def clear(self) -> None:

@@ -86,27 +86,18 @@ class SqliteRebuilder:
         self._now = now
 
     async def under_way(self) -> Rebuild | None:
-        """The run that has begun and is not complete."""
         return await self._database.read(read_run)
 
     async def begin(self, model: EmbeddingModel) -> bool:
-        """Begin a run for `model`, unless one is under way; vectors of a run of another model are deleted."""
         return await self._database.write(partial(_begin, model, self._now()))
 
     async def missing(self, after: str, limit: int) -> list[str]:
-        """Ids, ascending, of documents after the id `after` that have no new vectors yet."""
         return await self._database.read(partial(_lacking, after, limit))
 
     async def remaining(self) -> int:
-        """How many documents have no new vectors yet."""
         return await self._database.read(_remaining)
 
     async def add(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str) -> bool:
-        """Store the new vectors of this version of a document; False where it was changed or deleted meanwhile.
-
-        Raises:
-            BackendRejectedError: no run of the model `made_by` is under way, or they do not match the chunks.
-        """
         return await self._database.write(partial(_add, document_id, content_hash, vectors, made_by, self._now()))
 
     async def switch(self, made_by: str, without: Collection[str]) -> bool:
@@ -124,7 +115,6 @@ class SqliteRebuilder:
         return await self._database.write(partial(_switch, made_by, frozenset(without)))
 
     async def abandon(self) -> None:
-        """Delete the run and its vectors."""
         await self._database.write(forget_rebuild)
 
 

@@ -176,7 +176,6 @@ class Memory:
 
     @property
     def made_by(self) -> str | None:
-        """Fingerprint of the model of the vectors in use; None while it is not known. No I/O."""
         followed = self._followed
         return None if followed is None else followed.at.made_by
 

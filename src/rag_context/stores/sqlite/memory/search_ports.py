@@ -43,7 +43,6 @@ class SqliteVectors:
 
     @property
     def made_by(self) -> str | None:
-        """Fingerprint of the model of the vectors in use; None while it is not known. No I/O."""
         return self._memory.made_by
 
     async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
@@ -59,11 +58,6 @@ class SqliteVectors:
         )
 
     async def score(self, vector: Vector, chunk_ids: Sequence[str]) -> dict[str, float]:
-        """Exact cosines of the given chunks to `vector` (`(dim,) float32`); those without a vector are left out.
-
-        Raises:
-            BackendError: as `search`.
-        """
         if not chunk_ids:
             return {}
         return await self._memory.read(
@@ -82,19 +76,9 @@ class SqliteVectors:
         return await self._database.read(partial(read_passages, list(chunk_ids)))
 
     async def vectors(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:
-        """The vectors (`(dim,) float32`) of the given chunks; those without are left out.
-
-        Raises:
-            BackendError: the file could not be read.
-        """
         return await self._database.read(partial(_read_vectors, list(chunk_ids)))
 
     async def ping(self) -> str:
-        """Read the file; returns one line for people.
-
-        Raises:
-            BackendError: the vectors cannot be read.
-        """
         await self._memory.loaded()
         return await self._memory.read(
             lambda at: f"{counted(at.index.vectors, 'vector')} of dimension {at.index.dimension or '?'} in memory",
@@ -127,11 +111,6 @@ class SqliteTexts:
         return await self._memory.read(lambda at: at.index.keyword_hits(query, limit, where), needs_vectors=False)
 
     async def score(self, query: str, chunks: Sequence[ChunkRef], *, tenant: Tenant) -> dict[str, KeywordHit]:
-        """Text scores of the given chunks of a tenant, matching or not; unknown ones and others' are left out.
-
-        Raises:
-            BackendError: the file could not be read.
-        """
         if not chunks:
             return {}
         ids = [chunk.id for chunk in chunks]
