@@ -234,7 +234,7 @@ def main() -> int:
     program = Path(sys.executable).parent / "rag-context"
     shown = program.relative_to(ROOT) if program.is_relative_to(ROOT) else program
     console.print("\nNext, with your own files and questions, and then for your agent:\n")
-    for step in (f"{shown} index PATH", f'{shown} search "QUESTION"', f"{shown} mcp install CLIENT"):
+    for step in (f"{shown} index PATH", f'{shown} search "QUESTION"', f"{shown} install CLIENT"):
         console.print(Text(f"    {step}", style="bold"))
     return 0 if all(answers) else 1
 

@@ -1,4 +1,4 @@
-"""Writes the generated pages of docs/ (settings, cli, tools, metrics and clients of MCP), from the code they describe.
+"""Writes the generated pages of docs/ (settings, cli, tools, metrics and clients), from the code they describe.
 
 python scripts/generate_docs.py            write them
 python scripts/generate_docs.py --check    compare, and exit 1 where one is out of date
@@ -15,11 +15,11 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
+from rag_context.agents.clients import CLIENTS, Client, Machine, RulesForm, Scope, Tier
+from rag_context.agents.entries import RULES_MAX_CHARS, Launch, server_piece
 from rag_context.api.operations.routes import OPERATIONS
 from rag_context.api.wire import Vocabulary, WireResponse, json_schema
 from rag_context.cli.command_line import EXIT_CODES, loaded
-from rag_context.cli.mcp_clients import CLIENTS, Client, Launch
-from rag_context.errors import InvalidInputError
 from rag_context.memory.meters import METRICS, Declaration
 from rag_context.server.mcp.handshake import LISTS
 from rag_context.server.mcp.protocol import listed_tool
@@ -256,97 +256,158 @@ def parameters(command: Any) -> Iterator[str]:
             yield f"- `{', '.join(param.opts)}{metavar}`: {param.help}{default}"
 
 
-FILES_OF_CLIENTS = {
-    "claude": "`claude_desktop_config.json`, in `~/Library/Application Support/Claude` on macOS,\n"
-    "`%APPDATA%\\Claude` on Windows and `~/.config/Claude` on Linux (Settings, Developer, Edit Config opens it)"
-}
-"""Files whose folder differs from system to system."""
+WORKS_WITH_INTRO = """# Works with
 
-CLIENT_PAGE = """# {title}
-
-This page connects {title} to rag-context over [MCP](../mcp.md). The first command prints the configuration file as it
-would become, the second writes it:
+This page lists the programs for agents that rag-context connects to. `rag-context install` without a name lists those
+on this machine, and what each has:
 
 ```console
-$ rag-context mcp install {name} --dry-run
-$ rag-context mcp install {name}
+$ rag-context install                      # what is found, and what it has
+$ rag-context install claude-code codex    # connect two of them
+$ rag-context install --all --dry-run      # for all that are found, the changes as a diff
+$ rag-context doctor                       # try what is installed
+$ rag-context uninstall --all              # every file as it was before
 ```
 
-{title} reads {file}.
-The command adds an entry to that file, keeps everything else in it, and keeps a copy of the former file as `.bak`.
-{remark}
-The entry looks like this. The command writes the full path of the program, because clients start with another `PATH`.
+| program | name | what reaches the model unasked | tools | instructions |
+|---|---|---|---|---|
+{table}
 
-```{kind}
-{entry}```
+## What is installed
 
-{by_address}
+- **Tools**: the entry that lets the agent search and store over [MCP](mcp.md). With `--url http://localhost:3000` it is
+  the address of a running server, with `--tools` it offers [other tools](mcp.md#sets-of-tools).
+- **Hooks**: the program `rag-context-hook`, which the client runs at moments of a session. It asks a running
+  `rag-context serve` or `rag-context mcp`, and says nothing if neither runs, or if the memory holds nothing that fits.
+- **Instructions**: a few lines that say when to use the tools, at most {cap} characters. As a skill the client reads
+  them when they fit; as a block between marks or a file of rules with each request.
 
-## Check
+| moment | what the client adds for the model |
+|---|---|
+| session start | what this project decided last, in at most 600 tokens |
+| prompt | the passages that answer it, in at most 300 tokens, and nothing if none does |
+| action | before a file is changed or a command run, what was decided about it |
+| stop, compaction | nothing: the conversation so far is stored |
 
-Ask {title} which tools it has from rag-context. They are `rag_context_search`, `rag_context_index`, `rag_context_get`,
-`rag_context_list`, `rag_context_delete` and `rag_context_index_files`. If there are none, see
-[Troubleshooting](../troubleshooting.md#agents). [MCP](../mcp.md#sets-of-tools) describes other sets of tools.
+Passages stand in the conversation with their source and date, and are sent again with each further request. Nothing is
+said twice in a session.
 
-## Remove
+## Which files change
 
-Delete the entry `rag-context` from the file. The documents stay; [Where data is kept](../data.md#uninstalling) says
-where they are.
+`--scope user`, the default, is for all projects of this user; `--scope project` writes the settings of the current
+repository, which the team commits: programs stand in them by name, without a path of this machine. Only our own entries
+are added. Comments, order and line ends of a file stay. What you add to our entry yourself, such as `env`, survives
+another `install`. A file that cannot be read is left alone, and the message names the place in it.
+
+`uninstall` makes each file what it was before, byte for byte, also in other projects. Where you have changed other
+parts meanwhile, only our part goes. What was written is recorded in `installed.json` in the [data directory](data.md).
+
+A plug-in and entries in the settings of the same client would run twice, so `install` rejects the second.
+
+A client may start in any folder, with another `PATH` and environment than yours. The user's settings therefore get the
+whole path of the program, unless `PATH` leads to it (as after `pipx install` or `uv tool install`), and `--data-dir` if
+you have set one. Other variables, such as `QDRANT_URL`, are not written, because they may be secrets: the command lists
+them, so that you can add them to the entry's `env` or to the configuration file.
 """
 
-REMARKS = {
-    "claude-code": "For every project, run `claude mcp add --scope user rag-context -- rag-context mcp` instead,\n"
-    "or for a running server `claude mcp add --transport http rag-context http://localhost:3000/mcp`.",
-    "cursor": "With `--path .cursor/mcp.json` the command writes the file of the current project instead.",
-}
-"""What a client can do besides."""
+WORKS_WITH_CLIENT = """
+## {title}
 
-KEYS_OF_CLIENTS = {
-    "claude-code": '`"headers": {"Authorization": "Bearer ${RAG_CONTEXT_API_KEY}"}`',
-    "cursor": '`"headers": {"Authorization": "Bearer ${env:RAG_CONTEXT_API_KEY}"}`',
-    "windsurf": '`"headers": {"Authorization": "Bearer ${env:RAG_CONTEXT_API_KEY}"}`',
-    "codex": '`bearer_token_env_var = "RAG_CONTEXT_API_KEY"`',
-    "gemini": '`"headers": {"Authorization": "Bearer $RAG_CONTEXT_API_KEY"}`',
-}
-"""What an entry by address needs if the server has keys; the key itself stays in the client's environment."""
+```console
+$ rag-context install {name}{scope}
+$ rag-context doctor
+```
 
-VSCODE_KEY = """If the server has keys, add `"headers": {"Authorization": "Bearer ${input:rag-context-key}"}`
-to the entry, and beside `servers`:
+{to_do}{facts}
+{entry}
+To switch it off: `rag-context uninstall {name}`.
+"""
+
+MOMENTS = {
+    "session-start": "session start",
+    "prompt": "prompt",
+    "action": "action",
+    "stop": "stop",
+    "compact": "compaction",
+}
+FORMS = {RulesForm.SKILL: "a skill", RulesForm.FILE: "a file of rules", RulesForm.BLOCK: "a block between marks"}
+UNASKED = {
+    Tier.PROMPT: "at the session's start and with prompts",
+    Tier.START: "at the session's start",
+    Tier.RULES: "nothing; the agent searches when its instructions say so",
+}
+VSCODE_KEY = """For a server with keys add, beside `servers`,
 `"inputs": [{"type": "promptString", "id": "rag-context-key", "description": "Key of rag-context", "password": true}]`.
-VS Code then asks for the key."""
+VS Code then asks for the key.
+"""
 
 
-def client_page(client: Client) -> str:
-    """How one MCP client is connected, from the declaration by which `mcp install` does it."""
-    kind = "toml" if client.is_toml else "json"
-    remarks = "\n".join(filter(None, (client.remark, REMARKS.get(client.name))))
-    return CLIENT_PAGE.format(
-        name=client.name,
+def works_with_page() -> str:
+    """The clients, each from the declaration by which `install` connects it."""
+    rows = [
+        f"| [{client.title}](#{client.title.lower().replace(' ', '-')}) | `{client.name}` | {UNASKED[client.tier]} | "
+        f"{'yes' if client.mcp else 'no'} | {FORMS[client.rules.form] if client.rules else 'none'} |"
+        for client in CLIENTS.values()
+    ]
+    intro = WORKS_WITH_INTRO.format(table="\n".join(rows), cap=RULES_MAX_CHARS)
+    return intro + "".join(map(client_section, CLIENTS.values()))
+
+
+def client_section(client: Client) -> str:
+    """How one client is set up, what it then does, and how that ends."""
+    scopes = [scope for scope in Scope if any(scope in files for files in places(client).values())]
+    steps = {scope: client.to_do[scope] for scope in scopes if scope in client.to_do}
+    if len(set(steps.values())) == 1:
+        to_do = [f"Then: {next(iter(steps.values()))}"]
+    else:
+        to_do = [f"Then{', in a project' if scope is Scope.PROJECT else ''}: {step}" for scope, step in steps.items()]
+    return WORKS_WITH_CLIENT.format(
         title=client.title,
-        file=FILES_OF_CLIENTS.get(client.name, f"`{str(client.path()).replace(str(Path.home()), '~')}`"),
-        remark=f"{remarks}\n" if remarks else "",
-        kind=kind,
-        entry=client.snippet(Launch("rag-context", ("mcp",))),
-        by_address=by_address(client, kind),
+        name=client.name,
+        scope="" if Scope.USER in scopes else " --scope project",
+        to_do="".join(f"{step}\n\n" for step in to_do),
+        facts="\n".join(facts(client)),
+        entry=mcp_entry(client),
     )
 
 
-def by_address(client: Client, kind: str) -> str:
-    """The entry for a running server, if the client's file can have one."""
-    try:
-        entry = client.snippet(Launch(url="http://localhost:3000/mcp"))
-    except InvalidInputError:
-        return "This file accepts commands only: add the address of a running server as a connector in the settings."
-    key = KEYS_OF_CLIENTS.get(client.name)
-    return (
-        "To use a running server (`rag-context serve`) instead, run the command with `--url http://localhost:3000`. "
-        f"The entry is then:\n\n```{kind}\n{entry}```\n\n"
-        + (
-            f"If the server has keys, add {key}\nto the entry, and set that variable in the environment of the client."
-            if key
-            else VSCODE_KEY
-        )
-    )
+def places(client: Client) -> Mapping[str, Mapping[Scope, str]]:
+    """The files of a client, by what stands in them."""
+    parts = {"tools": client.mcp, "hooks": client.hooks, "instructions": client.rules}
+    return {name: part.files for name, part in parts.items() if part is not None}
+
+
+def facts(client: Client) -> Iterator[str]:
+    """What a client does once it is connected, and the files in which that stands."""
+    if client.hooks is not None:
+        events = ", ".join(f"{MOMENTS[name]} (`{event.native}`)" for name, event in client.hooks.events.items())
+        yield f"- Moments: {events}."
+    for name, files in places(client).items():
+        where = [
+            f"`{shown_place(place)}`{'' if scope is Scope.USER else ' in a project'}" for scope, place in files.items()
+        ]
+        yield f"- File of the {name}: {', '.join(where)}."
+    if client.remark:
+        yield f"- {client.remark}"
+
+
+def shown_place(place: str) -> str:
+    """A place as people write it on Linux."""
+    machine = Machine(Path("~"), {}, "linux")
+    return machine.path(place).as_posix()
+
+
+def mcp_entry(client: Client) -> str:
+    """The entry for the server, for those who add it themselves."""
+    if client.mcp is None:
+        return ""
+    path = Path(client.mcp.files[Scope.USER])
+    kind = "toml" if path.suffix == ".toml" else "json"
+    *_, entry = server_piece(client, path, Launch()).steps("")
+    text = f"\nThe entry for the tools:\n\n```{kind}\n{entry}```\n"
+    if client.mcp.key:
+        text += f"\nBy address (`--url`) and for a server with keys add to it\n`{client.mcp.key}`.\n"
+    return text + (VSCODE_KEY if client.name == "vscode" else "")
 
 
 def mcp_lists() -> str:
@@ -388,7 +449,7 @@ def main() -> int:
         "cli.md": cli_page(),
         "tools.md": tools_page(),
         "metrics.md": metrics_page(),
-        **{f"clients/{name}.md": client_page(client) for name, client in CLIENTS.items()},
+        "works-with.md": works_with_page(),
     }
     files = {DOCS / name: NOTICE + page for name, page in pages.items()} | {LISTS: mcp_lists()}
     for path, text in files.items():

@@ -89,4 +89,4 @@ def test_settings_on_the_pages_exist(page: Path) -> None:
 
     named = set(re.findall(rf"`((?:{sections})\.[a-z_]+)`", page.read_text(encoding="utf-8")))
 
-    assert named - {"server.json", "projects.db"} <= set(KEYS)
+    assert named - {"server.json", "projects.db", "hooks.json", "chat.message"} <= set(KEYS)

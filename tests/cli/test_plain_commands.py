@@ -360,7 +360,7 @@ def test_an_empty_path_is_not_the_current_folder(run_cli: InProcessCli, command:
     assert "the path is empty" in ended.err
 
 
-def test_an_installation_without_a_client_names_them(run_cli: InProcessCli) -> None:
-    ended = run_cli("mcp", "install")
+def test_uninstalling_without_a_client_names_them(run_cli: InProcessCli) -> None:
+    ended = run_cli("uninstall")
     assert ended.status == 2
-    assert "claude-code, cursor, vscode" in ended.err
+    assert "claude-code, codex, gemini" in ended.err

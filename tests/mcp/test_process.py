@@ -177,7 +177,7 @@ def test_a_person_who_runs_it_gets_a_message_on_who_should(tmp_path: Path) -> No
     )
     try:
         assert process.stderr is not None
-        assert b"rag-context mcp install" in process.stderr.readline()
+        assert b"rag-context install" in process.stderr.readline()
         os.write(theirs, b"\x04")  # Ctrl-D
         out, _ = process.communicate(timeout=TIMEOUT_S)
         assert (process.returncode, out) == (0, b"")
@@ -231,7 +231,7 @@ def test_what_cannot_work_is_reported_before_any_message(
 
 def as_printed(data_dir: Path) -> StdioServerParameters:
     """The command in a client's configuration."""
-    printed = command("mcp", "--print-config", "claude", data_dir=data_dir)
+    printed = command("mcp", "--print-config", "claude-desktop", data_dir=data_dir)
     assert printed.returncode == 0, printed.stderr
     entry = json.loads(printed.stdout)["mcpServers"]["rag-context"]
     return StdioServerParameters(command=entry["command"], args=entry["args"], env=environment())

@@ -147,7 +147,7 @@ def test_each_of_many_faults_is_named_with_what_to_do(home: Path) -> None:
     assert "Redis at redis://:********@127.0.0.1" in wrong["backends"]
     assert "cannot be reached -> start it, or correct stores.redis_url" in wrong["backends"]
     assert "Cursor" in wrong["clients"]
-    assert "'/gone/rag-context', which is not there -> `rag-context mcp install cursor`" in wrong["clients"]
+    assert "'/gone/rag-context', which is not there -> `rag-context install cursor`" in wrong["clients"]
     assert "Claude Code's .mcp.json cannot be read" in findings(told, "warning")["clients"]
     assert "clients" not in findings(told, "ok")
     assert "secret" not in told.stdout + told.stderr

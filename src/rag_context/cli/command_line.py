@@ -30,6 +30,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _COMMANDS = {
+    "install": (
+        "install:install",
+        "Connect agents to the memory: tools, hooks and instructions in the settings of their clients.",
+    ),
+    "uninstall": (
+        "install:uninstall",
+        "Remove what `install` wrote, in this user's settings and in all projects; the documents stay.",
+    ),
     "serve": ("serve:serve", "Serve HTTP until SIGTERM or Ctrl-C."),
     "embed-server": (
         "serve:embed_server",
@@ -134,7 +142,7 @@ _COMMANDS = {
             "on the project of the current folder, else on the one that is named."
         ),
     ),
-    "mcp": ("mcp:group", "Serve one MCP client over stdin and stdout, on the index itself; clients run this."),
+    "mcp": ("mcp:mcp", "Serve one MCP client over stdin and stdout, on the index itself; clients run this."),
 }
 """Where each command is, in the order of `--help`, and its line there: the first paragraph of its own help."""
 

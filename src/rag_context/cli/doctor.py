@@ -16,13 +16,15 @@ from typing import Any, Literal
 import httpx2
 
 from rag_context._version import __version__
+from rag_context.agents.clients import CLIENTS, NAME, Client, Mcp
+from rag_context.agents.json_text import parse
 from rag_context.api.maintenance import HealthRequest
 from rag_context.api.operations import memory
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.configure import is_open_to_others
 from rag_context.cli.connecting import Remote, open_http
 from rag_context.cli.console import Console, counted
-from rag_context.cli.mcp_clients import CLIENTS, NAME, Client
+from rag_context.cli.install import installer_here
 from rag_context.cli.options import Options, with_options
 from rag_context.cli.serve import server_options
 from rag_context.client.address import announced_address, read_announcement, server_url
@@ -290,48 +292,53 @@ def _running_version(url: str) -> str | None:
 
 
 def clients() -> Iterator[Finding]:
-    """The entries for this server in the files of MCP clients of this user and this folder."""
+    """What the clients on this machine have of this program, in this user's settings and in those of this project."""
+    installer = installer_here()
     found = False
-    files = [(client, client.path()) for client in CLIENTS.values()]
-    files.append((CLIENTS["claude-code"], Path.home() / ".claude.json"))
-    for client, path in files:
-        if not path.is_file():
-            continue
-        try:
-            entry = _entry(client, path)
-        except (OSError, ValueError) as error:
-            found = True
-            step = "correct the file; until then the client starts no server"
-            yield Finding("clients", "warning", f"{client.title}'s {path} cannot be read: {error}", step)
-            continue
-        if entry is not None:
-            found = True
-            yield _check_entry(client, path, entry)
+    for client in CLIENTS.values():
+        for scope in installer.scopes(client):
+            if client.mcp is None or (place := client.mcp.files.get(scope)) is None:
+                continue
+            path = installer.machine.path(place, installer.project)
+            if not path.is_file():
+                continue
+            try:
+                entry = _entry(client.mcp, path)
+            except (OSError, ValueError) as error:
+                found = True
+                step = "correct the file; until then the client starts no server"
+                yield Finding("clients", "warning", f"{client.title}'s {path} cannot be read: {error}", step)
+                continue
+            if entry is not None:
+                found = True
+                yield _check_entry(client, path, entry)
     if not found:
-        yield Finding("clients", "ok", "No MCP client is set up; `rag-context mcp install CLIENT` does it")
+        yield Finding("clients", "ok", "No client is connected; `rag-context install` lists those on this machine")
 
 
-def _entry(client: Client, path: Path) -> Mapping[str, Any] | None:
+def _entry(mcp: Mcp, path: Path) -> Mapping[str, Any] | None:
     """What a client runs for this server. Raises: OSError, ValueError."""
-    text = path.read_text(encoding="utf-8")
-    content: Any = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text or "{}")
-    servers = content.get(client.section, {}) if isinstance(content, dict) else None
-    if not isinstance(servers, dict):
-        raise ValueError(f"{client.section} is not a table of servers")  # noqa: TRY004  (as a parser's error)
-    entry = servers.get(NAME)
+    text = path.read_text(encoding="utf-8-sig")
+    content: Any = tomllib.loads(text) if path.suffix == ".toml" else parse(text or "{}").value
+    for key in mcp.section:
+        content = content.get(key, {}) if isinstance(content, dict) else None
+    if not isinstance(content, dict):
+        raise ValueError(f"{'.'.join(mcp.section)} is not a table of servers")  # noqa: TRY004  (as a parser's error)
+    entry = content.get(NAME)
     return entry if isinstance(entry, dict) else None
 
 
 def _check_entry(client: Client, path: Path, entry: Mapping[str, Any]) -> Finding:
-    step = f"`rag-context mcp install {client.name}` writes the entry again"
+    step = f"`rag-context install {client.name}` writes the entry again"
     url = next((entry[key] for key in ("url", "httpUrl", "serverUrl") if isinstance(entry.get(key), str)), None)
     if url is not None:
-        version = _running_version(url.rstrip("/").removesuffix("/mcp"))
+        version = _running_version(url.partition("?")[0].rstrip("/").removesuffix("/mcp"))
         if version is None:
             message = f"{client.title} ({path}) calls {url}, where no rag-context answers"
             return Finding("clients", "wrong", message, f"start the server (`rag-context serve`), or {step}")
         return Finding("clients", "ok", f"{client.title} ({path}) calls rag-context {version} at {url}")
-    program = str(entry.get("command", ""))
+    command = entry.get("command", "")
+    program = str(command[0] if isinstance(command, list) and command else command)
     if shutil.which(program) is None:
         return Finding("clients", "wrong", f"{client.title} ({path}) runs {program!r}, which is not there", step)
     return Finding("clients", "ok", f"{client.title} ({path}) runs {program}")

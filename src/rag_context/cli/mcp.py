@@ -9,7 +9,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -32,27 +31,17 @@ if TYPE_CHECKING:
 _QUIET = "warning"
 
 
-group = typer.Typer(no_args_is_help=False, pretty_exceptions_enable=False)
-
-Tools = Annotated[
-    str,
-    typer.Option(
-        metavar="SETS",
-        help="Which tools to offer, separated by commas: memory (the agents' memory), operations, projects (their "
-        "documents), collections, search-fetch (the two that ChatGPT calls), or all.",
-    ),
-]
-Url = Annotated[
-    str | None,
-    typer.Option("--url", metavar="URL", help="Configure the address of a running server instead of a command."),
-]
-
-
-@group.callback(invoke_without_command=True)
 @with_options
 def mcp(
     context: typer.Context,
-    tools: Tools = Toolset.MEMORY.value,
+    tools: Annotated[
+        str,
+        typer.Option(
+            metavar="SETS",
+            help="Which tools to offer, separated by commas: memory (the agents' memory), operations, projects (their "
+            "documents), collections, search-fetch (the two that ChatGPT calls), or all.",
+        ),
+    ] = Toolset.MEMORY.value,
     structured: Annotated[
         bool, typer.Option("--structured", help="Answer with structured content, for programs, instead of text.")
     ] = False,
@@ -60,58 +49,25 @@ def mcp(
         str | None,
         typer.Option("--print-config", metavar="CLIENT", help="Print what goes into a client's configuration file."),
     ] = None,
-    url: Url = None,
-    *,
-    options: ConfigOptions,
-) -> ExitCode | None:
-    """Serve one MCP client over stdin and stdout, on the index itself; clients run this.
-
-    Any number of them may use one data directory at the same time, beside a server. Logs go to stderr.
-    Known clients are claude (Claude Desktop), claude-code, cursor, vscode, windsurf, codex and gemini.
-    """
-    if context.invoked_subcommand is not None:
-        if tools != Toolset.MEMORY or any((structured, print_config, url, options.data_dir, options.config)):
-            raise InvalidInputError(f"Put the options behind `mcp {context.invoked_subcommand}`, not before it")
-        return None
-    if print_config is not None:
-        from rag_context.cli import mcp_clients  # noqa: PLC0415  (a client that starts this waits)
-
-        return mcp_clients.run_print(print_config, mcp_clients.Target(tools, url, options))
-    if url is not None:
-        raise InvalidInputError("--url goes with --print-config CLIENT, or behind `mcp install CLIENT`")
-    return _run(options, toolsets_named(tools), context.find_object(Conversation), structured=structured)
-
-
-@group.command("install")
-@with_options
-def install_in(
-    client: Annotated[
+    url: Annotated[
         str | None,
-        typer.Argument(metavar="CLIENT", help="claude, claude-code, cursor, vscode, windsurf, codex or gemini."),
+        typer.Option("--url", metavar="URL", help="With --print-config: a running server's address, not a command."),
     ] = None,
-    path: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The client's configuration file, if not where it usually is.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the file as it would be, and write nothing.")] = (
-        False
-    ),
-    tools: Tools = Toolset.MEMORY.value,
-    url: Url = None,
     *,
     options: ConfigOptions,
 ) -> ExitCode:
-    """Add this server to a client's configuration file; all else in the file stays, and a copy of it is kept.
+    """Serve one MCP client over stdin and stdout, on the index itself; clients run this.
 
-    What you have added to the entry yourself, such as env, stays too.
-
-    Running it again changes nothing, or brings the entry up to date.
+    Any number of them may use one data directory at the same time, beside a server. Logs go to stderr.
+    `rag-context install` writes what clients need to run it.
     """
-    from rag_context.cli import mcp_clients  # noqa: PLC0415
+    if print_config is not None:
+        from rag_context.cli.install import Target, run_print  # noqa: PLC0415  (a client that starts this waits)
 
-    if client is None:
-        raise InvalidInputError(f"Name the client, one of {', '.join(mcp_clients.CLIENTS)}")
-    target = mcp_clients.Target(tools, url, options)
-    return mcp_clients.run_install(client, target, path=path, dry_run=dry_run)
+        return run_print(print_config, Target(tools, url, options))
+    if url is not None:
+        raise InvalidInputError("--url goes with --print-config CLIENT, or with `rag-context install CLIENT`")
+    return _run(options, toolsets_named(tools), context.find_object(Conversation), structured=structured)
 
 
 def _run(
@@ -122,7 +78,7 @@ def _run(
     # Until the loop runs there is nothing to finish.
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(ExitCode.OK))
     if sys.stdin.isatty():
-        Console().note("Waiting for an MCP client on stdin. Clients start this by themselves: rag-context mcp install")
+        Console().note("Waiting for an MCP client on stdin. Clients start this by themselves: rag-context install")
     if conversation is None:
         opening = Opening(toolsets, listed_words(loaded.settings), structured=structured)
         conversation = Conversation(claim_wire(), opening)
