@@ -16,6 +16,7 @@ from pathlib import Path
 from benchmarks import (
     browsing,
     collections,
+    hooks,
     hundred_thousand,
     indexing,
     load,
@@ -63,6 +64,10 @@ STAGES: dict[str, tuple[str, Callable[[Run], list[Figure]]]] = {
     "mcp": (
         "searching over MCP, in turn with plain HTTP; starting it five times",
         lambda run: [*mcp.against_rest(run.index), *mcp.start(run.index), *mcp.opening()],
+    ),
+    "hooks": (
+        "hooks of agents, in turn with a bare Python, and 1 000 of 50 clients",
+        lambda run: hooks.measure(run.index, run.scratch / "proj"),
     ),
     "faults": (
         "eight clients, with an intact server and with faults",
@@ -122,7 +127,7 @@ STAGES: dict[str, tuple[str, Callable[[Run], list[Figure]]]] = {
 ON_REQUEST = ("page", "million", "postgres")
 """Only measured when they are named: a browser is needed, or half an hour and up to 10 GB."""
 
-ON_THE_INDEX = ("start", "commands", "search", "mcp", "faults", "load", "workers")
+ON_THE_INDEX = ("start", "commands", "search", "mcp", "hooks", "faults", "load", "workers")
 
 
 def main() -> int:

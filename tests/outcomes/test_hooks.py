@@ -174,11 +174,19 @@ def test_hooks_can_be_switched_off_for_a_project_and_as_a_whole(tmp_path: Path) 
         decide(server, folder)
         assert agent.prompt() == ""
         server.stop()
+    assert agent.hook("session-start", source="startup") == ""
     with served(data) as server:
         server.wait_ready()
         off = Agent(data, folder, settings={**PATIENT, "RAG_CONTEXT_HOOKS__ENABLED": "false"})
         assert off.prompt() == ""
         assert DECISION in agent.prompt()
+        wait_until(lambda: any((data / "hooks").glob("*.digest.json")))
+        server.stop()
+    with served(data, RAG_CONTEXT_HOOKS__ENABLED="false") as server:
+        server.wait_ready()
+        wait_until(lambda: not any((data / "hooks").glob("*.digest.json")))
+        agent.session = "another"
+        assert agent.prompt() == ""
 
 
 def test_of_two_servers_that_share_a_directory_the_one_that_answers_is_used(tmp_path: Path) -> None:

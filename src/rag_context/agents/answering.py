@@ -54,7 +54,7 @@ class HookAnswers:
         tokenizer: counts what a block costs.
         redact: takes secrets out of what is recorded.
         is_enabled: whether anything is said at all.
-        silent_projects: roots or tags of projects in which nothing is said.
+        silent_projects: tags of projects in which nothing is said.
         on_project: called with the tag of a project in which an agent works.
         capture: begins to take in what was added to a transcript.
         now: the wall clock.
@@ -93,7 +93,7 @@ class HookAnswers:
         if not self._is_enabled or call.is_subagent or not call.session_id:
             return _SILENCE
         project = await asyncio.to_thread(workspace, call.cwd)
-        if project is None or not self._silent_projects.isdisjoint((project.tag, str(project.root))):
+        if project is None or project.tag in self._silent_projects:
             return _SILENCE
         self._on_project(project.tag)
         match call.event:

@@ -102,11 +102,14 @@ class Digests:
             logger.warning("the digest of a project cannot be written: %s", error)
 
     async def _outdated(self) -> list[str]:
-        """The projects whose digest quotes a document that is no longer there as it was."""
+        """The projects whose digest quotes a document that was deleted, or that shall have none."""
         quoted = await asyncio.to_thread(self._quoted)
         ids = {document_id for ids in quoted.values() for document_id in ids}
         stored = await self._documents.states(sorted(ids)) if ids else {}
-        return [tag for tag, ids in quoted.items() if not ids <= stored.keys()]
+        return [tag for tag, ids in quoted.items() if not (self._has_digest(tag) and ids <= stored.keys())]
+
+    def _has_digest(self, tag: str) -> bool:
+        return self._budget > 0 and tag not in self._silent
 
     def _quoted(self) -> dict[str, set[str]]:
         """The documents that each digest quotes, by the tag of its project."""
@@ -120,7 +123,7 @@ class Digests:
         return quoted
 
     async def _write(self, tag: str) -> None:
-        passages = [] if tag in self._silent or not self._budget else await self._decided(tag)
+        passages = await self._decided(tag) if self._has_digest(tag) else []
         block = framed("session-start", passages, self._tokenizer, self._budget, now=self._now())
         shown = {
             "project": tag,

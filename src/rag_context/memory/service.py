@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -93,7 +93,7 @@ class HookDependencies:
     digests: Digests
     budgets: Budgets
     is_enabled: bool = True
-    silent_projects: Sequence[str] = ()
+    silent_projects: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,12 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 from rag_context.agents.digests import Digests
+from rag_context.agents.gate import PROJECT_TAG
 from rag_context.agents.sessions import Budgets
+from rag_context.agents.workspace import workspace
 from rag_context.collections.provider_connections import TextEmbedder
 from rag_context.embedders.model_vectors import CachedEmbedder
 from rag_context.errors import ConfigurationError
@@ -415,20 +418,29 @@ async def _open_hooks(
 ) -> AsyncIterator[HookDependencies]:
     """Open what hooks of agents are answered with; digests are written by one of several workers."""
     rules, backends = settings.hooks, dependencies.backends
+    silent = frozenset(filter(None, map(_project_tag, rules.silent_projects)))
     budgets = Budgets(rules.prompt_tokens, rules.start_tokens, rules.session_tokens)
     digests = Digests(
         settings.data_dir,
         backends.document_store.guard(backends.documents, PROJECT_READ_S),
         dependencies.embedder.tokenizer,
         budgets.start if rules.enabled else 0,
-        silent_projects=rules.silent_projects,
+        silent_projects=silent,
     )
     log = SqliteInjectionLog(settings.data_dir, timedelta(days=settings.telemetry.retention_days))
     try:
         async with _running("digests", digests.run()) if duties is Duties.ALL else nullcontext():
-            yield HookDependencies(log, digests, budgets, rules.enabled, rules.silent_projects)
+            yield HookDependencies(log, digests, budgets, rules.enabled, silent)
     finally:
         log.close()
+
+
+def _project_tag(named: str) -> str | None:
+    """The tag of a project that the settings name by its tag or by its folder."""
+    if named.startswith(PROJECT_TAG):
+        return named
+    project = workspace(Path(named).expanduser())
+    return None if project is None else project.tag
 
 
 def _rules(settings: Settings) -> Rules:
