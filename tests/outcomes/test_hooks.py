@@ -227,6 +227,9 @@ def test_before_a_file_is_edited_or_a_command_run_the_decision_about_it_is_said_
     assert agent.hook("action", tool_name="Edit", tool_input={**edit, "new_string": "amount = 2.5"}) == ""
     assert agent.hook("action", tool_name="Read", tool_input={"file_path": edit["file_path"]}) == ""
     assert agent.hook("action", tool_name="Write", tool_input={"file_path": "notes/lunch.txt", "content": "soup"}) == ""
+    reader = Agent(agent.data_dir, agent.folder, session=f"{agent.session} of another client", client="gemini")
+    read = {"absolute_path": edit["file_path"]}
+    assert rule in context(reader.hook("action", tool_name="read_file", tool_input=read, tool_response={}))
     fix = (
         "The command make release-notes failed because the tag was missing; the fix was to run git fetch --tags before "
         "make release-notes."
@@ -402,6 +405,16 @@ def test_any_mcp_process_answers_where_no_server_runs(tmp_path: Path) -> None:
         assert not (data / "hooks" / f"mcp-{first.pid}.sock").exists()
     agent.session = "yet another"
     assert agent.prompt() == ""
+
+
+def test_a_client_that_names_no_session_takes_plain_text_once_a_start(agent: Agent) -> None:
+    agent.client = "kiro"
+    payload = {"hook_event_name": "userPromptSubmit", "cwd": str(agent.folder), "prompt": QUESTION}
+    said = agent.raw("prompt", json.dumps(payload).encode())
+    assert said.startswith("<rag-context>") and DECISION in said
+    assert agent.raw("prompt", json.dumps(payload).encode()) == ""
+    start = agent.raw("session-start", json.dumps({"cwd": str(agent.folder)}).encode())
+    assert start.startswith("<rag-context>") and DECISION in start
 
 
 def test_the_program_explains_itself_to_a_person(place: Path) -> None:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rag_context.agents.hook import cwd_of, is_subagent
+from rag_context.agents.hook import PLAIN, cwd_of, is_subagent
 from rag_context.files.formats.client_records import CONTEXT, INJECTED, Marks
 
 _INJECTED = Marks(
@@ -27,6 +27,9 @@ _CHANGES = frozenset((
     "edits", "file_text", "patch", "diff", "code_edit",
 ))  # fmt: skip
 """Arguments of tools that write a file: those that only read one have none of these."""
+
+_AFTER_READING = frozenset({"gemini", "opencode"})
+"""Clients that take text only after a tool: there the decision about a file comes when it is read."""
 
 _PATCHED = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE)
 
@@ -79,18 +82,24 @@ class Call:
 
 def read_call(question: Mapping[str, Any]) -> Call:
     """The event of a hook's question. Raises: KeyError, TypeError, ValueError (it is no question of a hook)."""
-    payload = dict(question["payload"])
+    payload, client = dict(question["payload"]), str(question["client"])
+    cwd = cwd_of(payload)
+    session_id = next((str(payload[name]) for name in _SESSION if payload.get(name)), "")
+    source = str(payload.get("source") or payload.get("trigger") or "")
+    if client in PLAIN and not session_id:
+        # It names no session: all of a day in a folder count as one, which each start empties.
+        session_id, source = f"{client} {datetime.now(UTC).date()} {cwd}", source or "clear"
     transcript = payload.get("transcript_path") or payload.get("transcriptPath")
     prompt = payload.get("prompt")
     return Call(
         event=str(question["event"]),
-        client=str(question["client"]),
-        session_id=next((str(payload[name]) for name in _SESSION if payload.get(name)), ""),
-        cwd=Path(cwd_of(payload)),
+        client=client,
+        session_id=session_id,
+        cwd=Path(cwd),
         is_subagent=is_subagent(payload),
-        source=str(payload.get("source") or payload.get("trigger") or ""),
+        source=source,
         prompt=spoken(prompt) if isinstance(prompt, str) else "",
-        action=next(_actions(payload), None),
+        action=next(_actions(payload, client), None),
         transcript=Path(transcript) if isinstance(transcript, str) else None,
         printed=question.get("printed"),
         at=datetime.fromtimestamp(question["at"], UTC) if "at" in question else None,
@@ -102,7 +111,7 @@ def spoken(prompt: str) -> str:
     return _INJECTED.words(prompt)[0]
 
 
-def _actions(payload: Mapping[str, Any]) -> Iterator[Action]:
+def _actions(payload: Mapping[str, Any], client: str) -> Iterator[Action]:
     arguments = payload.get("tool_input") or payload.get("toolArgs") or payload.get("toolInput")
     if isinstance(arguments, str):
         try:
@@ -117,7 +126,7 @@ def _actions(payload: Mapping[str, Any]) -> Iterator[Action]:
         yield Action(path.strip(), text)
     changes = [str(value) for name, value in arguments.items() if name in _CHANGES]
     for name in _PATHS:
-        if changes and isinstance(arguments.get(name), str):
+        if (changes or client in _AFTER_READING) and isinstance(arguments.get(name), str):
             yield Action(arguments[name], "\n".join(changes))
     if text:
         yield Action(None, text)
