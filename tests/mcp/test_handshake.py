@@ -1,4 +1,4 @@
-"""The answer to `initialize` that is given before the library is loaded: the library's own, word for word."""
+"""The answers that are given before the library is loaded: the library's own, word for word."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ from rag_context.api.toolsets import ALL_TOOLS, MEMORY_TOOLS, Toolset, Toolsets,
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.mcp import listed_words
 from rag_context.memory.service import Service
-from rag_context.server.mcp.handshake import BATCHING, UNBATCHED, VERSIONS, Opening, instructions
+from rag_context.server.mcp.handshake import BATCHING, UNBATCHED, UNINTRODUCED, VERSIONS, Opening, instructions
 from rag_context.server.mcp.messages import negotiable
 from rag_context.server.mcp.protocol import McpServer, Memory, RequestContext
 from rag_context.server.tools import Registry, tool_of
@@ -147,9 +147,41 @@ def test_resources_are_listed_by_the_library_where_the_index_is_opened_already()
 
 
 def test_nothing_is_listed_before_the_opening() -> None:
-    """Clients of revisions without one say in each request what they understand."""
     early = Opening(MEMORY_TOOLS)
     assert [answer_of(early, each) for each in (request("tools/list"), opening(), request("tools/list"))] == [None] * 3
+
+
+def introduced(method: str, version: str = UNINTRODUCED, **further: Any) -> dict[str, Any]:
+    """A request of the revision without an opening."""
+    of = "io.modelcontextprotocol/"
+    said = {f"{of}protocolVersion": version, f"{of}clientInfo": {"name": "c", "version": "1"}}
+    return request(method, params={"_meta": {**said, f"{of}clientCapabilities": {}}, **further})
+
+
+@pytest.mark.parametrize("sets", [*Toolset, "all", "memory,projects"])
+async def test_a_client_without_an_opening_gets_what_the_library_would_say(sets: str) -> None:
+    """P-3: it is told what the server is, and each list, by requests that say what it understands."""
+    messages = [introduced(each) for each in ("server/discover", *LISTS[:3])]
+    early = Opening(toolsets_named(sets))
+    assert [answer_of(early, each) for each in messages] == await by_the_library(messages, toolsets_named(sets))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        request("server/discover"),
+        introduced("server/discover", "2027-01-01"),
+        introduced("tools/list", cursor="2"),
+        introduced("resources/list"),
+        introduced("tools/call", name="rag_context_search", arguments={"query": "q"}),
+        introduced("ping"),
+    ],
+)
+def test_of_such_a_client_the_library_gets_what_else_it_requests(message: dict[str, Any]) -> None:
+    early = Opening(MEMORY_TOOLS)
+    assert answer_of(early, introduced("server/discover")) is not None
+    assert answer_of(early, message) is None
+    assert answer_of(early, introduced("tools/list")) is not None
 
 
 def test_the_tools_of_the_memory_cost_few_tokens() -> None:

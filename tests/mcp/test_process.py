@@ -27,7 +27,7 @@ import os, sys
 write = os.write
 
 def noted(descriptor, data):
-    if b'"id":"resources/list"' in bytes(data):
+    if b'"id":"last"' in bytes(data):
         with open({report!r}, "w") as file:
             file.write(" ".join(sys.modules))
     return write(descriptor, data)
@@ -97,23 +97,45 @@ def spoken(data_dir: Path, **extra: str) -> Iterator[Spoken]:
         process.communicate()
 
 
-def test_the_opening_is_answered_before_anything_heavy_is_imported(tmp_path: Path) -> None:
+INTRODUCTION = {
+    "_meta": {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "c", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+}
+LISTS = ("tools/list", "prompts/list", "resources/templates/list")
+
+
+@pytest.mark.parametrize(
+    ("opening", "methods", "params"),
+    [
+        pytest.param([OPENING, INITIALIZED], (*LISTS, "resources/list"), {}, id="initialize"),
+        pytest.param([], ("server/discover", *LISTS), INTRODUCTION, id="server/discover"),
+    ],
+)
+def test_the_opening_is_answered_before_anything_heavy_is_imported(
+    tmp_path: Path, opening: list[dict[str, Any]], methods: tuple[str, ...], params: dict[str, Any]
+) -> None:
     """P-3: a client shows the model no tools that come later than a second or so, and imports take that long."""
-    lists = ("tools/list", "prompts/list", "resources/templates/list", "resources/list")
-    requests = [{"jsonrpc": "2.0", "id": method, "method": method} for method in lists]
-    messages = [OPENING, INITIALIZED, *requests]
+    ids = [*methods[:-1], "last"]
+    requests = [
+        {"jsonrpc": "2.0", "id": id_, "method": method, "params": params}
+        for id_, method in zip(ids, methods, strict=True)
+    ]
     report = tmp_path / "imported.txt"
     (tmp_path / "sitecustomize.py").write_text(REPORT.format(report=str(report)))
     done = subprocess.run(
         [COMMAND, "mcp", "--data-dir", str(tmp_path / "data")],
-        input="".join(json.dumps(message) + "\n" for message in messages),
+        input="".join(json.dumps(message) + "\n" for message in [*opening, *requests]),
         capture_output=True,
         text=True,
         env=environment(PYTHONPATH=str(tmp_path)),
         timeout=TIMEOUT_S,
         check=True,
     )
-    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == ["init", *lists]
+    opened = ["init"] if opening else []
+    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [*opened, *ids]
     imported = set(report.read_text().split())
     assert "rag_context.server.mcp.handshake" in imported
     assert not {"asyncio", "mcp", "numpy", "onnxruntime", "pydantic", "typer"} & imported

@@ -87,6 +87,12 @@ VERSIONS: Final = ("2024-11-05", "2025-06-18", "2025-11-25")
 BATCHING: Final = "2025-03-26"
 """The one revision whose servers must take batches, which this one does not."""
 
+UNINTRODUCED: Final = "2026-07-28"
+"""The revision without `initialize`: each request says by itself what its client understands."""
+
+_MODERN: Final = "io.modelcontextprotocol/"
+"""What begins the names of what requests and answers of that revision say of their sender."""
+
 UNBATCHED: Final = "2024-11-05"
 """The revision before it, in which its clients are answered."""
 
@@ -95,6 +101,11 @@ CAPABILITIES: Final[dict[str, Any]] = {
     "resources": {"subscribe": False, "listChanged": True},
     "tools": {"listChanged": False},
 }
+SERVER_INFO: Final = {"name": NAME, "title": TITLE, "version": __version__, "description": DESCRIPTION}
+LISTS_TTL_MS: Final = 60_000
+"""How long a client may keep a list that changes with the configuration only."""
+
+_UNCHANGING: Final = ("tools/list", "prompts/list", "resources/templates/list")
 CATEGORY: Final = "category"
 PROMPTED_BY: Final = Toolset.MEMORY
 """The set whose tools the prompts use."""
@@ -128,11 +139,9 @@ class Opening:
     def answer(self, line: bytes) -> bytes | None:
         """The answer to one of these requests; None: the line is for the library.
 
-        A client whose first message is another one is the library's alone: it takes that for a later revision.
+        A client that neither opens nor says its revision in each request is the library's alone.
         """
         is_first, self._is_first = self._is_first, False
-        if not is_first and self.request_id is None:
-            return None
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
@@ -141,12 +150,14 @@ class Opening:
             case {"jsonrpc": "2.0", "id": str() | int() as id_, "method": str() as method, **rest} if not (
                 isinstance(id_, bool) or rest.keys() - {"params"}
             ):
-                result = self._result(method, rest.get("params", {}), is_first=is_first)
+                params = rest.get("params", {})
+                is_introduced = self.request_id is None and _is_introduced(params)
+                result = self._by_itself(method) if is_introduced else self._result(method, params, is_first=is_first)
             case _:
                 return None
         if result is None:
             return None
-        if is_first:
+        if is_first and not is_introduced:
             self.request_id = id_
         answer = {"jsonrpc": "2.0", "id": id_, "result": result}
         return json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode()
@@ -160,9 +171,25 @@ class Opening:
             } if is_first:
                 return self._opened(version)
             # Some clients put a token for progress beside every request; a list has no progress to report.
-            case _, dict() if not (is_first or params.keys() - {"_meta"}):
+            case _, dict() if self.request_id is not None and not params.keys() - {"_meta"}:
                 return self._listed(method)
         return None
+
+    def _by_itself(self, method: str) -> dict[str, Any] | None:
+        """The answer to a request that introduces its client itself."""
+        if method == "server/discover":
+            resources = {**CAPABILITIES["resources"], "listChanged": False}
+            listed: dict[str, Any] | None = {
+                "supportedVersions": [UNINTRODUCED],
+                "capabilities": {**CAPABILITIES, "resources": resources},
+                "instructions": instructions(self._toolsets),
+            }
+        else:
+            listed = self._listed(method) if method in _UNCHANGING else None
+        if listed is None:
+            return None
+        kept = {"cacheScope": "private", "ttlMs": LISTS_TTL_MS, "resultType": "complete"}
+        return {**kept, **listed, "_meta": {f"{_MODERN}serverInfo": SERVER_INFO}}
 
     def _opened(self, requested: str) -> dict[str, Any]:
         if requested == BATCHING:
@@ -171,7 +198,7 @@ class Opening:
         return {
             "protocolVersion": version,
             "capabilities": CAPABILITIES,
-            "serverInfo": {"name": NAME, "title": TITLE, "version": __version__, "description": DESCRIPTION},
+            "serverInfo": SERVER_INFO,
             "instructions": instructions(self._toolsets),
         }
 
@@ -200,6 +227,19 @@ class Opening:
         for name in self._words.keys() & properties.keys():
             properties[name]["enum"] = list(self._words[name])
         return {**tool, "outputSchema": output} if self._structured else tool
+
+
+def _is_introduced(params: Any) -> bool:
+    """Whether a request without further parameters is one of the revision that has no opening."""
+    match params:
+        case {"_meta": {**meta}} if params.keys() == {"_meta"}:
+            pass
+        case _:
+            return False
+    match [meta.get(f"{_MODERN}{name}") for name in ("protocolVersion", "clientInfo", "clientCapabilities")]:
+        case [version, {"name": str(), "version": str()}, dict()]:
+            return version == UNINTRODUCED
+    return False
 
 
 LINE_BYTES = 4 * 1024 * 1024
@@ -286,12 +326,12 @@ class Conversation:
             self._take(line)
 
     def _take(self, line: bytes | OversizedLineError | None) -> None:
-        was_open = self.opening.request_id is not None
+        opened = self.opening.request_id
         answer = self.opening.answer(line) if isinstance(line, bytes) else None
         if answer is not None:
             with suppress(OSError):  # the client has stopped reading, and closes its other end too
                 self.wire.write_line(answer)
-        if answer is None or not was_open:  # the library gets the opening too
+        if answer is None or self.opening.request_id != opened:  # the library gets the opening too
             self._lines.put(line)
         is_notification = isinstance(line, bytes) and b'"id"' not in line
         if answer is None and not is_notification:

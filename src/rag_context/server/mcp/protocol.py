@@ -30,7 +30,7 @@ from rag_context.errors import RagContextError
 from rag_context.logs import REQUEST_ID
 from rag_context.memory.service import Service
 from rag_context.server.failures import failure_reply
-from rag_context.server.mcp.handshake import DESCRIPTION, NAME, PROMPTED_BY, TITLE, instructions
+from rag_context.server.mcp.handshake import DESCRIPTION, LISTS_TTL_MS, NAME, PROMPTED_BY, TITLE, instructions
 from rag_context.server.mcp.messages import client_name
 from rag_context.server.mcp.readable import for_clients, for_models, readable
 from rag_context.server.mcp.resources import RECALL, REMEMBER, TEMPLATE, document, documents, filled, named
@@ -43,7 +43,7 @@ _NAME_CHARS = 128
 ROOTS_S = 5.0
 """How long a client may take to say in which folders it works."""
 
-_LISTS = CacheHint(ttl_ms=60_000, scope="private")
+_LISTS = CacheHint(ttl_ms=LISTS_TTL_MS, scope="private")
 _CHANGING = CacheHint(ttl_ms=0, scope="private")
 
 _INTRODUCTIONS = frozenset({"initialize", "server/discover"})
