@@ -21,7 +21,7 @@ WORKERS := $(shell echo $$(((3 * $$(getconf _NPROCESSORS_ONLN) + 1) / 2)))
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help setup promtool demo serve test browser pictures versions torture faults csharp check lint types format bench docs blocking model lock clean
+.PHONY: help setup promtool demo serve test test-clients browser pictures versions torture faults csharp check lint types format bench docs blocking model lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -72,7 +72,7 @@ pictures: $(STAMP) browser ## Take the pictures of the page for docs/
 test: $(STAMP) $(PROMTOOL) browser ## Run the tests and check their coverage
 	$(VENV)/bin/coverage erase
 	$(VENV)/bin/coverage run -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
-		--ignore tests/faults --ignore tests/outcomes/timed
+		--ignore tests/faults --ignore tests/outcomes/timed --ignore tests/clients
 	@# LangChain's own suites for retrievers and vector stores
 	$(VENV)/bin/coverage run -m pytest -c tests/langchain_standard/pytest.ini tests/langchain_standard/suites.py
 	@# without coverage, because they assert on time: two at once where they mostly wait for servers, the rest alone
@@ -83,6 +83,9 @@ test: $(STAMP) $(PROMTOOL) browser ## Run the tests and check their coverage
 	$(VENV)/bin/coverage combine --quiet
 	$(VENV)/bin/coverage report --fail-under=90
 	$(VENV)/bin/coverage report --include='$(PURE)' --fail-under=100
+
+test-clients: $(STAMP) ## Drive real agent clients, installed from npm, against a model on loopback (CLIENTS=claude-code,codex)
+	$(PY) -m tests.clients $(CLIENTS)
 
 VERSIONS := 3.11:lowest 3.12:newest 3.13:newest
 versions: $(STAMP) ## Run a part of the tests on other Pythons, with the lowest and newest dependencies (some minutes)
@@ -142,4 +145,4 @@ lock: $(STAMP) ## Resolve the dependencies again: for development, the image, bu
 	echo cyclonedx-bom | $(COMPILE) - -o deploy/release.lock
 
 clean: ## Remove the files that the targets created
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* .demo .versions
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* .demo .versions .clients

@@ -160,7 +160,7 @@ def introduced(method: str, version: str = UNINTRODUCED, **further: Any) -> dict
 
 @pytest.mark.parametrize("sets", [*Toolset, "all", "memory,projects"])
 async def test_a_client_without_an_opening_gets_what_the_library_would_say(sets: str) -> None:
-    """P-3: it is told what the server is, and each list, by requests that say what it understands."""
+    """P-3: it learns what the server is, and each list, by requests that say what it understands."""
     messages = [introduced(each) for each in ("server/discover", *LISTS[:3])]
     early = Opening(toolsets_named(sets))
     assert [answer_of(early, each) for each in messages] == await by_the_library(messages, toolsets_named(sets))

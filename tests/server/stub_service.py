@@ -81,6 +81,10 @@ class StubService:
         health: dict[str, Handler] = {memory.HEALTH.name: lambda _request, _context: self.health()}
         return handlers_of(self, self.collections, self.collections.providers, *projects) | health
 
+    async def wait_ready(self, timeout_s: float) -> bool:
+        """There is no model to wait for, and nothing to be prepared behind it."""
+        return False
+
     @performs(memory.SEARCH)
     async def search(self, request: SearchRequest, context: CallContext) -> SearchResponse:
         self.searches.append(request)

@@ -1,9 +1,10 @@
 """The HTTP application: routes over the registry, inside the middleware."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.routing import BaseRoute, Route, Router
@@ -41,6 +42,7 @@ from rag_context.server.requests import (
     while_connected,
 )
 from rag_context.server.tools import Registry, Tool, build_tools
+from rag_context.settings import is_loopback
 
 _NDJSON_KINDS = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
 
@@ -248,14 +250,23 @@ async def _read_request(tool: Tool[Any], opened: HttpRequest, scope: Scope, rece
     raise RequestRejectedError(405, ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed", allow=allowed)
 
 
+logger = logging.getLogger(__name__)
+
+MODEL_S: Final = 30.0
+"""How long loading MCP's library waits for the model, which searches need first."""
+
+LOAD_AFTER_S: Final = 3.0
+"""How long it then leaves the processor to the first requests."""
+
 Opener: TypeAlias = Callable[[], AbstractAsyncContextManager[ASGIApp]]
 
 
 class McpMount:
     """The ASGI endpoint of `/mcp`, between `running` and its end.
 
-    Its library is loaded by the first request that needs it: that takes most of a second and some forty megabytes,
-    which a server without such clients should not pay.
+    Its library takes most of a second and some forty megabytes, which a server without such clients should not pay. So
+    the first request loads it; but where agents of this machine are the clients it is loaded as soon as the model is
+    there: they wait a second or so for the list of tools, and on a busy machine loading takes several.
     """
 
     def __init__(self, service: Service, tools: Registry, options: ServerOptions) -> None:
@@ -270,21 +281,37 @@ class McpMount:
         """Serve one request."""
         if not self._running:
             raise RequestRejectedError(503, ErrorCode.SERVICE_UNAVAILABLE, "Not ready yet", retry_after="1")
+        # One request that gives up must not take the opening from the others.
+        endpoint = await asyncio.shield(self._opened())
+        await endpoint(scope, receive, send)
+
+    def _opened(self) -> "asyncio.Future[ASGIApp]":
         if self._endpoint is None:
             self._endpoint = asyncio.get_running_loop().create_future()
             self._keeper = asyncio.create_task(self._keep(self._endpoint), name="mcp")
-        # One request that gives up must not take the opening from the others.
-        endpoint = await asyncio.shield(self._endpoint)
-        await endpoint(scope, receive, send)
+        return self._endpoint
+
+    async def _open_soon(self) -> None:
+        """Load the library when nothing else is to be loaded, and no request has done it."""
+        if await self._service.wait_ready(MODEL_S):
+            await asyncio.sleep(LOAD_AFTER_S)
+            opened = self._opened()
+            await asyncio.wait({opened})
+            if not opened.cancelled() and opened.exception() is None:  # else the next request tries it, and reports it
+                logger.info("agents are answered at once")
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Let requests in for the time of the block."""
         self._running = True
+        soon = asyncio.create_task(self._open_soon(), name="mcp soon") if is_loopback(self._options.host) else None
         try:
             yield
         finally:
             self._running = False
+            if soon is not None:
+                soon.cancel()
+                await asyncio.wait({soon})
             if self._keeper is not None:
                 self._keeper.cancel()
                 await asyncio.wait({self._keeper})
@@ -308,4 +335,6 @@ def _load(service: Service, tools: Registry, options: ServerOptions) -> Opener:
     from rag_context.server.mcp.protocol import Memory  # noqa: PLC0415
     from rag_context.server.mcp.streamable_http import open_endpoint  # noqa: PLC0415
 
+    for tool in tools.values():
+        _ = tool.input_schema  # computed here, in a thread, and kept: the list of tools has them all
     return lambda: open_endpoint(Memory(service, tools), options)

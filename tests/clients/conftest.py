@@ -1,0 +1,43 @@
+"""The clients of a run, and machines for them."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.clients.agents import CLIENTS, AgentClient
+from tests.clients.machine import Machine
+from tests.clients.model import Model, model
+
+CHOSEN = os.environ.get("RAG_TEST_CLIENTS", ",".join(CLIENTS)).split(",")
+"""Which clients are driven: all of them, or those that `make test-clients CLIENTS=claude-code,codex` names."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "only(*names): the clients that a test of clients is about")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test with a parameter `client` runs once for each chosen client; `only` on it narrows these."""
+    if "client" in metafunc.fixturenames:
+        marker = metafunc.definition.get_closest_marker("only")
+        able = [each for each in CHOSEN if marker is None or each in marker.args]
+        metafunc.parametrize("client", [CLIENTS[name] for name in able], ids=able, scope="module")
+
+
+@pytest.fixture(scope="session")
+def answering() -> Iterator[Model]:
+    """The model that all clients use."""
+    with model() as started:
+        yield started
+
+
+@pytest.fixture
+def machine(tmp_path: Path, answering: Model, client: AgentClient) -> Machine:
+    """A machine on which the client can work, and nothing of ours is set up."""
+    home = tmp_path / "Jo Ann's"
+    home.mkdir()
+    made = Machine(home, answering)
+    made.set_up(client)
+    return made
