@@ -18,7 +18,8 @@ from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Calibration, EmbeddingModel
 from rag_context.errors import BackendDataError, BackendRejectedError
 from rag_context.stores.qdrant import CollectionPlan, QdrantVectors, open_qdrant
-from rag_context.stores.qdrant.points import INDEXES, conditions, payload_of
+from rag_context.stores.qdrant.filters import INDEXES, conditions
+from rag_context.stores.qdrant.points import payload_of
 from tests.servers.qdrant import Endpoint, Running, endpoint, running
 from tests.stores.builders import DIMENSION, NOON, axis, chunks_of, document, ids, minutes, unit_vectors
 from tests.stores.filters import filters, metadata, moments, passes

@@ -41,15 +41,13 @@ from rag_context.stores.chroma.chroma_api import (
     pages,
     repeated,
 )
+from rag_context.stores.chroma.filters import cheap_condition, condition, passes
 from rag_context.stores.chroma.payload import (
     DOCUMENT_ID,
     OURS,
     REVISION,
-    cheap_condition,
-    condition,
     is_ours,
     passage_of,
-    passes,
     ref_of,
     rows_of,
 )

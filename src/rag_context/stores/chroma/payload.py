@@ -1,18 +1,29 @@
-"""A chunk and its document as fields of a Chroma row, and back; and `Filter` as conditions on those fields.
+"""A chunk and its document as fields of a Chroma row, and back.
 
 What is filtered by has fields of its own. All else is in one field as JSON, because every field of every row costs
-time in every search, and so that numbers and keys come back unchanged. Chroma cannot ask for a prefix: the folder that
-holds the prefix narrows the search, and `passes` decides in Python.
+time in every search, and so that numbers and keys come back unchanged.
 """
 
 import json
 from collections.abc import Sequence
 
-from rag_context.domain.documents import Chunk, Document, Metadata, Origin, Span, Tenant, microseconds, moment
-from rag_context.domain.search import ChunkRef, Filter, Passage
+from rag_context.domain.documents import (
+    FILTERED,
+    TEXT_FIELDS,
+    Chunk,
+    Document,
+    Metadata,
+    Origin,
+    Span,
+    Tenant,
+    microseconds,
+    moment,
+    wire_name,
+)
+from rag_context.domain.search import ChunkRef, Passage
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError
-from rag_context.stores.chroma.chroma_api import COMPONENT, Fields, Rows, Where, either, every
+from rag_context.stores.chroma.chroma_api import COMPONENT, Fields, Rows, Where, either
 
 TENANT = "tenant"
 DOCUMENT_ID = "documentId"
@@ -21,8 +32,6 @@ CONTENT_TYPE = "contentType"
 SESSION_ID = "sessionId"
 SOURCE = "source"
 FOLDERS = "folders"
-CATEGORY = "category"
-GAME = "game"
 TAGS = "tags"
 OCCURRED_AT = "timestamp"
 """When a chunk was said or written. Earlier versions kept the time of indexing here, which counts where they wrote."""
@@ -90,12 +99,9 @@ def passage_of(id_: str, fields: Fields, text: str) -> Passage:
             source=fields[SOURCE],
             timestamp=moment(details.get(INDEXED_AT, fields[OCCURRED_AT])),
             metadata=Metadata(
-                agent=details["agent"],
                 tags=tuple(details["tags"]),
-                category=fields.get(CATEGORY),
-                game=fields.get(GAME),
-                decision_id=details["decisionId"],
                 extra=details["extra"],
+                **{name: (fields if name in FILTERED else details).get(wire_name(name)) for name in TEXT_FIELDS},
             ),
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -129,9 +135,8 @@ def _fields(document: Document, chunk: Chunk) -> Fields:
         "thread": document.thread,
         "speaker": chunk.speaker,
         "origin": chunk.origin.value,
-        "agent": metadata.agent,
         "tags": metadata.tags,
-        "decisionId": metadata.decision_id,
+        **{wire_name(name): getattr(metadata, name) for name in TEXT_FIELDS if name not in FILTERED},
         "extra": dict(metadata.extra),
     }
     return {
@@ -142,8 +147,7 @@ def _fields(document: Document, chunk: Chunk) -> Fields:
         SESSION_ID: document.session_id,
         SOURCE: document.source,
         FOLDERS: folders(document.source) or None,
-        CATEGORY: metadata.category,
-        GAME: metadata.game,
+        **{wire_name(name): getattr(metadata, name) for name in FILTERED},
         TAGS: list(dict.fromkeys(metadata.tags)) or None,
         OCCURRED_AT: microseconds(chunk.occurred_at),
         STANDING: OF_OWNER if chunk.is_standing else None,
@@ -155,68 +159,8 @@ def _foreign(id_: str) -> BackendDataError:
     return BackendDataError(COMPONENT, f"The row {id_!r} in Chroma was not stored by rag-context.")
 
 
-def condition(where: Filter) -> Where:
-    """What lets through all that `where` does, and little else."""
-    return every([{TENANT: {"$eq": tenant_name(where.tenant)}}, *_narrowing(where)])
-
-
 OURS: Where = either([{OCCURRED_AT: {"$gte": 0}}, {OCCURRED_AT: {"$lt": 0}}])
 """Lets through rows of ours: Chroma cannot ask for rows with a field, but a comparison of numbers needs one.
 
 So it lets rows of other programs through that have a number under this name; `is_ours` decides.
 """
-
-
-def cheap_condition(where: Filter) -> Where:
-    """As `condition`, less exact and faster: Chroma lists all that each part of a condition lets through.
-
-    The tenant is most of a collection as a rule, so it is left out where anything else narrows.
-    """
-    parts = _narrowing(where)
-    return every(parts) if parts else condition(where)
-
-
-def passes(fields: Fields, where: Filter) -> bool:
-    """Whether `where` lets a row through."""
-    # Everything is compared again: the first search is made without a filter, and prefixes are only narrowed.
-    at = fields.get(OCCURRED_AT, 0)
-    return (
-        fields.get(TENANT) == tenant_name(where.tenant)
-        and all(value == fields.get(field) for field, value in _equal(where))
-        and str(fields.get(SOURCE, "")).startswith(where.source_prefix or "")
-        and set(where.tags) <= set(fields.get(TAGS) or ())
-        and all(set(group) & set(fields.get(TAGS) or ()) for group in where.any_tags)
-        and fields.get(DOCUMENT_ID) not in where.without_documents
-        and (not where.standing or fields.get(STANDING) == OF_OWNER)
-        and (where.since is None or at >= microseconds(where.since))
-        and (where.until is None or at < microseconds(where.until))
-    )
-
-
-def _narrowing(where: Filter) -> list[Where]:
-    """The conditions beside the tenant."""
-    parts: list[Where] = [{field: {"$eq": value}} for field, value in _equal(where)]
-    parts += [{TAGS: {"$contains": tag}} for tag in where.tags]
-    parts += [either([{TAGS: {"$contains": tag}} for tag in group]) for group in where.any_tags if group]
-    parts += [{FOLDERS: {"$contains": folder}} for folder in folders(where.source_prefix or "")[-1:]]
-    if where.standing:
-        parts.append({STANDING: {"$eq": OF_OWNER}})
-    if where.without_documents:
-        parts.append({DOCUMENT_ID: {"$nin": list(where.without_documents)}})
-    if where.since is not None:
-        parts.append({OCCURRED_AT: {"$gte": microseconds(where.since)}})
-    if where.until is not None:
-        parts.append({OCCURRED_AT: {"$lt": microseconds(where.until)}})
-    return parts
-
-
-def _equal(where: Filter) -> list[tuple[str, str]]:
-    """The fields that must have one value, and that value."""
-    required = (
-        (CONTENT_TYPE, where.content_type),
-        (SESSION_ID, where.session_id),
-        (CATEGORY, where.category),
-        (GAME, where.game),
-        (SOURCE, where.source),
-    )
-    return [(field, value) for field, value in required if value is not None]

@@ -14,7 +14,7 @@ from typing import Any
 
 from bson import ObjectId
 
-from rag_context.domain.documents import Chunk, Document
+from rag_context.domain.documents import FILTERED, Chunk, Document, wire_name
 from rag_context.domain.search import ChunkRef, Neighbours, Passage
 from rag_context.domain.text import are_similar, terms
 from rag_context.stores.mongodb.document_records import (
@@ -29,8 +29,8 @@ from rag_context.stores.mongodb.document_records import (
     similarity_bands,
     span_entry,
 )
+from rag_context.stores.mongodb.filters import Query, key_of, tenant_of
 from rag_context.stores.mongodb.mongo import Collection, Mongo
-from rag_context.stores.mongodb.queries import Query, key_of, tenant_of
 
 READ_ATTEMPTS = 4
 """How often chunks are read again whose document was replaced between two queries."""
@@ -52,7 +52,7 @@ TEXT = {"terms": 0, "counts": 0, "repeated": 0, "metadata": 0}
 POSITION = {"chunkId": 1, "document": 1, "revision": 1, "position": 1, "contentType": 1, "previous": 1, "next": 1}
 
 _FILTERED = ("tenant", "contentType", "sessionId", "source", "timestamp", "timestampMicros", "thread")
-_FILTERED_METADATA = ("category", "game", "tags")
+_FILTERED_METADATA = (*map(wire_name, FILTERED), "tags")
 
 
 OTHER_LAYOUT = {"revision": None}

@@ -14,6 +14,7 @@ from rag_context.domain.documents import (
     DEFAULT_TENANT,
     DOCUMENTATION,
     EPOCH,
+    TEXT_FIELDS,
     Chunk,
     Document,
     Json,
@@ -28,12 +29,13 @@ from rag_context.domain.documents import (
     moment,
     packed_times,
     unpacked_times,
+    wire_name,
 )
 from rag_context.domain.search import ChunkRef, Passage
 from rag_context.domain.text import ANALYSER_VERSION, signed, unsigned
 from rag_context.errors import BackendDataError
+from rag_context.stores.mongodb.filters import split_time, tenant_of
 from rag_context.stores.mongodb.mongo import COMPONENT
-from rag_context.stores.mongodb.queries import split_time, tenant_of
 
 Entry: TypeAlias = dict[str, Any]
 
@@ -265,11 +267,8 @@ def _metadata_entry(metadata: Metadata) -> Entry:
     """`extra` is one text: keys of all kinds and numbers of any size come back as they were, and a field called
     `language` cannot change how MongoDB reads the document."""
     fields = {
-        "agent": metadata.agent,
+        **{wire_name(name): getattr(metadata, name) for name in TEXT_FIELDS},
         "tags": list(metadata.tags),
-        "category": metadata.category,
-        "game": metadata.game,
-        "decisionId": metadata.decision_id,
         "extra": json.dumps(dict(metadata.extra), ensure_ascii=False) if metadata.extra else None,
     }
     return {name: value for name, value in fields.items() if value is not None}
@@ -278,12 +277,9 @@ def _metadata_entry(metadata: Metadata) -> Entry:
 def _metadata(entry: Mapping[str, Any]) -> Metadata:
     tags = entry.get("tags")
     return Metadata(
-        agent=_word(entry, "agent"),
         tags=tuple(tag for tag in tags if isinstance(tag, str)) if isinstance(tags, list) else (),
-        category=_word(entry, "category"),
-        game=_word(entry, "game"),
-        decision_id=_word(entry, "decisionId"),
         extra=_extra(entry.get("extra")),
+        **{name: _word(entry, wire_name(name)) for name in TEXT_FIELDS},
     )
 
 

@@ -42,10 +42,10 @@ from rag_context.stores.mongodb.document_records import (
     tenant_from,
     time_of,
 )
+from rag_context.stores.mongodb.filters import after_cursor, condition, key_of
 from rag_context.stores.mongodb.index_state import Change, IndexState, MongoRegistry
 from rag_context.stores.mongodb.indexes import Indexes
 from rag_context.stores.mongodb.mongo import COMPONENT, Mongo
-from rag_context.stores.mongodb.queries import after_cursor, condition, key_of
 from rag_context.stores.mongodb.revisions import Revisions
 from rag_context.stores.search_statistics import RetrievalCounts
 

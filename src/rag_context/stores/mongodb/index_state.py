@@ -25,8 +25,8 @@ from rag_context.domain.vectors import EmbeddingModel, Rebuild
 from rag_context.errors import BackendError, BackendRejectedError
 from rag_context.ports.vector_checks import require_comparable
 from rag_context.stores.mongodb.document_records import INDEXED, OURS, PENDING, Entry, is_ours, tenant_from
+from rag_context.stores.mongodb.filters import tenant_of
 from rag_context.stores.mongodb.mongo import Mongo
-from rag_context.stores.mongodb.queries import tenant_of
 from rag_context.stores.server_stores import log_failure
 
 T = TypeVar("T")

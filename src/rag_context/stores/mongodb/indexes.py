@@ -9,6 +9,7 @@ from typing import Any
 from pymongo import IndexModel
 from pymongo.errors import OperationFailure
 
+from rag_context.domain.documents import FILTERED, wire_name
 from rag_context.errors import BackendRejectedError
 from rag_context.resilience.deadline import ended
 from rag_context.stores.mongodb.document_records import THEIRS
@@ -39,10 +40,9 @@ class IndexSpec:
 DOCUMENTS = (
     IndexSpec("session_timestamp_idx", (("sessionId", UP), ("timestamp", DOWN))),
     IndexSpec("tags_idx", (("metadata.tags", UP),)),
-    IndexSpec("category_idx", (("metadata.category", UP),)),
     IndexSpec("content_type_timestamp_idx", (("contentType", UP), ("timestamp", DOWN))),
     IndexSpec("decision_id_idx", (("metadata.decisionId", UP),)),
-    IndexSpec("game_idx", (("metadata.game", UP),)),
+    *(IndexSpec(f"{name}_idx", ((f"metadata.{wire_name(name)}", UP),)) for name in FILTERED),
     IndexSpec("chunk_id_idx", (("chunks.chunkId", UP),)),
     IndexSpec("source_idx", (("source", UP), ("tenant", UP))),
     IndexSpec("tenant_timestamp_idx", (("tenant", UP), ("timestamp", DOWN), ("timestampMicros", DOWN), ("_id", UP))),

@@ -25,10 +25,10 @@ from rag_context.stores.mongodb.chunk_records import (
     with_chunks,
 )
 from rag_context.stores.mongodb.document_records import OURS, Entry, chunks_of, occurred_at, reference
+from rag_context.stores.mongodb.filters import condition, tenant_of
 from rag_context.stores.mongodb.index_state import IndexState
 from rag_context.stores.mongodb.indexes import Indexes
 from rag_context.stores.mongodb.mongo import INDEX_NOT_FOUND, TIME_EXPIRED, Mongo, is_code
-from rag_context.stores.mongodb.queries import condition, tenant_of
 from rag_context.stores.server_stores import MOST_PER_TERM, FrequencyCache, TermStatistics, log_failure
 
 COUNTED_TERMS = 128

@@ -28,8 +28,8 @@ from rag_context.domain.reports import (
     summary,
 )
 from rag_context.stores.mongodb.document_records import Entry
+from rag_context.stores.mongodb.filters import first_not_before
 from rag_context.stores.mongodb.mongo import Mongo
-from rag_context.stores.mongodb.queries import first_not_before
 
 DUPLICATE_KEY = 11000
 """Error code."""

@@ -6,7 +6,7 @@ Each repair is one transaction; after a crash the remaining ones run again.
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
-from rag_context.domain.documents import Chunk, Counts, Document
+from rag_context.domain.documents import FILTERED, Chunk, Counts, Document
 from rag_context.domain.reports import COMPARED, COUNTERS, Findings, IntegrityReport, IssueKind, Thoroughness
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendDataError
@@ -68,7 +68,7 @@ d.status = 'indexed' AND EXISTS (
 )
 """
 
-_FIELDS = ("tenant", "content_type", "session_id", "source", "category", "game", "tags", "timestamp", "thread")
+_FIELDS = ("tenant", "content_type", "session_id", "source", *FILTERED, "tags", "timestamp", "thread")
 """What a chunk repeats of its document."""
 
 _DIFFERS = (

@@ -17,13 +17,12 @@ from rag_context.domain.vectors import Vector
 from rag_context.ports.reading import CandidateRequest, Snapshot
 from rag_context.stores.postgres.connection import Database, Row
 from rag_context.stores.postgres.driver import Plan
+from rag_context.stores.postgres.filters import Parameters, condition
 from rag_context.stores.postgres.keywords import PostgresTexts, Question
 from rag_context.stores.postgres.rows import (
     CHUNK_TIME,
     LISTING_COLUMNS,
-    Parameters,
     beside,
-    condition,
     passages_from,
     reference_from,
     stored,

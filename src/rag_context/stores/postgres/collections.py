@@ -40,7 +40,7 @@ from rag_context.stores.postgres.collection_entries import (
     unescaped,
 )
 from rag_context.stores.postgres.connection import Connection, Database
-from rag_context.stores.postgres.rows import Parameters
+from rag_context.stores.postgres.filters import Parameters
 from rag_context.stores.postgres.writer import SCHEMA
 from rag_context.stores.tokens import distinct
 

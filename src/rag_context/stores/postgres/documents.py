@@ -27,6 +27,7 @@ from rag_context.ports.writing import Version, written_in_turn
 from rag_context.resilience.admission import Computing
 from rag_context.stores.postgres import writer
 from rag_context.stores.postgres.connection import Connection, Database
+from rag_context.stores.postgres.filters import Parameters, condition
 from rag_context.stores.postgres.generations import drop_all_vectors
 from rag_context.stores.postgres.rows import (
     CHUNK_COLUMNS,
@@ -37,10 +38,8 @@ from rag_context.stores.postgres.rows import (
     REFERENCE_WIDTH,
     SIMILAR,
     ChunkTerms,
-    Parameters,
     beside,
     chunk_from,
-    condition,
     document_from,
     listing_from,
     passages_from,

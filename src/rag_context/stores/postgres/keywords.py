@@ -15,7 +15,8 @@ from rag_context.domain.search import ChunkRef, Filter, KeywordHit
 from rag_context.domain.text import CONVERSATION, PROSE, signed, term_key, terms
 from rag_context.stores.postgres.connection import Database, Row
 from rag_context.stores.postgres.driver import Plan
-from rag_context.stores.postgres.rows import REFERENCE_COLUMNS, Parameters, condition, reference_from
+from rag_context.stores.postgres.filters import Parameters, condition
+from rag_context.stores.postgres.rows import REFERENCE_COLUMNS, reference_from
 from rag_context.stores.postgres.state import IndexState, TenantCounters
 from rag_context.stores.server_stores import MOST_PER_TERM, Floats, FrequencyCache, TermStatistics
 

@@ -1,4 +1,4 @@
-"""Rows as documents, chunks and passages, and back; and a `Filter` as SQL, with every value bound."""
+"""Rows as documents, chunks and passages, and back."""
 
 import json
 import logging
@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from rag_context.domain.documents import (
+    FILTERED,
+    TEXT_FIELDS,
     Chunk,
     Document,
     Listing,
@@ -22,7 +24,7 @@ from rag_context.domain.documents import (
     unpacked_times,
 )
 from rag_context.domain.reports import Period, Periods
-from rag_context.domain.search import ChunkRef, Filter, Passage
+from rag_context.domain.search import ChunkRef, Passage
 from rag_context.domain.text import MOST_DIFFERENT_BITS, signed, term_key, terms, unsigned
 from rag_context.errors import BackendDataError
 from rag_context.stores.postgres.connection import Row
@@ -37,14 +39,15 @@ MOST_COUNTED = 32_767
 _ESCAPE = "\ufdd0"
 """Begins an escape: a code point that no text means anything by."""
 
-DOCUMENT_COLUMNS = """d.id, t.project, t.branch, t.path_hash, d.content_type, d.session_id, d.source, d.title,
-d.content, d.content_hash, d.timestamp, coalesce(d.occurred_at, d.timestamp) AS occurred_at, d.thread,
-d.similarity_hash, d.message_times, d.origin, d.agent, d.tags, d.category, d.game, d.decision_id,
-d.extra"""
+_METADATA_COLUMNS = ", ".join(f"d.{name}" for name in (*TEXT_FIELDS, "tags", "extra"))
 
-LISTING_COLUMNS = """d.id, d.title, d.content_type, d.session_id, d.source, d.timestamp,
+DOCUMENT_COLUMNS = f"""d.id, t.project, t.branch, t.path_hash, d.content_type, d.session_id, d.source, d.title,
+d.content, d.content_hash, d.timestamp, coalesce(d.occurred_at, d.timestamp) AS occurred_at, d.thread,
+d.similarity_hash, d.message_times, d.origin, {_METADATA_COLUMNS}"""
+
+LISTING_COLUMNS = f"""d.id, d.title, d.content_type, d.session_id, d.source, d.timestamp,
 coalesce(d.occurred_at, d.timestamp) AS occurred_at, d.status, d.origin,
-d.agent, d.tags, d.category, d.game, d.decision_id, d.extra"""
+{_METADATA_COLUMNS}"""
 
 CHUNK_TIME = "coalesce(c.occurred_at, c.timestamp)"
 
@@ -104,55 +107,6 @@ def read_text(text: str) -> str:
     return text.replace(f"{_ESCAPE}0", "\0").replace(f"{_ESCAPE}1", _ESCAPE)
 
 
-class Parameters:
-    """The values of a statement, numbered as they come."""
-
-    def __init__(self, *values: object) -> None:
-        self.values: list[object] = list(values)
-
-    def add(self, value: object) -> str:
-        """Add a value; returns its placeholder in the statement."""
-        self.values.append(value)
-        return f"${len(self.values)}"
-
-
-def condition(where: Filter, parameters: Parameters, row: str = "d") -> str:
-    """`where` as SQL over `row`: documents AS d, or chunks AS c."""
-    add = parameters.add
-    tenant = [add(stored(name)) for name in (where.tenant.project, where.tenant.branch, where.tenant.path_hash)]
-    parts = [f"{row}.tenant = ({TENANT.format(*tenant)})"]
-    for column, value in (
-        ("content_type", where.content_type),
-        ("session_id", where.session_id),
-        ("category", where.category),
-        ("game", where.game),
-    ):
-        if value is not None:
-            parts.append(f"{row}.{column} = {add(stored(value))}")
-    # The index over sources has their beginnings: an entry of it may have 2 704 bytes, a source more.
-    if where.source is not None:
-        source = f"{add(stored(where.source))}::text"
-        parts.append(f"left({row}.source, 256) = left({source}, 256) AND {row}.source = {source}")
-    if where.source_prefix:
-        prefix = f"{add(stored(where.source_prefix))}::text"
-        parts.append(
-            f"starts_with(left({row}.source, 256), left({prefix}, 256)) AND starts_with({row}.source, {prefix})"
-        )
-    if where.tags:
-        parts.append(f"{row}.tags @> {add([stored(tag) for tag in where.tags])}")
-    parts += [f"{row}.tags && {add([stored(tag) for tag in group])}" for group in where.any_tags]
-    if where.standing and row == "c":
-        parts.append("c.standing")
-    if where.without_documents:
-        name = "id" if row == "d" else "document"
-        parts.append(f"{row}.{name} <> ALL ({add([stored(id_) for id_ in where.without_documents])}::text[])")
-    if where.since is not None:
-        parts.append(f"coalesce({row}.occurred_at, {row}.timestamp) >= {add(microseconds(where.since))}")
-    if where.until is not None:
-        parts.append(f"coalesce({row}.occurred_at, {row}.timestamp) < {add(microseconds(where.until))}")
-    return " AND ".join(parts)
-
-
 def beside(columns: str) -> str:
     """What joins to `chunks AS c` the chunk before (`b`) and the one after (`a`), with `columns` of `x`, or nulls.
 
@@ -174,6 +128,29 @@ def beside(columns: str) -> str:
     )
 
 
+DOCUMENT_FIELDS = (
+    "id",
+    "tenant",
+    "content_type",
+    "session_id",
+    "source",
+    "title",
+    "content",
+    "content_hash",
+    "timestamp",
+    "occurred_at",
+    "message_times",
+    "tags",
+    "extra",
+    "thread",
+    "similarity_hash",
+    "status",
+    "origin",
+    *TEXT_FIELDS,
+)
+"""The columns of `document_values`."""
+
+
 def document_values(document: Document, tenant: int, status: str) -> tuple[object, ...]:
     """The values of a row of `documents`, without its sequence number."""
     metadata = document.metadata
@@ -189,16 +166,13 @@ def document_values(document: Document, tenant: int, status: str) -> tuple[objec
         microseconds(document.timestamp),
         microseconds(document.occurred_at),
         packed_times(document.message_times),
-        stored_or_none(metadata.agent),
-        stored_or_none(metadata.category),
-        stored_or_none(metadata.game),
-        stored_or_none(metadata.decision_id),
         [stored(tag) for tag in metadata.tags],
         json.dumps(dict(metadata.extra)),
         stored_or_none(document.thread),
         signed(document.similarity_hash),
         status,
         document.origin.value,
+        *(stored_or_none(getattr(metadata, name)) for name in TEXT_FIELDS),
     )
 
 
@@ -213,6 +187,36 @@ class ChunkTerms:
         self.keys = [key for key, _ in counted]
         self.counts = [min(count, MOST_COUNTED) for _, count in counted]
         self.length = len(found)
+
+
+CHUNK_FIELDS = (
+    "key",
+    "id",
+    "document",
+    "sequence",
+    "position",
+    "start_char",
+    "end_char",
+    "start_line",
+    "end_line",
+    "heading",
+    "tenant",
+    "content_type",
+    "session_id",
+    "source",
+    "tags",
+    "timestamp",
+    "occurred_at",
+    "speaker",
+    "standing",
+    "origin",
+    "thread",
+    "length",
+    "terms",
+    "counts",
+    *FILTERED,
+)
+"""The columns of `chunk_values`."""
 
 
 def chunk_values(
@@ -235,8 +239,6 @@ def chunk_values(
         stored(document.content_type),
         stored(document.session_id),
         stored(document.source),
-        stored_or_none(metadata.category),
-        stored_or_none(metadata.game),
         [stored(tag) for tag in metadata.tags],
         microseconds(document.timestamp),
         microseconds(chunk.occurred_at),
@@ -247,6 +249,7 @@ def chunk_values(
         words.length,
         words.keys,
         words.counts,
+        *(stored_or_none(getattr(metadata, name)) for name in FILTERED),
     )
 
 
@@ -389,12 +392,9 @@ def tenant_from(row: Row) -> Tenant:
 def metadata_from(row: Row) -> Metadata:
     """The metadata of a row with its columns. Raises: TypeError or ValueError where they are damaged."""
     return Metadata(
-        agent=_text_or_none(row["agent"]),
         tags=tuple(read_text(tag) for tag in row["tags"]),
-        category=_text_or_none(row["category"]),
-        game=_text_or_none(row["game"]),
-        decision_id=_text_or_none(row["decision_id"]),
         extra=dict(json.loads(row["extra"])),
+        **{name: _text_or_none(row[name]) for name in TEXT_FIELDS},
     )
 
 

@@ -15,7 +15,8 @@ from rag_context.errors import BackendDataError, BackendError
 from rag_context.stores.postgres.connection import Connection, Database, Row
 from rag_context.stores.postgres.documents import PostgresDocuments
 from rag_context.stores.postgres.driver import Plan, is_missing_table, is_other_dimension
-from rag_context.stores.postgres.rows import REFERENCE_COLUMNS, Parameters, condition, reference_from
+from rag_context.stores.postgres.filters import Parameters, condition
+from rag_context.stores.postgres.rows import REFERENCE_COLUMNS, reference_from
 from rag_context.stores.postgres.state import FIRST_VECTOR, IndexState, Snapshot, model_of, try_read
 from rag_context.stores.postgres.writer import dimension_of
 

@@ -13,6 +13,8 @@ from rag_context.ports.writing import Version, WholeDocument
 from rag_context.stores.postgres.connection import Connection
 from rag_context.stores.postgres.driver import COMPONENT
 from rag_context.stores.postgres.rows import (
+    CHUNK_FIELDS,
+    DOCUMENT_FIELDS,
     INDEXED,
     PENDING,
     TENANT,
@@ -26,63 +28,11 @@ from rag_context.stores.postgres.state import Change, Difference
 
 SCHEMA = "rag_context"
 
-DOCUMENT_FIELDS = (
-    "id",
-    "tenant",
-    "content_type",
-    "session_id",
-    "source",
-    "title",
-    "content",
-    "content_hash",
-    "timestamp",
-    "occurred_at",
-    "message_times",
-    "agent",
-    "category",
-    "game",
-    "decision_id",
-    "tags",
-    "extra",
-    "thread",
-    "similarity_hash",
-    "status",
-    "origin",
-)
 _PUT = (
     f"INSERT INTO rag_context.documents ({', '.join(DOCUMENT_FIELDS)})"  # noqa: S608
     f" VALUES ({', '.join(f'${number}' for number in range(1, len(DOCUMENT_FIELDS) + 1))})"
     f" ON CONFLICT (id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in DOCUMENT_FIELDS[1:])}"
     " RETURNING sequence"
-)
-
-CHUNK_FIELDS = (
-    "key",
-    "id",
-    "document",
-    "sequence",
-    "position",
-    "start_char",
-    "end_char",
-    "start_line",
-    "end_line",
-    "heading",
-    "tenant",
-    "content_type",
-    "session_id",
-    "source",
-    "category",
-    "game",
-    "tags",
-    "timestamp",
-    "occurred_at",
-    "speaker",
-    "standing",
-    "origin",
-    "thread",
-    "length",
-    "terms",
-    "counts",
 )
 
 VECTOR_FIELDS = ("chunk", "embedding")

@@ -1,7 +1,4 @@
-"""A chunk as a point of Qdrant, and back: the fields of its payload, their indexes, and `Filter` as conditions on them.
-
-Values are bound as data; there is no syntax in them. Stored data hangs on the names of the fields: they are never to
-be changed.
+"""A chunk as a point of Qdrant, and back. Stored data hangs on the names of the fields: they are never to be changed.
 
 Qdrant before 1.20 cannot match a keyword by its beginning. So a source is also kept as numbers, each of which stands
 for five bytes at one place of it: a source begins with a prefix exactly if it has the same numbers for all whole
@@ -15,8 +12,19 @@ from typing import Any, TypeAlias
 
 from qdrant_client import models
 
-from rag_context.domain.documents import Chunk, Document, Metadata, Origin, Span, aware, is_uuid, microseconds
-from rag_context.domain.search import ChunkRef, Filter, Passage
+from rag_context.domain.documents import (
+    TEXT_FIELDS,
+    Chunk,
+    Document,
+    Metadata,
+    Origin,
+    Span,
+    aware,
+    is_uuid,
+    microseconds,
+    wire_name,
+)
+from rag_context.domain.search import ChunkRef, Passage
 from rag_context.errors import BackendDataError
 from rag_context.stores.qdrant.qdrant_errors import COMPONENT
 
@@ -33,8 +41,6 @@ SESSION_ID = "sessionId"
 CONTENT_TYPE = "contentType"
 SOURCE = "source"
 SOURCE_BLOCKS = "sourceBlocks"
-CATEGORY = "category"
-GAME = "game"
 TAGS = "tags"
 TIMESTAMP = "timestamp"
 OCCURRED_AT = "occurredAt"
@@ -49,8 +55,6 @@ OF_OWNER = "owner"
 """Marks standing instructions. Earlier versions marked those of any speaker with another value: they are not found."""
 
 ORIGIN = "origin"
-AGENT = "agent"
-DECISION_ID = "decisionId"
 EXTRA = "extra"
 HEADING = "heading"
 START = "start"
@@ -65,118 +69,34 @@ OF_A_HIT = [DOCUMENT_ID, POSITION, CONTENT_TYPE, THREAD, SPEAKER, OCCURRED_AT, T
 """What ranking needs of a chunk."""
 
 
-_TENANT = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True)
-_WORD = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD)
-_ON_DISK = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, on_disk=True)
-
-INDEXES: Mapping[str, models.PayloadSchemaParams] = {
-    PROJECT: _TENANT,
-    BRANCH: _TENANT,
-    PATH_HASH: _TENANT,
-    SESSION_ID: _WORD,
-    CONTENT_TYPE: _WORD,
-    CATEGORY: _WORD,
-    GAME: _WORD,
-    TAGS: _WORD,
-    SOURCE: _WORD,
-    TIMESTAMP: models.DatetimeIndexParams(type=models.DatetimeIndexType.DATETIME),
-    OCCURRED_AT: models.DatetimeIndexParams(type=models.DatetimeIndexType.DATETIME),
-    SOURCE_BLOCKS: models.IntegerIndexParams(
-        type=models.IntegerIndexType.INTEGER, lookup=True, range=True, on_disk=True
-    ),
-    DOCUMENT_ID: _ON_DISK,
-    STANDING: _WORD,
-}
-"""Every field that is filtered by. Those that only writes and rare filters use are kept on disk."""
-
-
 BLOCK_BYTES = 5
-_RADIX = 257
+RADIX = 257
 """A digit per byte, counted from 1; 0 stands for "the source ends here"."""
 
-MOST_BLOCKS = 2**53 // _RADIX**BLOCK_BYTES
+MOST_BLOCKS = 2**53 // RADIX**BLOCK_BYTES
 """Qdrant compares ranges as 64-bit floats, which are exact below 2**53."""
 
 Payload: TypeAlias = Mapping[str, Any]
 
 
-def conditions(where: Filter) -> models.Filter:
-    """`where` as one filter."""
-    must: list[models.Condition] = [
-        _equals(key, value)
-        for key, value in (
-            (PROJECT, where.tenant.project),
-            (BRANCH, where.tenant.branch),
-            (PATH_HASH, where.tenant.path_hash),
-            (CONTENT_TYPE, where.content_type),
-            (SESSION_ID, where.session_id),
-            (CATEGORY, where.category),
-            (GAME, where.game),
-            (SOURCE, where.source),
-            *((TAGS, tag) for tag in where.tags),
-        )
-        if value is not None
-    ]
-    must += [models.FieldCondition(key=TAGS, match=models.MatchAny(any=list(group))) for group in where.any_tags]
-    must += _begins(where.source_prefix or "")
-    if where.standing:
-        must.append(_equals(STANDING, OF_OWNER))
-    if where.since is not None or where.until is not None:
-        must.append(_occurred_in(models.DatetimeRange(gte=_bound(where.since), lt=_bound(where.until))))
-    if not where.without_documents:
-        return models.Filter(must=must)
-    excluded = models.MatchAny(any=list(where.without_documents))
-    return models.Filter(must=must, must_not=[models.FieldCondition(key=DOCUMENT_ID, match=excluded)])
-
-
 def source_blocks(source: str) -> list[int]:
     """The numbers by which a source is found by its beginning."""
     data = source.encode("utf-8", "surrogatepass")
-    return [_block(start // BLOCK_BYTES, data[start : start + BLOCK_BYTES], 0) for start in _starts(data)]
+    return [block_number(start // BLOCK_BYTES, data[start : start + BLOCK_BYTES], 0) for start in starts(data)]
 
 
-def _begins(prefix: str) -> list[models.Condition]:
-    data = prefix.encode("utf-8", "surrogatepass")
-    found: list[models.Condition] = []
-    for start in _starts(data):
-        number, block = start // BLOCK_BYTES, data[start : start + BLOCK_BYTES]
-        first, last = _block(number, block, 0), _block(number, block, _RADIX - 1)
-        # A whole block is one number; the rest of a prefix stands for a range, from its end to the last continuation.
-        if first == last:
-            found.append(models.FieldCondition(key=SOURCE_BLOCKS, match=models.MatchValue(value=first)))
-        else:
-            found.append(models.FieldCondition(key=SOURCE_BLOCKS, range=models.Range(gte=first, lte=last)))
-    return found
-
-
-def _starts(data: bytes) -> range:
+def starts(data: bytes) -> range:
+    """Where the blocks of a source or a prefix begin."""
     return range(0, len(data), BLOCK_BYTES)
 
 
-def _block(number: int, data: bytes, filler: int) -> int:
+def block_number(number: int, data: bytes, filler: int) -> int:
     """The number of the block `number` of `data`; a shorter block is filled with `filler`."""
     value = number
     # Bytes count from 1: with 0 for a missing byte, a source sorts before all that continue it.
     for digit in (*(byte + 1 for byte in data), *[filler] * (BLOCK_BYTES - len(data))):
-        value = value * _RADIX + digit
+        value = value * RADIX + digit
     return value
-
-
-def _occurred_in(period: models.DatetimeRange) -> models.Filter:
-    """Points of earlier versions have no event time; when they were indexed counts instead."""
-    is_older = models.IsEmptyCondition(is_empty=models.PayloadField(key=OCCURRED_AT))
-    indexed = models.FieldCondition(key=TIMESTAMP, range=period)
-    return models.Filter(
-        should=[models.FieldCondition(key=OCCURRED_AT, range=period), models.Filter(must=[is_older, indexed])]
-    )
-
-
-def _bound(at: datetime | None) -> datetime | None:
-    return None if at is None else aware(at)
-
-
-def _equals(key: str, value: str) -> models.FieldCondition:
-    return models.FieldCondition(key=key, match=models.MatchValue(value=value))
 
 
 def payload_of(document: Document, chunk: Chunk) -> dict[str, Any]:
@@ -194,9 +114,6 @@ def payload_of(document: Document, chunk: Chunk) -> dict[str, Any]:
         CONTENT_TYPE: document.content_type,
         SOURCE: document.source,
         SOURCE_BLOCKS: source_blocks(document.source),
-        CATEGORY: metadata.category,
-        GAME: metadata.game,
-        AGENT: metadata.agent,
         TAGS: list(metadata.tags),
         TIMESTAMP: _stamp(document.timestamp),
         OCCURRED_AT: _stamp(chunk.occurred_at),
@@ -207,7 +124,7 @@ def payload_of(document: Document, chunk: Chunk) -> dict[str, Any]:
         SPEAKER: chunk.speaker,
         STANDING: OF_OWNER if chunk.is_standing else None,
         ORIGIN: chunk.origin.value,
-        DECISION_ID: metadata.decision_id,
+        **{wire_name(name): getattr(metadata, name) for name in TEXT_FIELDS},
         # As text, so that whatever numbers and keys are in it come back as they were.
         EXTRA: json.dumps(dict(metadata.extra)) if metadata.extra else None,
         HEADING: span.heading or None,
@@ -289,12 +206,9 @@ def _occurred_at(stored: Payload) -> datetime:
 
 def _metadata(stored: Payload) -> Metadata:
     return Metadata(
-        agent=stored.get(AGENT),
         tags=tuple(stored[TAGS]),
-        category=stored.get(CATEGORY),
-        game=stored.get(GAME),
-        decision_id=stored.get(DECISION_ID),
         extra=json.loads(stored.get(EXTRA, "{}")),
+        **{name: stored.get(wire_name(name)) for name in TEXT_FIELDS},
     )
 
 

@@ -16,6 +16,7 @@ from rag_context.domain.reports import counted
 from rag_context.domain.search import Filter, Passage, VectorHit
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError
+from rag_context.stores.qdrant.filters import conditions
 from rag_context.stores.qdrant.points import (
     BLOCK_BYTES,
     CONTENT_HASH,
@@ -23,7 +24,6 @@ from rag_context.stores.qdrant.points import (
     IDENTITY,
     MOST_BLOCKS,
     OF_A_HIT,
-    conditions,
     is_hit,
     is_ours,
     of_documents,

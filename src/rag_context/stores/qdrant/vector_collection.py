@@ -8,7 +8,8 @@ from qdrant_client import models
 
 from rag_context.domain.reports import counted
 from rag_context.errors import BackendRejectedError, ForeignDataError
-from rag_context.stores.qdrant.points import DOCUMENT_ID, FOREIGN, INDEXES, OURS, PATH_HASH
+from rag_context.stores.qdrant.filters import INDEXES
+from rag_context.stores.qdrant.points import DOCUMENT_ID, FOREIGN, OURS, PATH_HASH
 from rag_context.stores.qdrant.qdrant_api import Connection
 from rag_context.stores.qdrant.qdrant_errors import COMPONENT, NoCollectionError
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from bson import ObjectId
 
-from rag_context.domain.documents import DEFAULT_TENANT, EPOCH, Cursor, Tenant, microseconds
+from rag_context.domain.documents import DEFAULT_TENANT, EPOCH, FILTERED, Cursor, Tenant, microseconds, wire_name
 from rag_context.domain.search import Filter
 
 _MILLISECOND = timedelta(milliseconds=1)
@@ -54,15 +54,7 @@ def condition(where: Filter, document: str = "_id") -> Query:
     """`where` as a query; the id of a document stands in the field `document`."""
     parts: list[Query] = [{"tenant": tenant_of(where.tenant)}]
     parts += [
-        {field: value}
-        for field, value in (
-            ("contentType", where.content_type),
-            ("sessionId", where.session_id),
-            ("metadata.category", where.category),
-            ("metadata.game", where.game),
-            ("source", where.source),
-        )
-        if value is not None
+        {f"metadata.{wire_name(name)}" if name in FILTERED else wire_name(name): value} for name, value in where.equal()
     ]
     if where.source_prefix:
         parts.append({"source": _starting_with(where.source_prefix)})

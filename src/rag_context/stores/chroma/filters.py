@@ -1,0 +1,73 @@
+"""`Filter` as conditions on the fields of rows.
+
+Chroma cannot ask for a prefix: the folder that holds the prefix narrows the search, and `passes` decides in Python.
+"""
+
+from rag_context.domain.documents import microseconds, wire_name
+from rag_context.domain.search import Filter
+from rag_context.stores.chroma.chroma_api import Fields, Where, either, every
+from rag_context.stores.chroma.payload import (
+    DOCUMENT_ID,
+    FOLDERS,
+    OCCURRED_AT,
+    OF_OWNER,
+    SOURCE,
+    STANDING,
+    TAGS,
+    TENANT,
+    folders,
+    tenant_name,
+)
+
+
+def condition(where: Filter) -> Where:
+    """What lets through all that `where` does, and little else."""
+    return every([{TENANT: {"$eq": tenant_name(where.tenant)}}, *_narrowing(where)])
+
+
+def cheap_condition(where: Filter) -> Where:
+    """As `condition`, less exact and faster: Chroma lists all that each part of a condition lets through.
+
+    The tenant is most of a collection as a rule, so it is left out where anything else narrows.
+    """
+    parts = _narrowing(where)
+    return every(parts) if parts else condition(where)
+
+
+def passes(fields: Fields, where: Filter) -> bool:
+    """Whether `where` lets a row through."""
+    # Everything is compared again: the first search is made without a filter, and prefixes are only narrowed.
+    at = fields.get(OCCURRED_AT, 0)
+    return (
+        fields.get(TENANT) == tenant_name(where.tenant)
+        and all(value == fields.get(field) for field, value in _equal(where))
+        and str(fields.get(SOURCE, "")).startswith(where.source_prefix or "")
+        and set(where.tags) <= set(fields.get(TAGS) or ())
+        and all(set(group) & set(fields.get(TAGS) or ()) for group in where.any_tags)
+        and fields.get(DOCUMENT_ID) not in where.without_documents
+        and (not where.standing or fields.get(STANDING) == OF_OWNER)
+        and (where.since is None or at >= microseconds(where.since))
+        and (where.until is None or at < microseconds(where.until))
+    )
+
+
+def _narrowing(where: Filter) -> list[Where]:
+    """The conditions beside the tenant."""
+    parts: list[Where] = [{field: {"$eq": value}} for field, value in _equal(where)]
+    parts += [{TAGS: {"$contains": tag}} for tag in where.tags]
+    parts += [either([{TAGS: {"$contains": tag}} for tag in group]) for group in where.any_tags if group]
+    parts += [{FOLDERS: {"$contains": folder}} for folder in folders(where.source_prefix or "")[-1:]]
+    if where.standing:
+        parts.append({STANDING: {"$eq": OF_OWNER}})
+    if where.without_documents:
+        parts.append({DOCUMENT_ID: {"$nin": list(where.without_documents)}})
+    if where.since is not None:
+        parts.append({OCCURRED_AT: {"$gte": microseconds(where.since)}})
+    if where.until is not None:
+        parts.append({OCCURRED_AT: {"$lt": microseconds(where.until)}})
+    return parts
+
+
+def _equal(where: Filter) -> list[tuple[str, str]]:
+    """The fields that must have one value, and that value."""
+    return [(wire_name(name), value) for name, value in where.equal()]
