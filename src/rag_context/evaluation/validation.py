@@ -6,9 +6,8 @@ Phases, samples, documents and questions are those of the project's original pre
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 from uuid import uuid4
 
 from rag_context.api.maintenance import HealthResponse
@@ -41,8 +40,7 @@ class Probe:
     """A document to index, and the question that must find its keyword among the first three passages."""
 
     content: str
-    category: str
-    game: str | None
+    stated: Mapping[str, str]
     question: str
     keyword: str
 
@@ -51,24 +49,21 @@ PROBES = (
     Probe(
         "MongoDB connections should implement retry logic with exponential backoff. The maximum number of retries "
         "should be set to 5, with an initial delay of 100ms doubling each time.",
-        "architecture",
-        None,
+        {"category": "architecture"},
         "mongodb retry logic implementation",
         "exponential backoff",
     ),
     Probe(
         "FireKirin jackpot threshold configuration: The Grand jackpot triggers at $500, the Major at $250, the Minor "
         "at $50, and the Mini at $10. These values are configured in the CRED3N7IAL collection.",
-        "casino",
-        "FireKirin",
+        {"category": "casino", "game": "FireKirin"},
         "FireKirin jackpot Grand threshold amount",
         "$500",
     ),
     Probe(
         "Selenium WebDriver timeout configuration should be set to 30 seconds for page loads, 10 seconds for element "
         "waits, and 5 seconds for JavaScript execution. Use explicit waits over implicit waits.",
-        "architecture",
-        None,
+        {"category": "architecture"},
         "selenium timeout duration configuration",
         "30 seconds",
     ),
@@ -290,13 +285,12 @@ class Validation:
     async def _index(self, scratch: Scratch) -> str:
         pending = 0
         for probe in PROBES:
-            fields: dict[str, Any] = {"category": probe.category, "game": probe.game}
             receipt = await scratch.index(
                 content=probe.content,
                 contentType="documentation",
                 sessionId=f"preval-test-{uuid4()}",
                 source="pre-validation",
-                metadata={name: value for name, value in fields.items() if value is not None},
+                metadata=dict(probe.stated),
             )
             pending += receipt.status == "pending"
         if pending and not await scratch.embedded(self._timeout_s / 2):
@@ -308,10 +302,9 @@ class Validation:
         answer = await self._server.search(
             query=probe.question,
             limit=3,
-            category=probe.category,
-            game=probe.game,
             project=project,
             agent=VALIDATING_AGENT,
+            **probe.stated,
         )
         latency_ms = (time.perf_counter() - started) * 1000.0
         self.report.latencies_ms.append(latency_ms)

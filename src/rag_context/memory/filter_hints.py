@@ -71,7 +71,7 @@ def _sentence(name: str, value: str, newest: Iterable[Listing]) -> str:
     found = get_close_matches(wanted, known, NEAR_VALUES, LEAST_RATIO)
     found += [each for each in known if wanted in each and each not in found]
     near = ", ".join(f'"{known[each]}"' for each in found[:NEAR_VALUES])
-    return f'No document has the {name} "{value}"' + (f"; near: {near}." if near else ".")
+    return f'No document has the {name.replace("_", " ")} "{value}"' + (f"; near: {near}." if near else ".")
 
 
 def _values(name: str, document: Listing) -> Iterable[str]:

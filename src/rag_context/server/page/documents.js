@@ -3,7 +3,7 @@
 import { ApiError, errorNote, schema, tool } from "./api.js";
 import { confirmed } from "./dialogs.js";
 import { counted, dated, empty, facts, h, link, note, put, say, scrolling, table, tag, when, whole } from "./dom.js";
-import { form, typed } from "./form.js";
+import { form, titled, typed } from "./form.js";
 import { promotion } from "./promotion.js";
 
 const PAGE = 50;
@@ -91,7 +91,10 @@ async function document_(context, heading) {
   const found = await tool("rag_context_get", { documentId, ...named }, { signal: context.signal });
   put(heading, found.title || found.source);
   document.title = `${found.title} · rag-context`;
-  const { tags = [], agent, category, game, decisionId, ...further } = found.metadata;
+  const { tags = [], agent, decisionId, ...stated } = found.metadata;
+  const isText = ([, value]) => typeof value === "string";
+  const texts = Object.entries(stated).filter(isText);
+  const further = Object.fromEntries(Object.entries(stated).filter(each => !isText(each)));
   const similar = h("section", { class: "box" }, h("h2", {}, "Similar documents"), h("button", { type: "button", onclick: event => compare(similar, found, named, context, event.currentTarget) }, "Find similar documents"));
   const times = found.retrievalStats;
   return [
@@ -102,7 +105,7 @@ async function document_(context, heading) {
       ["Type", found.contentType], ["Said or written", dated(found.occurredAt)], ["Indexed", dated(found.timestamp)],
       ["Chunks", whole(found.chunks)], ["Vectors", found.status === "pending" ? tag("not yet; keyword search finds it", "warn") : "complete"],
       ["Found by", times.queryCount ? [`${counted(times.queryCount, "search", "searches")}, last `, when(times.lastRetrieved)] : "no search so far"],
-      ["Agent", agent], ["Category", category], ["Game", game], ["Decision", decisionId], ["Tags", tags.length > 0 && h("span", { class: "tags" }, tags.map(each => tag(each)))],
+      ["Agent", agent], ...texts.map(([name, value]) => [titled(name), value]), ["Decision", decisionId], ["Tags", tags.length > 0 && h("span", { class: "tags" }, tags.map(each => tag(each)))],
       ["Further metadata", Object.keys(further).length > 0 && h("pre", { class: "code" }, JSON.stringify(further, null, 2))],
       ["Id", h("code", {}, found.documentId)],
     ].filter(([, value]) => value !== false))),
