@@ -9,26 +9,24 @@ an open service in this process that has served one of its kind before.
 import ast
 import asyncio
 import io
+import json
+import re
 import sys
 import tempfile
 import threading
 import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from rag_context.api.collection_operations import NewCollectionRequest, QueryCollectionRequest
-from rag_context.api.handlers import CallContext
-from rag_context.api.index import IndexRequest
 from rag_context.api.operations.routes import OPERATIONS
-from rag_context.api.project_queries import RagQueryRequest
-from rag_context.api.projects import ActivateProjectRequest
-from rag_context.api.search import SearchRequest
-from rag_context.domain.callers import CallerId
-from rag_context.memory.service import Service
+from rag_context.server.app import create_app
+from rag_context.server.options import ServerOptions
+from rag_context.server.running import bind, build_server
 from rag_context.settings import Settings
 from rag_context.wiring.opening import open_service
 
@@ -36,37 +34,62 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "rag_context"
 INTRICATE = ("search", "resilience", "ingest", "stores", "embedders", "files")
 """Packages with locks, caches, numerics and an order in time, in which comments have to say why."""
 
-CONTEXT = CallContext("r", caller=CallerId(session="measure"))
+_INSIDE = f"{SOURCE}/"
+GUARDS = ("resilience/dependency.py", "resilience/deadline.py")
+APART_S = 0.5
+"""So that the records of one request are written before the next."""
 REPEATS = 4
-"""The fewest modules of so many requests are counted: background work may fall into one of them."""
+"""The fewest calls of so many requests are counted: background work may fall into one of them."""
 
 
-class Entered:
-    """Records the modules in which a function is called."""
+@dataclass
+class Calls:
+    """What one request called of rag_context: how often each function, and how deep the stack was in each of them."""
+
+    functions: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By file and qualified name; a coroutine counts each time that it goes on."""
+    deepest: int = 0
+
+    @property
+    def figures(self) -> tuple[int, int, int, int, int]:
+        """Modules, functions, frames, frames of deadlines and breakers, and the deepest stack."""
+        guards = sum(count for (file, _), count in self.functions.items() if file in GUARDS)
+        modules = len({file for file, _ in self.functions})
+        return modules, len(self.functions), self.functions.total(), guards, self.deepest
+
+
+class Watch:
+    """Records the calls of functions of rag_context, in any thread."""
 
     def __init__(self) -> None:
-        self.files: set[str] = set()
-        self._records = False
+        self._calls: Calls | None = None
 
     def install(self) -> None:
         """Watch the calls of this thread and of every later one; `of` says when to record them."""
         threading.setprofile(self._record)
         sys.setprofile(self._record)
 
-    async def of(self, work: Callable[[], Awaitable[Any]]) -> int:
-        """How many modules `work` enters."""
-        self.files, self._records = set(), True
+    async def of(self, work: Callable[[], Awaitable[Any]]) -> Calls:
+        """What `work` calls."""
+        calls = self._calls = Calls()
         try:
             await work()
         finally:
-            self._records = False
-        return len(self.files)
+            self._calls = None
+        return calls
 
     def _record(self, frame: FrameType, event: str, _arg: Any) -> None:
-        if self._records and event == "call":
-            name = frame.f_code.co_filename
-            if name.startswith(str(SOURCE)):
-                self.files.add(name)
+        calls = self._calls
+        if calls is not None and event == "call" and frame.f_code.co_filename.startswith(_INSIDE):
+            code = frame.f_code
+            calls.functions[code.co_filename.removeprefix(_INSIDE), code.co_qualname] += 1
+            depth, outer = 0, frame.f_back
+            while outer is not None:
+                # From the handler of the operation on: what stands above it is the same for all of them.
+                depth += outer.f_code.co_filename.startswith(_INSIDE)
+                if outer.f_code.co_filename.endswith("_service.py"):
+                    calls.deepest = max(calls.deepest, depth)
+                outer = outer.f_back
 
 
 def main() -> None:
@@ -88,7 +111,10 @@ def main() -> None:
         ),
         ("operations, each declared once", len(OPERATIONS)),
     ]
-    rows += [(f"modules that {what} enters", count) for what, count in asyncio.run(_requests()).items()]
+    for what, calls in asyncio.run(_requests()).items():
+        rows.append((f"modules, functions, frames (of guards; deepest) of {what}", calls.figures))
+        if len(sys.argv) > 1:
+            sys.stdout.writelines(f"{n} {f}:{q}\n" for (f, q), n in sorted(calls.functions.items()))
     for what, value in rows:
         sys.stdout.write(f"| {what} | {value} |\n")
 
@@ -124,50 +150,79 @@ def _comment_share(texts: Collection[str]) -> float:
     return sum(token.type == tokenize.COMMENT for token in tokens) / sum(map(_lines, texts))
 
 
-async def _requests() -> dict[str, int]:
-    """How many modules a request of each kind enters, after a first one."""
-    entered = Entered()
-    entered.install()
+async def _requests() -> dict[str, Calls]:
+    """What a request of each kind calls over HTTP, after a first one."""
+    watch = Watch()
+    watch.install()
+    options = ServerOptions(port=0)
     with tempfile.TemporaryDirectory() as name:
         async with open_service(Settings(data_dir=Path(name) / "data")) as service:
             await service.wait_ready(60.0)
-            kinds = await _kinds(service, Path(name))
-            counts = {}
-            for what, work in kinds.items():
+            listener = bind(options)
+            server = build_server(create_app(service, options), options)
+            serving = asyncio.create_task(server.serve(sockets=[listener]))
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            calls = {}
+            for what, work in (await _kinds(partial(_send, reader, writer), Path(name))).items():
                 await work(1)
-                counts[what] = min([await entered.of(partial(work, 2 + number)) for number in range(REPEATS)])
+                found = []
+                for number in range(REPEATS):
+                    await asyncio.sleep(APART_S)
+                    found.append(await watch.of(partial(work, 2 + number)))
+                calls[what] = min(found, key=lambda each: each.functions.total())
+            writer.close()
+            server.stop()
+            await serving
     sys.setprofile(None)
-    return counts
+    return calls
 
 
-async def _kinds(service: Service, folder: Path) -> dict[str, Callable[[int], Awaitable[Any]]]:
-    projects, collections = service.projects, service.collections
-    assert projects is not None
-    assert collections is not None
+async def _send(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, method: str, path: str, body: object = None
+) -> None:
+    content = b"" if body is None else json.dumps(body).encode()
+    head = f"{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    writer.write(f"{head}content-length: {len(content)}\r\n\r\n".encode() + content)
+    reply = await reader.readuntil(b"\r\n\r\n")
+    length = re.search(rb"content-length: (\d+)", reply)
+    answer = await reader.readexactly(int(length[1])) if length else b""
+    assert reply.split(maxsplit=2)[1] in (b"200", b"201"), answer
+
+
+async def _kinds(send: Callable[..., Awaitable[None]], folder: Path) -> dict[str, Callable[[int], Awaitable[Any]]]:
     config = folder / "repository" / ".rag-context" / "config.json"
     page = folder / "repository" / "docs" / "pumps.md"
     for path, text in ((config, '{"project_name": "measure"}'), (page, "# Pumps\n\nThe pump restarts at noon.\n")):
         path.parent.mkdir(parents=True)
         path.write_text(text, encoding="utf-8")
-    await projects.activate(ActivateProjectRequest(config_path=str(config)), CONTEXT)
-    await collections.create(NewCollectionRequest(name="measure", embedding_provider="rag-context"))
+    tool = partial(send, "POST")
+    await tool("/tools/activate_project", {"config_path": str(config)})
+    await tool("/collections", {"name": "measure", "embedding_provider": "rag-context"})
 
     async def search(number: int) -> None:
-        await service.search(SearchRequest(query=f"When does pump {number} restart?"), CONTEXT)
+        await tool("/tools/rag_context_search", {"query": f"When does pump {number} restart?"})
 
     async def index(number: int) -> None:
         fields = {"contentType": "documentation", "sessionId": "s", "source": f"{number}.md"}
-        request = IndexRequest.model_validate({"content": f"Pump {number} restarts at noon.", **fields})
-        await service.index(request, CONTEXT)
+        await tool("/tools/rag_context_index", {"content": f"Pump {number} restarts at noon.", **fields})
 
     async def project(number: int) -> None:
-        await projects.questions.query(RagQueryRequest(query=f"When does pump {number} restart?"), CONTEXT)
+        await tool("/tools/rag_query", {"query": f"When does pump {number} restart?", "project": "measure"})
 
     async def collection(number: int) -> None:
-        await collections.query(QueryCollectionRequest(name="measure", text=f"pump {number}"))
+        await tool("/collections/measure/query", {"text": f"pump {number}"})
+
+    async def listing(_number: int) -> None:
+        await send("GET", "/collections")
 
     await index(0)
-    return {"a search": search, "an index call": index, "a project query": project, "a collection query": collection}
+    return {
+        "a search": search,
+        "an index call": index,
+        "a project query": project,
+        "a collection query": collection,
+        "a list of collections": listing,
+    }
 
 
 if __name__ == "__main__":

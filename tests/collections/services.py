@@ -6,7 +6,7 @@ from functools import partial
 
 from rag_context.collections.collection_service import CollectionService
 from rag_context.collections.collections import Collections
-from rag_context.collections.provider_connections import DEFAULT, Connection, Connections, TextEmbedder
+from rag_context.collections.provider_connections import DEFAULT, PROBE_S, Connection, Connections, TextEmbedder
 from rag_context.collections.registry import ProviderRegistry
 from rag_context.ports.provider import Provider
 from rag_context.resilience.dependency import Dependency
@@ -23,7 +23,7 @@ async def kept(provider: Provider) -> AsyncIterator[Provider]:
 
 
 def text_embedder(embedder: FakeEmbedder) -> TextEmbedder:
-    return TextEmbedder(embedder, Dependency("embedder", embedder.ping))
+    return TextEmbedder(embedder, Dependency("embedder", embedder.ping, probe_s=PROBE_S))
 
 
 def connections_to(

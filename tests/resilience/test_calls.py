@@ -37,6 +37,9 @@ async def alive() -> str:
     return "alive"
 
 
+TIMEOUT_S = 5.0
+
+
 def soon(seconds: float = 5.0) -> Deadline:
     return Deadline.after(seconds, time.monotonic)
 
@@ -100,7 +103,7 @@ async def test_a_search_retries_once_and_no_more() -> None:
     part = Dependency("x", alive)
     work = Calls(unavailable(), unavailable())
     with pytest.raises(BackendUnavailableError):
-        await part.call(work, soon())
+        await part.call(work, TIMEOUT_S)
     assert work.count == 2
     assert part.failures == 2
 
@@ -108,7 +111,7 @@ async def test_a_search_retries_once_and_no_more() -> None:
 async def test_without_time_there_is_no_second_try() -> None:
     work = Calls(unavailable())
     with pytest.raises(BackendUnavailableError):
-        await Dependency("x", alive).call(work, soon(0.02))
+        await Dependency("x", alive).call(work, 0.02)
     assert work.count == 1
 
 
@@ -122,7 +125,7 @@ async def test_a_call_that_timed_out_is_not_tried_again() -> None:
         await asyncio.Event().wait()
 
     with pytest.raises(BackendTimeoutError):
-        await part.call(hang, soon(0.05))
+        await part.call(hang, 0.05)
     assert started == 1
 
 
@@ -131,16 +134,16 @@ async def test_three_failures_cut_it_off_and_a_probe_brings_it_back() -> None:
     part = Dependency("x", alive, clock)
     for _ in range(3):
         with pytest.raises(BackendDataError):
-            await part.call(Calls(BackendDataError("x", "?")), soon())
+            await part.call(Calls(BackendDataError("x", "?")), TIMEOUT_S)
     work = Calls()
     with pytest.raises(BreakerOpenError):
-        await part.call(work, soon())
+        await part.call(work, TIMEOUT_S)
     assert work.count == 0
     with pytest.raises(BreakerOpenError):
-        await part.probe(soon())
+        await part.probe(TIMEOUT_S)
     clock.advance(1.0)
-    assert await part.probe(soon()) == "alive"
-    assert await part.call(work, soon()) == "done"
+    assert await part.probe(TIMEOUT_S) == "alive"
+    assert await part.call(work, TIMEOUT_S) == "done"
 
 
 @pytest.mark.parametrize("error", [BackendStartingError("x", "loading"), BackendRejectedError("x", "too long")])
@@ -148,21 +151,21 @@ async def test_what_is_no_fault_of_it_opens_no_breaker(error: BackendError) -> N
     part = Dependency("x", alive)
     for _ in range(5):
         with pytest.raises(type(error)):
-            await part.call(Calls(error), soon())
+            await part.call(Calls(error), TIMEOUT_S)
     assert part.breaker.closed
 
 
 async def test_after_a_rejected_write_it_is_no_longer_known_to_be_healthy() -> None:
     part = Dependency("x", alive)
     with pytest.raises(BackendRejectedError):
-        await part.call(Calls(BackendRejectedError("x", "another dimension")), soon())
+        await part.call(Calls(BackendRejectedError("x", "another dimension")), TIMEOUT_S)
     assert part.failures == 1
 
 
 async def test_loading_is_no_trouble() -> None:
     part = Dependency("x", alive)
     with pytest.raises(BackendStartingError):
-        await part.call(Calls(BackendStartingError("x", "loading")), soon())
+        await part.call(Calls(BackendStartingError("x", "loading")), TIMEOUT_S)
     assert part.failures == 0
 
 
@@ -172,11 +175,11 @@ async def test_a_call_that_bypasses_an_open_breaker_runs_where_searches_timed_ou
     dependency = Dependency("documents", alive)
     for _ in range(3):
         with pytest.raises(BackendTimeoutError):
-            await dependency.call(calls, soon())
+            await dependency.call(calls, TIMEOUT_S)
     with pytest.raises(BreakerOpenError):
-        await dependency.call(calls, soon())
-    assert await dependency.bypass_open_breaker(calls, soon()) == "done"
-    assert await dependency.call(calls, soon()) == "done"
+        await dependency.call(calls, TIMEOUT_S)
+    assert await dependency.bypass_open_breaker(calls, TIMEOUT_S) == "done"
+    assert await dependency.call(calls, TIMEOUT_S) == "done"
 
 
 async def test_a_call_that_bypasses_the_breaker_of_a_dead_backend_fails_at_once() -> None:
@@ -184,11 +187,11 @@ async def test_a_call_that_bypasses_the_breaker_of_a_dead_backend_fails_at_once(
     dependency = Dependency("documents", alive, clock)
     for _ in range(3):
         with pytest.raises(BackendUnavailableError):
-            await dependency.bypass_open_breaker(Calls(unavailable(), unavailable()), soon())
+            await dependency.bypass_open_breaker(Calls(unavailable(), unavailable()), TIMEOUT_S)
     until = dependency.breaker.retry_after_s
     assert until > 0.0
     with pytest.raises(BackendUnavailableError, match="reset"):
-        await dependency.bypass_open_breaker(Calls(unavailable()), soon())
+        await dependency.bypass_open_breaker(Calls(unavailable()), TIMEOUT_S)
     assert dependency.breaker.retry_after_s == until
 
 
@@ -199,12 +202,12 @@ async def test_a_call_with_a_short_time_budget_does_not_count_against_the_backen
     dependency = Dependency("documents", ping, min_budget_s=0.02)
     for _ in range(5):
         with pytest.raises(BackendTimeoutError):
-            await dependency.call(lambda: asyncio.sleep(10), soon(0.01))
+            await dependency.call(lambda: asyncio.sleep(10), 0.01)
     assert dependency.breaker.closed
     assert dependency.failures == 5, "a report of health that was made before is stale all the same"
     for _ in range(3):
         with pytest.raises(BackendTimeoutError):
-            await dependency.call(lambda: asyncio.sleep(10), soon(0.04))
+            await dependency.call(lambda: asyncio.sleep(10), 0.04)
     assert not dependency.breaker.closed
 
 

@@ -14,7 +14,6 @@ from rag_context.domain.documents import Chunk, Metadata, Span, Tenant
 from rag_context.domain.search import ChunkRef, Filter, Passage
 from rag_context.errors import BackendRejectedError, BackendUnavailableError
 from rag_context.ports.reading import Cache
-from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.resilience.shared_cache import SecondLevel
 from rag_context.search.query import (
@@ -278,7 +277,7 @@ async def test_a_cache_that_is_back_is_queried_again_once_a_probe_found_it(proce
     processes.cache.fault = None
     processes.clock.advance(1.0)
     assert not level.guard.breaker.closed
-    await level.guard.probe(Deadline.after(5.0, processes.clock))
+    await level.guard.probe(5.0)
     level.put("key", lambda: b"value", 300.0)
     await level.flush()
     assert await level.get("key") == b"value"

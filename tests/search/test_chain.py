@@ -16,7 +16,6 @@ from rag_context.errors import (
     BackendUnavailableError,
 )
 from rag_context.ports.reading import DocumentStore, IndexVectors
-from rag_context.resilience.deadline import Deadline
 from rag_context.search.chain import INEXACT, TEXT_MISSING, VECTOR_ONLY, WARNINGS, SearchChain
 from rag_context.search.query import Answer, Level, Mode, Query, ResultCache, RetrieverStatus
 from rag_context.testing import Fault, Faulty, FrozenClock
@@ -322,7 +321,7 @@ async def test_a_hiccup_is_tried_once_more(harness: ChainHarness) -> None:
             raise BackendUnavailableError("x", "reset")
         return "there"
 
-    assert await harness.sources.embedding.call(hiccup, Deadline.after(1.0, harness.clock)) == "there"
+    assert await harness.sources.embedding.call(hiccup, 1.0) == "there"
     assert harness.sources.embedding.breaker.closed
 
 

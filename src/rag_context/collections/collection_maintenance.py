@@ -118,7 +118,7 @@ class CollectionReindexing:
                 f"The provider {connection.provider!r} cannot replace the vectors of a collection: create a new "
                 f"collection and store the documents of '{name}' in it",
             )
-        provider = connection.within(WRITE_S)
+        provider = await connection.within(WRITE_S)
         await self._prepare(provider, built, model)
         for _ in range(_ROUNDS):
             await self._fill(connection, name, built, model, on_progress)
@@ -150,7 +150,7 @@ class CollectionReindexing:
     async def _fill(
         self, connection: Connection, name: str, built: str, model: EmbeddingModel, on_progress: OnProgress
     ) -> None:
-        ref, provider = CollectionRef(name, connection.id), connection.within(WRITE_S)
+        ref, provider = CollectionRef(name, connection.id), await connection.within(WRITE_S)
         missing, extra = await _differences(provider, name, built)
         if extra:
             await provider.delete_many(built, extra, EVERYTHING)

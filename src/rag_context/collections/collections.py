@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -69,7 +69,7 @@ class Collections:
 
     async def listing(self, connection: str) -> list[Collection]:
         """All collections of a connection, by name, without those that a reindexing is building."""
-        found = await self._reading(connection).collections()
+        found = await (await self._reading(connection)).collections()
         return [with_labels(one) for one in found if BUILT not in one.name]
 
     async def get(self, ref: CollectionRef) -> Collection:
@@ -122,7 +122,7 @@ class Collections:
         # The record of the model is not the caller's: without it the next query could not be checked.
         kept = {key: value for key, value in before.items() if key == RECORD}
         merged = {**label_overrides(before), **kept, **given}
-        return with_labels(await self._writing(ref.connection).replace_metadata(ref.name, merged))
+        return with_labels(await (await self._writing(ref.connection)).replace_metadata(ref.name, merged))
 
     async def merge_metadata(self, ref: CollectionRef, metadata: Mapping[str, Json]) -> Collection:
         """Set these keys and keep the others. Raises: InvalidInputError if a label is not a string."""
@@ -152,30 +152,30 @@ class Collections:
 
     async def _upsert(self, ref: CollectionRef, entries: Sequence[Entry], vectors: Matrix) -> None:
         async with self.write_lock.shared():
-            await self._writing(ref.connection).upsert(ref.name, entries, vectors)
+            await (await self._writing(ref.connection)).upsert(ref.name, entries, vectors)
 
     async def entries(self, ref: CollectionRef, where: Clause, *, limit: int, offset: int) -> EntryPage:
         """A page of the documents that match a filter, sorted by id, and the number of all that match."""
-        return await self._reading(ref.connection).entries(ref.name, where, limit=limit, offset=offset)
+        return await (await self._reading(ref.connection)).entries(ref.name, where, limit=limit, offset=offset)
 
     async def get_entries(self, ref: CollectionRef, ids: Sequence[str]) -> dict[str, Entry]:
         """The documents with these ids; unknown ids are left out."""
-        return await self._reading(ref.connection).get(ref.name, ids)
+        return await (await self._reading(ref.connection)).get(ref.name, ids)
 
     async def vectors(self, ref: CollectionRef, ids: Sequence[str]) -> dict[str, Vector]:
         """The vectors of the documents with these ids, `(dim,) float32` each; unknown ids are left out."""
-        return await self._reading(ref.connection).vectors(ref.name, ids)
+        return await (await self._reading(ref.connection)).vectors(ref.name, ids)
 
     async def matching(self, ref: CollectionRef, where: Clause) -> tuple[list[str], int]:
         """The ids of the documents that match a filter, and the number of all documents."""
         count = (await self._stored(ref)).count
-        return await self._writing(ref.connection).ids(ref.name, where), count
+        return await (await self._writing(ref.connection)).ids(ref.name, where), count
 
     async def delete_matching(self, ref: CollectionRef, ids: Sequence[str], where: Clause) -> int:
         """Delete those of these documents that still match a filter; returns how many."""
         await self._require_writable(ref)
         async with self.write_lock.shared():
-            return await self._writing(ref.connection).delete_many(ref.name, ids, where)
+            return await (await self._writing(ref.connection)).delete_many(ref.name, ids, where)
 
     async def update_metadata(
         self, ref: CollectionRef, id_: str, metadata: Mapping[str, Json], *, merge: bool
@@ -202,7 +202,7 @@ class Collections:
         self, ref: CollectionRef, vector: Vector, *, limit: int, where: Clause = EVERYTHING
     ) -> list[EntryHit]:
         """The documents nearest to a vector. Raises: InvalidInputError if it has another dimension."""
-        return await self._reading(ref.connection).search(ref.name, vector, limit=limit, where=where)
+        return await (await self._reading(ref.connection)).search(ref.name, vector, limit=limit, where=where)
 
     async def embed_query(self, ref: CollectionRef, text: str) -> Vector:
         """Embed a query with the model that embedded the collection: `(dim,) float32`.
@@ -255,13 +255,13 @@ class Collections:
         return are_same_vectors([stored[entry.id] for entry in sampled], made)
 
     async def _merged(self, ref: CollectionRef, metadata: Mapping[str, Json]) -> Collection:
-        return with_labels(await self._writing(ref.connection).merge_metadata(ref.name, metadata))
+        return with_labels(await (await self._writing(ref.connection)).merge_metadata(ref.name, metadata))
 
     async def delete(self, ref: CollectionRef, id_: str) -> None:
         """Delete one document. Raises: NotFoundError."""
         await self._require_writable(ref)
         async with self.write_lock.shared():
-            existed = await self._writing(ref.connection).delete(ref.name, id_)
+            existed = await (await self._writing(ref.connection)).delete(ref.name, id_)
         if not existed:
             raise NotFoundError(f"Document '{id_}' not found")
 
@@ -280,19 +280,19 @@ class Collections:
 
     async def values(self, ref: CollectionRef, path: tuple[str, ...]) -> list[Json]:
         """The distinct values of a metadata field, unordered."""
-        return await self._reading(ref.connection).values(ref.name, path)
+        return await (await self._reading(ref.connection)).values(ref.name, path)
 
-    def _reading(self, connection: str) -> ProviderCalls:
+    def _reading(self, connection: str) -> Awaitable[ProviderCalls]:
         return self._connection(connection).within(READ_S)
 
-    def _writing(self, connection: str) -> ProviderCalls:
+    def _writing(self, connection: str) -> Awaitable[ProviderCalls]:
         return self._connection(connection).within(WRITE_S)
 
     def _connection(self, connection: str) -> Connection:
         return self.connections.require(connection)
 
     async def _stored(self, ref: CollectionRef) -> Collection:
-        found = await self._reading(ref.connection).collection(ref.name)
+        found = await (await self._reading(ref.connection)).collection(ref.name)
         if found is None:
             raise NotFoundError(f"Collection '{ref.name}' not found")
         return found

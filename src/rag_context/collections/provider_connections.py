@@ -8,10 +8,9 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -33,7 +32,7 @@ from rag_context.ingest.text_vectors import SLICE, SLICE_S
 from rag_context.ports.models import Embedder
 from rag_context.ports.provider import BulkCalls, Entry, Provider, ProviderHealth, Switching
 from rag_context.resilience.deadline import Deadline
-from rag_context.resilience.dependency import BreakerState, Dependency
+from rag_context.resilience.dependency import Dependency
 
 logger = logging.getLogger(__name__)
 
@@ -44,32 +43,18 @@ PROBE_S = 5.0
 T = TypeVar("T")
 
 
-async def through(
-    dependency: Dependency, work: Callable[[], Awaitable[T]], seconds: float, clock: Callable[[], float]
-) -> T:
-    """Call a dependency within `seconds`; there is no background probe, so a call probes it when its breaker is due.
-
-    Raises:
-        BackendError: it failed or did not answer in time, or its breaker is open.
-    """
-    if dependency.breaker.state is BreakerState.HALF_OPEN:
-        await dependency.probe(Deadline.after(min(seconds, PROBE_S), clock))
-    return await dependency.call(work, Deadline.after(seconds, clock))
-
-
 class TextEmbedder:
     """Embeds texts and queries.
 
     Args:
         embedder: makes the vectors, of length 1.
         dependency: its breaker and timeouts.
-        clock: monotonic seconds.
     """
 
-    def __init__(self, embedder: Embedder, dependency: Dependency, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, embedder: Embedder, dependency: Dependency) -> None:
         self._embedder = embedder
-        self._dependency = dependency
-        self._clock = clock
+        self._for_queries = dependency.guard(embedder, QUERY_S)
+        self._for_documents = dependency.guard(embedder, SLICE_S)
 
     @property
     def model(self) -> EmbeddingModel:
@@ -78,16 +63,13 @@ class TextEmbedder:
 
     async def query(self, text: str) -> Vector:
         """Embed a query: `(dim,) float32`. Raises: BackendError."""
-        return await through(self._dependency, partial(self._embedder.embed_query, text), QUERY_S, self._clock)
+        return await self._for_queries.embed_query(text)
 
     async def documents(self, texts: Sequence[str]) -> Matrix:
         """Embed passages, after queries that wait: `(n, dim) float32`. Raises: BackendError."""
-        rows: list[Matrix] = []
         # Slice by slice: a query that comes meanwhile goes ahead of the next one.
-        for start in range(0, len(texts), SLICE):
-            work = partial(self._embedder.embed_documents, texts[start : start + SLICE])
-            rows.append(await through(self._dependency, work, SLICE_S, self._clock))
-        return np.concatenate(rows)
+        slices = [texts[start : start + SLICE] for start in range(0, len(texts), SLICE)]
+        return np.concatenate([await self._for_documents.embed_documents(part) for part in slices])
 
 
 DEFAULT = "default"
@@ -135,10 +117,11 @@ class Connection:
         self._embedder = embedder
         self._opener = opener
         self._clock = clock
-        self.dependency = Dependency(f"vectors of connection {id_}", self._ping, clock)
+        self.dependency = Dependency(f"vectors of connection {id_}", self._ping, clock, probe_s=PROBE_S)
         """The provider's breaker and timeouts."""
 
         self._open_provider: _OpenProvider | None = None
+        self._guards: dict[float, ProviderCalls] = {}
 
     @property
     def embedder(self) -> TextEmbedder:
@@ -147,29 +130,40 @@ class Connection:
             raise BackendUnavailableError("embedder", "no embedder is configured: send embeddings instead of texts")
         return self._embedder
 
-    def within(self, seconds: float) -> "ProviderCalls":
-        """The provider, each of whose calls opens it if needed and ends within `seconds`. They raise as `call` does."""
-        return cast("ProviderCalls", _Calls(self, seconds))
+    async def within(self, seconds: float) -> "ProviderCalls":
+        """The provider, opened if needed; each of its calls ends within `seconds`, and raises as `call` does.
+
+        Opening it has a time budget of its own: seconds of imports would else use up that of the first call.
+
+        Raises:
+            BackendError: it cannot be opened, or its breaker is open.
+        """
+        if not self.is_open:
+            await self.dependency.call(self.opened, OPEN_S)
+        if seconds not in self._guards:
+            self._guards[seconds] = self.dependency.guard(cast("ProviderCalls", _OpenedCalls(self)), seconds)
+        return self._guards[seconds]
 
     async def call(self, work: Callable[[Provider], Awaitable[T]], seconds: float) -> T:
-        """Do `work` with the provider within `seconds`; opening it before the first call has a time budget of its own.
+        """Do `work`, several calls of the provider that are tried again as one, within `seconds`.
 
         Raises:
             BackendError: it failed or did not answer in time, or its breaker is open.
         """
 
-        async def guarded() -> T:
-            return await self._guarded(work, await self.opened())
+        async def attempt() -> T:
+            provider = await self.opened()
+            with self.plugin_errors():
+                return await work(provider)
 
-        # Opened first, with a budget of its own: seconds of imports would else use up that of the call.
-        if not self.is_open:
-            await through(self.dependency, self.opened, OPEN_S, self._clock)
-        return await through(self.dependency, guarded, seconds, self._clock)
+        await self.within(seconds)
+        return await self.dependency.call(attempt, seconds)
 
-    async def _guarded(self, work: Callable[[Provider], Awaitable[T]], provider: Provider) -> T:
+    @contextmanager
+    def plugin_errors(self) -> Iterator[None]:
         """Turn every error of a plug-in into a ProviderFailedError; its text may contain secrets and is only logged."""
         try:
-            return await work(provider)
+            yield
         except RagContextError:
             raise
         except Exception as error:
@@ -217,19 +211,17 @@ class ProviderCalls(Provider, BulkCalls, Switching, Protocol):
     """A provider behind its breaker. It has the bulk calls of every provider; `switch` only if the provider has it."""
 
 
-class _Calls:
-    """Makes each call of a provider through its connection, by name, as the guards of `resilience.dependency` do."""
+class _OpenedCalls:
+    """The calls of a connection's provider, by name, as `resilience.dependency` guards them."""
 
-    def __init__(self, connection: Connection, seconds: float) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._seconds = seconds
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         async def call(*args: Any, **kwargs: Any) -> Any:
-            async def work(provider: Provider) -> Any:
+            provider = await self._connection.opened()
+            with self._connection.plugin_errors():
                 return await getattr(bulk(provider) if name in _BULK_CALLS else provider, name)(*args, **kwargs)
-
-            return await self._connection.call(work, self._seconds)
 
         return call
 

@@ -142,7 +142,7 @@ async def _scores(
 ) -> dict[str, KeywordScore]:
     text = query.text or ""
     connection = collections.connections.require(ref.connection)
-    if await connection.within(READ_S).collection(ref.name) is None:
+    if await (await connection.within(READ_S)).collection(ref.name) is None:
         raise NotFoundError(f"Collection '{ref.name}' not found")
     return await connection.call(
         lambda p: keyword_scores(p, ref.name, text, query.where, limit=limit, also=also), KEYWORDS_S

@@ -87,7 +87,7 @@ class Indexer:
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._embedder = embedder
-        self._texts = TextVectors(embedder, embedding, clock)
+        self._texts = TextVectors(embedder, embedding)
         self._preparation = Preparation(embedder, policy.window, policy.redactor, now, outline)
         # A search with little time may have opened the breaker too soon: what is to be stored is tried all the same.
         self._documents = document_store.guard_bypassing_breaker(documents, STORE_S)

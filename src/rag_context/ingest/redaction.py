@@ -248,14 +248,14 @@ def _redacted(content: str) -> Redacted:
     counts: Counter[str] = Counter()
     search = _Search(content)
     for rule in RULES:
-        if search.has_none(rule.anchors):
+        if search.present.isdisjoint(rule.anchors):
             continue
         spans = list(_secrets(rule, content, search.offsets(rule.anchors)))
         if spans:
             counts[rule.kind] += len(spans)
             content = _replaced(content, spans, f"{MARK}{rule.kind}]")
             search = _Search(content)  # the offsets have moved
-    spans = [] if search.has_none(TABLE_NAMES) else list(_secret_cells(content, search.offsets(TABLE_NAMES)))
+    spans = [] if search.present.isdisjoint(TABLE_NAMES) else list(_secret_cells(content, search.offsets(TABLE_NAMES)))
     if spans:
         counts[ASSIGNED] += len(spans)
         content = _replaced(content, spans, f"{MARK}{ASSIGNED}]")
@@ -270,12 +270,10 @@ class _Search:
 
     def __init__(self, content: str) -> None:
         self._folded = folded = _fold(content)
-        self._present = {word for word in _WORDS if word in folded}
-        self._known: dict[str, list[int]] = {}
+        self.present = {word for word in _WORDS if word in folded}
+        """The words that are there: of most rules, none is in most texts."""
 
-    def has_none(self, words: Sequence[str]) -> bool:
-        """Whether none of `words` is there: so it is for most texts and rules."""
-        return self._present.isdisjoint(words)
+        self._known: dict[str, list[int]] = {}
 
     def offsets(self, words: Sequence[str]) -> list[int]:
         """The offsets of all of `words`, ascending."""

@@ -6,8 +6,7 @@ has a few.
 """
 
 import asyncio
-import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -20,7 +19,6 @@ from rag_context.ports.reading import DocumentStore, VectorStore
 from rag_context.ports.writing import ModelRegistry
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
-from rag_context.tracing import span
 
 SLICE = 32
 """Texts embedded per call: short enough that a long document cannot keep others waiting."""
@@ -41,13 +39,11 @@ class TextVectors:
     Args:
         embedder: makes them.
         embedding: guards it.
-        clock: monotonic seconds.
     """
 
-    def __init__(self, embedder: Embedder, embedding: Dependency, clock: Callable[[], float] = time.monotonic) -> None:
-        self._embedder = embedder
+    def __init__(self, embedder: Embedder, embedding: Dependency) -> None:
         self._embedding = embedding
-        self._clock = clock
+        self._embedder = embedding.guard(embedder, SLICE_S)
 
     async def of(
         self, texts: Sequence[str], vectors: dict[str, Vector] | None = None, embedder: Embedder | None = None
@@ -75,27 +71,25 @@ class TextVectors:
         Raises:
             BackendError: the embedder failed; the vectors of earlier slices are in `vectors`.
         """
+        guarded = self._embedder if embedder is None else self._embedding.guard(embedder, SLICE_S)
         # Each text once, however many chunks have it.
         missing = [text for text in dict.fromkeys(texts) if text not in vectors]
         for start in range(0, len(missing), SLICE):
             part = missing[start : start + SLICE]
-            slice_deadline = Deadline.after(SLICE_S, self._clock)
             try:
-                if deadline is None or start == 0:
-                    made = await self._embed(part, deadline or slice_deadline, embedder)
+                if deadline is None:
+                    made = await guarded.embed_documents(part)
+                elif start == 0:
+                    with deadline.applied():
+                        made = await guarded.embed_documents(part)
                 else:
                     # Outside of the dependency, where a timeout would count as a failure: here the text is long.
                     async with asyncio.timeout(deadline.remaining_s):
-                        made = await self._embed(part, slice_deadline, embedder)
+                        made = await guarded.embed_documents(part)
             except TimeoutError:
                 return False
             vectors.update(zip(part, made, strict=True))
         return True
-
-    async def _embed(self, texts: Sequence[str], deadline: Deadline, other: Embedder | None) -> Matrix:
-        embedder = other or self._embedder
-        with span("embedder.embed_documents", {"rag.texts": len(texts)}):
-            return await self._embedding.call(lambda: embedder.embed_documents(texts), deadline)
 
 
 def stacked(texts: Sequence[str], vectors: dict[str, Vector]) -> Matrix:

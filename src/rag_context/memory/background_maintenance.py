@@ -139,7 +139,7 @@ class BackgroundMaintenance:
             await asyncio.sleep(PROBE_EVERY_S)
             if part.breaker.state is BreakerState.HALF_OPEN:
                 try:
-                    await part.probe(Deadline.after(PROBE_TIMEOUT_S, self._clock))
+                    await part.probe(PROBE_TIMEOUT_S)
                 except BackendError as error:
                     logger.info("%s is still unavailable: %s", part.name, error)
             if part.breaker.closed and not was_available:  # by this probe, or by one of a health report

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from rag_context.domain.documents import Status
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendError, BackendStartingError
-from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import BreakerOpenError, BreakerState, Dependency, retrying
 
 SUCCESS_TTL_S = 30.0
@@ -111,7 +110,7 @@ class HealthMonitor:
         if cached is not None and self._is_valid(cached, part, state):
             return cached.finding
         started = self._clock()
-        status, detail = await _probed(part, Deadline.after(TIMEOUT_S, self._clock))
+        status, detail = await _probed(part)
         detail = "; ".join(filter(None, (detail, self._notes.get(part.name))))
         finding = Finding(part.name, role, status, (self._clock() - started) * 1000.0, detail)
         if status is Status.HEALTHY:
@@ -175,9 +174,9 @@ class _WriteCheck:
             self._until = self._clock() + WRITE_TTL_S
 
 
-async def _probed(part: Dependency, deadline: Deadline) -> tuple[Status, str]:
+async def _probed(part: Dependency) -> tuple[Status, str]:
     try:
-        return Status.HEALTHY, await part.probe(deadline)
+        return Status.HEALTHY, await part.probe(TIMEOUT_S)
     except BreakerOpenError as error:
         return Status.UNAVAILABLE, ": ".join(filter(None, (str(error), part.last_failure)))
     except BackendStartingError as error:

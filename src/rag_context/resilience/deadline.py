@@ -44,7 +44,8 @@ class Stalls:
     @property
     def lost_s(self) -> float:
         """Seconds lost so far. After a stall it is right at once, before the late beat itself has run."""
-        return self._lost_s + self._overdue_s()
+        late = self._clock() - self._due
+        return self._lost_s + late if late > TOLERATED_S else self._lost_s
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -59,7 +60,7 @@ class Stalls:
             self._watchers -= 1
 
     def _beat(self) -> None:
-        self._lost_s += self._overdue_s()
+        self._lost_s = self.lost_s
         if self._watchers:
             self._schedule()
         else:
@@ -68,10 +69,6 @@ class Stalls:
     def _schedule(self) -> None:
         self._due = self._clock() + BEAT_S
         self._call_later(BEAT_S, self._beat)
-
-    def _overdue_s(self) -> float:
-        late = self._clock() - self._due
-        return late if late > TOLERATED_S else 0.0
 
 
 # Weak, because a process may run many loops one after the other.
@@ -126,7 +123,8 @@ class Deadline:
     def applied(self) -> "Iterator[Deadline]":
         """Calls of guarded ports in the block, and in tasks that begin there, end by this deadline at the latest."""
         # The sooner of both: no callee has more time than its caller.
-        token = _applied.set(_sooner(self, _applied.get()))
+        before = _applied.get()
+        token = _applied.set(self if before is None or self.remaining_s <= before.remaining_s else before)
         try:
             yield self
         finally:
@@ -136,6 +134,7 @@ class Deadline:
         """Await `work` until the deadline. Raises: BackendTimeoutError naming `component`."""
         loop = asyncio.get_running_loop()
         lost_s = self._stalls.lost_s
+        left_s = max(self.at + lost_s - self._lost_before_s - self.clock(), 0.0)
         timer: asyncio.TimerHandle
 
         def due() -> None:
@@ -148,7 +147,7 @@ class Deadline:
                 limit.reschedule(loop.time())
 
         # `due` uses `limit`, which is bound before anything awaits, and so before the timer can run.
-        timer = loop.call_later(self.remaining_s, due)
+        timer = loop.call_later(left_s, due)
         try:
             with self._stalls.watched():
                 async with asyncio.timeout(None) as limit:
@@ -170,11 +169,10 @@ async def set_within(event: asyncio.Event, seconds: float) -> bool:
 
 def call_deadline(timeout_s: float, clock: Callable[[], float]) -> Deadline:
     """The deadline of a call that begins now: after its timeout, or sooner where a sooner one is applied."""
-    return _sooner(Deadline.after(timeout_s, clock), _applied.get())
-
-
-def _sooner(one: Deadline, other: Deadline | None) -> Deadline:
-    return one if other is None or one.remaining_s <= other.remaining_s else other
+    applied = _applied.get()
+    if applied is not None and applied.remaining_s < timeout_s:
+        return applied
+    return Deadline.after(timeout_s, clock)
 
 
 _CANCEL_AGAIN_S = 0.2

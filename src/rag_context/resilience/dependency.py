@@ -13,8 +13,11 @@ work that may take longer: attempts with backoff.
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
-from inspect import iscoroutinefunction
+from functools import partial
+from inspect import getmembers_static, iscoroutinefunction
+from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 from tenacity import (
@@ -33,7 +36,7 @@ from rag_context.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
 )
-from rag_context.resilience.deadline import Deadline, call_deadline
+from rag_context.resilience.deadline import call_deadline
 from rag_context.tracing import child_span
 
 T = TypeVar("T")
@@ -82,13 +85,13 @@ def doubling_cooldown(first_s: float, cap_s: float, first_probes: int = 1) -> Ca
     return lambda openings: min(first_s * 2.0 ** min(max(openings - first_probes, 0), 30), cap_s)
 
 
+@dataclass(slots=True)
 class Permit:
-    """Permission for one call. Report its result by `succeed` or `fail`, at most once."""
+    """Permission for one call. Report its result by `succeed` or `fail`."""
 
-    def __init__(self, began: float) -> None:
-        self.verdict: bool | None = None
-        self.began = began
-        """When it was let in, by the breaker's clock."""
+    began: float
+    """When it was let in, by the breaker's clock."""
+    verdict: bool | None = None
 
     def succeed(self) -> None:
         self.verdict = True
@@ -154,7 +157,7 @@ class Breaker:
     @contextmanager
     def permit(self) -> Iterator[Permit]:
         """Let one call in. Raises: BreakerOpenError unless closed."""
-        if not self.closed:
+        if self._open_until is not None:
             raise self._rejection()
         # A result of a call that began before the breaker opened or closed says nothing about what came after.
         era = self._era
@@ -162,7 +165,7 @@ class Breaker:
         try:
             yield permit
         finally:
-            if permit.verdict is not None and era == self._era and not self._is_counted(permit):
+            if permit.verdict is not None and era == self._era and (permit.verdict or not self._is_counted(permit)):
                 self._record(permit.verdict)
 
     @contextmanager
@@ -182,7 +185,7 @@ class Breaker:
 
     def permit_or_probe(self) -> AbstractContextManager[Permit]:
         """As `permit`; where it has been open for long enough, as `probe`. Raises: BreakerOpenError."""
-        return self.permit() if self.closed else self.probe()
+        return self.permit() if self._open_until is None else self.probe()
 
     @contextmanager
     def trial(self) -> Iterator[Permit]:
@@ -205,8 +208,6 @@ class Breaker:
 
     def _is_counted(self, permit: Permit) -> bool:
         """Whether a failure belongs to an event that was counted: it may have failed for the same reason."""
-        if permit.verdict:
-            return False
         if self._failures and permit.began < self._event_began + self._event_s:
             return True
         self._event_began = permit.began
@@ -240,6 +241,7 @@ class Dependency:
         ping: a real call without any cache; the background probe and the health report use it.
         clock: monotonic seconds.
         min_budget_s: a timeout of a call with a shorter time budget does not count as a failure of the backend.
+        probe_s: time budget of a ping by a call that finds the cooldown over; None where the background pings.
     """
 
     def __init__(
@@ -249,6 +251,7 @@ class Dependency:
         clock: Callable[[], float] = time.monotonic,
         *,
         min_budget_s: float = 0.0,
+        probe_s: float | None = None,
     ) -> None:
         self.name = name
         self.breaker = Breaker(
@@ -265,6 +268,7 @@ class Dependency:
         self._ping = ping
         self._clock = clock
         self._min_budget_s = min_budget_s
+        self._probe_s = probe_s
 
     def guard(self, port: P, timeout_s: float) -> P:
         """The port of this backend with the breaker, a timeout and a retry around each of its asynchronous calls.
@@ -272,81 +276,81 @@ class Dependency:
         A call may take `timeout_s` seconds, or less where its caller applies a deadline (`Deadline.applied`). It raises
         what `call` raises. Everything else that the port has, such as properties, is returned as it is.
         """
-        return cast("P", _Guarded(port, self.name, lambda work: self.call(work, call_deadline(timeout_s, self._clock))))
+        return cast("P", _kind_of(port)(port, self.name, timeout_s, self.call))
 
     def guard_bypassing_breaker(self, port: P, timeout_s: float) -> P:
         """As `guard`, but its calls are tried while the breaker is open too (see `bypass_open_breaker`)."""
-        return cast(
-            "P",
-            _Guarded(
-                port, self.name, lambda work: self.bypass_open_breaker(work, call_deadline(timeout_s, self._clock))
-            ),
-        )
+        return cast("P", _kind_of(port)(port, self.name, timeout_s, self.bypass_open_breaker))
 
-    async def call(self, work: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
-        """Do `work` before the deadline; retry once if the backend did not answer and enough time is left.
+    def call(self, work: Callable[[], Awaitable[T]], timeout_s: float) -> Awaitable[T]:
+        """Do `work` in time; retry once if the backend did not answer and enough time is left.
 
         Raises:
             BreakerOpenError: the dependency is known to be down.
             BackendError: it failed.
         """
-        with self.breaker.permit() as permit:
-            try:
-                # Both attempts are one permit: a call that succeeds in the end was no failure.
-                return await self._recorded(work, deadline, permit)
-            except (BackendTimeoutError, BackendStartingError):
-                raise
-            except BackendUnavailableError:
-                # A connection that the server had closed fails once; the second attempt opens another.
-                if deadline.remaining_s < RETRY_NEEDS_S:
-                    raise
-            return await self._recorded(work, deadline, permit)
+        if self._probe_s is not None and self.breaker.state is BreakerState.HALF_OPEN:
+            return self._probed(work, timeout_s)
+        return self._judged(work, timeout_s, self.breaker.permit, tries=2)
 
-    async def bypass_open_breaker(self, work: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
+    def bypass_open_breaker(self, work: Callable[[], Awaitable[T]], timeout_s: float) -> Awaitable[T]:
         """As `call`, but also while the breaker is open, which searches with little time may have opened too soon.
 
         Raises:
             BackendError: it failed; while the breaker is open, after two seconds at most.
         """
         if self.breaker.closed:
-            return await self.call(work, deadline)
-        with self.breaker.trial() as permit:
-            return await self._recorded(
-                work, deadline.sooner(max(deadline.remaining_s - BYPASS_TIMEOUT_S, 0.0)), permit
-            )
+            return self.call(work, timeout_s)
+        return self._judged(work, min(timeout_s, BYPASS_TIMEOUT_S), self.breaker.trial)
 
-    async def probe(self, deadline: Deadline) -> str:
+    def probe(self, timeout_s: float) -> Awaitable[str]:
         """Ping the dependency now: as the breaker's probe while that is open. Raises: BackendError."""
-        with self.breaker.permit_or_probe() as permit:
-            return await self._recorded(self._ping, deadline, permit)
+        return self._judged(self._ping, timeout_s, self.breaker.permit_or_probe)
 
-    async def _recorded(self, work: Callable[[], Awaitable[T]], deadline: Deadline, permit: Permit) -> T:
-        # Before the call: a timeout of a call that had hardly any time says nothing about the backend.
-        had_time = deadline.remaining_s >= self._min_budget_s
-        try:
-            result = await deadline.bound(self.name, work())
+    async def _probed(self, work: Callable[[], Awaitable[T]], timeout_s: float) -> T:
+        await self.probe(min(timeout_s, self._probe_s or timeout_s))
+        return await self.call(work, timeout_s)
+
+    async def _judged(
+        self,
+        work: Callable[[], Awaitable[T]],
+        timeout_s: float,
+        admission: Callable[[], AbstractContextManager[Permit]],
+        tries: int = 1,
+    ) -> T:
+        deadline = call_deadline(timeout_s, self._clock)
+        # All tries are one permit: a call that succeeds in the end was no failure.
+        with admission() as permit:
+            while True:
+                tries -= 1
+                # Before the call: a timeout of a call that had hardly any time says nothing about the backend.
+                had_time = not self._min_budget_s or deadline.remaining_s >= self._min_budget_s
+                try:
+                    result = await deadline.bound(self.name, work())
+                except BackendError as error:
+                    self._note(error, permit, had_time=had_time)
+                    # A connection that the server had closed fails once; the next try opens another.
+                    if not tries or not _may_pass(error) or deadline.remaining_s < RETRY_NEEDS_S:
+                        raise
+                else:
+                    permit.succeed()
+                    self.last_failure = None
+                    return result
+
+    def _note(self, error: BackendError, permit: Permit, *, had_time: bool) -> None:
         # No verdict: a model that loads is not down, and another breaker has counted its own failures.
-        except (BackendStartingError, BreakerOpenError):
-            raise
-        except BackendTimeoutError as error:
-            self._note(error)
-            if had_time:
-                permit.fail()
-            raise
-        except BackendRejectedError as error:  # it answered, so it is not down; but its last known state was a failure
-            self._note(error)
-            raise
-        except BackendError as error:
-            self._note(error)
-            permit.fail()
-            raise
-        permit.succeed()
-        self.last_failure = None
-        return result
-
-    def _note(self, error: BackendError) -> None:
+        if isinstance(error, BackendStartingError | BreakerOpenError):
+            return
         self.failures += 1
         self.last_failure = str(error)
+        # One that rejected the call answered, so it is not down.
+        if not isinstance(error, BackendRejectedError) and (had_time or not isinstance(error, BackendTimeoutError)):
+            permit.fail()
+
+
+def _may_pass(error: BackendError) -> bool:
+    is_lasting = isinstance(error, BackendTimeoutError | BackendStartingError)
+    return isinstance(error, BackendUnavailableError) and not is_lasting
 
 
 class _Guarded:
@@ -357,23 +361,35 @@ class _Guarded:
     """
 
     def __init__(
-        self, port: object, component: str, call: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
+        self,
+        port: object,
+        component: str,
+        timeout_s: float,
+        call: Callable[[Callable[[], Awaitable[Any]], float], Awaitable[Any]],
     ) -> None:
         self._port = port
         self._component = component
+        self._timeout_s = timeout_s
         self._call = call
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._port, name)
         if not callable(found) or not iscoroutinefunction(found):
             return found
+        span_name = f"{self._component}.{name}"
 
         async def guarded(*args: Any, **kwargs: Any) -> Any:
-            with child_span(f"{self._component}.{name}"):
-                return await self._call(lambda: getattr(self._port, name)(*args, **kwargs))
+            with child_span(span_name):
+                return await self._call(partial(getattr(self._port, name), *args, **kwargs), self._timeout_s)
 
         setattr(self, name, guarded)  # made once: this method is only called for what is not there
         return guarded
+
+
+def _kind_of(port: object) -> type[_Guarded]:
+    """A class whose properties are those of the port, read from it without a look-up by name."""
+    found = getmembers_static(type(port), lambda member: isinstance(member, property))
+    return type(_Guarded.__name__, (_Guarded,), {name: property(attrgetter(f"_port.{name}")) for name, _ in found})
 
 
 async def retrying(work: Callable[[], Awaitable[T]]) -> T:

@@ -189,8 +189,10 @@ class SearchChain:
         is_hybrid = query.has_text and query.mode is not Mode.VECTOR
         keywords = retrievers.start_text() if is_hybrid and candidates is None else None
         # Counted beside the embedding, which was started above.
-        with _for_ranking(deadline).applied():
-            missing = await self._coverage.missing(query.where)
+        missing = self._coverage.known(query.where)
+        if missing is None:
+            with _for_ranking(deadline).applied():
+                missing = await self._coverage.missing(query.where)
         if not is_hybrid and query.has_text and matters(missing):
             is_hybrid = True  # vector search cannot find passages without a vector
             keywords = retrievers.start_text() if candidates is None else None
@@ -317,6 +319,8 @@ class SearchChain:
 
     async def _count(self, tenant: Tenant, deadline: Deadline) -> None:
         """Count a tenant's documents again if the index has changed; where that fails, the last count stays."""
+        if self._tenants.current(tenant) is not None:
+            return
         in_time = deadline.sooner(deadline.remaining_s / 2.0)  # the answer is ready and must not wait for a number
         try:
             with in_time.applied():

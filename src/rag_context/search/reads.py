@@ -288,14 +288,20 @@ class Coverage:
             with suppress(BackendError):
                 chunks = (await self._documents.counts()).chunks
                 return Missing(min(lost, chunks), chunks)
-        return await self._counted(where)
+        return self.known(where) or await self._counted(where)
+
+    def known(self, where: Filter) -> Missing | None:
+        """What is missing, where that was counted and is still valid; None where it must be counted."""
+        known = self._counts.get(where)
+        if known is None or self._lost():
+            return None
+        is_valid = known.version == self._documents.version or self._clock() < known.valid_until
+        return known.missing if is_valid else None
 
     async def _counted(self, where: Filter) -> Missing:
         version = self._documents.version  # read before counting: what changes meanwhile is counted again
         known = self._counts.get(where)
         began = self._clock()
-        if known is not None and (known.version == version or began < known.valid_until):
-            return known.missing
         if known is not None:
             known.valid_until = math.inf  # no other call counts the same meanwhile
         try:

@@ -18,7 +18,15 @@ from pydantic_core import PydanticCustomError
 from rag_context.collections.collection_service import CollectionService
 from rag_context.collections.collections import Collections
 from rag_context.collections.labels import BUILT
-from rag_context.collections.provider_connections import DEFAULT, Connection, Connections, Opener, TextEmbedder, closing
+from rag_context.collections.provider_connections import (
+    DEFAULT,
+    PROBE_S,
+    Connection,
+    Connections,
+    Opener,
+    TextEmbedder,
+    closing,
+)
 from rag_context.collections.provider_service import AllowedAddresses
 from rag_context.collections.registry import ProviderKind, ProviderRegistry, Registered
 from rag_context.domain.reports import counted
@@ -405,4 +413,4 @@ def _configuration(id_: str, connection: ConnectionSettings, registered: Registe
 async def _embedder(id_: str, settings: Settings, options: EmbedderSettings, stack: AsyncExitStack) -> TextEmbedder:
     adapted = settings.model_copy(update={"embedder": options})
     embedder = CachedEmbedder(await stack.enter_async_context(open_embedder(adapted)))
-    return TextEmbedder(embedder, Dependency(f"embedder of connection {id_}", embedder.ping))
+    return TextEmbedder(embedder, Dependency(f"embedder of connection {id_}", embedder.ping, probe_s=PROBE_S))

@@ -14,7 +14,7 @@ from rag_context.agents.digests import Digests
 from rag_context.agents.gate import PROJECT_TAG
 from rag_context.agents.sessions import Budgets
 from rag_context.agents.workspace import workspace
-from rag_context.collections.provider_connections import TextEmbedder
+from rag_context.collections.provider_connections import PROBE_S, TextEmbedder
 from rag_context.embedders.model_vectors import CachedEmbedder
 from rag_context.errors import ConfigurationError
 from rag_context.ingest.chunking.code import SyntaxProcesses
@@ -185,7 +185,7 @@ async def _opened(
             begin_on_mismatch=on_mismatch is OnMismatch.REINDEX,
         )
         # Not the embedder that is bound to the documents' index: every collection records its own model.
-        own = TextEmbedder(cached, Dependency("embedder", cached.ping))
+        own = TextEmbedder(cached, Dependency("embedder", cached.ping, probe_s=PROBE_S))
         collections = await stack.enter_async_context(
             open_collection_service(settings, own, dependencies.admissions, dependencies.redactor)
         )
