@@ -4,7 +4,7 @@ import json
 import re
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import httpx2
@@ -87,25 +87,41 @@ def error_of(reply: httpx2.Response, content: bytes, request_id: str) -> ClientE
     if status in _GATEWAY:
         return unreachable(f"{site(reply.url)} did not reach the server", request_id, sent=True, status=status)
     sentence = f"{site(reply.url)} answered HTTP {status}{_onward(reply)}"
-    return error_from(status, content, reply.headers.get("retry-after"), request_id, sentence)
-
-
-def error_from(status: int, content: bytes, retry_after: str | None, request_id: str, sentence: str) -> ClientError:
-    """The error that a status and a body report; `sentence` where the body does not say what happened."""
     fields = _fields(content)
     message, code = fields.get("error"), fields.get("code")
-    server_message = message if isinstance(message, str) else None
+    return failed(
+        status,
+        str(fields.get("requestId") or request_id),
+        message=message if isinstance(message, str) else None,
+        code=code if isinstance(code, str) else None,
+        details=_details(fields.get("details")),
+        retry_after_s=_seconds(reply.headers.get("retry-after")),
+        otherwise=sentence,
+    )
+
+
+def failed(
+    status: int,
+    request_id: str,
+    *,
+    message: str | None,
+    code: str | None,
+    details: Sequence[FieldError],
+    retry_after_s: float | None,
+    otherwise: str = "",
+) -> ClientError:
+    """The error of a status, with the server's own `message`, or else another sentence."""
     kind = _BY_STATUS.get(status)
     if kind is None:
         kind = ServerError if status >= 500 else BadRequestError if status >= 400 else InvalidResponseError
     return kind(
-        server_message or sentence,
-        request_id=str(fields.get("requestId") or request_id),
+        message or otherwise,
+        request_id=request_id,
         status=status,
-        code=code if isinstance(code, str) else None,
-        details=_details(fields.get("details")),
-        retry_after_s=_seconds(retry_after),
-        server_message=server_message,
+        code=code,
+        details=details,
+        retry_after_s=retry_after_s,
+        server_message=message,
     )
 
 

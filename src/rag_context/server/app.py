@@ -203,7 +203,7 @@ class _Handlers:
 
     async def _ready(self, _scope: Scope, _receive: Receive) -> Reply:
         if not await self._service.ready():
-            raise RequestRejectedError(503, ErrorCode.SERVICE_UNAVAILABLE, "Not ready yet", retry_after="1")
+            raise RequestRejectedError(503, ErrorCode.SERVICE_UNAVAILABLE, "Not ready yet", retry_after_s=1)
         return Reply.json({"status": "ready"})
 
     async def _metrics(self, _scope: Scope, _receive: Receive) -> Reply:
@@ -280,7 +280,7 @@ class McpMount:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if not self._running:
-            raise RequestRejectedError(503, ErrorCode.SERVICE_UNAVAILABLE, "Not ready yet", retry_after="1")
+            raise RequestRejectedError(503, ErrorCode.SERVICE_UNAVAILABLE, "Not ready yet", retry_after_s=1)
         # One request that gives up must not take the opening from the others.
         endpoint = await asyncio.shield(self._opened())
         await endpoint(scope, receive, send)

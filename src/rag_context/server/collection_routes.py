@@ -109,7 +109,7 @@ class _BodyBudget:
         size = min(int(announced[:20]), self._largest) if announced.isdigit() else self._largest
         if size > self._left:
             raise RequestRejectedError(
-                503, ErrorCode.SERVICE_UNAVAILABLE, "Too many large requests at once", retry_after="1"
+                503, ErrorCode.SERVICE_UNAVAILABLE, "Too many large requests at once", retry_after_s=1
             )
         # Counted as announced, before a byte is read: bodies that grow at the same time would exceed it together.
         self._left -= size

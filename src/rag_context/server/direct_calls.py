@@ -7,16 +7,17 @@ from starlette.types import Message
 
 from rag_context.api.handlers import CallContext
 from rag_context.api.index import BulkLine, VersionsRequest
-from rag_context.api.parsing import ErrorCode, read_json
+from rag_context.api.parsing import ErrorCode, ErrorResponse, read_json
 from rag_context.api.wire import Vocabulary, WireResponse
 from rag_context.client.call import Batch, Call
 from rag_context.client.errors import ClientError
-from rag_context.client.replies import error_from
+from rag_context.client.replies import failed
+from rag_context.errors import FieldError
 from rag_context.logs import REQUEST_ID
 from rag_context.memory.service import Service
 from rag_context.server.bulk import BulkRun
 from rag_context.server.collection_routes import CollectionHandlers, matched, read_query
-from rag_context.server.failures import failure_reply
+from rag_context.server.failures import failure_of
 from rag_context.server.requests import RequestRejectedError
 from rag_context.server.tools import build_tools
 from rag_context.settings import Settings
@@ -102,6 +103,13 @@ class DirectCalls:
 
 
 def _client_error(error: Exception, request_id: str) -> ClientError:
-    reply = failure_reply(error, request_id)
-    wait = dict(reply.headers).get(b"retry-after")
-    return error_from(reply.status, reply.body, None if wait is None else wait.decode(), request_id, str(error))
+    failure = failure_of(error, request_id)
+    details = failure.body.details if isinstance(failure.body, ErrorResponse) else None
+    return failed(
+        failure.status,
+        request_id,
+        message=failure.body.error,
+        code=failure.body.code,
+        details=[FieldError(detail.field, detail.message) for detail in details or ()],
+        retry_after_s=failure.retry_after_s,
+    )

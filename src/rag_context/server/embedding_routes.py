@@ -188,7 +188,7 @@ class _Handlers:
 
     async def ready(self, _scope: Scope, _receive: Receive) -> Reply:
         if not await self._works():
-            raise RequestRejectedError(503, ErrorCode.SERVICE_UNAVAILABLE, "Not ready yet", retry_after="1")
+            raise RequestRejectedError(503, ErrorCode.SERVICE_UNAVAILABLE, "Not ready yet", retry_after_s=1)
         return Reply.json({"status": "ready"})
 
     async def _works(self) -> bool:

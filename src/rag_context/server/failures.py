@@ -10,14 +10,15 @@ import os
 import re
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rag_context.api.embeddings import OpenAiErrorResponse
 from rag_context.api.parsing import Detail, ErrorCode, ErrorResponse
-from rag_context.api.search import SearchFailedError
+from rag_context.api.search import SearchFailedError, SearchFailure
+from rag_context.api.wire import WireResponse
 from rag_context.errors import (
     BackendError,
     BackendUnavailableError,
@@ -48,62 +49,71 @@ OPENAI_PREFIX = "/v1/"
 _Headers = tuple[tuple[bytes, bytes], ...]
 
 
-def failure_reply(error: Exception, request_id: str, path: str = "") -> Reply:
-    """The reply for `error`. An error that is not ours is logged, and reported as 500.
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why there is no answer: what HTTP writes, MCP shows and a client in this process raises."""
 
-    Args:
-        error: what was raised.
-        request_id: correlation id of the request.
-        path: path of the request; below `/v1/` the error has the shape of OpenAI's API.
-    """
-    reply = _failure_reply(error, request_id)
-    if not path.startswith(OPENAI_PREFIX):
-        return reply
-    openai_error = OpenAiErrorResponse.of(reply.status, ErrorResponse.model_validate_json(reply.body))
-    return replace(reply, body=openai_error.to_json())
+    status: int
+    body: ErrorResponse | SearchFailure
+    retry_after_s: int | None = None
+    headers: _Headers = ()
+
+    def reply(self, path: str = "") -> Reply:
+        """As a reply to a request for `path`; below `/v1/` it has the shape of OpenAI's API."""
+        body: WireResponse = self.body
+        if path.startswith(OPENAI_PREFIX) and isinstance(self.body, ErrorResponse):
+            body = OpenAiErrorResponse.of(self.status, self.body)
+        wait = () if self.retry_after_s is None else ((b"retry-after", b"%d" % self.retry_after_s),)
+        return Reply(body.to_json(), self.status, headers=(*self.headers, *wait))
 
 
-def _failure_reply(error: Exception, request_id: str) -> Reply:
+def failure_of(error: Exception, request_id: str) -> Failure:
+    """What `error` means to a caller. An error that is not ours is logged, and reported as 500."""
     match error:
         case SearchFailedError():
-            wait = retry_after(error.retry_after_s).encode()
-            return Reply(error.failure.to_json(), _STRICT_STATUS[error.failure.code], headers=((b"retry-after", wait),))
+            return Failure(_STRICT_STATUS[error.failure.code], error.failure, retry_after(error.retry_after_s))
         case RequestRejectedError():
-            return error_reply(error.status, error.code, str(error), request_id, headers=error.headers)
+            body = error_body(error.status, error.code, str(error), request_id)
+            return Failure(error.status, body, error.retry_after_s, error.headers)
         case InvalidInputError():
-            return error_reply(400, ErrorCode.INVALID_INPUT, str(error), request_id, details=error.details)
+            return _failure(400, ErrorCode.INVALID_INPUT, str(error), request_id, error.details)
         case ProjectError():
             status = _PROJECT_STATUS.get(error.code, 400)
-            return error_reply(status, ErrorCode(error.code), str(error), request_id, details=error.details)
+            return _failure(status, ErrorCode(error.code), str(error), request_id, error.details)
         case NotFoundError():
-            return error_reply(404, ErrorCode.NOT_FOUND, str(error), request_id)
+            return _failure(404, ErrorCode.NOT_FOUND, str(error), request_id)
         case ConflictError() | ForeignDataError():
-            return error_reply(409, ErrorCode.CONFLICT, str(error), request_id)
+            return _failure(409, ErrorCode.CONFLICT, str(error), request_id)
         case OverloadedError():
-            return _try_again(ErrorCode.OVERLOADED, str(error), error.retry_after_s, request_id)
+            body = error_body(503, ErrorCode.OVERLOADED, str(error), request_id)
+            return Failure(503, body, retry_after(error.retry_after_s))
         case BackendError():
             log_failure(logger, error)
-            return _unavailable(error, request_id)
+            # What a plug-in raised says nothing about a database, and its author needs to know whose fault it is.
+            sentence = str(error) if isinstance(error, ProviderFailedError) else component_sentence(error.component)
+            wait = error.retry_after_s if isinstance(error, BackendUnavailableError) else None
+            return Failure(503, error_body(503, ErrorCode.SERVICE_UNAVAILABLE, sentence, request_id), retry_after(wait))
         case HTTPException() if error.status_code in _HTTP:
             code, sentence = _HTTP[error.status_code]
             headers = tuple((k.lower().encode(), v.encode()) for k, v in (error.headers or {}).items())
-            return error_reply(error.status_code, code, sentence, request_id, headers=headers)
+            body = error_body(error.status_code, code, sentence, request_id)
+            return Failure(error.status_code, body, headers=headers)
     logger.error("unexpected %s", type(error).__name__, exc_info=error)
-    return error_reply(500, ErrorCode.INTERNAL_ERROR, "Internal server error", request_id)
+    return _failure(500, ErrorCode.INTERNAL_ERROR, "Internal server error", request_id)
 
 
-def error_reply(
-    status: int,
-    code: ErrorCode,
-    message: str,
-    request_id: str,
-    *,
-    details: tuple[FieldError, ...] = (),
-    headers: _Headers = (),
-) -> Reply:
+def _failure(
+    status: int, code: ErrorCode, message: str, request_id: str, details: tuple[FieldError, ...] = ()
+) -> Failure:
+    return Failure(status, error_body(status, code, message, request_id, details))
+
+
+def error_body(
+    status: int, code: ErrorCode, message: str, request_id: str, details: tuple[FieldError, ...] = ()
+) -> ErrorResponse:
     """An error in its one shape; 5xx tell the client to go on without context."""
     failed = status >= 500
-    body = ErrorResponse(
+    return ErrorResponse(
         error=message,
         code=code,
         details=Detail.list_of(details) or None,
@@ -111,7 +121,6 @@ def error_reply(
         fallback=True if failed else None,
         fallback_level=3 if failed else None,
     )
-    return Reply(body.to_json(), status, headers=headers)
 
 
 def log_failure(log: logging.Logger, error: BackendError) -> None:
@@ -131,20 +140,9 @@ def component_sentence(component: str) -> str:
     return "Database unavailable"
 
 
-def retry_after(seconds: float | None) -> str:
-    """Value of a Retry-After header: whole seconds, at least one."""
-    return str(max(1, math.ceil(seconds or 1)))
-
-
-def _unavailable(error: BackendError, request_id: str) -> Reply:
-    wait = error.retry_after_s if isinstance(error, BackendUnavailableError) else None
-    # What a plug-in raised says nothing about a database, and its author needs to know whose fault it is.
-    sentence = str(error) if isinstance(error, ProviderFailedError) else component_sentence(error.component)
-    return _try_again(ErrorCode.SERVICE_UNAVAILABLE, sentence, wait, request_id)
-
-
-def _try_again(code: ErrorCode, message: str, after_s: float | None, request_id: str) -> Reply:
-    return error_reply(503, code, message, request_id, headers=((b"retry-after", retry_after(after_s).encode()),))
+def retry_after(seconds: float | None) -> int:
+    """After how long a caller may try again: whole seconds, at least one."""
+    return max(1, math.ceil(seconds or 1))
 
 
 access = logging.getLogger("rag_context.access")
@@ -208,7 +206,7 @@ class RequestIdMiddleware:
                 except Exception as error:
                     if status:
                         raise  # a reply has begun: another head cannot follow, and the server ends the connection
-                    reply = failure_reply(error, request.request_id, scope["path"])
+                    reply = failure_of(error, request.request_id).reply(scope["path"])
                     await _reject(reply, request, receive, tagged)
                 finally:
                     _describe(traced, scope, status)
@@ -220,7 +218,7 @@ class RequestIdMiddleware:
     def _admit(self, scope: Scope) -> None:
         # A busy process is alive: an orchestrator that got 503 from /live would restart it.
         if self._running > self._max_requests and scope["path"] != "/live":
-            raise RequestRejectedError(503, ErrorCode.OVERLOADED, "Too many requests at once", retry_after="1")
+            raise RequestRejectedError(503, ErrorCode.OVERLOADED, "Too many requests at once", retry_after_s=1)
         headers = scope["headers"]
         # Of a header given twice this process and a proxy before it might each read another one.
         if len({name for name, _ in headers}) != len(headers):

@@ -8,7 +8,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from rag_context.api.parsing import ErrorCode
-from rag_context.server.failures import error_reply
+from rag_context.server.failures import error_body
 from rag_context.server.options import ServerOptions
 from rag_context.server.pages import EVENTS_PATH
 
@@ -157,7 +157,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _reject(self, status: int, code: ErrorCode, message: str, header: bytes = b"") -> None:
-        body = error_reply(status, code, message, "").body
+        body = error_body(status, code, message, "").to_json()
         head = [STATUS_LINE[status], b"content-type: application/json\r\nconnection: close\r\n", header]
         head.append(b"content-length: %d\r\n\r\n" % len(body))
         self.transport.write(b"".join(head) + body)

@@ -184,7 +184,7 @@ class AuthMiddleware:
                 429,
                 ErrorCode.RATE_LIMITED,
                 f"Too many wrong API keys from this address: wait {retry_after(wait)} s",
-                retry_after=retry_after(wait),
+                retry_after_s=retry_after(wait),
             )
         raise RequestRejectedError(
             401, ErrorCode.UNAUTHORIZED, "API key not valid", www_authenticate='Bearer error="invalid_token"'
@@ -208,7 +208,7 @@ class RateLimit:
             )
             if wait > 0:
                 raise RequestRejectedError(
-                    429, ErrorCode.RATE_LIMITED, "Too many requests", retry_after=retry_after(wait)
+                    429, ErrorCode.RATE_LIMITED, "Too many requests", retry_after_s=retry_after(wait)
                 )
         await self._app(scope, receive, send)
 

@@ -125,7 +125,7 @@ class Events:
         """Send a `state` event now and whenever the state has changed, until the client or the server goes."""
         request = read_fields(StatsRequest, query_fields(scope))
         if self._watchers >= MAX_WATCHERS:
-            raise RequestRejectedError(503, ErrorCode.OVERLOADED, "Too many watch already", retry_after="10")
+            raise RequestRejectedError(503, ErrorCode.OVERLOADED, "Too many watch already", retry_after_s=10)
         self._watchers += 1
         try:
             await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})

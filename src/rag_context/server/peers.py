@@ -168,7 +168,7 @@ async def exchange(file: Path, scope: Scope, receive: Receive, send: Send) -> No
 
 def _unavailable(what: str) -> RequestRejectedError:
     message = f"The worker that does this {what}: try again"
-    return RequestRejectedError(503, ErrorCode.SERVICE_UNAVAILABLE, message, retry_after="1")
+    return RequestRejectedError(503, ErrorCode.SERVICE_UNAVAILABLE, message, retry_after_s=1)
 
 
 async def _send_request(scope: Scope, receive: Receive, writer: asyncio.StreamWriter) -> None:

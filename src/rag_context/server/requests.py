@@ -66,10 +66,13 @@ class ClientGoneError(Exception):
 class RequestRejectedError(Exception):
     """A request is rejected, with this status, code and message."""
 
-    def __init__(self, status: int, code: ErrorCode, message: str, **headers: str) -> None:
+    def __init__(
+        self, status: int, code: ErrorCode, message: str, *, retry_after_s: int | None = None, **headers: str
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
+        self.retry_after_s = retry_after_s
         self.headers = tuple(
             (name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()
         )

@@ -21,15 +21,14 @@ from pydantic import ValidationError
 from rag_context._version import __version__
 from rag_context.api.handlers import CallContext
 from rag_context.api.operations import Access, Operation
-from rag_context.api.parsing import ErrorCode, ErrorResponse, read_fields
-from rag_context.api.search import SearchFailedError
+from rag_context.api.parsing import ErrorCode, read_fields
 from rag_context.api.toolsets import Toolsets
 from rag_context.api.wire import WireRequest, WireResponse
 from rag_context.domain.callers import ANONYMOUS, CallerId
 from rag_context.errors import RagContextError
 from rag_context.logs import REQUEST_ID
 from rag_context.memory.service import Service
-from rag_context.server.failures import failure_reply
+from rag_context.server.failures import failure_of
 from rag_context.server.mcp.handshake import DESCRIPTION, LISTS_TTL_MS, NAME, PROMPTED_BY, TITLE, instructions
 from rag_context.server.mcp.messages import client_name
 from rag_context.server.mcp.readable import for_clients, for_models, readable
@@ -172,11 +171,8 @@ class McpServer:
                 client_roots=partial(_roots, session),
             )
             response = await tool.run(request, call)
-        except SearchFailedError as error:
-            return _failed(error.failure, structured=client.structured)
         except (RagContextError, RequestRejectedError) as error:
-            failure = ErrorResponse.model_validate_json(failure_reply(error, client.request_id).body)
-            return _failed(failure, structured=client.structured)
+            return _failed(failure_of(error, client.request_id).body, structured=client.structured)
         return _answered(response, structured=client.structured)
 
     async def _list_resources(
@@ -230,8 +226,8 @@ class McpServer:
         except (MCPError, ValidationError):
             raise
         except RagContextError as error:
-            body = ErrorResponse.model_validate_json(failure_reply(error, request_id).body)
-            raise MCPError(types.INTERNAL_ERROR, body.error, {"requestId": request_id}) from None
+            sentence = failure_of(error, request_id).body.error
+            raise MCPError(types.INTERNAL_ERROR, sentence, {"requestId": request_id}) from None
         except Exception as error:
             logger.exception("unexpected %s in %s", type(error).__name__, ctx.method)
             raise MCPError(types.INTERNAL_ERROR, "Internal server error", {"requestId": request_id}) from None
