@@ -1,9 +1,11 @@
 """`doctor` names each real fault of an installation with what to do about it, and changes nothing."""
 
 import json
+import os
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -119,7 +121,7 @@ def test_each_of_many_faults_is_named_with_what_to_do(home: Path) -> None:
     (data / "rag-context.db").write_bytes(b"no database" * 1000)
     (home / ".cursor").mkdir()
     (home / ".cursor" / "mcp.json").write_text('{"mcpServers": {"rag-context": {"command": "/gone/rag-context"}}}')
-    (home / ".mcp.json").write_text('{"mcpServers": ')
+    (home / ".claude.json").write_text('{"mcpServers": ')
     (data / "rag-context.db").chmod(0o400)
     data.chmod(0o500)
     before = tree(home)
@@ -148,7 +150,7 @@ def test_each_of_many_faults_is_named_with_what_to_do(home: Path) -> None:
     assert "cannot be reached -> start it, or correct stores.redis_url" in wrong["backends"]
     assert "Cursor" in wrong["clients"]
     assert "'/gone/rag-context', which is not there -> `rag-context install cursor`" in wrong["clients"]
-    assert "Claude Code's .mcp.json cannot be read" in findings(told, "warning")["clients"]
+    assert "The settings of Claude Code (user) cannot be read" in findings(told, "warning")["clients"]
     assert "clients" not in findings(told, "ok")
     assert "secret" not in told.stdout + told.stderr
     assert set(wrong) == {"data directory", "index", "port", "model", "backends", "clients"}
@@ -185,3 +187,64 @@ def test_settings_that_cannot_be_read_are_all_named(home: Path) -> None:
     assert "log.level (environment LOG_LEVEL) must be one of" in findings(told, "wrong")["settings"]
     assert "did you mean RAG_CONTEXT_STORES__VECTORS?" in findings(told, "wrong")["settings"]
     assert "not examined" in findings(told, "warning")["settings"]
+
+
+CODEX = """\
+#!{python}
+# As much of `codex app-server` as lists hooks.
+import json, pathlib, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["method"] == "hooks/list":
+        groups = json.loads((pathlib.Path.home() / ".codex" / "hooks.json").read_text())["hooks"]
+        hooks = [
+            {{"eventName": event, "command": hook["command"], "trustStatus": "un" * (event != "Stop") + "trusted"}}
+            for event, entries in groups.items() for entry in entries for hook in entry["hooks"]
+        ]
+        print(json.dumps({{"id": asked["id"], "result": {{"data": [{{"hooks": hooks}}]}}}}), flush=True)
+    elif "id" in asked:
+        print(json.dumps({{"id": asked["id"], "result": {{}}}}), flush=True)
+"""
+
+
+def test_what_clients_run_is_run_and_what_remains_to_do_is_named(home: Path) -> None:
+    data = home / "data"
+    (data / "hooks").mkdir(parents=True)
+    codex = home / "bin" / "codex"
+    codex.parent.mkdir()
+    codex.write_text(CODEX.format(python=sys.executable))
+    codex.chmod(0o755)
+    project = home / "harbour"
+    subprocess.run(["git", "init", "-q", project], check=True)
+    folders = {"HOME": str(home), "XDG_CONFIG_HOME": str(home / "config"), "RAG_CONTEXT_DATA_DIR": str(data)}
+    place = environment(**folders, PATH=f"{codex.parent}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    for arguments in (("claude-code", "codex"), ("claude-code", "--scope", "project")):
+        subprocess.run([COMMAND, "install", *arguments], env=place, cwd=project, check=True, capture_output=True)
+
+    def told() -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+        ended = subprocess.run(
+            [COMMAND, "doctor", "--json"], env=place, cwd=project, capture_output=True, text=True, check=False
+        )
+        return findings(ended, "ok"), findings(ended, "warning"), findings(ended, "wrong")
+
+    ok, warning, wrong = told()
+    assert "Claude Code (user) runs" in ok["clients"]
+    assert "tools after" in ok["clients"]
+    assert "Claude Code (user): 5 hooks" in warning["clients"]
+    assert "none has run in a session yet -> start a session in Claude Code" in warning["clients"]
+    assert "Codex does not run 4 hooks that are not trusted: SessionStart, " in warning["clients"]
+    assert "Type `/hooks` in Codex" in warning["clients"]
+    assert "has not been allowed to start the server of this project's .mcp.json" in warning["clients"]
+    assert "Claude Code (project) runs 'rag-context', which is not there" in wrong["clients"]
+
+    hook = [f"{COMMAND}-hook", "stop", "--client", "claude-code", "--data-dir", str(data)]
+    subprocess.run(hook, input=b'{"session_id": "s"}', check=True)
+    (project / ".claude" / "settings.local.json").write_text('{"enabledMcpjsonServers": ["rag-context"]}')
+    settings = home / ".codex" / "hooks.json"
+    settings.write_text(settings.read_text().replace("rag-context-hook stop", "gone/rag-context-hook stop"))
+    ok, warning, wrong = told()
+    assert "Claude Code (user): 5 hooks" in ok["clients"]
+    assert "; last run 2" in ok["clients"]
+    assert "Codex (user) runs" in wrong["clients"]
+    assert "at Stop, which is not there -> `rag-context install codex` writes" in wrong["clients"]
+    assert "has not been allowed" not in warning["clients"]

@@ -25,6 +25,9 @@ FOLDER = "hooks"
 SOCKET = ".sock"
 DIGEST = ".digest.json"
 REPORTS = "unreported.jsonl"
+RAN = ".ran"
+"""Ends the name of a file whose time says when a client last ran a hook in a session."""
+
 MAX_REPORTS = 1 << 18
 """Bytes: reports beyond are dropped."""
 
@@ -40,6 +43,9 @@ KEPT = frozenset((
     "hook_event_name", "transcript_path", "transcriptPath", "agent_id", "parent_agent_id",
 ))  # fmt: skip
 """Fields of a payload that a report keeps: none of what was said."""
+
+TRIAL = "rag_context_trial"
+"""Stands in the payload with which `doctor` tries a hook: nothing is recorded of it."""
 
 MAX_PAYLOAD = 1 << 20
 HEARD = b"+"
@@ -93,8 +99,11 @@ def _run(arguments: "Sequence[str]") -> None:
     question = {"event": event, "client": client, "payload": payload, "printed": digest and digest["shown"]}
     bound_s = float(os.environ.get("RAG_CONTEXT_HOOKS__BOUND_MS") or BOUND_MS[event]) / 1000.0
     is_heard = _ask(folder, question, client, time.monotonic() + bound_s)
+    if TRIAL in payload:
+        return
     if not is_heard and event in ("session-start", "stop", "compact"):
         _leave(folder, question)
+    _note_run(os.path.join(folder, os.path.basename(client) + RAN))
 
 
 def data_dir() -> str:
@@ -132,7 +141,7 @@ def shaped(client: str, payload: "dict[str, Any]", text: str) -> str:
     """The text in the shape in which this client takes it at this event."""
     if client in PLAIN:
         return text
-    if client in FLAT:
+    if client in FLAT and "hookEventName" not in payload:  # VS Code, which reads the same file as Copilot, nests it
         return json.dumps({FLAT[client]: text})
     name = payload.get("hook_event_name") or payload.get("hookEventName")
     return json.dumps({"hookSpecificOutput": {"hookEventName": name, "additionalContext": text}})
@@ -243,6 +252,13 @@ def _leave(folder: str, question: "dict[str, Any]") -> None:
         return
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(file, line)
+
+
+def _note_run(path: str) -> None:
+    try:
+        os.utime(path)
+    except FileNotFoundError:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
 
 
 def _write(text: str) -> None:

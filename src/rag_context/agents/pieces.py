@@ -150,6 +150,23 @@ class JsonHooks:
         return text
 
 
+def server_in(text: str, section: Sequence[str], *, is_toml: bool) -> Mapping[str, Any] | None:
+    """The entry for this server in a client's file. Raises: ValueError, TypeError."""
+    if is_toml:
+        return TomlServer(section[0], {}).found(text)
+    own = _own_server(_container(text, section, dict))
+    return own.node.value if own is not None and isinstance(own.node.value, dict) else None
+
+
+def hooks_in(text: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """Our entries for hooks in a client's file, with their events. Raises: ValueError, TypeError."""
+    return [
+        (event, (hook or item).node.value)
+        for event in _events(text)
+        for item, hook, _ in _own_hooks(_container(text, ("hooks", event), list))
+    ]
+
+
 def _container(text: str, path: Sequence[str], kind: type) -> Node | None:
     """The value at a path. Raises: TypeError (it is of another kind, or something on the way no object)."""
     if not text.strip("\ufeff \t\r\n"):
@@ -268,6 +285,12 @@ class TomlServer:
                 raise TypeError(f"its table {self.section!r} is written in another way")
             text = shorter
         return text
+
+    def found(self, text: str) -> Mapping[str, Any] | None:
+        """The table as it is. Raises: ValueError, TypeError."""
+        servers = self._servers(tomllib.loads(_normal(text)))
+        entry = servers.get(self._own(servers) or NAME)
+        return entry if isinstance(entry, dict) else None
 
     def _servers(self, content: Mapping[str, Any]) -> Mapping[str, Any]:
         servers = content.get(self.section, {})

@@ -5,26 +5,19 @@ import os
 import platform
 import shutil
 import sys
-import tomllib
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
-from typing import Any, Literal
-
-import httpx2
 
 from rag_context._version import __version__
-from rag_context.agents.clients import CLIENTS, NAME, Client, Mcp
-from rag_context.agents.json_text import parse
 from rag_context.api.maintenance import HealthRequest
 from rag_context.api.operations import memory
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.configure import is_open_to_others
 from rag_context.cli.connecting import Remote, open_http
 from rag_context.cli.console import Console, counted
-from rag_context.cli.install import installer_here
+from rag_context.cli.doctor_clients import clients
+from rag_context.cli.findings import Finding, problems, running_version
 from rag_context.cli.options import Options, with_options
 from rag_context.cli.serve import server_options
 from rag_context.client.address import announced_address, read_announcement, server_url
@@ -39,7 +32,6 @@ from rag_context.wiring.probes import answers_of_all
 
 HEALTH_TIMEOUT_S = 15.0
 MODEL_TIMEOUT_S = 30.0
-LIVE_TIMEOUT_S = 2.0
 _GIB = 1 << 30
 
 LEAST_FREE_BYTES = 100 << 20
@@ -47,32 +39,14 @@ LEAST_FREE_BYTES = 100 << 20
 LITTLE_FREE_BYTES = 1 << 30
 _SIGNS = {"ok": ("ok     ", "green"), "warning": ("warning", "bold yellow"), "wrong": ("wrong  ", "bold red")}
 
-Severity = Literal["ok", "warning", "wrong"]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One fact about this installation.
-
-    Attributes:
-        area: what it is about.
-        status: `wrong` is what keeps something from working.
-        message: the fact, in a sentence.
-        next_step: what to do about it; None where there is nothing to do.
-    """
-
-    area: str
-    status: Severity
-    message: str
-    next_step: str | None = None
-
 
 @with_options
 def doctor(options: Options) -> ExitCode:
     """Say what is wrong with this installation, and how to repair it; exits 1 when something is wrong.
 
     It looks at the settings and their sources, the data directory, the disk, the port or the running server, the
-    embedding model, the backends with their versions, and the entries of MCP clients. Nothing is changed.
+    embedding model and the backends with their versions. Of each client that is connected it starts the server and runs
+    the hooks, as the client would, and says what remains to be allowed. Nothing is changed.
     """
     console = Console()
     configure_logging("critical")  # a finding says what a log line would
@@ -104,7 +78,7 @@ def _examined(options: Options) -> Iterator[Finding]:
     yield from index_file(settings)
     yield from free_space(settings)
     yield from run_to_end(_alive(loaded))
-    yield from clients()
+    yield from clients(settings.data_dir)
 
 
 async def _alive(loaded: Loaded) -> list[Finding]:
@@ -274,81 +248,12 @@ def port(settings: Settings) -> Iterator[Finding]:
         with closing(bind(server_options(settings))):
             yield Finding("port", "ok", f"Port {number} on {host} is free; no server of this data directory runs")
     except ConfigurationError as error:
-        other = _running_version(server_url(host, number))
+        other = running_version(server_url(host, number))
         if other is None:
             yield from problems("port", error, "choose another port (--port)")
         else:
             message = f"Port {number} on {host} is in use by a rag-context {other} with another data directory"
             yield Finding("port", "wrong", message, "stop it, use its --data-dir, or choose another port (--port)")
-
-
-def _running_version(url: str) -> str | None:
-    """The version of the rag-context that answers there; None where none does."""
-    try:
-        answer = httpx2.get(url + "/live", timeout=LIVE_TIMEOUT_S, trust_env=False).json()
-        return str(answer["version"]) if "instance" in answer else None
-    except (httpx2.HTTPError, ValueError, TypeError, KeyError):
-        return None
-
-
-def clients() -> Iterator[Finding]:
-    """What the clients on this machine have of this program, in this user's settings and in those of this project."""
-    installer = installer_here()
-    found = False
-    for client in CLIENTS.values():
-        for scope in installer.scopes(client):
-            if client.mcp is None or (place := client.mcp.files.get(scope)) is None:
-                continue
-            path = installer.machine.path(place, installer.project)
-            if not path.is_file():
-                continue
-            try:
-                entry = _entry(client.mcp, path)
-            except (OSError, ValueError) as error:
-                found = True
-                step = "correct the file; until then the client starts no server"
-                yield Finding("clients", "warning", f"{client.title}'s {path} cannot be read: {error}", step)
-                continue
-            if entry is not None:
-                found = True
-                yield _check_entry(client, path, entry)
-    if not found:
-        yield Finding("clients", "ok", "No client is connected; `rag-context install` lists those on this machine")
-
-
-def _entry(mcp: Mcp, path: Path) -> Mapping[str, Any] | None:
-    """What a client runs for this server. Raises: OSError, ValueError."""
-    text = path.read_text(encoding="utf-8-sig")
-    content: Any = tomllib.loads(text) if path.suffix == ".toml" else parse(text or "{}").value
-    for key in mcp.section:
-        content = content.get(key, {}) if isinstance(content, dict) else None
-    if not isinstance(content, dict):
-        raise ValueError(f"{'.'.join(mcp.section)} is not a table of servers")  # noqa: TRY004  (as a parser's error)
-    entry = content.get(NAME)
-    return entry if isinstance(entry, dict) else None
-
-
-def _check_entry(client: Client, path: Path, entry: Mapping[str, Any]) -> Finding:
-    step = f"`rag-context install {client.name}` writes the entry again"
-    url = next((entry[key] for key in ("url", "httpUrl", "serverUrl") if isinstance(entry.get(key), str)), None)
-    if url is not None:
-        version = _running_version(url.partition("?")[0].rstrip("/").removesuffix("/mcp"))
-        if version is None:
-            message = f"{client.title} ({path}) calls {url}, where no rag-context answers"
-            return Finding("clients", "wrong", message, f"start the server (`rag-context serve`), or {step}")
-        return Finding("clients", "ok", f"{client.title} ({path}) calls rag-context {version} at {url}")
-    command = entry.get("command", "")
-    program = str(command[0] if isinstance(command, list) and command else command)
-    if shutil.which(program) is None:
-        return Finding("clients", "wrong", f"{client.title} ({path}) runs {program!r}, which is not there", step)
-    return Finding("clients", "ok", f"{client.title} ({path}) runs {program}")
-
-
-def problems(area: str, error: RagContextError, default_step: str, status: Severity = "wrong") -> Iterator[Finding]:
-    """An error as findings, a line each; `default_step` is for one that does not say behind a colon what to do."""
-    for line in str(error).splitlines():
-        message, colon, step = line.rstrip(".").rpartition(": ")
-        yield Finding(area, status, message if colon else line.rstrip("."), step if colon else default_step)
 
 
 def _print(findings: Sequence[Finding], console: Console) -> None:
