@@ -229,6 +229,94 @@ def goose() -> str:
     )
 
 
+def vscode() -> str:
+    requests = [
+        {
+            "requestId": "r1",
+            "timestamp": 1767323045000,
+            "message": {"text": ASKED, "parts": [{"text": ASKED}]},
+            "variableData": {"variables": [{"value": INJECTED}]},
+            "response": [
+                {"kind": "thinking", "value": INJECTED},
+                {"value": "The bilge pump "},
+                {"kind": "toolInvocationSerialized", "resultDetails": INJECTED},
+                {"kind": "markdownContent", "content": {"value": ANSWERED.removeprefix("The bilge pump ")}},
+            ],
+        },
+        {
+            "requestId": "r2",
+            "timestamp": 1767323105000,
+            "message": {"text": AGAIN},
+            "response": [{"value": CLOSED}],
+        },
+    ]
+    return json.dumps({"version": 3, "sessionId": "vscode-1", "customTitle": "Pumps", "requests": requests})
+
+
+def vscode_log() -> str:
+    whole = json.loads(vscode())
+    first, second = whole.pop("requests")
+    answer, first["response"] = first["response"], []
+    return lines(
+        {"kind": 0, "v": {**whole, "requests": []}},
+        {"kind": 2, "k": ["requests"], "v": [first, {**second, "message": {"text": INJECTED}}]},
+        {"kind": 1, "k": ["requests", 0, "response"], "v": answer},
+        {"kind": 2, "k": ["requests"], "i": 1, "v": [{**second, "inputText": INJECTED}]},
+        {"kind": 3, "k": ["requests", 1, "inputText"]},
+        {"kind": 1, "k": ["requests", 7, "response"], "v": INJECTED},
+    )
+
+
+def amp() -> str:
+    said: list[tuple[str, list[Item]]] = [
+        ("user", [text(ASKED)]),
+        ("assistant", [{"type": "thinking", "thinking": INJECTED}, text(ANSWERED)]),
+        ("user", [{"type": "tool_result", "run": {"result": INJECTED}}]),
+        ("user", [text(AGAIN)]),
+        ("assistant", [text(CLOSED)]),
+    ]
+    at = [1767323045000, 1767323045000, 1767323045000, 1767323105000, 1767323105000]
+    messages = [
+        {"role": role, "content": parts, "meta": {"sentAt": when}} for (role, parts), when in zip(said, at, strict=True)
+    ]
+    return json.dumps({"v": 1, "id": "T-amp-1", "created": 1767323045000, "title": "Pumps", "messages": messages})
+
+
+def droid() -> str:
+    def line(number: int, role: str, *parts: Item, at: str = AT) -> Item:
+        message = {"role": role, "content": list(parts)}
+        return {"type": "message", "id": f"d{number}", "timestamp": at, "message": message}
+
+    return lines(
+        {"type": "session_start", "id": "droid-1", "title": "Pumps", "cwd": "/w"},
+        line(1, "user", text(f"<system-reminder>{INJECTED}</system-reminder>"), text(ASKED)),
+        line(2, "assistant", text(ANSWERED), {"type": "tool_use", "id": "t1", "name": "Execute", "input": {}}),
+        line(3, "user", {"type": "tool_result", "tool_use_id": "t1", "content": INJECTED}),
+        {"type": "todo_state", "id": "d4", "todos": INJECTED},
+        line(5, "user", text(AGAIN), at=LATER),
+        line(6, "assistant", text(CLOSED), at=LATER),
+    )
+
+
+def aider() -> str:
+    return f"""
+# aider chat started at 2026-01-02 03:04:05
+
+> aider --api-key {INJECTED}
+> Aider v0.86.2
+
+#### {ASKED}
+
+{ANSWERED}
+
+> Tokens: {INJECTED}
+
+#### {AGAIN}
+
+{CLOSED}
+"""
+
+
 FILES = {
     "claude/claude-1.jsonl": claude_code(),
     "codex/rollout-2026-01-02-codex-1.jsonl": codex(),
@@ -241,5 +329,10 @@ FILES = {
     "continue/continue-1.json": continue_(),
     "cursor/transcript.jsonl": cursor(),
     "goose/20260102_1.jsonl": goose(),
+    "vscode/vscode-1.json": vscode(),
+    "vscode/vscode-2.jsonl": vscode_log(),
+    "amp/T-amp-1.json": amp(),
+    "droid/droid-1.jsonl": droid(),
+    "aider/.aider.chat.history.md": aider(),
 }
 """A file of each client, by a path like those the clients use."""

@@ -7,6 +7,10 @@ from tests.end_to_end.process import command
 from tests.files.transcripts import AGAIN, ANSWERED, ASKED, CLOSED, FILES, INJECTED, claude_code
 
 
+def _name(source: str, folder: Path) -> str:
+    return source.removeprefix(f"{folder}/").partition("#")[0]
+
+
 def test_a_folder_of_transcripts_is_stored_as_its_messages(tmp_path: Path) -> None:
     folder = tmp_path / "agents"
     long = "The pump ran dry again. " * 14_600  # 350 400 characters
@@ -18,12 +22,12 @@ def test_a_folder_of_transcripts_is_stored_as_its_messages(tmp_path: Path) -> No
     done = command("index", str(folder), "--json", data_dir=tmp_path / "data")
     assert done.returncode == 0, done.stderr
     receipts = {each["source"]: each for each in map(json.loads, done.stdout.splitlines())}
-    assert {source.removeprefix(f"{folder}/") for source in receipts} == set(files)
+    assert {_name(source, folder) for source in receipts} == set(files)
 
     exported = command("export", "-", data_dir=tmp_path / "data")
     assert exported.returncode == 0, exported.stderr
     documents = [each for each in map(json.loads, exported.stdout.splitlines()) if "content" in each]
-    stored = {each["source"].removeprefix(f"{folder}/"): each for each in documents}
+    stored = {_name(each["source"], folder): each for each in documents}
     assert stored.keys() == set(files)
     for name, document in stored.items():
         asked = long.strip() if "long" in name else ASKED

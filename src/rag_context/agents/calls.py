@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rag_context.agents.hook import PLAIN, cwd_of, is_subagent
-from rag_context.files.formats.client_records import CONTEXT, INJECTED, Marks
+from rag_context.files.histories.client_records import CONTEXT, INJECTED, Marks
 
 _INJECTED = Marks(
     {

@@ -278,6 +278,31 @@ class FileReceipt(_Receipt):
     """Rejected as what any folder holds, such as pictures."""
 
 
+class HistoryReceipt(WireResponse):
+    """What became of a session that a client keeps on this machine."""
+
+    status: Annotated[
+        Literal["new", "grown", "unchanged", "deleted", "skipped", "rejected"],
+        Field(
+            description="new: taken in, or found; grown: what was said since the last time; deleted: it was imported "
+            "and deleted here since, and stays out; skipped: left out as asked, or without messages"
+        ),
+    ]
+    client: str
+    session_id: Annotated[str | None, Field(description="The client's own name for it")] = None
+    project: Annotated[str | None, Field(description="Tag of the repository or folder that it ran in")] = None
+    folder: str | None = None
+    messages: Count = 0
+    documents: Count = 0
+    started_at: Instant | None = None
+    ended_at: Instant | None = None
+    size: Annotated[Count, Field(description="Bytes of the file, or of what a database has of it")] = 0
+    path: str = ""
+    reason: Annotated[str | None, Field(description="Why it was skipped or rejected")] = None
+    redactions: Annotated[dict[str, int] | None, Field(description="Secrets that were masked, by kind")] = None
+    left_out: Annotated[dict[str, int] | None, Field(description="What else it holds, by kind")] = None
+
+
 MAX_VERSIONS = 5_000
 """Documents that one question may name; some 110 bytes each."""
 

@@ -48,6 +48,10 @@ _COMMANDS = {
         "Index files, folders and streams of documents; changed files are replaced, unchanged ones are not read.",
     ),
     "watch": ("index_files:watch", "Index files and folders and follow their changes, until SIGTERM or Ctrl-C."),
+    "import-history": (
+        "history_commands:import_history",
+        "Take in the sessions that agents' clients keep on this machine: what people and models said, no more.",
+    ),
     "remember": (
         "verbs:remember",
         "Keep a decision, an instruction, a fix or a note in your own words; agents find it from now on.",

@@ -381,11 +381,12 @@ async def _watch(loaded: Loaded, roots: Sequence[Path], labels: Labels, changes:
         console.warning(f"{error} Trying again in {wait_s:.0f} s; no change is lost.")
 
     stop = asyncio.Event()
-    _on_signals(stop.set)
+    on_signals(stop.set)
     await Follower(roots, reached, ready, trouble).run(stop)
 
 
-def _on_signals(stop: Callable[[], None]) -> None:
+def on_signals(stop: Callable[[], None]) -> None:
+    """Call `stop` where the process is to end."""
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         try:

@@ -1,19 +1,16 @@
 """The connection of a command that opens the index itself."""
 
-import asyncio
-import os
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from rag_context.api.handlers import CallContext
-from rag_context.api.index import BulkLine, BulkReceipt, VersionsRequest
+from rag_context.api.index import BulkLine
 from rag_context.api.maintenance import ReindexRequest
 from rag_context.api.operations import Operation, Request, Response, memory
-from rag_context.api.stored_documents import DeleteRequest
 from rag_context.errors import BackendError
-from rag_context.files.sending import VersionOrder, sliced
-from rag_context.files.target import OnReceipt, listed_below
+from rag_context.files.target import OnReceipt
 from rag_context.logs import configure_logging
+from rag_context.memory.local_target import LocalTarget, new_request_id
 from rag_context.memory.service import Service
 from rag_context.settings import Loaded, Settings
 from rag_context.settings.keys import location_of
@@ -31,17 +28,15 @@ BULK_TIMEOUT_S = 120.0
 """How long a large document may take here, where no request waits for it."""
 
 
-class InProcess:
+class InProcess(LocalTarget):
     """This process has opened the index itself."""
 
     is_local = True
 
     def __init__(self, service: Service, settings: Settings) -> None:
-        self._service = service
+        super().__init__(service, settings.indexing.concurrency)
         self._handlers = service.handlers()
         self._has_waited = False
-        self._turn = asyncio.Semaphore(settings.indexing.concurrency)
-        self._order = VersionOrder()
         self.place = f"the index in {location_of(settings)}"
 
     async def run(
@@ -69,53 +64,15 @@ class InProcess:
         return (await self._service.reindexing.reindex(ReindexRequest(status_only=True), ignore)).pending
 
     async def bulk(self, lines: Sequence[BulkLine], on_receipt: OnReceipt) -> None:
-        """Index here, a slice at a time and a few slices at once; those of one source one after the other."""
+        """Index here, once the model is there."""
         await self._wait_ready()
-        async with asyncio.TaskGroup() as group:
-            for start, part in sliced(lines):
-                await self._turn.acquire()
-                task = group.create_task(self._keep(start, part, on_receipt, self._order.earlier(part)))
-                self._order.begin(task, part)
-
-    async def _keep(
-        self, start: int, lines: Sequence[BulkLine], on_receipt: OnReceipt, earlier: set[asyncio.Future[None]]
-    ) -> None:
-        try:
-            if earlier:
-                await asyncio.wait(earlier)
-            receipts = await self._service.bulk_all(lines, request_id=new_request_id())
-        finally:
-            self._turn.release()
-        for place, receipt in enumerate(receipts):
-            if isinstance(receipt, BackendError):
-                source = lines[place].source
-                receipt = BulkReceipt(status="rejected", source=source, reason=str(receipt), retryable=True)
-            elif isinstance(receipt, Exception):
-                raise receipt
-            on_receipt(start + place, receipt)
-
-    async def missing(self, versions: Mapping[str, str]) -> Collection[str]:
-        """Which of these versions are not there."""
-        return (await self._service.missing(VersionsRequest(versions=dict(versions)))).missing
-
-    async def remove(self, document_id: str) -> None:
-        """Delete a document here."""
-        await self._service.delete(DeleteRequest(document_id=document_id))
-
-    def sources(self, prefix: str) -> AsyncIterator[tuple[str, str]]:
-        """List what came from below a prefix."""
-        return listed_below(prefix, self._service.listing)
+        await super().bulk(lines, on_receipt)
 
     async def _wait_ready(self) -> None:
         """Wait for the model, once; what needs none does not wait for it."""
         if not self._has_waited:
             await self._service.wait_ready(MODEL_WAIT_S)
             self._has_waited = True
-
-
-def new_request_id() -> str:
-    """An id for a request made here, of the form that a server gives."""
-    return os.urandom(12).hex()
 
 
 @asynccontextmanager

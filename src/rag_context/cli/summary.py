@@ -16,7 +16,7 @@ from rag_context.cli.console import Console, one_line, separated
 from rag_context.cli.progress import PROGRESS_EVERY, PROGRESS_S, progress_line
 from rag_context.domain.documents import for_terminals
 from rag_context.errors import InvalidInputError
-from rag_context.files.formats.client_records import counted
+from rag_context.files.histories.client_records import counted
 
 SHOWN = 10
 """Files or lines of a list that people see; programs get all."""

@@ -208,7 +208,7 @@ class FileJobs:
 
     def _documents(self, file: OpenFile) -> Iterator[Job]:
         for item in self._inputs(file.loaded):
-            made = item if isinstance(item, Rejected) else _line(item.document, file, defer=self._defers(file))
+            made = item if isinstance(item, Rejected) else self._line(item.document, file)
             if isinstance(item, Rejected) or isinstance(made, Rejected):
                 self._call_soon(partial(self._reject_document, made, file))
                 continue
@@ -217,6 +217,9 @@ class FileJobs:
             yield Job(made, partial(self._done, file, item))
         # On the event loop, as the receipts: `kept`, `rejected` and `is_read` need no lock.
         self._call_soon(partial(self._read, file))
+
+    def _line(self, document: DocumentInput, file: OpenFile) -> BulkLine | Rejected:
+        return bulk_line(document, like=file.former_ids(document.source), defer=self._defers(file))
 
     def _defers(self, file: OpenFile) -> bool:
         """Whether the vectors of the file's next document are deferred; counts those of new files."""
@@ -296,7 +299,8 @@ class FileJobs:
         self.finished.append(file.manifest_entry(self._settings.key, file.kept, digest=file.loaded.digest))
 
 
-def _line(document: DocumentInput, file: OpenFile, *, defer: bool) -> BulkLine | Rejected:
+def bulk_line(document: DocumentInput, *, like: Sequence[str] | None = None, defer: bool) -> BulkLine | Rejected:
+    """A document of a file as it is sent: `like` are documents with much of its text, `defer` its vectors."""
     fields = {
         "content": document.content,
         "contentType": document.content_type,
@@ -306,7 +310,7 @@ def _line(document: DocumentInput, file: OpenFile, *, defer: bool) -> BulkLine |
         "occurredAt": document.occurred_at,
         "messageTimes": [{"start": each.start, "at": each.at} for each in document.message_times] or None,
         "metadata": metadata_json(document.metadata),
-        "like": file.former_ids(document.source),
+        "like": like,
         "deferVectors": defer,
         "origin": document.origin.value if document.origin is not None else None,
     }

@@ -8,16 +8,16 @@ import asyncio
 import os
 import stat
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from watchfiles import Change, awatch
 
 from rag_context.errors import BackendError, ConfigurationError, RagContextError
 from rag_context.files.file_reading import SKIPPED_FOLDERS
-from rag_context.files.folder_sync import FolderSync
 from rag_context.files.walk import Root
 from rag_context.resilience.deadline import set_within
 
@@ -37,7 +37,16 @@ RETRY_S = 30.0
 CHECK_EVERY_S = 600.0
 """How often all files are checked, for changes that the system did not report."""
 
-OpenSync = Callable[[], AbstractAsyncContextManager[FolderSync]]
+
+class Sync(Protocol):
+    """Brings an index in step: with all below some folders, or with some paths below one."""
+
+    async def run(self, roots: Sequence[Root]) -> frozenset[Path]: ...
+
+    async def follow(self, root: Path, changed: Collection[Path]) -> frozenset[Path]: ...
+
+
+OpenSync = Callable[[], AbstractAsyncContextManager[Sync]]
 """Connects to the index."""
 
 
@@ -237,7 +246,7 @@ class Follower:
             await asyncio.sleep(0)  # the last listener sets the event before it is done
         return True
 
-    async def _take_in(self, sync: FolderSync, changed: asyncio.Event) -> None:
+    async def _take_in(self, sync: Sync, changed: asyncio.Event) -> None:
         root, paths = next(iter(self._waiting.items()))
         del self._waiting[root]  # before the files are read: what changes meanwhile is recorded again
         try:

@@ -343,6 +343,23 @@ class IndexingSettings(Section):
     )
 
 
+class HistorySettings(Section):
+    """Conversations that agents' clients keep on this machine."""
+
+    follow: Annotated[bool, Expected("true or false")] = Field(
+        default=False, description="Whether a server takes in sessions as they go on."
+    )
+    exclude: Names = Field(
+        default=(), description="Patterns of folders whose sessions are left out, such as */private/*."
+    )
+    headless: Annotated[bool, Expected("true or false")] = Field(
+        default=False, description="Whether sessions that a program led are taken, such as those of claude -p."
+    )
+    subagents: Annotated[bool, Expected("true or false")] = Field(
+        default=False, description="Whether sessions of sub-agents are taken."
+    )
+
+
 class ProjectSettings(Section):
     """Projects whose documents are files."""
 
@@ -427,6 +444,7 @@ class Settings(Section):
     chat: ChatSettings = Field(default_factory=ChatSettings.model_construct)
     breaker: BreakerSettings = Field(default_factory=BreakerSettings.model_construct)
     indexing: IndexingSettings = Field(default_factory=IndexingSettings.model_construct)
+    history: HistorySettings = Field(default_factory=HistorySettings.model_construct)
     projects: ProjectSettings = Field(default_factory=ProjectSettings.model_construct)
     telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings.model_construct)
     hooks: HookSettings = Field(default_factory=HookSettings.model_construct)

@@ -30,6 +30,8 @@ FLAGS: Mapping[str, str] = {
     "server.api_key": "--api-key",
     "embedder.workers": "--workers",
     "log.level": "--log-level",
+    "history.headless": "--headless",
+    "history.subagents": "--subagents",
 }
 
 

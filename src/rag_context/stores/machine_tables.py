@@ -33,6 +33,9 @@ from rag_context.domain.reports import Injection
 from rag_context.stores.sqlite.faults import is_access_fault
 
 FILES_NAME = "files.db"
+HISTORIES_NAME = "histories.db"
+"""As the former, of the conversations that agents' clients keep."""
+
 PROJECTS_NAME = "projects.db"
 INJECTIONS_NAME = "injections.db"
 
@@ -284,8 +287,8 @@ _FILES = _Schema(
 class SqliteFileManifest:
     """Fits `FileManifest`: the result of reading each file. It only saves work: without it all files are read again."""
 
-    def __init__(self, data_dir: Path) -> None:
-        self._table = _Table(data_dir / FILES_NAME, _FILES)
+    def __init__(self, data_dir: Path, name: str = FILES_NAME) -> None:
+        self._table = _Table(data_dir / name, _FILES)
 
     def close(self) -> None:
         """Close the file; later reads find nothing."""
@@ -317,9 +320,9 @@ class SqliteFileManifest:
 
 
 @contextmanager
-def open_file_manifest(data_dir: Path) -> Iterator[SqliteFileManifest]:
+def open_file_manifest(data_dir: Path, name: str = FILES_NAME) -> Iterator[SqliteFileManifest]:
     """The manifest of a data directory, which is closed when the block ends."""
-    manifest = SqliteFileManifest(data_dir)
+    manifest = SqliteFileManifest(data_dir, name)
     try:
         yield manifest
     finally:

@@ -6,12 +6,21 @@ A format is recognised by the file's suffix, conversations in JSON by their firs
 import importlib.util
 import json
 from collections.abc import Generator, Sequence
+from dataclasses import asdict
 from pathlib import Path, PurePath
 
-from rag_context.files.formats.conversation import message_of, messages_of
-from rag_context.files.formats.exchange import ConversionError, Extracted, Format, MissingLibraryError, decoded
+from rag_context.files.formats.exchange import (
+    WHOLE,
+    ConversionError,
+    Extracted,
+    Format,
+    MissingLibraryError,
+    Ways,
+    decoded,
+)
 from rag_context.files.formats.json_stream import Fields, beginning, elements, fields, lines
-from rag_context.files.formats.transcripts import CLIENTS
+from rag_context.files.histories.conversation import message_of, messages_of
+from rag_context.files.histories.transcripts import CLIENTS
 from rag_context.resilience.confinement import Limits
 from rag_context.resilience.worker_processes import WorkerFailedError, WorkerProcesses
 from rag_context.settings.installation import install_command
@@ -20,6 +29,7 @@ SNIFFED_BYTES = 1 << 16
 """How much of a file's beginning is read to recognise it."""
 
 SNIFFED_ITEMS = 20
+AIDER_FILE = ".aider.chat.history.md"
 
 
 _BY_SUFFIX = {
@@ -50,6 +60,8 @@ def format_of(name: str, head: bytes) -> Format | None:
         head: its first `SNIFFED_BYTES`, or fewer; used for JSON files only.
     """
     path = PurePath(name)
+    if path.name == AIDER_FILE:
+        return Format.AIDER
     if (own := next((client.format for client in CLIENTS if path.name in client.files), None)) is not None:
         return own
     suffix = path.suffix.lower()
@@ -127,13 +139,16 @@ class Converter:
         """End the processes, also those at work: a command that is ended does not wait for the file that it reads."""
         self._processes.close()
 
-    def documents(self, format_: Format, path: Path, data: bytes) -> Generator[Extracted, None, None]:
+    def documents(
+        self, format_: Format, path: Path, data: bytes, ways: Ways = WHOLE
+    ) -> Generator[Extracted, None, None]:
         """The documents in a file, in order; to be called from any thread.
 
         Args:
             format_: its format, from `format_of`.
             path: its path; next to a Slack export, the list of users is read.
             data: its bytes.
+            ways: how conversations are read.
 
         Raises:
             ConversionError: it cannot be read, or not to its end; earlier documents are valid.
@@ -143,7 +158,7 @@ class Converter:
             needed = " and ".join(missing)
             raise MissingLibraryError(f"{format_} files need {needed}: run `{install_command('formats')}`")
         beside = _users(path) if format_ is Format.SLACK else b""
-        parameters = json.dumps({"format": format_.value, "name": str(path)}).encode()
+        parameters = json.dumps({"format": format_.value, "name": str(path), **asdict(ways)}).encode()
         try:
             with self._processes.worker() as worker:
                 outcome = json.loads(worker.request(parameters, data, beside))

@@ -14,6 +14,10 @@ OWNER = "owner"
 TEAMMATE = "teammate"
 """As in `domain.documents`, which a worker does not import: it loads NumPy, more memory than most files need."""
 
+PERSON = "person"
+HEADLESS = "headless"
+SUBAGENT = "subagent"
+
 MAX_FILE_BYTES = 64 << 20
 """Size above which a file is not converted, by default."""
 
@@ -40,7 +44,23 @@ class Format(StrEnum):
     CONTINUE = "Continue session"
     CURSOR = "Cursor CLI session"
     GOOSE = "Goose session"
+    VSCODE = "VS Code chat"
+    AMP = "Amp thread"
+    DROID = "Droid session"
+    AIDER = "Aider history"
+    ROWS = "session in a database"
     TRANSCRIPT = "transcript"
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How conversations are read: cut into documents of `max_chars`, and only those of these drivers (None: all)."""
+
+    max_chars: int = MAX_CHARS
+    drivers: Sequence[str] | None = None
+
+
+WHOLE = Ways()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +82,12 @@ class Extracted:
     """Whose words these are, as `domain.documents.Origin`; None where the format does not tell."""
     message_times: Sequence[tuple[int, int]] = ()
     """Where the messages of a conversation begin, and when each was said, in microseconds since 1970."""
+    folder: str = ""
+    """Where a client ran; empty where its records do not say so."""
+    remote: str = ""
+    """The remote of the repository there."""
+    driver: str = ""
+    """Who talked to the model: `HEADLESS` (a program), `SUBAGENT`, `PERSON`, or empty where nothing says so."""
 
 
 def encoded(document: Extracted) -> bytes:

@@ -12,20 +12,23 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import PurePath
 
-from rag_context.files.formats import exports
-from rag_context.files.formats.client_records import counted, read
-from rag_context.files.formats.conversation import Conversation, documents
 from rag_context.files.formats.exchange import (
     MAX_CHARS,
     OWNER,
+    PERSON,
     TEAMMATE,
+    WHOLE,
     ConversionError,
     Extracted,
     Format,
+    Ways,
     encoded,
 )
 from rag_context.files.formats.json_stream import BrokenOffError
-from rag_context.files.formats.transcripts import CLIENTS
+from rag_context.files.histories import exports
+from rag_context.files.histories.client_records import counted, read
+from rag_context.files.histories.conversation import Conversation, documents
+from rag_context.files.histories.transcripts import CLIENTS
 from rag_context.resilience.confinement import CutOffError, Limits, confine, receive, renew, send
 
 _CLIENTS = {client.format: client for client in CLIENTS}
@@ -50,7 +53,8 @@ def run(limits: Limits) -> None:
             return
         renew(limits)
         try:
-            for found in extract(Format(request["format"]), request["name"], data, beside, limits):
+            ways = Ways(request["max_chars"], request["drivers"])
+            for found in extract(Format(request["format"]), request["name"], data, beside, limits, ways):
                 send(answers, encoded(found))
             outcome: dict[str, object] = {"ended": True}
         except ConversionError as error:
@@ -62,7 +66,9 @@ def run(limits: Limits) -> None:
         send(answers, json.dumps(outcome).encode())
 
 
-def extract(format_: Format, name: str, data: bytes, beside: bytes, limits: Limits) -> Iterator[Extracted]:
+def extract(
+    format_: Format, name: str, data: bytes, beside: bytes, limits: Limits, ways: Ways = WHOLE
+) -> Iterator[Extracted]:
     """The documents in a file.
 
     Args:
@@ -71,6 +77,7 @@ def extract(format_: Format, name: str, data: bytes, beside: bytes, limits: Limi
         data: its bytes.
         beside: the users of a Slack export.
         limits: bounds of what is unpacked.
+        ways: how conversations are read.
 
     Raises:
         ConversionError: it cannot be read, or not to its end.
@@ -80,7 +87,7 @@ def extract(format_: Format, name: str, data: bytes, beside: bytes, limits: Limi
     path = PurePath(name)
     found = False
     try:
-        for document in _documents(format_, path, data, beside, limits):
+        for document in _documents(format_, path, data, beside, limits, ways):
             if len(document.content) > MAX_CHARS:
                 raise ConversionError(f"holds more than {MAX_CHARS} characters")
             found = True
@@ -92,7 +99,9 @@ def extract(format_: Format, name: str, data: bytes, beside: bytes, limits: Limi
         raise ConversionError("holds no text", expected=True)
 
 
-def _documents(format_: Format, path: PurePath, data: bytes, beside: bytes, limits: Limits) -> Iterable[Extracted]:
+def _documents(
+    format_: Format, path: PurePath, data: bytes, beside: bytes, limits: Limits, ways: Ways
+) -> Iterable[Extracted]:
     match format_:
         case Format.CHATGPT:
             return _documents_of(exports.chatgpt(data), OWNER)
@@ -103,18 +112,24 @@ def _documents(format_: Format, path: PurePath, data: bytes, beside: bytes, limi
             return _documents_of([day], TEAMMATE)
         case Format.TRANSCRIPT:
             return _documents_of(exports.transcript(data, path.stem), None)
+        case Format.AIDER:
+            return _documents_of(exports.aider(data, path.as_posix()), OWNER, ways)
         case _ if format_ in _CLIENTS:
-            return _documents_of([read(_CLIENTS[format_], data, path.stem)], OWNER)
+            client = _CLIENTS[format_]
+            name = path.parent.name if path.name in client.files else path.stem
+            return _documents_of([read(client, data, name, ways.drivers or ())], OWNER, ways)
         case _:
             return [_document(format_, data, limits)]
 
 
-def _documents_of(conversations: Iterable[Conversation], origin: str | None) -> Iterator[Extracted]:
+def _documents_of(conversations: Iterable[Conversation], origin: str | None, ways: Ways = WHOLE) -> Iterator[Extracted]:
     """The documents of conversations. Raises: ConversionError if none of them has a message."""
     left_out: Counter[str] = Counter()
     is_empty = True
     for conversation in conversations:
-        for document in documents(conversation):
+        if ways.drivers is not None and conversation.driver not in ("", PERSON, *ways.drivers):
+            raise ConversionError(f"{conversation.driver} session", expected=True)
+        for document in documents(conversation, ways.max_chars):
             is_empty = False
             yield replace(document, origin=origin)
         left_out.update(conversation.left_out)

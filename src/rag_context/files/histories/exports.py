@@ -1,13 +1,16 @@
 """Exports of chat programs, each conversation as a `Conversation`."""
 
+import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
 from rag_context.domain.provenance import role_name
-from rag_context.files.formats.client_records import CONTEXT, REASONING, RECORD, TOOL_CALL, left_out_role
-from rag_context.files.formats.conversation import (
+from rag_context.files.formats.json_stream import BrokenOffError, Fields, fields, lines, objects, whole_elements, word
+from rag_context.files.histories.client_records import CONTEXT, REASONING, RECORD, TOOL_CALL, TOOL_OUTPUT, left_out_role
+from rag_context.files.histories.conversation import (
     Conversation,
     Message,
     message_of,
@@ -16,7 +19,6 @@ from rag_context.files.formats.conversation import (
     time_of,
     timestamp,
 )
-from rag_context.files.formats.json_stream import BrokenOffError, Fields, fields, lines, objects, whole_elements, word
 
 _SHOWN_CONTENT = ("text", "multimodal_text", "code")
 _CONTENT = {"thoughts": REASONING, "reasoning_recap": REASONING, "user_editable_context": CONTEXT}
@@ -161,6 +163,39 @@ def _spoken(messages: Iterable[Message], left_out: Counter[str]) -> list[Message
         else:
             found.append(message)
     return found
+
+
+def aider(data: bytes, name: str) -> Iterator[Conversation]:
+    """The conversations of Aider's history, Markdown: what follows `#### ` is the person's, and after `> ` a tool's."""
+    text = data.decode("utf-8", "replace").replace("\r\n", "\n")
+    starts = [*_AIDER_START.finditer(text)]
+    for start, following in zip(starts, [*starts[1:], None], strict=True):
+        at = timestamp(start["at"])
+        id_ = hashlib.blake2b(f"{name}\n{start['at']}".encode(), digest_size=8).hexdigest()
+        body = text[start.end() : following.start() if following else None]
+        messages, outputs = _aider_messages(body)
+        first = [Message(each.speaker, each.text, at) for each in messages[:1]]
+        # Its command line may hold keys: it is a line of the tool's, as all that begins with `> `.
+        yield Conversation(id_, "", [*first, *messages[1:]], part=id_, left_out={TOOL_OUTPUT: outputs})
+
+
+_AIDER_START = re.compile(r"^# aider chat started at (?P<at>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[ \t]*$", re.MULTILINE)
+
+
+def _aider_messages(body: str) -> tuple[list[Message], int]:
+    said: list[tuple[str, list[str]]] = []
+    outputs, fence = 0, False
+    for line in body.split("\n"):
+        is_user = not fence and line.startswith("####")
+        if not fence and not is_user and line.startswith(">"):
+            outputs += 1
+            continue
+        fence ^= not is_user and line.startswith("```")
+        speaker = "User" if is_user else "Assistant"
+        if not said or said[-1][0] != speaker:
+            said.append((speaker, []))
+        said[-1][1].append((line[4:].strip() if is_user else line).rstrip())
+    return [Message(speaker, text) for speaker, lines_ in said if (text := "\n".join(lines_).strip())], outputs
 
 
 def lines_or_elements(data: bytes) -> Iterator[Fields]:

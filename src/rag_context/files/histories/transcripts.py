@@ -4,9 +4,14 @@ Clients are tried in the order of `CLIENTS`; parts of a record that are neither 
 counted by kind.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import Any
 
-from rag_context.files.formats.client_records import (
+from rag_context.files.formats.exchange import HEADLESS, PERSON, Format
+from rag_context.files.formats.exchange import SUBAGENT as BY_AGENT
+from rag_context.files.formats.json_stream import Fields, fields, objects, word
+from rag_context.files.histories.client_records import (
     COMMAND,
     CONTEXT,
     INJECTED,
@@ -27,9 +32,8 @@ from rag_context.files.formats.client_records import (
     other,
     record_by,
 )
-from rag_context.files.formats.cline import CLINE
-from rag_context.files.formats.exchange import Format
-from rag_context.files.formats.json_stream import Fields, fields, objects, word
+from rag_context.files.histories.cline import CLINE
+from rag_context.files.histories.conversation import text_of
 
 # Claude Code
 
@@ -65,11 +69,22 @@ _ECHOES = (
     "command-name", "command-message", "command-args", "command-contents", "local-command-stdout",
     "local-command-stderr", "local-command-caveat", "bash-input", "bash-stdout", "bash-stderr",
 )  # fmt: skip
+
+
+def _claude_code_driver(line: Fields) -> str:
+    if line.get("type") not in ("user", "assistant"):
+        return ""
+    if line.get("isSidechain") is True:
+        return BY_AGENT
+    return HEADLESS if word(line, "entrypoint").startswith("sdk") else PERSON
+
+
 _CLAUDE_CODE = Client(
     format=Format.CLAUDE_CODE,
     is_own=_is_claude_code,
     record=_claude_code,
     title=("summary",),
+    driver=_claude_code_driver,
     user=Marks(
         blocks={
             **INJECTED,
@@ -128,6 +143,13 @@ def _is_injected(item: Fields) -> bool:
     return item.get("role") == "user" and isinstance(kinds, list) and bool(kinds) and "user.text" not in kinds
 
 
+def _codex_driver(header: Fields) -> str:
+    source = header.get("source")
+    if word(header, "thread_source") == "subagent" or (isinstance(source, dict) and "subagent" in source):
+        return BY_AGENT
+    return HEADLESS if source == "exec" or word(header, "originator") == "codex_exec" else ""
+
+
 _CODEX = Client(
     format=Format.CODEX,
     is_own=lambda line: (
@@ -138,6 +160,7 @@ _CODEX = Client(
     record=_codex,
     session=("id",),
     header=lambda line: fields(line.get("payload")) if line.get("type") == "session_meta" else {},
+    driver=lambda line: _codex_driver(fields(line.get("payload"))) if line.get("type") == "session_meta" else "",
     user=Marks(
         blocks={
             **INJECTED,
@@ -220,6 +243,7 @@ _GEMINI = Client(
     record=_gemini,
     replay=_gemini_replay,
     user=_GEMINI_MARKS,
+    driver=lambda message: BY_AGENT if message.get("kind") not in (None, "main") else "",
 )
 
 
@@ -246,6 +270,7 @@ _QWEN = Client(
     is_own=lambda line: "sessionId" in line and isinstance(fields(line.get("message")).get("parts"), list),
     record=_qwen,
     user=_GEMINI_MARKS,
+    driver=lambda line: BY_AGENT if line.get("isSidechain") is True else "",
 )
 
 
@@ -324,6 +349,7 @@ def _cursor(line: Fields) -> Iterator[Record]:
     yield Record(record.speaker, texts, record.at, record.id, record.left_out)
 
 
+_CURSOR_WRAPPERS = ("additional_data", "attached_files", "open_and_recently_viewed_files", "user_info", "rules")
 _CURSOR = Client(
     format=Format.CURSOR,
     is_own=lambda line: (
@@ -350,5 +376,144 @@ _GOOSE = Client(
     user=Marks(blocks={**INJECTED, "info-msg": CONTEXT}),
 )
 
-CLIENTS = (_QWEN, _CLAUDE_CODE, _CODEX, _GEMINI, _COPILOT, CLINE, _CONTINUE, _CURSOR, _GOOSE)
+
+# Chat in VS Code: one object, or a log of changes to it
+
+
+def _vscode_replay(lines: Iterable[Fields]) -> Iterator[Fields]:
+    """The state that the changes lead to; an object that is no log as it is."""
+    state: Fields = {}
+    for line in lines:
+        if not isinstance(line.get("kind"), int):
+            yield line
+        elif line["kind"] == 0:
+            state = fields(line.get("v"))
+        else:
+            _change(state, line)
+    yield {key: value for key, value in state.items() if key != "requests"}
+    yield from objects(state.get("requests"))
+
+
+def _change(state: Fields, line: Fields) -> None:
+    """Apply a change: 1 sets a value, 2 adds some to a list that `i` cuts off first, 3 deletes a value."""
+    path = line.get("k")
+    if not isinstance(path, list) or not path:
+        return
+    place: Any = state
+    try:
+        for step in path[:-1]:
+            place = place[step]
+        if line["kind"] == 1:
+            place[path[-1]] = line.get("v")
+        elif line["kind"] == 3:
+            del place[path[-1]]
+        else:
+            values = place.setdefault(path[-1], []) if isinstance(place, dict) else place[path[-1]]
+            if isinstance(line.get("i"), int):
+                del values[line["i"] :]
+            values.extend(line.get("v") or ())
+    except (KeyError, IndexError, TypeError, AttributeError):  # of a state that this log does not have
+        return
+
+
+def _vscode(request: Fields) -> Iterator[Record]:
+    if "requestId" not in request and "message" not in request:
+        return
+    id_, at = word(request, "requestId"), request.get("timestamp")
+    yield record_by("user", text_of(request.get("message")), at, id_ and f"{id_}?")
+    said, left_out = [], Counter[str]()
+    for part in objects(request.get("response")):
+        kind = word(part, "kind")
+        if kind in ("", "markdownContent"):
+            said.append(word(fields(part.get("content")), "value") or word(part, "value"))
+        else:
+            left_out[_VSCODE_PARTS.get(kind, RECORD)] += 1
+    answer = record_by("assistant", "".join(said), at, id_)
+    answer.left_out.update(left_out)
+    yield answer
+
+
+_VSCODE_PARTS = {
+    "toolInvocationSerialized": TOOL_CALL,
+    "toolInvocation": TOOL_CALL,
+    "thinking": REASONING,
+    "progressMessage": NOTICE,
+    "progressTask": NOTICE,
+}
+_VSCODE = Client(
+    format=Format.VSCODE,
+    is_own=lambda record: (
+        (record.get("kind") == 0 and isinstance(fields(record.get("v")).get("requests"), list))
+        or (isinstance(record.get("requests"), list) and not {"sessionId", "requesterUsername"}.isdisjoint(record))
+        or ("requestId" in record and "response" in record)
+    ),
+    record=_vscode,
+    title=("customTitle",),
+    replay=_vscode_replay,
+    user=Marks(blocks={**INJECTED, **dict.fromkeys(("attachments", "context", "reminderInstructions"), CONTEXT)}),
+)
+
+
+# Amp, Droid, and sessions that were read from a database
+
+
+def _message(message: Fields) -> Iterator[Record]:
+    if "role" in message:
+        at = message.get("timestamp") or fields(message.get("meta")).get("sentAt")
+        yield record_by(word(message, "role"), message.get("content"), at, word(message, "id"))
+
+
+_AMP = Client(
+    format=Format.AMP,
+    is_own=lambda record: word(record, "id").startswith("T-") and isinstance(record.get("messages"), list),
+    record=_message,
+    session=("id",),
+    title=("title",),
+    header=lambda record: {} if "role" in record else record,
+    user=Marks(blocks=INJECTED),
+)
+
+
+def _droid(line: Fields) -> Iterator[Record]:
+    message = fields(line.get("message"))
+    if line.get("type") == "message" and message:
+        yield record_by(word(message, "role"), message.get("content"), line.get("timestamp"), word(line, "id"))
+    else:
+        yield other(RECORD)
+
+
+_DROID = Client(
+    format=Format.DROID,
+    is_own=lambda line: line.get("type") == "session_start" and "cwd" in line,
+    record=_droid,
+    session=("id",),
+    title=("title",),
+    header=lambda line: line if line.get("type") == "session_start" else {},
+    user=Marks(blocks=INJECTED),
+)
+
+_ROWS = Client(
+    format=Format.ROWS,
+    is_own=lambda _: False,
+    record=_message,
+    title=("title",),
+    user=Marks(blocks={**INJECTED, "info-msg": CONTEXT, **dict.fromkeys(_CURSOR_WRAPPERS, CONTEXT)}),
+    driver=lambda record: word(record, "driver"),
+)
+
+CLIENTS = (
+    _QWEN,
+    _CLAUDE_CODE,
+    _CODEX,
+    _GEMINI,
+    _COPILOT,
+    CLINE,
+    _CONTINUE,
+    _VSCODE,
+    _CURSOR,
+    _GOOSE,
+    _AMP,
+    _DROID,
+    _ROWS,
+)
 """In the order in which they are tried."""

@@ -6,7 +6,9 @@ distinguish them. The model's tool calls are XML within its answers, or parts of
 
 from collections.abc import Iterator
 
-from rag_context.files.formats.client_records import (
+from rag_context.files.formats.exchange import Format
+from rag_context.files.formats.json_stream import Fields, word
+from rag_context.files.histories.client_records import (
     CONTEXT,
     INJECTED,
     REASONING,
@@ -20,8 +22,6 @@ from rag_context.files.formats.client_records import (
     parts,
     record_by,
 )
-from rag_context.files.formats.exchange import Format
-from rag_context.files.formats.json_stream import Fields, word
 
 _WRAPPERS = ("user_input", "task", "feedback", "answer", "user_message")
 _TOOLS = (

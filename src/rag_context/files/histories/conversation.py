@@ -131,6 +131,10 @@ class Conversation:
     """Its name among the other conversations of its file; empty if it is the only one."""
     left_out: Mapping[str, int] = field(default_factory=dict)
     """How many other parts of the file were left out, by kind."""
+    folder: str = ""
+    remote: str = ""
+    driver: str = ""
+    """As in `Extracted`."""
 
 
 def joined(messages: Iterable[Message]) -> list[Message]:
@@ -205,6 +209,9 @@ def _document(
         extra=_details(messages),
         left_out=conversation.left_out if number == 1 else {},
         message_times=times,
+        folder=conversation.folder,
+        remote=conversation.remote,
+        driver=conversation.driver,
     )
 
 

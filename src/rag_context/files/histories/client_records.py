@@ -6,15 +6,16 @@ into a person's message is recognised by its marks.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from itertools import chain
 
-from rag_context.files.formats.conversation import Conversation, Message, joined, text_of, timestamp
+from rag_context.files.formats.exchange import SUBAGENT as SUBAGENT_DRIVER
 from rag_context.files.formats.exchange import Format
 from rag_context.files.formats.json_stream import Fields, beginning, fields, lines, whole_elements, word
+from rag_context.files.histories.conversation import Conversation, Message, joined, text_of, timestamp
 
 TOOL_CALL = "tool-call"
 TOOL_OUTPUT = "tool-output"
@@ -53,6 +54,7 @@ USER, ASSISTANT = "User", "Assistant"
 MESSAGE_FIELDS = ("messages", "history", "requests")
 """Fields of an object that hold the messages of a conversation."""
 
+_FOLDERS = ("cwd", "workspaceDirectory", "working_dir", "workspace_root", "directory")
 _HEAD_BYTES = 1 << 16
 """The other fields of an object are read from so many bytes before its messages."""
 
@@ -246,6 +248,7 @@ class Client:
         replay: puts records in their final state, where later ones change earlier ones.
         header: where session and title stand in a record.
         files: names of files that only this client writes.
+        driver: who talked to the model, as the first record says that says so.
     """
 
     format: Format
@@ -258,20 +261,30 @@ class Client:
     replay: Callable[[Iterable[Fields]], Iterable[Fields]] = iter
     header: Callable[[Fields], Fields] = lambda record: record
     files: tuple[str, ...] = ()
+    driver: Callable[[Fields], str] = lambda _: ""
 
 
-def read(client: Client, data: bytes, name: str) -> Conversation:
-    """The conversation in a file; `name` is its id if the file has none.
+def read(client: Client, data: bytes, name: str, drivers: Collection[str] = ()) -> Conversation:
+    """The conversation in a file; `name` is its id if the file has none, or if it is that of a sub-agent.
+
+    Args:
+        drivers: with `SUBAGENT` what sub-agents said counts, too.
 
     Raises:
         BrokenOffError: the file is one object that ends before its messages do.
     """
     session, title, seen = "", "", set[str]()
+    folder, remote, driver = "", "", ""
     messages: list[Message] = []
     left_out: Counter[str] = Counter()
     for written in client.replay(_records(data)):
         session = word(client.header(written), *client.session) or session
         title = word(client.header(written), *client.title) or title
+        folder = folder or _folder(client.header(written))
+        remote = remote or word(fields(client.header(written).get("git")), "repository_url")
+        driver = driver or client.driver(written)
+        if driver == SUBAGENT_DRIVER and driver in drivers:
+            written = {key: value for key, value in written.items() if key not in ("isSidechain", "kind")}
         for record in client.record(written):
             if record.id and record.id in seen:
                 left_out[REPETITION] += 1
@@ -282,7 +295,21 @@ def read(client: Client, data: bytes, name: str) -> Conversation:
             left_out.update(kinds)
             if text:
                 messages.append(Message(record.speaker, text, record.at))
-    return Conversation(session or name, title, joined(messages), left_out=+left_out)  # `+` drops counts of 0
+    # `+` drops counts of 0.
+    return Conversation(
+        name if driver == SUBAGENT_DRIVER else session or name,
+        title,
+        joined(messages),
+        left_out=+left_out,
+        folder=folder,
+        remote=remote,
+        driver=driver,
+    )
+
+
+def _folder(header: Fields) -> str:
+    """Where the conversation took place; the first folder counts, because a model may change it."""
+    return word(header, *_FOLDERS) or word(fields(header.get("context")), *_FOLDERS)
 
 
 def _words(client: Client, record: Record) -> tuple[str, set[str]]:

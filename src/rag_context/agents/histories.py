@@ -1,0 +1,93 @@
+"""Past sessions of agents: each belongs to the project it ran in, and is found there alone."""
+
+import os
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+
+from rag_context.agents.workspace import tag_of_remote, workspace
+from rag_context.files.formats.converter import Converter
+from rag_context.files.formats.exchange import HEADLESS, SUBAGENT
+from rag_context.files.histories.importing import Choice, HistoryImport, Listener
+from rag_context.files.histories.places import AIDER, PLACES, Transcript, at, transcripts
+from rag_context.files.target import Target
+from rag_context.files.walk import Root
+from rag_context.ports.writing import FileManifest
+from rag_context.settings import Settings
+
+UNKNOWN_PROJECT = "project:unknown"
+"""Tag of sessions in no project, or in one that their records do not name: they are shown in none unasked."""
+
+
+def project_tag(folder: str, remote: str = "") -> str:
+    """The tag of the project that a session ran in.
+
+    Args:
+        folder: where it ran; empty if that is not known.
+        remote: the remote of the repository there, where records name it: it counts if the folder is gone.
+    """
+    path = Path(folder) if folder else None
+    if remote and (path is None or not path.is_dir()) and (tag := tag_of_remote(remote)) is not None:
+        return tag
+    found = workspace(path) if path is not None and path.is_absolute() else None
+    return found.tag if found is not None else UNKNOWN_PROJECT
+
+
+def choice_of(
+    settings: Settings, *, since: datetime | None = None, project: str | None = None, force: bool = False
+) -> Choice:
+    """Which sessions are taken, as the settings and a command say."""
+    history = settings.history
+    flags = ((HEADLESS, history.headless), (SUBAGENT, history.subagents))
+    drivers = tuple(name for name, is_taken in flags if is_taken)
+    return Choice(since=since, project=project, drivers=drivers, exclude=history.exclude, force=force)
+
+
+@contextmanager
+def open_histories(target: Target, manifest: FileManifest, choice: Choice, listen: Listener) -> Iterator[HistoryImport]:
+    """Takes in sessions, as `HistoryImport.take_in` and `run` do; `manifest` records what was taken."""
+    with Converter() as converter:
+        yield HistoryImport(target, manifest, converter, choice, cache(project_tag), listen)
+
+
+def found(clients: Collection[str] = ()) -> Iterator[Transcript]:
+    """The transcripts of some clients on this machine, of all if none is named; without Aider's."""
+    for place in PLACES:
+        if not clients or place.client in clients:
+            yield from transcripts(place)
+
+
+def of_aider(folders: Iterable[str]) -> Iterator[Transcript]:
+    """Aider's histories in the projects that some folders belong to: it has no place of its own."""
+    known = (workspace(Path(folder)) for folder in folders)
+    for root in sorted({each.root for each in known if each is not None}):
+        path = root / AIDER.patterns[0]
+        if path.is_file() and not path.is_symlink():
+            yield Transcript(AIDER.client, path, AIDER)
+
+
+@dataclass(frozen=True, slots=True)
+class HistorySync:
+    """Fits `Sync`: follows sessions as `FolderSync` follows files."""
+
+    histories: HistoryImport
+
+    async def run(self, roots: Sequence[Root]) -> frozenset[Path]:
+        """Take in what is new in all sessions below some folders."""
+        tops = {root.path for root in roots}
+        await self.histories.run(each for each in found() if _is_below(each.path, tops))
+        return frozenset()
+
+    async def follow(self, root: Path, changed: Collection[Path]) -> frozenset[Path]:
+        """Take in what is new in the sessions at some paths; the log beside a database stands for it."""
+        paths = {each.with_name(each.name.removesuffix("-wal")) for each in changed}
+        await self.histories.run(filter(None, map(at, sorted(paths))))
+        return frozenset()
+
+
+def _is_below(path: Path, tops: Collection[Path]) -> bool:
+    real = Path(os.path.realpath(path))
+    return any(real.is_relative_to(top) for top in tops)

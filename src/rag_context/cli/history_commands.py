@@ -1,0 +1,300 @@
+"""`import-history`: the sessions that agents' clients keep on this machine, once or as they go on."""
+
+import asyncio
+import os
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import IO, Annotated
+
+import typer
+from rich.progress import MofNCompleteColumn, Progress
+
+from rag_context.agents.histories import (
+    HistorySync,
+    choice_of,
+    found,
+    of_aider,
+    open_histories,
+    project_tag,
+)
+from rag_context.api.index import HistoryReceipt
+from rag_context.cli.command_line import ExitCode, run_to_end
+from rag_context.cli.connecting import Connection, open_connection
+from rag_context.cli.console import Console, counted, one_line, separated
+from rag_context.cli.index_files import on_signals
+from rag_context.cli.operation_options import parse_time
+from rag_context.cli.options import Options, named_path, resumable, with_options
+from rag_context.cli.progress import PROGRESS_S, Embedding, Rate
+from rag_context.cli.summary import SHOWN
+from rag_context.domain.documents import for_terminals
+from rag_context.errors import BackendUnavailableError, InvalidInputError, RagContextError
+from rag_context.files.histories.importing import Choice, HistoryImport
+from rag_context.files.histories.places import CLIENTS, Transcript, unreadable, watched
+from rag_context.files.watching import Follower
+from rag_context.settings import Loaded
+from rag_context.wiring.local_files import HISTORIES_NAME, open_file_manifest
+
+FOLLOWED_AFTER_S = 2.0
+"""A session is taken in when nothing was written to it for so long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryOptions(Options):
+    """Which sessions, and what is done with them."""
+
+    clients: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[CLIENT]...", help=f"Only these: {', '.join(CLIENTS)}.", show_default=False),
+    ] = None
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be taken in, and change nothing.")] = False
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Only sessions that went on since: 7d, 2026-01-31 or RFC 3339.")
+    ] = None
+    project: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", parser=named_path, help="Only sessions of the project of this folder."),
+    ] = None
+    all_projects: Annotated[
+        bool, typer.Option("--all-projects", help="Sessions of all projects; that is the default.")
+    ] = False
+    headless: Annotated[
+        bool | None,
+        typer.Option("--headless", help="Also sessions that a program led (history.headless).", show_default=False),
+    ] = None
+    subagents: Annotated[
+        bool | None,
+        typer.Option("--subagents", help="Also sessions of sub-agents (history.subagents).", show_default=False),
+    ] = None
+    force: Annotated[bool, typer.Option("--force", help="Also sessions that were deleted from the memory since.")] = (
+        False
+    )
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Go on, and take in what is said from then on, until Ctrl-C.")
+    ] = False
+
+
+@dataclass
+class _Taken:
+    """What became of the sessions: one line each for programs, sums for people."""
+
+    console: Console
+    progress: Progress | None = None
+    output: IO[str] | None = None
+    run: "asyncio.Task[None] | None" = None
+    """What is cancelled where receipts cannot be written, and `failure` says why."""
+    failure: OSError | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+    redactions: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    rejected: list[HistoryReceipt] = field(default_factory=list)
+    groups: dict[tuple[str, str], "_Group"] = field(default_factory=dict)
+    folders: set[str] = field(default_factory=set)
+
+    def receive(self, receipt: HistoryReceipt) -> None:
+        """Take a receipt."""
+        if self.output is not None and self.failure is None:
+            try:
+                self.output.write(for_terminals(receipt.to_json()).decode() + "\n")
+                self.output.flush()
+            except OSError as error:
+                self.failure = error
+                if self.run is not None:
+                    self.run.cancel()
+        self.counts[receipt.status] += 1
+        self.redactions.update(receipt.redactions or {})
+        if receipt.folder:
+            self.folders.add(receipt.folder)
+        if receipt.status == "skipped" and receipt.reason:
+            self.reasons[receipt.reason.partition(";")[0]] += 1
+        if receipt.status == "rejected":
+            self.rejected.append(receipt)
+        if receipt.status in ("new", "grown"):
+            key = receipt.client, (receipt.project or "").removeprefix("project:")
+            self.groups.setdefault(key, _Group()).add(receipt)
+        if self.progress is not None:
+            for task in self.progress.tasks:
+                self.progress.advance(task.id)
+
+    def show(self, *, is_survey: bool) -> None:
+        """Say it to people."""
+        if self.groups and self.output is None:
+            rows = [
+                (client, project, str(each.sessions), str(each.messages), each.period, _size(each.size))
+                for (client, project), each in sorted(self.groups.items())
+            ]
+            titles = ("client", "project", "sessions", "messages", "period", "size")
+            self.console.show_table(titles, rows, right=("sessions", "messages", "size"), unwrapped=titles)
+        words = {"new": "to take in" if is_survey else "new", "deleted": "deleted here before, left out"}
+        parts = [(f"{self.counts[name]} {words.get(name, name)}", "") for name in _ORDER if self.counts[name]]
+        self.console.note(*separated(parts or ["No sessions found"]), ".")
+        if self.redactions:
+            kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.redactions.items()))
+            self.console.note((f"Secrets masked: {kinds}.", "yellow"))
+        if self.reasons:
+            reasons = ", ".join(f"{count} ({one_line(reason)})" for reason, count in self.reasons.most_common())
+            self.console.note((f"Skipped: {reasons}.", "dim"))
+        if self.counts["deleted"]:
+            self.console.note("--force takes in again what was deleted.")
+        for receipt in self.rejected[:SHOWN]:
+            self.console.warning(f"{one_line(receipt.path)}: {one_line(receipt.reason or '')}")
+        for client, reason in unreadable():
+            self.console.note((f"{client}: {reason}.", "dim"))
+
+
+_ORDER = ("new", "grown", "unchanged", "deleted", "skipped", "rejected")
+
+
+@dataclass(slots=True)
+class _Group:
+    """The sessions of a client in a project."""
+
+    sessions: int = 0
+    messages: int = 0
+    size: int = 0
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def add(self, receipt: HistoryReceipt) -> None:
+        self.sessions += 1
+        self.messages += receipt.messages
+        self.size += receipt.size
+        times = [each for each in (self.since, self.until, receipt.started_at, receipt.ended_at) if each is not None]
+        self.since, self.until = min(times, default=None), max(times, default=None)
+
+    @property
+    def period(self) -> str:
+        if self.since is None or self.until is None:
+            return ""
+        first, last = (f"{each.astimezone():%Y-%m-%d}" for each in (self.since, self.until))
+        return first if first == last else f"{first} to {last}"
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size / 1e3:.1f} kB"
+
+
+@with_options
+def import_history(options: HistoryOptions) -> ExitCode:
+    """Take in the sessions that agents' clients keep on this machine: what people and models said, no more.
+
+    Tool output, system prompts, injected context and <private> spans are left out, and secrets are masked. A session
+    belongs to the repository that it ran in, by a tag. Run again, the command takes in what is new; an interrupted run
+    goes on where it was. A session that was deleted from the memory stays out. With --json, stdout has one receipt per
+    line.
+    """
+    console = Console()
+    flags = {"history.headless": options.headless, "history.subagents": options.subagents}
+    loaded = options.load_available(flags)
+    if unknown := sorted(set(options.clients or ()) - set(CLIENTS)):
+        raise InvalidInputError(f"{unknown[0]!r} is none of the clients that are known: {', '.join(CLIENTS)}.")
+    since = parse_time(options.since, "--since", datetime.now(UTC)) if options.since else None
+    project = project_tag(os.path.realpath(options.project)) if options.project is not None else None
+    choice = choice_of(loaded.settings, since=since, project=project, force=options.force)
+    taken = _Taken(console, output=sys.stdout if options.as_json else None)
+    with resumable(console, partial(_so_far, taken)):
+        run_to_end(_written(_import(loaded, options, choice, taken), taken))
+    taken.show(is_survey=options.dry_run)
+    if options.watch and not options.dry_run:
+        asyncio.run(_watch(loaded, choice, taken, console))
+    return ExitCode.FAILED if taken.rejected else ExitCode.OK
+
+
+async def _written(work: Coroutine[None, None, None], taken: _Taken) -> None:
+    """Work that ends where its receipts cannot be written."""
+    taken.run = asyncio.ensure_future(work)
+    try:
+        await taken.run
+    except asyncio.CancelledError:
+        if taken.failure is None:
+            taken.run.cancel()
+            raise
+    if isinstance(taken.failure, BrokenPipeError):
+        raise taken.failure
+    if taken.failure is not None:
+        raise BackendUnavailableError("receipts", f"Receipts cannot be written: {taken.failure.strerror}.")
+
+
+async def _import(loaded: Loaded, options: HistoryOptions, choice: Choice, taken: _Taken) -> None:
+    console = taken.console
+    transcripts = await asyncio.to_thread(lambda: list(found(options.clients or ())))
+    async with open_connection(loaded) as connection:
+        if not options.dry_run:
+            console.note((f"Adding to {connection.place}", "dim"))
+        with (
+            console.progress(MofNCompleteColumn(), Rate()) as progress,
+            open_file_manifest(loaded.settings.data_dir, HISTORIES_NAME) as manifest,
+            open_histories(connection, manifest, choice, taken.receive) as histories,
+        ):
+            progress.add_task("Reading", total=len(transcripts))
+            taken.progress = progress
+            ticking = asyncio.create_task(_tick(progress, taken))
+            run = histories.survey if options.dry_run else histories.run
+            try:
+                await run(iter(transcripts))
+                if not options.clients or "aider" in options.clients:
+                    await run(_aider(histories, taken))
+            finally:
+                ticking.cancel()
+            if not options.dry_run:
+                await _embed(connection, taken, Embedding(console, progress))
+            taken.progress = None
+
+
+async def _tick(progress: Progress, taken: _Taken) -> None:
+    """Where there is no terminal, a line now and then."""
+    while progress.disable:
+        await asyncio.sleep(PROGRESS_S)
+        taken.console.note((f"{counted(taken.counts.total(), 'session')} read", "dim"))
+
+
+async def _embed(connection: Connection, taken: _Taken, embedding: Embedding) -> None:
+    """Vectors follow; a running server makes them by itself."""
+    if connection.is_local:
+        await connection.embed_pending(embedding.receive)
+    elif taken.groups:
+        taken.console.note("Keyword search finds all of it now; the server adds the vectors in the background.")
+
+
+def _aider(histories: HistoryImport, taken: _Taken) -> Iterator[Transcript]:
+    known = {str(Path(each.path).parent) for each in histories.manifest.below("/") if each.path.endswith(".history.md")}
+    yield from of_aider({*known, *taken.folders, str(Path.cwd())})
+
+
+def _so_far(taken: _Taken) -> str:
+    kept = taken.counts["new"] + taken.counts["grown"]
+    done = f"{counted(kept, 'session is', 'sessions are')} in. " if kept else ""
+    return f"{done}Run the same command again: it goes on there."
+
+
+async def _watch(loaded: Loaded, choice: Choice, taken: _Taken, console: Console) -> None:
+    def listen(receipt: HistoryReceipt) -> None:
+        if taken.output is not None:
+            taken.receive(receipt)
+        elif receipt.status in ("new", "grown", "rejected"):
+            reason = f": {receipt.reason}" if receipt.reason else ""
+            console.show(f"{receipt.status:<9}", one_line(f"{receipt.client}:{receipt.session_id}{reason}"))
+
+    @asynccontextmanager
+    async def reached() -> AsyncIterator[HistorySync]:
+        async with open_connection(loaded) as connection:
+            with (
+                open_file_manifest(loaded.settings.data_dir, HISTORIES_NAME) as manifest,
+                open_histories(connection, manifest, choice, listen) as histories,
+            ):
+                yield HistorySync(histories)
+
+    def ready() -> None:
+        console.note(("Following sessions; the memory is in step. Ctrl-C stops it.", "dim"))
+
+    def trouble(error: RagContextError, wait_s: float) -> None:
+        console.warning(f"{error} Trying again in {wait_s:.0f} s; no message is lost.")
+
+    stop = asyncio.Event()
+    on_signals(stop.set)
+    await Follower(watched(), reached, ready, trouble, debounce_s=FOLLOWED_AFTER_S).run(stop)

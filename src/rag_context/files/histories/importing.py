@@ -1,0 +1,489 @@
+"""Takes clients' sessions into the memory: each as documents of its messages, which grow with it.
+
+A session is cut into documents of `DOCUMENT_CHARS` from its beginning, so that of a longer one only the last document
+changes. What was acknowledged is recorded by session. A recorded document that the index does not have was deleted
+there, and is not sent again.
+"""
+
+import asyncio
+import fnmatch
+import os
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, aclosing
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+
+from rag_context.api.index import BulkLine, BulkReceipt, HistoryReceipt
+from rag_context.domain.documents import (
+    Channel,
+    DocumentInput,
+    FileDocument,
+    FileEntry,
+    FileStamp,
+    Json,
+    MessageTime,
+    Metadata,
+    Origin,
+    document_id,
+    moment,
+)
+from rag_context.files.descriptors import NotRegularError, open_file
+from rag_context.files.file_jobs import bulk_line
+from rag_context.files.file_reading import Rejected, stamp_of
+from rag_context.files.folder_sync import RACY_NS
+from rag_context.files.formats.converter import SNIFFED_BYTES, Converter, format_of
+from rag_context.files.formats.exchange import ConversionError, Extracted, Format, Ways
+from rag_context.files.histories.databases import Connection, opened, session_lines, sessions
+from rag_context.files.histories.places import Transcript, at, local_path
+from rag_context.files.histories.transcripts import CLIENTS
+from rag_context.files.sending import CONCURRENCY, Job, batched, in_thread, send
+from rag_context.files.target import Target
+from rag_context.ports.writing import FileManifest
+
+DOCUMENT_CHARS = 40_000
+"""About as much of a session is one document: what is stored again when a message follows."""
+
+MAX_BYTES = 256 << 20
+"""Largest file that is read whole; of a longer one, lines above `LONG_LINE_BYTES` are left out first."""
+
+LONG_LINE_BYTES = 1 << 20
+"""Lines of so many bytes are tool output or pictures."""
+
+READING = "1"
+"""Grows when the same session becomes other documents than before: then every session is read again once."""
+
+PAGE = 200
+"""Sessions that are read together."""
+
+_OWN_FORMATS = frozenset(client.format for client in CLIENTS) | {Format.AIDER}
+_OBSERVERS = ("*/.claude-mem", "*/.claude-mem/*")
+"""Folders in which other memories have a model read sessions."""
+
+Listener = Callable[[HistoryReceipt], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which sessions are taken.
+
+    Args:
+        since: those with a message at or after this time.
+        project: those of the project with this tag.
+        drivers: what may have talked in place of a person (`HEADLESS`, `SUBAGENT`).
+        exclude: patterns of folders whose sessions are left out.
+        force: also those that were deleted here since they were imported.
+    """
+
+    since: datetime | None = None
+    project: str | None = None
+    drivers: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    force: bool = False
+
+
+ALL = Choice()
+
+
+@dataclass(slots=True)
+class _Session:
+    """A transcript that is being read and sent."""
+
+    transcript: Transcript
+    entry: FileEntry | None
+    stamp: FileStamp
+    read_ns: int
+    deleted: frozenset[str] = frozenset()
+    """Ids of documents that were deleted since they were imported."""
+    digest: bytes = b""
+    sent: int = 0
+    kept: list[FileDocument] = field(default_factory=list)
+    statuses: Counter[str] = field(default_factory=Counter)
+    redactions: Counter[str] = field(default_factory=Counter)
+    failure: str | None = None
+    is_read: bool = False
+    receipt: HistoryReceipt = field(init=False)
+
+    def __post_init__(self) -> None:
+        transcript = self.transcript
+        self.receipt = HistoryReceipt(
+            status="new" if self.entry is None or not self.entry.documents else "grown",
+            client=transcript.client,
+            session_id=transcript.session or None,
+            path=transcript.path.as_posix(),
+            size=self.stamp.size,
+        )
+
+    @property
+    def is_done(self) -> bool:
+        return self.is_read and self.statuses.total() == self.sent
+
+    def note(self, **changes: object) -> None:
+        self.receipt = self.receipt.model_copy(update=changes)
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryImport:
+    """Brings the memory up to the sessions on this machine.
+
+    Args:
+        target: the index.
+        manifest: what was imported, by transcript.
+        converter: reads transcripts, in bounded processes.
+        choice: which sessions are taken.
+        tag: the tag of the project of a folder and of the remote that records name.
+        on_receipt: called for every session.
+        racy_ns: a file that changed less than so long before it was read is read again.
+    """
+
+    target: Target
+    manifest: FileManifest
+    converter: Converter
+    choice: Choice
+    tag: Callable[[str, str], str]
+    on_receipt: Listener
+    racy_ns: int = RACY_NS
+
+    async def run(self, found: Iterable[Transcript]) -> None:
+        """Take in what is new in some transcripts.
+
+        Raises:
+            BackendError: the index is unavailable; what was acknowledged is stored, and the next run goes on there.
+        """
+        with ExitStack() as stack:
+            one = _Pass(self, stack)
+            try:
+                async with aclosing(one.batches(iter(found))) as batches:
+                    await send(batches, self.target, CONCURRENCY)
+            finally:
+                await one.save()
+
+    async def survey(self, found: Iterable[Transcript]) -> None:
+        """Report what `run` would take in, and change nothing."""
+        with ExitStack() as stack:
+            one = _Pass(self, stack, is_survey=True)
+            async with aclosing(one.batches(iter(found))) as batches:
+                async for _ in batches:
+                    pass
+
+    async def take_in(self, path: Path, client: str, cwd: str = "", session: str = "") -> HistoryReceipt:
+        """Take in what is new in one transcript: a hook names it when the client has answered.
+
+        Args:
+            path: the transcript, or the client's database.
+            client: its name, as in `places.CLIENTS`.
+            cwd: where the client runs, for transcripts that do not say so.
+            session: which session of a database; of a file it is the only one.
+
+        Raises:
+            BackendError: the index is unavailable; the next call takes in what this one could not.
+        """
+        received: list[HistoryReceipt] = []
+        known = await asyncio.to_thread(at, path)
+        if known is None or known.client != client:
+            return HistoryReceipt(status="rejected", client=client, path=str(path), reason="not a file of this client")
+        place = known.place
+        if cwd:
+            place = replace(place, folder=lambda file: known.place.folder(file) or cwd)
+        transcript = replace(known, place=place, session=session if place.database is not None else "")
+        await replace(self, on_receipt=received.append).run([transcript])
+        default = HistoryReceipt(status="skipped", client=client, path=str(path), reason="no such session")
+        return received[-1] if received else default
+
+
+class _Pass:
+    """One run over some transcripts."""
+
+    def __init__(self, histories: HistoryImport, stack: ExitStack, *, is_survey: bool = False) -> None:
+        self._histories = histories
+        self._stack = stack
+        self._is_survey = is_survey
+        self._soon = asyncio.get_running_loop().call_soon_threadsafe
+        self._databases: dict[Path, Connection] = {}
+        self._finished: list[FileEntry] = []
+        self._stale: list[str] = []
+        choice = histories.choice
+        recipe = repr((READING, DOCUMENT_CHARS, sorted(choice.drivers), choice.exclude))
+        self._key = blake2b(recipe.encode(), digest_size=16).digest()
+
+    async def batches(self, found: Iterator[Transcript]) -> AsyncGenerator[list[Job], None]:
+        """Documents to send."""
+        each = self._each(found)
+        while page := await asyncio.to_thread(lambda: list(islice(each, PAGE))):
+            todo = [session for session in await asyncio.to_thread(self._changed, page) if session is not None]
+            for session in todo:
+                if session.entry is not None and not self._histories.choice.force:
+                    session.deleted = await self._deleted(session)
+            async for batch in in_thread(batched(self._jobs(todo))):
+                yield batch
+            await self.save()
+
+    async def save(self) -> None:
+        """Record what was acknowledged, and remove what a session no longer holds."""
+        finished, self._finished = self._finished, []
+        stale, self._stale = self._stale, []
+        if self._is_survey:
+            return
+        for id_ in stale:
+            await self._histories.target.remove(id_)
+        if finished:
+            await asyncio.to_thread(self._histories.manifest.put, finished)
+
+    def _each(self, found: Iterator[Transcript]) -> Iterator[Transcript]:
+        """Transcripts, with each session of a database by itself."""
+        for transcript in found:
+            database = transcript.place.database
+            if database is None:
+                yield transcript
+                continue
+            try:
+                listed = sessions(self._database(transcript.path), database)
+            except ConversionError as error:
+                self._report(transcript, "rejected", f"{error}")
+                continue
+            for id_, version in listed:
+                if transcript.session in ("", id_):
+                    yield replace(transcript, session=id_, version=version)
+
+    def _database(self, path: Path) -> Connection:
+        # One copy serves a whole run: a client may write to a large one all the time.
+        if path not in self._databases:
+            self._databases[path] = self._stack.enter_context(opened(path))
+        return self._databases[path]
+
+    def _changed(self, page: Sequence[Transcript]) -> list[_Session | None]:
+        entries = self._histories.manifest.entries([each.key for each in page])
+        return [self._session(each, entries.get(each.key)) for each in page]
+
+    def _session(self, transcript: Transcript, entry: FileEntry | None) -> _Session | None:
+        """The session to read; None, and a receipt, where nothing is to be done."""
+        choice, stamp = self._histories.choice, FileStamp(0, transcript.version, 0, 0)
+        if not transcript.session:
+            try:
+                stamp = stamp_of(transcript.path.stat())
+            except OSError as error:
+                self._report(transcript, "rejected", f"cannot be read: {error.strerror}")
+                return None
+            if choice.since is not None and stamp.modified_ns < choice.since.timestamp() * 1e9:
+                self._report(transcript, "skipped", "older")
+                return None
+        if entry is not None and entry.digest and entry.settings_hash == self._key and not choice.force:
+            newest = max(stamp.modified_ns, stamp.changed_ns)
+            is_racy = not transcript.session and newest + self._histories.racy_ns >= entry.read_ns
+            if stamp == entry.stamp and not is_racy:
+                self._report(transcript, "unchanged" if entry.documents else "skipped")
+                return None
+        return _Session(transcript, entry, stamp, time.time_ns())
+
+    async def _deleted(self, session: _Session) -> frozenset[str]:
+        """Documents that were deleted since; none if the index is empty, which is then another one."""
+        known = {each.id: each.source for each in session.entry.documents} if session.entry is not None else {}
+        if not known:
+            return frozenset()
+        first = min(known.values(), key=len)
+        prefix = first if all(source.startswith(first) for source in known.values()) else first.partition(":")[0]
+        there = {id_ async for _, id_ in self._histories.target.sources(prefix)}
+        deleted = known.keys() - there
+        if deleted:
+            async for _ in self._histories.target.sources(""):
+                return frozenset(deleted)
+        return frozenset()
+
+    # In a thread
+
+    def _jobs(self, todo: Sequence[_Session]) -> Iterator[Job]:
+        for session in todo:
+            try:
+                yield from self._documents(session)
+            except ConversionError as error:
+                session.note(status="skipped" if error.expected else "rejected", reason=str(error))
+                if not error.expected:
+                    session.digest = b""
+            self._soon(partial(self._read, session))
+
+    def _documents(self, session: _Session) -> Iterator[Job]:
+        histories, transcript = self._histories, session.transcript
+        format_, data = self._loaded(session)
+        session.digest = blake2b(data, digest_size=16).digest()
+        entry, choice = session.entry, histories.choice
+        old = entry.documents if entry is not None else ()
+        if (
+            entry is not None
+            and (entry.digest, entry.settings_hash) == (session.digest, self._key)
+            and not choice.force
+        ):
+            session.kept = [each for each in old if each.id not in session.deleted]
+            session.note(status="unchanged")
+            return
+        # All of it was deleted: what is said in it from now on stays out, too.
+        is_deleted, is_taken = bool(old) and len(session.deleted) == len(old), True
+        folder = local_path(transcript.place.folder(transcript.path))
+        ways = Ways(DOCUMENT_CHARS, histories.choice.drivers)
+        for extracted in histories.converter.documents(format_, transcript.path, data, ways):
+            where = local_path(extracted.folder) or folder
+            tag = histories.tag(where, extracted.remote)
+            document = _document(extracted, transcript.client, tag, _written(session))
+            self._count(session, extracted, tag, where)
+            if reason := self._left_out(session, tag, where):
+                session.note(status="skipped", reason=reason)
+                is_taken = False
+            elif is_deleted:
+                session.note(status="deleted")
+            # A worker process is used again only if all its answers are read.
+            if is_taken and not is_deleted and document_id(document) not in session.deleted and not self._is_survey:
+                line = bulk_line(document, defer=True)
+                if isinstance(line, Rejected):
+                    session.note(status="rejected", reason=line.reason)
+                    continue
+                session.sent += 1
+                yield Job(line, partial(self._done, session, line))
+
+    def _loaded(self, session: _Session) -> tuple[Format, bytes]:
+        transcript = session.transcript
+        if (database := transcript.place.database) is not None:
+            data = session_lines(self._database(transcript.path), database, transcript.session)
+            session.note(size=len(data))
+            return Format.ROWS, data
+        data = _file(transcript.path)
+        format_ = format_of(transcript.path.name, data[:SNIFFED_BYTES])
+        if format_ not in _OWN_FORMATS:
+            raise ConversionError("not a conversation of this client", expected=True)
+        return format_, data
+
+    def _left_out(self, session: _Session, tag: str, folder: str) -> str:
+        """Why the session is not taken; empty if it is."""
+        choice = self._histories.choice
+        if any(fnmatch.fnmatch(folder.replace("\\", "/"), pattern) for pattern in (*choice.exclude, *_OBSERVERS)):
+            return "its folder is excluded"
+        if choice.project is not None and tag != choice.project:
+            return "of another project"
+        ended = session.receipt.ended_at or _written(session)
+        if choice.since is not None and ended is not None and ended < choice.since:
+            return "older"
+        return ""
+
+    def _count(self, session: _Session, extracted: Extracted, tag: str, folder: str) -> None:
+        receipt = session.receipt
+        times = [moment(at_) for _, at_ in extracted.message_times]
+        turns = extracted.extra.get("turns", 0)
+        starts = [each for each in (receipt.started_at, *times) if each is not None]
+        ends = [each for each in (receipt.ended_at, *times) if each is not None]
+        session.note(
+            session_id=extracted.session_id or receipt.session_id,
+            project=tag,
+            folder=folder or None,
+            messages=receipt.messages + (turns if isinstance(turns, int) else 0),
+            documents=receipt.documents + 1,
+            started_at=min(starts, default=None),
+            ended_at=max(ends, default=None),
+            left_out=dict(Counter(receipt.left_out or {}) + Counter(extracted.left_out)) or None,
+        )
+
+    # On the event loop
+
+    def _report(self, transcript: Transcript, status: str, reason: str | None = None) -> None:
+        receipt = HistoryReceipt.model_validate(
+            {"status": status, "client": transcript.client, "path": transcript.path.as_posix(), "reason": reason}
+        ).model_copy(update={"session_id": transcript.session or None})
+        self._soon(self._histories.on_receipt, receipt)
+
+    def _done(self, session: _Session, line: BulkLine, receipt: BulkReceipt) -> None:
+        session.statuses[receipt.status] += 1
+        session.redactions.update(receipt.redactions or {})
+        if receipt.status == "rejected":
+            session.failure = receipt.reason
+        else:
+            session.kept.append(FileDocument(line.source, receipt.document_id or "", receipt.content_hash or ""))
+        if session.is_done:
+            self._finish(session)
+
+    def _read(self, session: _Session) -> None:
+        session.is_read = True
+        if session.is_done:
+            self._finish(session)
+
+    def _finish(self, session: _Session) -> None:
+        entry = session.entry
+        old = entry.documents if entry is not None else ()
+        kept = {each.id for each in session.kept}
+        gone = [each for each in old if each.id in session.deleted]
+        rest = [each for each in old if each.id not in kept and each.id not in session.deleted]
+        is_whole = not session.statuses["rejected"] and bool(session.digest)
+        if session.statuses["rejected"]:
+            session.note(status="rejected", reason=session.failure)
+        elif entry is not None and session.statuses.keys() <= {"unchanged"} and session.receipt.status == "grown":
+            session.note(status="unchanged")
+        session.note(redactions=dict(session.redactions) or None)
+        self._histories.on_receipt(session.receipt)
+        is_filtered = session.receipt.reason in ("older", "of another project")
+        if is_filtered:
+            return  # another run may want it
+        if is_whole and session.receipt.status != "skipped":
+            self._stale += [each.id for each in rest]
+            rest = []
+        self._finished.append(
+            FileEntry(
+                path=session.transcript.key,
+                stamp=session.stamp,
+                read_ns=session.read_ns,
+                digest=session.digest if is_whole else b"",
+                settings_hash=self._key,
+                is_named=False,
+                documents=(*session.kept, *gone, *rest),
+            )
+        )
+
+
+def _written(session: _Session) -> datetime | None:
+    """When a file was changed last: the time of messages that have none."""
+    return None if session.transcript.session else moment(session.stamp.modified_ns // 1000)
+
+
+def _document(extracted: Extracted, client: str, tag: str, written: datetime | None) -> DocumentInput:
+    extra: dict[str, Json] = {}
+    for name, value in extracted.extra.items():
+        extra[name] = [*value] if isinstance(value, list) else value
+    times = tuple(MessageTime(start, moment(at_)) for start, at_ in extracted.message_times)
+    session = extracted.session_id or ""
+    number = extracted.part.removeprefix(session).lstrip("-")
+    return DocumentInput(
+        content=extracted.content,
+        content_type=extracted.content_type,
+        session_id=session,
+        source=f"{client}:{session}" + (f"#{number}" if number else ""),
+        metadata=Metadata(agent=client, tags=(tag,), extra=extra),
+        channel=Channel.FILE,
+        occurred_at=min((each.at for each in times), default=written),
+        message_times=times,
+        origin=Origin(extracted.origin) if extracted.origin is not None else None,
+    )
+
+
+def _file(path: Path) -> bytes:
+    """The bytes of a file; of a very long one without its longest lines. Raises: ConversionError."""
+    try:
+        with os.fdopen(open_file(path), "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+            if len(data) <= MAX_BYTES:
+                return data
+            file.seek(0)
+            kept, size = [], 0
+            while line := file.readline(LONG_LINE_BYTES):
+                is_long = not line.endswith(b"\n")
+                while is_long and line and not line.endswith(b"\n"):
+                    line = file.readline(LONG_LINE_BYTES)
+                if not is_long:
+                    kept.append(line)
+                    size += len(line)
+                    if size > MAX_BYTES:
+                        raise ConversionError(f"holds more than {MAX_BYTES} bytes")
+            return b"".join(kept)
+    except NotRegularError as error:
+        raise ConversionError("not a regular file", expected=True) from error
+    except OSError as error:
+        raise ConversionError(f"cannot be read: {error.strerror}") from error
