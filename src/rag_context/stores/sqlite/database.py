@@ -9,7 +9,6 @@ import logging
 import queue
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -170,7 +169,7 @@ class Database:
                 except Exception as error:
                     if breaks_connection(error):
                         reader.close_connection()
-                    if not (isinstance(error, sqlite3.Error) and self.file.has_lost_log()):
+                    if not (isinstance(error, sqlite3.Error | BackendUnavailableError) and self.file.has_lost_log()):
                         raise
                 finally:
                     reader.release()
@@ -190,13 +189,9 @@ class Database:
             # and a new connection would share those of a removed file with the old ones.
             for user in users:
                 locks.enter_context(user.lock)
-            connections = [user.open_connection for user in users if user.open_connection is not None]
-            has_other_locks = self.file.restore_log(connections)
+            self.file.save_log([user.open_connection for user in users if user.open_connection is not None])
             for user in users:
                 user.close_connection()
-            if has_other_locks:
-                # So long that another `Database` of this process, which notices it as late, has closed its own too.
-                time.sleep(2 * INTERVAL_S)
 
     def _observe(self, follower: Callable[[sqlite3.Connection], None], connection: sqlite3.Connection) -> None:
         version, *size = connection.execute(STATE).fetchone()
@@ -358,8 +353,6 @@ class Watcher:
                     self._reader.close_connection()
                     raise
                 self._reader.release()
-                if self._reader.open_connection is not None:
-                    self._file.note_log()
         except BackendError as error:
             self._file.saw(error)
             return error

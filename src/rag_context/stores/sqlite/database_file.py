@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -23,6 +24,7 @@ from rag_context.stores.sqlite.damage import Damage, is_damage
 from rag_context.stores.sqlite.faults import COMPONENT, is_access_fault
 from rag_context.stores.sqlite.mark import IndexMark
 from rag_context.stores.sqlite.migration import bring_up_to_date
+from rag_context.stores.sqlite.shared_log import Connection, SharedLog
 
 logger = logging.getLogger(__name__)
 
@@ -48,9 +50,10 @@ _PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno
 """Why a directory cannot be made now, although it can be made later."""
 
 Stamp: TypeAlias = tuple[int, ...]
-_FileId: TypeAlias = tuple[int, int]
-_LogFiles: TypeAlias = tuple[_FileId | None, _FileId | None]
-"""The identity of the log, and of its index."""
+
+
+def _read_little(connection: sqlite3.Connection) -> None:
+    connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
 
 
 class DatabaseFile:
@@ -77,7 +80,7 @@ class DatabaseFile:
         """Grows when connections must be opened again: with the generation, and when a frozen file thaws."""
         self._clock = clock
         self._identity: tuple[int, int] | None = None
-        self._log: _LogFiles | None = None
+        self._shared_log = SharedLog(path)
         self._prepared = False
         self._has_directory = True
         self._frozen: Stamp | None = None
@@ -126,7 +129,7 @@ class DatabaseFile:
             self._make_ready(attempts)
             frozen = self._frozen
         # Outside the lock: opening may wait for a lock of the file, and the other threads need not.
-        connection = _open(self.path, timeout_s, is_frozen=frozen is not None)
+        connection = self._open(timeout_s) if frozen is None else _open_frozen(self.path)
         connection.executescript("PRAGMA query_only = ON; PRAGMA cache_size = -2048; PRAGMA temp_store = MEMORY")
         return connection, frozen
 
@@ -144,7 +147,7 @@ class DatabaseFile:
                 raise BackendUnavailableError(
                     COMPONENT, self.obstacle() or f"{str(self.path)!r} cannot be written now."
                 )
-        connection = _open(self.path, WRITER_SLICE_S)
+        connection = self._open(WRITER_SLICE_S)
         connection.executescript(
             "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA cache_size = -16384;"
             "PRAGMA journal_size_limit = 67108864; PRAGMA temp_store = MEMORY; PRAGMA secure_delete = ON"
@@ -160,19 +163,12 @@ class DatabaseFile:
         """Whether there is a log with content."""
         return _size(_log(self.path)) > 0
 
-    def note_log(self) -> None:
-        """Remember the log and its index; called while a connection is open that has read from them."""
-        with self._lock:
-            if self._log is None and self._prepared and self._frozen is None:
-                self._log = _log_files(self.path)
-
     def has_lost_log(self) -> bool:
-        """Whether another program removed or replaced the log or its index while connections use them.
+        """Whether another program removed or replaced the log or its index while connections of this file use them.
 
-        SQLite notices neither: it goes on with the open files, and what it commits is gone when the process dies.
+        What is committed then is lost when the last process that uses them is killed.
         """
-        log = self._log
-        return log is not None and log != _log_files(self.path) and self._identity == _identity(self.path)
+        return self._shared_log.is_lost()
 
     def await_log(self) -> bool:
         """Wait a little while the log is being made again; False if it is still lost."""
@@ -183,30 +179,29 @@ class DatabaseFile:
             time.sleep(LOG_POLL_S)
         return True
 
-    def restore_log(self, connections: Sequence[sqlite3.Connection]) -> bool:
-        """Write what a removed log holds to the database; the caller then closes all connections.
+    def require_log(self) -> None:
+        """Raises: BackendUnavailableError (the log was removed)."""
+        if self.has_lost_log():
+            raise BackendUnavailableError(
+                COMPONENT, f"The log of {str(self.path)!r} was removed, and is being made again; try again."
+            )
+
+    def save_log(self, connections: Sequence[sqlite3.Connection]) -> None:
+        """Write what a removed log holds to the database; the caller then closes all connections, which leave the log.
 
         Args:
-            connections: all open ones of this process, none in use. Those from before still have the log.
-
-        Returns whether the log's index, with the locks in it, is another one too.
+            connections: all open ones of this file, none in use.
 
         Raises:
             BackendUnavailableError: another process reads from the log; try again.
         """
         with self._lock:
-            known, now = self._log, _log_files(self.path)
-            if known is None or now == known:
-                return False
-            # A log with content is another process's, which has saved this one before it began a new one.
-            if now[0] != known[0] and not self.has_log() and connections and not any(map(_saves, connections)):
-                raise BackendUnavailableError(
-                    COMPONENT, f"The log of {str(self.path)!r} was removed, and is being made again; try again."
-                )
+            if not self.has_lost_log():
+                return
+            if connections and not any(map(_saves, connections)):
+                self.require_log()
             logger.warning("the log of %s was removed or replaced while in use; it is made again", self.path.name)
-            self._log = None
             self.epoch += 1
-            return now[1] != known[1]
 
     def saw(self, error: Exception) -> None:
         """Stop writes if `error` shows that this file is damaged, and is not merely another one by now."""
@@ -242,6 +237,33 @@ class DatabaseFile:
             return f"No more than {free >> 10} KiB are left on the disk of {str(self.path.parent)!r}; free some space."
         return None
 
+    def _open(self, timeout_s: float, first: Callable[[Connection], object] = _read_little) -> Connection:
+        """A connection that uses the same log as all others; `first` reads with it.
+
+        Raises:
+            BackendUnavailableError: a log that was removed is still used by connections of this or another process.
+            sqlite3.Error, OSError, BackendError: it cannot be opened.
+        """
+
+        def connect() -> Connection:
+            connection = _connected(self.path, "mode=rw", timeout_s)
+            try:
+                first(connection)
+            except BaseException:
+                connection.close()
+                raise
+            return connection
+
+        end = self._clock() + LOG_WAIT_S
+        while (connection := self._shared_log.join(connect)) is None:
+            self.require_log()
+            if self._clock() >= end:
+                raise BackendUnavailableError(
+                    COMPONENT, f"Another process still uses a log of {str(self.path)!r} that was removed; try again."
+                )
+            time.sleep(LOG_POLL_S)
+        return connection
+
     def _make_ready(self, attempts: int) -> None:
         """Prepare the file unless it is; called with the lock, which the caller has waited for since `attempts`."""
         # Threads that waited here share the outcome of the one that tried. Each trying for itself would cost the
@@ -272,8 +294,7 @@ class DatabaseFile:
         # A database that cannot be written must not get a log of the same rights, which would stay when they change.
         if stamp is None or os.access(self.path, os.W_OK):
             try:
-                with closing(_open(self.path, READER_TIMEOUT_S)) as connection:
-                    bring_up_to_date(connection, self.path)
+                self._open(READER_TIMEOUT_S, partial(bring_up_to_date, path=self.path)).close()
             except sqlite3.Error as error:
                 # Taken again: if another process has begun a log meanwhile, frozen reads would miss its changes.
                 stamp = _stamp_of(self.path)
@@ -282,7 +303,7 @@ class DatabaseFile:
             else:
                 return None
         # Only checks that the file is current: an older one cannot be migrated here, and raises.
-        with closing(_open(self.path, READER_TIMEOUT_S, is_frozen=True)) as connection:
+        with closing(_open_frozen(self.path)) as connection:
             bring_up_to_date(connection, self.path)
         logger.warning("%s is read only: %s", self.path.name, self.obstacle() or "it cannot be written now")
         return stamp
@@ -325,7 +346,6 @@ class DatabaseFile:
             return False
         self.generation += 1
         self.epoch += 1
-        self._log = None
         self._prepared = False
         self._frozen = None
         return True
@@ -338,10 +358,8 @@ class DatabaseFile:
         if not os.access(self.path, os.W_OK):
             return
         try:
-            with closing(_open(self.path, READER_TIMEOUT_S)) as connection:
-                # SQLite opens the files beside the database with the first read, not with the connection.
-                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        except sqlite3.Error:
+            self._open(READER_TIMEOUT_S).close()
+        except (sqlite3.Error, BackendUnavailableError):
             return
         logger.warning("%s can be written again", self.path.name)
         # The content is the same, so caches stay valid (`generation`); only connections are opened again.
@@ -417,18 +435,6 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _log_files(path: Path) -> _LogFiles:
-    return _file_id(_log(path)), _file_id(path.with_name(f"{path.name}-shm"))
-
-
-def _file_id(path: Path) -> _FileId | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
-
-
 def _saves(connection: sqlite3.Connection) -> bool:
     """Whether a connection could write all of its log to the database."""
     try:
@@ -465,14 +471,19 @@ def _stamp_of(path: Path) -> Stamp | None:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def _open(path: Path, timeout_s: float, *, is_frozen: bool = False) -> sqlite3.Connection:
+def _open_frozen(path: Path) -> Connection:
+    return _connected(path, "mode=ro&immutable=1", READER_TIMEOUT_S)
+
+
+def _connected(path: Path, mode: str, timeout_s: float) -> Connection:
     # `mode=rw` creates nothing: a deleted index must be noticed, not replaced by an empty one. Transactions are begun
     # explicitly. `interrupt` is called from the event loop's thread.
     return sqlite3.connect(
-        f"{path.absolute().as_uri()}?{'mode=ro&immutable=1' if is_frozen else 'mode=rw'}",
+        f"{path.absolute().as_uri()}?{mode}",
         uri=True,
         timeout=timeout_s,
         isolation_level=None,
         check_same_thread=False,
         cached_statements=256,
+        factory=Connection,
     )

@@ -190,6 +190,7 @@ class Writer:
         try:
             connection = self._connected()
             self._begin(connection)
+            self._file.require_log()  # what is written to a removed one may be lost
             for request in batch:
                 self._attempt(connection, request)
             # Before the commit: after it another process may already have written, and its version is not this one.
@@ -251,10 +252,6 @@ class Writer:
         """The connection; a new one if the file was replaced, because writes to a removed file are lost."""
         self._file.notice_replacement()
         self._file.damage.require_none()
-        if self._file.has_lost_log():  # what is written now would be lost
-            raise BackendUnavailableError(
-                COMPONENT, f"The log of {str(self._file.path)!r} was removed, and is being made again; try again."
-            )
         if self.open_connection is None or self._epoch != self._file.epoch:
             self.close_connection()
             self._epoch = self._file.epoch

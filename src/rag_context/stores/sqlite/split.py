@@ -174,8 +174,8 @@ class SqliteVectorBackend(SqliteVectors):
         path = self._database.file.path
         if await asyncio.to_thread(is_foreign_file, path):
             return
-        for each in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
-            each.unlink(missing_ok=True)
+        for suffix in ("", "-wal", "-shm", ".lock"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
 
     async def close(self) -> None:
         """Close the file; it may be closed already."""
