@@ -1,4 +1,4 @@
-"""Writes the generated pages of docs/ (settings, cli, tools, metrics and clients), from the code they describe.
+"""Writes the generated pages of docs/ and the plug-ins of clients, from the code they describe.
 
 python scripts/generate_docs.py            write them
 python scripts/generate_docs.py --check    compare, and exit 1 where one is out of date
@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import generate_plugins
 import yaml
 from pydantic import BaseModel
 
@@ -282,15 +283,10 @@ $ rag-context uninstall --all              # every file as it was before
 - **Instructions**: a few lines that say when to use the tools, at most {cap} characters. As a skill the client reads
   them when they fit; as a block between marks or a file of rules with each request.
 
-| moment | what the client adds for the model |
-|---|---|
-| session start | what this project decided last, in at most 600 tokens |
-| prompt | the passages that answer it, in at most 300 tokens, and nothing if none does |
-| action | before a file is changed or a command run, what was decided about it |
-| stop, compaction | nothing: the conversation so far is stored |
-
-Passages stand in the conversation with their source and date, and are sent again with each further request. Nothing is
-said twice in a session.
+What is shown at which moment is on the page about [hooks](hooks.md): mostly nothing, at most {start} tokens at the
+start of a session, {prompt} at a prompt or before an action, and {session} in a session. It stays in the conversation,
+so it is sent again with each further request. `rag-context log --injected` lists what was shown and what was withheld.
+`RAG_CONTEXT_HOOKS__ENABLED=false` silences the hooks of a shell, `hooks.silent_projects` those of a project.
 
 ## Which files change
 
@@ -302,12 +298,26 @@ another `install`. A file that cannot be read is left alone, and the message nam
 `uninstall` makes each file what it was before, byte for byte, also in other projects. Where you have changed other
 parts meanwhile, only our part goes. What was written is recorded in `installed.json` in the [data directory](data.md).
 
-A plug-in and entries in the settings of the same client would run twice, so `install` rejects the second.
-
 A client may start in any folder, with another `PATH` and environment than yours. The user's settings therefore get the
 whole path of the program, unless `PATH` leads to it (as after `pipx install` or `uv tool install`), and `--data-dir` if
 you have set one. Other variables, such as `QDRANT_URL`, are not written, because they may be secrets: the command lists
 them, so that you can add them to the entry's `env` or to the configuration file.
+
+## Plug-ins
+
+Four clients can load the same as a plug-in from a checkout of this repository; nothing of your settings is edited then,
+and removing it is the client's own work. The programs have to be on the `PATH`. The files in `plugins/` are generated
+from the table of clients.
+
+| client | command |
+|---|---|
+| Claude Code | `claude plugin marketplace add DIR`, then `claude plugin install rag-context@rag-context` |
+| Codex | `codex plugin marketplace add DIR`, then `codex plugin add rag-context@rag-context` |
+| Gemini CLI | `gemini extensions install DIR/plugins/gemini` |
+| Cursor | copy `DIR/plugins/cursor` to `~/.cursor/plugins/local/rag-context` |
+
+A plug-in and entries in the settings of the same client would run twice, so `install` rejects the second.
+`plugins/AGENTS.md` holds the instructions alone, to be copied into an `AGENTS.md` or `CLAUDE.md`.
 """
 
 WORKS_WITH_CLIENT = """
@@ -320,7 +330,7 @@ $ rag-context doctor
 
 {to_do}{facts}
 {entry}
-To switch it off: `rag-context uninstall {name}`.
+{see}To switch it off: `rag-context uninstall {name}`.
 """
 
 MOMENTS = {
@@ -349,7 +359,8 @@ def works_with_page() -> str:
         f"{'yes' if client.mcp else 'no'} | {FORMS[client.rules.form] if client.rules else 'none'} |"
         for client in CLIENTS.values()
     ]
-    intro = WORKS_WITH_INTRO.format(table="\n".join(rows), cap=RULES_MAX_CHARS)
+    tokens = {name: KEYS[f"hooks.{name}_tokens"].default for name in ("start", "prompt", "session")}
+    intro = WORKS_WITH_INTRO.format(table="\n".join(rows), cap=RULES_MAX_CHARS, **tokens)
     return intro + "".join(map(client_section, CLIENTS.values()))
 
 
@@ -357,7 +368,7 @@ def client_section(client: Client) -> str:
     """How one client is set up, what it then does, and how that ends."""
     scopes = [scope for scope in Scope if any(scope in files for files in places(client).values())]
     steps = {scope: client.to_do[scope] for scope in scopes if scope in client.to_do}
-    if len(set(steps.values())) == 1:
+    if len(steps) == len(scopes) and len(set(steps.values())) == 1:
         to_do = [f"Then: {next(iter(steps.values()))}"]
     else:
         to_do = [f"Then{', in a project' if scope is Scope.PROJECT else ''}: {step}" for scope, step in steps.items()]
@@ -368,6 +379,7 @@ def client_section(client: Client) -> str:
         to_do="".join(f"{step}\n\n" for step in to_do),
         facts="\n".join(facts(client)),
         entry=mcp_entry(client),
+        see="To see what was shown: `rag-context log --injected`. " if client.hooks is not None else "",
     )
 
 
@@ -381,7 +393,7 @@ def facts(client: Client) -> Iterator[str]:
     """What a client does once it is connected, and the files in which that stands."""
     if client.hooks is not None:
         events = ", ".join(f"{MOMENTS[name]} (`{event.native}`)" for name, event in client.hooks.events.items())
-        yield f"- Moments: {events}."
+        yield f"- Moments at which something is [shown or stored](hooks.md): {events}."
     for name, files in places(client).items():
         where = [
             f"`{shown_place(place)}`{'' if scope is Scope.USER else ' in a project'}" for scope, place in files.items()
@@ -452,6 +464,7 @@ def main() -> int:
         "works-with.md": works_with_page(),
     }
     files = {DOCS / name: NOTICE + page for name, page in pages.items()} | {LISTS: mcp_lists()}
+    files |= {DOCS.parent / path: text for path, text in generate_plugins.files().items()}
     for path, text in files.items():
         if not arguments.check:
             path.parent.mkdir(parents=True, exist_ok=True)
