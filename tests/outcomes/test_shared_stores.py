@@ -22,8 +22,13 @@ from tests.servers.redis import redis_server
 __all__ = ["empty", "server"]
 
 GIVEN = {"RAG_CONTEXT_API_KEY": "a-key", "BACKEND_PASSWORD": "a1b2c3"}
-MACHINES_OWN = {"server.json", "projects.db", "projects.db-wal", "projects.db-shm"}
-"""What a server may keep on its own disk: its address, and the folders of its machine that it follows."""
+MACHINES_OWN = {
+    "server.json",
+    "hooks",
+    *(f"{name}.db{suffix}" for name in ("projects", "injections") for suffix in ("", "-wal", "-shm")),
+}
+"""What a server may keep on its own disk: its address, the folders of its machine that it follows, and what the agents
+of its machine were shown."""
 
 
 @dataclass(frozen=True)

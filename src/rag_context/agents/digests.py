@@ -141,7 +141,7 @@ class Digests:
         if not content:
             file.unlink(missing_ok=True)
             return
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder.mkdir(mode=0o700, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=self._folder, prefix=".digest.")
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as opened:

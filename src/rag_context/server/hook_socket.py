@@ -60,15 +60,18 @@ async def answering_hooks(data_dir: Path, kind: str, answers: Answers) -> AsyncI
         catching_up.cancel()
         server.close()
         await asking.close()
-        file.unlink(missing_ok=True)
+        with suppress(OSError):
+            file.unlink()
 
 
 def _bound(file: Path) -> socket.socket | None:
     """A socket that listens at a file of this user; None where the system has none. Raises: OSError."""
     if not hasattr(socket, "AF_UNIX"):
         return None
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file.parent.chmod(0o700)
+    for folder in (file.parent.parent, file.parent):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if file.parent.stat().st_mode & 0o077:
+        file.parent.chmod(0o700)
     for left in file.parent.glob(f"*{SOCKET}"):
         _remove_if_dead(left)
     # Hooks see it once it listens, and this user alone may reach it.

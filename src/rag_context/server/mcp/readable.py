@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from rag_context.api.index import IndexFilesResponse, IndexResponse
+from rag_context.api.injections import InjectionsResponse
 from rag_context.api.maintenance import ClearQueriesResponse, HealthResponse, ReindexResponse, StatsResponse, TimeSpan
 from rag_context.api.parsing import ErrorResponse
 from rag_context.api.search import SearchFailure, SearchResponse, SearchResult, StandingInstruction, level_name
@@ -273,6 +274,16 @@ def _cleared(body: ClearQueriesResponse) -> Iterator[str]:
     yield f"{counted(body.deleted_count, 'record')} deleted. Documents stay."
 
 
+def _injections(body: InjectionsResponse) -> Iterator[str]:
+    yield f"{counted(len(body.injections), 'record')}, {counted(body.tokens, 'token')} shown, newest first."
+    for each in body.injections:
+        about = f" before {each.subject}" if each.subject else ""
+        moment = f"{_day(each.at)} · {each.client} {each.session_id} · {each.event}{about}"
+        outcome = f"shown, {counted(each.tokens, 'token')}" if each.shown else f"withheld: {each.reason}"
+        passage = f" · {each.title or 'a document that was deleted'} ({each.document_id})" if each.document_id else ""
+        yield f"- {moment} · {outcome}{passage}"
+
+
 def _span(span: TimeSpan) -> str:
     return f"{_day(span.first)} to {_day(span.last)}"
 
@@ -315,6 +326,7 @@ _LINES: Mapping[type, Callable[[Any], Iterator[str]]] = {
     HealthResponse: _health,
     StatsResponse: _stats,
     ClearQueriesResponse: _cleared,
+    InjectionsResponse: _injections,
     ErrorResponse: _error,
 }
 
