@@ -16,6 +16,7 @@ from pathlib import Path
 from benchmarks import (
     browsing,
     collections,
+    histories,
     hooks,
     hundred_thousand,
     indexing,
@@ -68,6 +69,10 @@ STAGES: dict[str, tuple[str, Callable[[Run], list[Figure]]]] = {
     "hooks": (
         "hooks of agents, in turn with a bare Python, and 1 000 of 50 clients",
         lambda run: hooks.measure(run.index, run.scratch / "proj"),
+    ),
+    "histories": (
+        "a gigabyte of sessions of agents, imported while a server answers",
+        lambda run: histories.measure(run.scratch / "histories", run.of(histories.MEGABYTES)),
     ),
     "faults": (
         "eight clients, with an intact server and with faults",
@@ -124,7 +129,7 @@ STAGES: dict[str, tuple[str, Callable[[Run], list[Figure]]]] = {
 }
 """What is measured, by name and in order."""
 
-ON_REQUEST = ("page", "million", "postgres")
+ON_REQUEST = ("histories", "page", "million", "postgres")
 """Only measured when they are named: a browser is needed, or half an hour and up to 10 GB."""
 
 ON_THE_INDEX = ("start", "commands", "search", "mcp", "hooks", "faults", "load", "workers")

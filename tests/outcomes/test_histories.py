@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from rag_context.agents.workspace import workspace
-from tests.end_to_end.process import COMMAND, command, environment, wait_until
+from tests.end_to_end.process import COMMAND, Served, command, environment, served, wait_until
 from tests.files import homes
 from tests.files.transcripts import AGAIN, ANSWERED, ASKED, CLOSED, INJECTED, lines
+from tests.outcomes.hooks import Agent
 
 Documents = dict[str, dict[str, Any]]
 
@@ -256,3 +257,35 @@ def test_what_is_said_while_it_follows_comes_in(machine: Machine) -> None:
         wait_until(lambda: CLOSED in machine.documents().get("claude-code:s1", {}).get("content", ""))
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
+
+
+def test_a_server_takes_in_what_a_hook_names_and_what_it_follows(machine: Machine) -> None:
+    """A-2: the conversation is taken in when the client stops; A-3: and followed, if the settings say so."""
+    machine.work.mkdir(parents=True)
+    kept = machine.claude("followed", ASKED, ANSWERED)
+    elsewhere = machine.home.parent / "moved" / "hooked.jsonl"
+    elsewhere.parent.mkdir()
+    elsewhere.write_text(machine.lines("hooked", (ASKED, ANSWERED)))
+
+    def said(server: Served, session: str) -> str:
+        found = server.search(AGAIN, sessionId=session)["results"]
+        return " ".join(each["content"] for each in found)
+
+    with served(machine.data, RAG_CONTEXT_HISTORY__FOLLOW="true", **machine.environment) as server:
+        server.wait_ready()
+        wait_until(lambda: ANSWERED in said(server, "followed"))
+        agent = Agent(machine.data, machine.work, session="hooked")
+        assert agent.hook("stop", transcript_path=str(elsewhere)) == ""
+        wait_until(lambda: ANSWERED in said(server, "hooked"))
+        for path, session in ((kept, "followed"), (elsewhere, "hooked")):
+            with path.open("a") as file:
+                file.write(machine.lines(session, (AGAIN, CLOSED), 2))
+        assert agent.hook("compact", transcript_path=str(elsewhere)) == ""
+        wait_until(lambda: CLOSED in said(server, "hooked") and CLOSED in said(server, "followed"))
+        tag = workspace(machine.work)
+        assert tag is not None
+        assert {each["source"] for each in server.search(AGAIN, tags=[tag.tag])["results"]} == {
+            "claude-code:followed",
+            "claude-code:hooked",
+        }
+        assert server.stop() == 0

@@ -1,5 +1,7 @@
 """Past sessions of agents: each belongs to the project it ran in, and is found there alone."""
 
+import asyncio
+import logging
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from rag_context.agents.workspace import tag_of_remote, workspace
+from rag_context.errors import BackendError
 from rag_context.files.formats.converter import Converter
 from rag_context.files.formats.exchange import HEADLESS, SUBAGENT
 from rag_context.files.histories.importing import Choice, HistoryImport, Listener
@@ -17,6 +20,11 @@ from rag_context.files.target import Target
 from rag_context.files.walk import Root
 from rag_context.ports.writing import FileManifest
 from rag_context.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+FOLLOWED_AFTER_S = 2.0
+"""A session is taken in when nothing was written to it for so long."""
 
 UNKNOWN_PROJECT = "project:unknown"
 """Tag of sessions in no project, or in one that their records do not name: they are shown in none unasked."""
@@ -67,6 +75,45 @@ def of_aider(folders: Iterable[str]) -> Iterator[Transcript]:
         path = root / AIDER.patterns[0]
         if path.is_file() and not path.is_symlink():
             yield Transcript(AIDER.client, path, AIDER)
+
+
+class Capture:
+    """Takes in transcripts that hooks name, in the background, one after the other.
+
+    Args:
+        manifest: records what was taken.
+        choice: which sessions are taken.
+    """
+
+    def __init__(self, manifest: FileManifest, choice: Choice) -> None:
+        self._manifest = manifest
+        self._choice = choice
+        self._waiting: dict[Path, tuple[Target, str, str]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, target: Target, path: Path, client: str, cwd: str) -> None:
+        """Take in what is new in a transcript soon; further calls before that change nothing."""
+        self._waiting[path] = target, client, cwd
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name="capture")
+
+    async def aclose(self) -> None:
+        """End; what was not taken in comes with the next call, or the next import."""
+        self._waiting.clear()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def _run(self) -> None:
+        while self._waiting:
+            path, (target, client, cwd) = self._waiting.popitem()
+            try:
+                with open_histories(target, self._manifest, self._choice, lambda _: None) as histories:
+                    receipt = await histories.take_in(path, client, cwd)
+            except BackendError as error:
+                logger.warning("a session of %s was not taken in: %s", client, error)
+            else:
+                logger.info("session %s of %s: %s", receipt.session_id, client, receipt.reason or receipt.status)
 
 
 @dataclass(frozen=True, slots=True)

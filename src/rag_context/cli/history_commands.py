@@ -16,6 +16,7 @@ import typer
 from rich.progress import MofNCompleteColumn, Progress
 
 from rag_context.agents.histories import (
+    FOLLOWED_AFTER_S,
     HistorySync,
     choice_of,
     found,
@@ -39,9 +40,6 @@ from rag_context.files.histories.places import CLIENTS, Transcript, unreadable, 
 from rag_context.files.watching import Follower
 from rag_context.settings import Loaded
 from rag_context.wiring.local_files import HISTORIES_NAME, open_file_manifest
-
-FOLLOWED_AFTER_S = 2.0
-"""A session is taken in when nothing was written to it for so long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

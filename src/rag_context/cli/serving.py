@@ -13,7 +13,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from pathlib import Path
 
 from rag_context.agents.answering import HookAnswers
-from rag_context.api.index import FileReceipt
+from rag_context.agents.histories import FOLLOWED_AFTER_S, HistorySync, choice_of, open_histories
+from rag_context.api.index import FileReceipt, HistoryReceipt
 from rag_context.cli.command_line import ExitCode, exit_code
 from rag_context.cli.index_files import open_sync
 from rag_context.cli.interpreter import tune_interpreter
@@ -22,6 +23,7 @@ from rag_context.cli.serve import Start
 from rag_context.errors import RagContextError
 from rag_context.files.file_reading import Labels
 from rag_context.files.folder_sync import FolderSync, Gone
+from rag_context.files.histories.places import watched
 from rag_context.files.watching import Follower
 from rag_context.logs import configure_logging
 from rag_context.memory.service import Service
@@ -31,6 +33,7 @@ from rag_context.server.peers import Peers, inner_app, shared
 from rag_context.server.running import run, serve
 from rag_context.server.worker_process import Event, Report, WorkerEnd, WorkerServer
 from rag_context.settings import Settings
+from rag_context.wiring.local_files import HISTORIES_NAME, open_file_manifest
 from rag_context.wiring.opening import Duties, OnMismatch, open_service
 
 logger = logging.getLogger("rag_context.cli.serving")  # also where this module is run as `__main__`
@@ -71,6 +74,7 @@ async def looking_after(service: Service, start: Start) -> AsyncIterator[None]:
 
     async with (
         _following(start.roots, service, start.settings),
+        _following_sessions(service, start.settings),
         _keeping_projects(service),
         answering_hooks(start.settings.data_dir, "serve", hooks),
     ):
@@ -93,11 +97,42 @@ async def _following(roots: Sequence[Path], service: Service, settings: Settings
     def ready() -> None:
         logger.info("watching %s", ", ".join(map(str, roots)))
 
-    def trouble(error: RagContextError, wait_s: float) -> None:
-        logger.warning("changed files wait %.0f s: %s", wait_s, error)
+    async with _followed(Follower(roots, reached, ready, _trouble)):
+        yield
 
+
+@asynccontextmanager
+async def _following_sessions(service: Service, settings: Settings) -> AsyncIterator[None]:
+    """Take in sessions of agents as they go on, for the time of the block, where the settings say so."""
+    if not settings.history.follow:
+        yield
+        return
+
+    @asynccontextmanager
+    async def reached() -> AsyncIterator[HistorySync]:
+        connection = InProcess(service, settings)
+        with (
+            open_file_manifest(settings.data_dir, HISTORIES_NAME) as manifest,
+            open_histories(connection, manifest, choice_of(settings), _log_session) as histories,
+        ):
+            yield HistorySync(histories)
+
+    def ready() -> None:
+        logger.info("following sessions of agents")
+
+    async with _followed(Follower(watched(), reached, ready, _trouble, debounce_s=FOLLOWED_AFTER_S)):
+        yield
+
+
+def _trouble(error: RagContextError, wait_s: float) -> None:
+    logger.warning("changed files wait %.0f s: %s", wait_s, error)
+
+
+@asynccontextmanager
+async def _followed(follower: Follower) -> AsyncIterator[None]:
+    """Follow for the time of the block, and until the changes before its end are indexed."""
     stop = asyncio.Event()
-    following = asyncio.create_task(Follower(roots, reached, ready, trouble).run(stop), name="watch")
+    following = asyncio.create_task(follower.run(stop), name="watch")
     following.add_done_callback(_log_end)
     try:
         yield
@@ -126,6 +161,11 @@ async def _keeping_projects(service: Service) -> AsyncIterator[None]:
 def _log_change(receipt: FileReceipt) -> None:
     if receipt.status != "unchanged" and not receipt.is_skipped:
         logger.info("%s %s%s", receipt.status, receipt.source, f": {receipt.reason}" if receipt.reason else "")
+
+
+def _log_session(receipt: HistoryReceipt) -> None:
+    if receipt.status in ("new", "grown", "rejected"):
+        logger.info("session %s of %s: %s", receipt.session_id, receipt.client, receipt.reason or receipt.status)
 
 
 def _log_end(following: "asyncio.Task[None]") -> None:

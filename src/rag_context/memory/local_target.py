@@ -3,19 +3,22 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rag_context.api.index import BulkLine, BulkReceipt, VersionsRequest
 from rag_context.api.stored_documents import DeleteRequest
 from rag_context.errors import BackendError
 from rag_context.files.sending import VersionOrder, sliced
 from rag_context.files.target import OnReceipt, listed_below
-from rag_context.memory.service import Service
+
+if TYPE_CHECKING:
+    from rag_context.memory.service import Service
 
 
 class LocalTarget:
     """Fits `Target`. At most `concurrency` slices of documents are indexed at once."""
 
-    def __init__(self, service: Service, concurrency: int) -> None:
+    def __init__(self, service: "Service", concurrency: int) -> None:
         self._service = service
         self._turn = asyncio.Semaphore(concurrency)
         self._order = VersionOrder()

@@ -10,10 +10,13 @@ from functools import partial
 import numpy as np
 
 from rag_context.agents.answering import HookAnswers
+from rag_context.agents.calls import Call
 from rag_context.agents.digests import Digests
 from rag_context.agents.gate import Gate
+from rag_context.agents.histories import Capture
 from rag_context.agents.receipts import Receipts
 from rag_context.agents.sessions import Budgets, Sessions
+from rag_context.agents.workspace import Workspace
 from rag_context.api import stored_documents as stored
 from rag_context.api.handlers import CallContext, Handler, handlers_of, performs
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, VersionsRequest, VersionsResponse
@@ -43,6 +46,7 @@ from rag_context.memory.document_queries import DocumentQueries, SimilarDocument
 from rag_context.memory.filter_hints import filter_hint
 from rag_context.memory.health import ROLES, IndexingProgress, health_response, lost_vectors
 from rag_context.memory.index_maintenance import Reindexing
+from rag_context.memory.local_target import LocalTarget
 from rag_context.memory.mappers import (
     bulk_result,
     index_response,
@@ -85,6 +89,10 @@ _ALL = timedelta(days=1)
 """Of all records none is later than this from now, by the clock of any server."""
 
 
+CAPTURED_AT_ONCE = 1
+"""Slices of a session's documents that are indexed at once, beside the searches of the agent."""
+
+
 @dataclass(frozen=True, slots=True)
 class HookDependencies:
     """What hooks of agents are answered with, and by which rules."""
@@ -92,6 +100,7 @@ class HookDependencies:
     log: InjectionLog
     digests: Digests
     budgets: Budgets
+    capture: Capture
     is_enabled: bool = True
     silent_projects: Collection[str] = ()
 
@@ -401,8 +410,18 @@ class Service:
             is_enabled=parts.is_enabled,
             silent_projects=parts.silent_projects,
             on_project=lambda tag: parts.digests.touch([tag]),
+            capture=self._captured(parts.capture),
             now=self._now,
         )
+
+    def _captured(self, capture: Capture) -> Callable[[Call, Workspace], None]:
+        target = LocalTarget(self, CAPTURED_AT_ONCE)
+
+        def begin(call: Call, project: Workspace) -> None:
+            if call.transcript is not None:
+                capture.begin(target, call.transcript, call.client, str(project.root))
+
+        return begin
 
     def _readings(self) -> Readings:
         """What the metrics say of the components now."""

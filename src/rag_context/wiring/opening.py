@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rag_context.agents.digests import Digests
 from rag_context.agents.gate import PROJECT_TAG
+from rag_context.agents.histories import Capture, choice_of
 from rag_context.agents.sessions import Budgets
 from rag_context.agents.workspace import workspace
 from rag_context.collections.provider_connections import PROBE_S, TextEmbedder
@@ -46,7 +47,12 @@ from rag_context.search.retrievers import Backends
 from rag_context.settings import Settings, StoreSettings, check_available
 from rag_context.settings.keys import TITLES
 from rag_context.settings.sections import ChatSettings
-from rag_context.stores.machine_tables import SqliteInjectionLog, SqliteProjectRegistry
+from rag_context.stores.machine_tables import (
+    HISTORIES_NAME,
+    SqliteFileManifest,
+    SqliteInjectionLog,
+    SqliteProjectRegistry,
+)
 from rag_context.stores.sqlite import FILE_NAME, require_index
 from rag_context.tracing import exported
 from rag_context.transfer.exporter import Exporter
@@ -427,11 +433,15 @@ async def _open_hooks(
         budgets.start if rules.enabled else 0,
         silent_projects=silent,
     )
+    manifest = SqliteFileManifest(settings.data_dir, HISTORIES_NAME)
+    capture = Capture(manifest, choice_of(settings))
     log = SqliteInjectionLog(settings.data_dir, timedelta(days=settings.telemetry.retention_days))
     try:
         async with _running("digests", digests.run()) if duties is Duties.ALL else nullcontext():
-            yield HookDependencies(log, digests, budgets, rules.enabled, silent)
+            yield HookDependencies(log, digests, budgets, capture, rules.enabled, silent)
     finally:
+        await capture.aclose()
+        manifest.close()
         log.close()
 
 

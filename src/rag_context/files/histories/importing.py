@@ -40,7 +40,7 @@ from rag_context.files.folder_sync import RACY_NS
 from rag_context.files.formats.converter import SNIFFED_BYTES, Converter, format_of
 from rag_context.files.formats.exchange import ConversionError, Extracted, Format, Ways
 from rag_context.files.histories.databases import Connection, opened, session_lines, sessions
-from rag_context.files.histories.places import Transcript, at, local_path
+from rag_context.files.histories.places import Location, Transcript, at, local_path
 from rag_context.files.histories.transcripts import CLIENTS
 from rag_context.files.sending import CONCURRENCY, Job, batched, in_thread, send
 from rag_context.files.target import Target
@@ -176,7 +176,7 @@ class HistoryImport:
 
         Args:
             path: the transcript, or the client's database.
-            client: its name, as in `places.CLIENTS`.
+            client: its name, as in `places.CLIENTS`; it counts where the file is at none of their places.
             cwd: where the client runs, for transcripts that do not say so.
             session: which session of a database; of a file it is the only one.
 
@@ -185,8 +185,8 @@ class HistoryImport:
         """
         received: list[HistoryReceipt] = []
         known = await asyncio.to_thread(at, path)
-        if known is None or known.client != client:
-            return HistoryReceipt(status="rejected", client=client, path=str(path), reason="not a file of this client")
+        if known is None:
+            known = Transcript(client, path, Location(client, "~", ()))
         place = known.place
         if cwd:
             place = replace(place, folder=lambda file: known.place.folder(file) or cwd)
