@@ -20,6 +20,7 @@ from rag_context.files.formats.exchange import (
 )
 from rag_context.files.formats.json_stream import Fields, beginning, elements, fields, lines
 from rag_context.files.histories.conversation import message_of, messages_of
+from rag_context.files.histories.copied import is_copied
 from rag_context.files.histories.transcripts import CLIENTS
 from rag_context.resilience.confinement import Limits
 from rag_context.resilience.worker_processes import WorkerFailedError, WorkerProcesses
@@ -69,6 +70,8 @@ def format_of(name: str, head: bytes) -> Format | None:
         return _of_object(head)
     if suffix in _OF_LINES:
         return _of_lines(head)
+    if is_copied(path.name, head.decode("utf-8", "replace")):
+        return Format.COPIED
     return _BY_SUFFIX.get(suffix)
 
 

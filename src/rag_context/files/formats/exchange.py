@@ -49,6 +49,7 @@ class Format(StrEnum):
     DROID = "Droid session"
     AIDER = "Aider history"
     ROWS = "session in a database"
+    COPIED = "copied conversation"
     TRANSCRIPT = "transcript"
 
 

@@ -28,6 +28,7 @@ from rag_context.files.formats.json_stream import BrokenOffError
 from rag_context.files.histories import exports
 from rag_context.files.histories.client_records import counted, read
 from rag_context.files.histories.conversation import Conversation, documents
+from rag_context.files.histories.copied import copied
 from rag_context.files.histories.transcripts import CLIENTS
 from rag_context.resilience.confinement import CutOffError, Limits, confine, receive, renew, send
 
@@ -112,6 +113,8 @@ def _documents(
             return _documents_of([day], TEAMMATE)
         case Format.TRANSCRIPT:
             return _documents_of(exports.transcript(data, path.stem), None)
+        case Format.COPIED:
+            return _documents_of([copied(data, path.stem)], None)
         case Format.AIDER:
             return _documents_of(exports.aider(data, path.as_posix()), OWNER, ways)
         case _ if format_ in _CLIENTS:

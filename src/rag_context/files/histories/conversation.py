@@ -12,6 +12,7 @@ from rag_context.domain.documents import microseconds
 from rag_context.domain.provenance import is_role, role_name
 from rag_context.files.formats.exchange import CHAT, MAX_CHARS, Extracted, Label, title_block
 from rag_context.files.formats.json_stream import Fields
+from rag_context.files.histories.times import written_time
 
 _TEXTS = ("text", "content", "message", "body", "value", "utterance")
 _SPEAKERS = ("speaker", "sender", "author", "from", "role", "user", "username", "user_name", "name")
@@ -107,7 +108,7 @@ def timestamp(value: object) -> datetime | None:
             found = datetime.fromisoformat(value.strip())
             return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError, OSError):
-        return None
+        return written_time(value) if isinstance(value, str) else None
     return None
 
 
