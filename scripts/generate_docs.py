@@ -325,7 +325,6 @@ WORKS_WITH_CLIENT = """
 
 ```console
 $ rag-context install {name}{scope}
-$ rag-context doctor
 ```
 
 {to_do}{facts}

@@ -209,7 +209,6 @@ for line in sys.stdin:
 
 def test_what_clients_run_is_run_and_what_remains_to_do_is_named(home: Path) -> None:
     data = home / "data"
-    (data / "hooks").mkdir(parents=True)
     codex = home / "bin" / "codex"
     codex.parent.mkdir()
     codex.write_text(CODEX.format(python=sys.executable))
@@ -239,6 +238,7 @@ def test_what_clients_run_is_run_and_what_remains_to_do_is_named(home: Path) -> 
 
     hook = [f"{COMMAND}-hook", "stop", "--client", "claude-code", "--data-dir", str(data)]
     subprocess.run(hook, input=b'{"session_id": "s"}', check=True)
+    assert {(data / name).stat().st_mode & 0o777 for name in ("", "hooks")} == {0o700}
     (project / ".claude" / "settings.local.json").write_text('{"enabledMcpjsonServers": ["rag-context"]}')
     settings = home / ".codex" / "hooks.json"
     settings.write_text(settings.read_text().replace("rag-context-hook stop", "gone/rag-context-hook stop"))

@@ -258,6 +258,10 @@ def _note_run(path: str) -> None:
     try:
         os.utime(path)
     except FileNotFoundError:
+        folder = os.path.dirname(path)
+        for each in (os.path.dirname(folder), folder):  # a first session may come before any process with the index
+            if not os.path.isdir(each):
+                os.makedirs(each, 0o700)
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
 
 
