@@ -10,7 +10,6 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from hashlib import blake2b
-from inspect import Parameter
 from itertools import takewhile
 from pathlib import Path
 from threading import Event
@@ -25,11 +24,12 @@ from rich.progress import (
 
 from rag_context._version import __version__
 from rag_context.agents.workspace import workspace
-from rag_context.api.index import BulkLine, BulkReceipt, FileReceipt
+from rag_context.api.index import BulkLine, BulkReceipt, FileReceipt, MetadataFields
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.connecting import Connection, open_connection
 from rag_context.cli.console import Console, counted, one_line
+from rag_context.cli.operation_options import NAMES, parameter
 from rag_context.cli.options import Options, named_path, resumable, with_options
 from rag_context.cli.progress import Embedding, Rate
 from rag_context.cli.summary import Sink, Summary, receipts_file
@@ -73,15 +73,7 @@ class LabelOptions:
         return Labels(self.content_type, self.session, metadata)
 
 
-_STATED = [
-    Parameter(
-        name,
-        Parameter.KEYWORD_ONLY,
-        default=None,
-        annotation=Annotated[str | None, typer.Option(metavar="NAME", help=field.option)],
-    )
-    for name, field in FILTERED.items()
-]
+_STATED = [parameter(name, MetadataFields.model_fields[name], NAMES[name]) for name in FILTERED]
 _with_labels = partial(with_options, sources={"stated": (_STATED, dict)})
 
 

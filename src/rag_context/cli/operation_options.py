@@ -92,7 +92,7 @@ def with_fields(
         offered = [name for name in command_fields(operation) if only is None or name in only]
         fields = sorted(offered, key=lambda name: order.get(name, len(order)))
         chosen = {name: _name(name, names) for name in fields}
-        options = [_parameter(name, operation.request.model_fields[name], each) for name, each in chosen.items()]
+        options = [parameter(name, operation.request.model_fields[name], each) for name, each in chosen.items()]
 
         def read(typed: Mapping[str, Any]) -> Fields:
             return {name: _read(value, name, chosen[name]) for name, value in typed.items() if _is_typed(value)}
@@ -175,7 +175,8 @@ def parse_time(text: str, option: str, now: datetime) -> datetime:
         ) from None
 
 
-def _parameter(name: str, field: FieldInfo, chosen: Name) -> Parameter:
+def parameter(name: str, field: FieldInfo, chosen: Name) -> Parameter:
+    """The option of a field."""
     kind, metavar = _kind(field.annotation)
     text = _help(name, field, chosen)
     shown = chosen.metavar or metavar

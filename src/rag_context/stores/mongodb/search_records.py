@@ -6,13 +6,14 @@ They are summed up slice by slice: latencies by value while they are few, else i
 import asyncio
 import math
 from collections.abc import Sequence
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
 from bson import ObjectId
 from pymongo.errors import BulkWriteError
 
-from rag_context.domain.documents import FILTERED, microseconds, wire_name
+from rag_context.domain.documents import microseconds, wire_name
 from rag_context.domain.reports import (
     BIN_GROWTH,
     COUNTED,
@@ -158,36 +159,17 @@ async def _insert_once(collection: Any, entries: Sequence[Entry]) -> None:
 
 
 def _search_entry(record: SearchRecord) -> Entry:
-    fields = {
-        "_id": ObjectId(record.id),
-        "timestamp": record.timestamp,
-        "requestId": record.request_id,
-        "query": record.query[:QUERY_CHARS],
-        "resultsCount": record.results_count,
-        "latencyMs": record.latency_ms,
-        "embeddingLatencyMs": record.embedding_latency_ms,
-        "vectorLatencyMs": record.vector_latency_ms,
-        "textLatencyMs": record.text_latency_ms,
-        "fallback": record.is_fallback,
-        "fallbackLevel": record.level,
-        "cacheHit": record.cache_hit,
-        "agent": record.agent,
-        "contentType": record.content_type,
-        **{wire_name(name): getattr(record, name) for name in FILTERED},
-        "error": record.error,
-    }
-    return {name: value for name, value in fields.items() if value is not None}
+    query, level = record.query[:QUERY_CHARS], record.level
+    return _entry(record, query=query, level=None, fallbackLevel=level, fallback=record.is_fallback)
 
 
 def _error_entry(record: ErrorRecord) -> Entry:
-    fields = {
-        "_id": ObjectId(record.id),
-        "timestamp": record.timestamp,
-        "level": record.level,
-        "component": record.component,
-        "operation": record.operation,
-        "error": record.message,
-        "requestId": record.request_id or "",  # always there: see `_OURS`
-        "context": dict(record.context),
-    }
-    return {name: value for name, value in fields.items() if value is not None}
+    request_id = record.request_id or ""  # always there: see `_OURS`
+    return _entry(record, message=None, error=record.message, requestId=request_id, context=dict(record.context))
+
+
+def _entry(record: SearchRecord | ErrorRecord, **own: object) -> Entry:
+    """A record by the names that its fields have elsewhere too, `own` in place of some; without what is None."""
+    named = {wire_name(each.name): getattr(record, each.name) for each in fields(record)}
+    entry = {**named, **own, "id": None, "_id": ObjectId(record.id)}
+    return {name: value for name, value in entry.items() if value is not None}

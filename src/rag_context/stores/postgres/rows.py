@@ -128,52 +128,29 @@ def beside(columns: str) -> str:
     )
 
 
-DOCUMENT_FIELDS = (
-    "id",
-    "tenant",
-    "content_type",
-    "session_id",
-    "source",
-    "title",
-    "content",
-    "content_hash",
-    "timestamp",
-    "occurred_at",
-    "message_times",
-    "tags",
-    "extra",
-    "thread",
-    "similarity_hash",
-    "status",
-    "origin",
-    *TEXT_FIELDS,
-)
-"""The columns of `document_values`."""
-
-
-def document_values(document: Document, tenant: int, status: str) -> tuple[object, ...]:
-    """The values of a row of `documents`, without its sequence number."""
+def document_row(document: Document, tenant: int, status: str) -> dict[str, object]:
+    """A row of `documents` by column, without its sequence number."""
     metadata = document.metadata
-    return (
-        stored(document.id),
-        tenant,
-        stored(document.content_type),
-        stored(document.session_id),
-        stored(document.source),
-        stored(document.title),
-        stored(document.content),
-        document.content_hash,
-        microseconds(document.timestamp),
-        microseconds(document.occurred_at),
-        packed_times(document.message_times),
-        [stored(tag) for tag in metadata.tags],
-        json.dumps(dict(metadata.extra)),
-        stored_or_none(document.thread),
-        signed(document.similarity_hash),
-        status,
-        document.origin.value,
-        *(stored_or_none(getattr(metadata, name)) for name in TEXT_FIELDS),
-    )
+    return {
+        "id": stored(document.id),
+        "tenant": tenant,
+        "content_type": stored(document.content_type),
+        "session_id": stored(document.session_id),
+        "source": stored(document.source),
+        "title": stored(document.title),
+        "content": stored(document.content),
+        "content_hash": document.content_hash,
+        "timestamp": microseconds(document.timestamp),
+        "occurred_at": microseconds(document.occurred_at),
+        "message_times": packed_times(document.message_times),
+        **{name: stored_or_none(getattr(metadata, name)) for name in TEXT_FIELDS},
+        "tags": [stored(tag) for tag in metadata.tags],
+        "extra": json.dumps(dict(metadata.extra)),
+        "thread": stored_or_none(document.thread),
+        "similarity_hash": signed(document.similarity_hash),
+        "status": status,
+        "origin": document.origin.value,
+    }
 
 
 class ChunkTerms:
@@ -189,68 +166,38 @@ class ChunkTerms:
         self.length = len(found)
 
 
-CHUNK_FIELDS = (
-    "key",
-    "id",
-    "document",
-    "sequence",
-    "position",
-    "start_char",
-    "end_char",
-    "start_line",
-    "end_line",
-    "heading",
-    "tenant",
-    "content_type",
-    "session_id",
-    "source",
-    "tags",
-    "timestamp",
-    "occurred_at",
-    "speaker",
-    "standing",
-    "origin",
-    "thread",
-    "length",
-    "terms",
-    "counts",
-    *FILTERED,
-)
-"""The columns of `chunk_values`."""
-
-
-def chunk_values(
+def chunk_row(
     key: int, chunk: Chunk, words: ChunkTerms, document: Document, tenant: int, sequence: int
-) -> tuple[object, ...]:
-    """The values of a row of `chunks`."""
+) -> dict[str, object]:
+    """A row of `chunks` by column."""
     span, metadata = chunk.span, document.metadata
-    return (
-        key,
-        chunk.id,
-        stored(document.id),
-        sequence,
-        chunk.position,
-        span.start,
-        span.end,
-        span.start_line,
-        span.end_line,
-        stored(span.heading),
-        tenant,
-        stored(document.content_type),
-        stored(document.session_id),
-        stored(document.source),
-        [stored(tag) for tag in metadata.tags],
-        microseconds(document.timestamp),
-        microseconds(chunk.occurred_at),
-        stored_or_none(chunk.speaker),
-        chunk.is_standing,
-        chunk.origin.value,
-        stored_or_none(document.thread),
-        words.length,
-        words.keys,
-        words.counts,
-        *(stored_or_none(getattr(metadata, name)) for name in FILTERED),
-    )
+    return {
+        "key": key,
+        "id": chunk.id,
+        "document": stored(document.id),
+        "sequence": sequence,
+        "position": chunk.position,
+        "start_char": span.start,
+        "end_char": span.end,
+        "start_line": span.start_line,
+        "end_line": span.end_line,
+        "heading": stored(span.heading),
+        "tenant": tenant,
+        "content_type": stored(document.content_type),
+        "session_id": stored(document.session_id),
+        "source": stored(document.source),
+        **{name: stored_or_none(getattr(metadata, name)) for name in FILTERED},
+        "tags": [stored(tag) for tag in metadata.tags],
+        "timestamp": microseconds(document.timestamp),
+        "occurred_at": microseconds(chunk.occurred_at),
+        "speaker": stored_or_none(chunk.speaker),
+        "standing": chunk.is_standing,
+        "origin": chunk.origin.value,
+        "thread": stored_or_none(document.thread),
+        "length": words.length,
+        "terms": words.keys,
+        "counts": words.counts,
+    }
 
 
 @contextmanager

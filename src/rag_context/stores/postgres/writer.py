@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from itertools import islice
 
 from rag_context.domain.documents import Chunk, Document, Tenant, microseconds
@@ -13,27 +14,18 @@ from rag_context.ports.writing import Version, WholeDocument
 from rag_context.stores.postgres.connection import Connection
 from rag_context.stores.postgres.driver import COMPONENT
 from rag_context.stores.postgres.rows import (
-    CHUNK_FIELDS,
-    DOCUMENT_FIELDS,
     INDEXED,
     PENDING,
     TENANT,
     ChunkTerms,
-    chunk_values,
-    document_values,
+    chunk_row,
+    document_row,
     read_text,
     stored,
 )
 from rag_context.stores.postgres.state import Change, Difference
 
 SCHEMA = "rag_context"
-
-_PUT = (
-    f"INSERT INTO rag_context.documents ({', '.join(DOCUMENT_FIELDS)})"  # noqa: S608
-    f" VALUES ({', '.join(f'${number}' for number in range(1, len(DOCUMENT_FIELDS) + 1))})"
-    f" ON CONFLICT (id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in DOCUMENT_FIELDS[1:])}"
-    " RETURNING sequence"
-)
 
 VECTOR_FIELDS = ("chunk", "embedding")
 
@@ -56,11 +48,22 @@ _TENANT = TENANT.format("$1", "$2", "$3")
 _NEW_TENANT = "INSERT INTO rag_context.tenants (project, branch, path_hash) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
 
 
+@cache
+def _put(columns: tuple[str, ...]) -> str:
+    return (
+        f"INSERT INTO rag_context.documents ({', '.join(columns)})"  # noqa: S608  (names of our own columns)
+        f" VALUES ({', '.join(f'${number}' for number, _ in enumerate(columns, 1))})"
+        f" ON CONFLICT (id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in columns[1:])}"
+        " RETURNING sequence"
+    )
+
+
 class ChunkRows:
     """Rows of chunks with their texts and vectors, of one document or several, which are copied together."""
 
     def __init__(self) -> None:
         self._chunks: list[tuple[object, ...]] = []
+        self._columns: tuple[str, ...] = ()
         self._passages: list[tuple[object, ...]] = []
         self._vectors: list[tuple[int, Vector]] = []
         self._counted: defaultdict[int, Difference] = defaultdict(Difference)
@@ -75,7 +78,9 @@ class ChunkRows:
         """Add the chunks of a document, each with its key, its terms, and its vector if it has one."""
         counted = self._counted[tenant]
         for key, chunk, words, vector in chunks:
-            self._chunks.append(chunk_values(key, chunk, words, document, tenant, sequence))
+            row = chunk_row(key, chunk, words, document, tenant, sequence)
+            self._columns = self._columns or tuple(row)
+            self._chunks.append(tuple(row.values()))
             self._passages.append((key, stored(chunk.text), stored(chunk.context)))
             counted.chunks += 1
             counted.terms += words.length
@@ -86,7 +91,7 @@ class ChunkRows:
     async def copy(self, connection: Connection, change: Change) -> None:
         """Copy all of them into the tables, and count them."""
         for table, columns, rows in (
-            ("chunks", CHUNK_FIELDS, self._chunks),
+            ("chunks", self._columns, self._chunks),
             ("passages", ("chunk", "text", "context"), self._passages),
             (f"vectors_{change.generation}", VECTOR_FIELDS, self._vectors),
         ):
@@ -115,7 +120,8 @@ async def write_document(connection: Connection, change: Change, version: Versio
     status = INDEXED if vectors is not None else PENDING
     tenant = await tenant_key(connection, document.tenant)
     # After the lock: between reading the status and writing it no other writer comes.
-    sequence = await connection.fetchval(_PUT, *document_values(document, tenant, status))
+    row = document_row(document, tenant, status)
+    sequence = await connection.fetchval(_put(tuple(row)), *row.values())
     difference = change.of(tenant)
     difference.documents += before is None
     difference.pending += (status == PENDING) - (before == PENDING)
@@ -163,12 +169,15 @@ async def write_new(
             require_shape(COMPONENT, vectors, len(chunks), dimension)
             dimension = vectors.shape[1] if chunks else dimension
         tenant, status = tenants[document.tenant], PENDING if vectors is None else INDEXED
-        document_rows.append((*document_values(document, tenant, status), sequence))
+        document_rows.append({**document_row(document, tenant, status), "sequence": sequence})
         made: Sequence[Vector | None] = [None] * len(chunks) if vectors is None else list(vectors)
         own = list(islice(keys, len(chunks)))
         chunk_rows.add(document, tenant, sequence, zip(own, chunks, terms, made, strict=True))
     await connection.copy_records_to_table(
-        "documents", schema_name=SCHEMA, columns=(*DOCUMENT_FIELDS, "sequence"), records=document_rows
+        "documents",
+        schema_name=SCHEMA,
+        columns=list(document_rows[0]),
+        records=[tuple(row.values()) for row in document_rows],
     )
     await chunk_rows.copy(connection, change)
     for (document, _, vectors), _ in new:

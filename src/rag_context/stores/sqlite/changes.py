@@ -4,46 +4,22 @@ import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 
 import numpy as np
 
-from rag_context.domain.documents import TEXT_FIELDS, Chunk, Document, Tenant, microseconds, packed_times
-from rag_context.domain.text import signed, terms
+from rag_context.domain.documents import Chunk, Document, Tenant, microseconds
+from rag_context.domain.text import terms
 from rag_context.domain.vectors import Matrix
 from rag_context.ports.vector_checks import require_model, require_shape
 from rag_context.ports.writing import Version
-from rag_context.stores.sqlite.document_rows import INDEXED, PENDING, lenient
+from rag_context.stores.sqlite.document_rows import INDEXED, PENDING, document_row, lenient
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.filters import tenant_values
 from rag_context.stores.sqlite.memory.terms import packed
 
 REMEMBERED_DELETIONS = 100_000
 """Processes further behind than this load their matrix again."""
-
-_DOCUMENT_COLUMNS = (
-    "id",
-    "tenant",
-    "content_type",
-    "session_id",
-    "source",
-    "title",
-    "content_hash",
-    "timestamp",
-    "occurred_at",
-    "message_times",
-    "tags",
-    "extra",
-    "thread",
-    "similarity_hash",
-    "status",
-    "origin",
-    *TEXT_FIELDS,
-)
-# Not deleted and inserted again: the messages of a conversation are ordered by the keys of their documents.
-_UPSERT = (
-    f"INSERT INTO documents ({', '.join(_DOCUMENT_COLUMNS)}) VALUES ({', '.join('?' * len(_DOCUMENT_COLUMNS))})"  # noqa: S608
-    f" ON CONFLICT (id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _DOCUMENT_COLUMNS[1:])}"
-)
 
 _STORED = """
 SELECT c.id, p.text, p.context, v.vector
@@ -183,37 +159,27 @@ def shorten(deletions: str, remembered: int, connection: sqlite3.Connection) -> 
     return last
 
 
-def _put_document(document: Document, status: str, connection: sqlite3.Connection) -> int:
-    metadata = document.metadata
-    tags = json.dumps(list(metadata.tags), ensure_ascii=False)
-    extra = json.dumps(dict(metadata.extra), ensure_ascii=False)
-    values = (
-        document.id,
-        _tenant_key(document.tenant, connection),
-        document.content_type,
-        document.session_id,
-        document.source,
-        document.title,
-        document.content_hash,
-        microseconds(document.timestamp),
-        microseconds(document.occurred_at),
-        packed_times(document.message_times),
-        tags,
-        extra,
-        document.thread,
-        signed(document.similarity_hash),
-        status,
-        document.origin,
-        *(getattr(metadata, name) for name in TEXT_FIELDS),
+@cache
+def _upsert(columns: tuple[str, ...]) -> str:
+    # Not deleted and inserted again: the messages of a conversation are ordered by the keys of their documents.
+    return (
+        f"INSERT INTO documents ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"  # noqa: S608
+        f" ON CONFLICT (id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in columns[1:])}"
     )
-    connection.execute(_UPSERT, values)
+
+
+def _put_document(document: Document, status: str, connection: sqlite3.Connection) -> int:
+    row = document_row(document, _tenant_key(document.tenant, connection), status)
+    connection.execute(_upsert(tuple(row)), tuple(row.values()))
     key: int = connection.execute("SELECT key FROM documents WHERE id = ?", (document.id,)).fetchone()[0]
     connection.execute(
         "INSERT INTO contents VALUES (?, ?) ON CONFLICT (document) DO UPDATE SET content = excluded.content",
         (key, document.content),
     )
     connection.execute("DELETE FROM document_tags WHERE document = ?", (key,))
-    connection.executemany("INSERT INTO document_tags VALUES (?, ?)", [(key, tag) for tag in set(metadata.tags)])
+    connection.executemany(
+        "INSERT INTO document_tags VALUES (?, ?)", [(key, tag) for tag in set(document.metadata.tags)]
+    )
     return key
 
 

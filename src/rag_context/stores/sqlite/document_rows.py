@@ -27,11 +27,12 @@ from rag_context.domain.documents import (
     TenantState,
     microseconds,
     moment,
+    packed_times,
     unpacked_times,
 )
 from rag_context.domain.reports import Period, Periods
 from rag_context.domain.search import Filter, Passage
-from rag_context.domain.text import are_similar, unsigned
+from rag_context.domain.text import are_similar, signed, unsigned
 from rag_context.errors import BackendDataError
 from rag_context.stores.sqlite.faults import COMPONENT, is_undecodable
 from rag_context.stores.sqlite.filters import condition, tenant_values
@@ -307,6 +308,30 @@ def _state(row: Sequence[str]) -> Stored:
     return Stored(
         content_hash, status == INDEXED, tuple(json.loads(ids)), moment(int(occurred_at)), Origin.stored(origin)
     )
+
+
+def document_row(document: Document, tenant: int, status: str) -> dict[str, Any]:
+    """A row of `documents` by column; `tenant` is the key of its tenant."""
+    metadata = document.metadata
+    return {
+        "id": document.id,
+        "tenant": tenant,
+        "content_type": document.content_type,
+        "session_id": document.session_id,
+        "source": document.source,
+        "title": document.title,
+        "content_hash": document.content_hash,
+        "timestamp": microseconds(document.timestamp),
+        "occurred_at": microseconds(document.occurred_at),
+        "message_times": packed_times(document.message_times),
+        **{name: getattr(metadata, name) for name in TEXT_FIELDS},
+        "tags": json.dumps(list(metadata.tags), ensure_ascii=False),
+        "extra": json.dumps(dict(metadata.extra), ensure_ascii=False),
+        "thread": document.thread,
+        "similarity_hash": signed(document.similarity_hash),
+        "status": status,
+        "origin": document.origin,
+    }
 
 
 def _document(row: Row) -> Document:

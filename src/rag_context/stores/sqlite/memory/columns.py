@@ -185,10 +185,10 @@ class DocumentColumns:
             self._by_id[document.id] = row
             rows.append(row)
         self._reserve(len(self._ids))
-        numbers = self._numbers
+        numbers, at = self._numbers, np.array(rows, dtype=np.intp)
         tenants = [(d.project, d.branch, d.path_hash) for d in documents]
-        numbers[_TENANT, rows] = [self._tenants.number(tenant) for tenant in tenants]
-        numbers[_CONVERSATION, rows] = [
+        numbers[_TENANT, at] = [self._tenants.number(tenant) for tenant in tenants]
+        numbers[_CONVERSATION, at] = [
             self._conversations.number((tenant, d.thread)) for tenant, d in zip(tenants, documents, strict=True)
         ]
         for field, values in (
@@ -197,10 +197,10 @@ class DocumentColumns:
             *zip(_STATED, zip(*(d.stated for d in documents), strict=True), strict=True),
         ):
             number = self._texts[field].number
-            numbers[field, rows] = [number(value) for value in values]
-        numbers[_SOURCE, rows] = [self._sources.number(d.source) for d in documents]
-        numbers[_TAGS, rows] = [self._tags.number(d.tags) for d in documents]
-        self._keys[rows] = [d.key for d in documents]
+            numbers[field, at] = [number(value) for value in values]
+        numbers[_SOURCE, at] = [self._sources.number(d.source) for d in documents]
+        numbers[_TAGS, at] = [self._tags.number(d.tags) for d in documents]
+        self._keys[at] = [d.key for d in documents]
 
     def _is_readable(self, document: StoredDocument) -> bool:
         """Whether the fields are what filters can compare."""
