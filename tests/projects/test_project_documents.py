@@ -270,7 +270,15 @@ def document(text: str, path: str = "problems/a.md") -> tuple[ProjectDocument, M
     assert made.tenant == TENANT
     assert made.content == text
     listing = Listing(
-        "id", "Title by name", made.content_type, "files", made.source, NOON, NOON, made.metadata, indexed=True
+        "id",
+        NOON,
+        indexed=True,
+        title="Title by name",
+        content_type=made.content_type,
+        session_id="files",
+        source=made.source,
+        timestamp=NOON,
+        metadata=made.metadata,
     )
     return project_document(listing), made.metadata, read.warnings
 
@@ -360,7 +368,19 @@ def test_a_revision_changes_with_the_text_and_with_the_rules() -> None:
 
 def test_a_document_that_no_project_wrote_is_known_by_its_source() -> None:
     metadata = Metadata(extra={"promotion_level": 7, "date": "x", "char_count": "many", "supersedes": "no list"})
-    known = project_document(Listing("id", "T", "chat", "s", "notes", NOON, NOON, metadata, indexed=True))
+    known = project_document(
+        Listing(
+            "id",
+            NOON,
+            indexed=True,
+            title="T",
+            content_type="chat",
+            session_id="s",
+            source="notes",
+            timestamp=NOON,
+            metadata=metadata,
+        )
+    )
     assert (known.path, known.title, known.doc_type) == ("notes", "T", "document")
     assert (known.promotion_level, known.date, known.char_count, known.supersedes) == (
         PromotionLevel.STANDARD,

@@ -42,7 +42,8 @@ NOON = datetime(2026, 3, 1, 12, 0, 0, 123456, UTC)
 def result(number: int = 0, score: float = 0.5) -> Result:
     chunk = Chunk(f"c{number}", "d", number, "Some text.", Span(0, 10, 1, 1, "A > B"), "Title", occurred_at=NOON)
     metadata = Metadata("agent", ("a", "b"), "x", {"deep": [1, 1.0, True, None, {"k": "v"}]}, category="c", game="g")
-    passage = Passage(chunk, "d", "Title", "chat", "s", "source", NOON, metadata)
+    shown = {"title": "Title", "content_type": "chat", "session_id": "s", "source": "source"}
+    passage = Passage(chunk, "d", timestamp=NOON, metadata=metadata, **shown)
     candidate = Candidate(ChunkRef(f"c{number}", "d", number, "chat", "talk"), 0.1 + 0.2, 3.0, 1 / 3)
     return Result(passage, Ranked(candidate, 1e-17, score), 1, None)
 

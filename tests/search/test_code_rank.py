@@ -27,7 +27,9 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 def passage(path: str, text: str, heading: str = "") -> Passage:
     chunk = Chunk(path, path, 0, text, Span(0, len(text), 1, 1, heading), occurred_at=AT)
-    return Passage(chunk, path, path, CODE, "files", path, AT, Metadata())
+    return Passage(
+        chunk, path, title=path, content_type=CODE, session_id="files", source=path, timestamp=AT, metadata=Metadata()
+    )
 
 
 def order(

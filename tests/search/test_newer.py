@@ -23,7 +23,8 @@ from tests.stores.builders import NOON, axis
 def result(name: str, text: str, days: int, *, fused: float = 1.0, speaker: str | None = "User") -> Result:
     at = NOON + timedelta(days=days)
     chunk = Chunk(name, f"document {name}", 0, text, Span(0, len(text), 1, 1), occurred_at=at, speaker=speaker)
-    passage = Passage(chunk, chunk.document_id, "T", CHAT, "s", "a", at, Metadata())
+    shown = {"title": "T", "content_type": CHAT, "session_id": "s", "source": "a"}
+    passage = Passage(chunk, chunk.document_id, timestamp=at, metadata=Metadata(), **shown)
     return Result(
         passage, Ranked(Candidate(ChunkRef(name, chunk.document_id, 0, CHAT), 0.5, 1.0, 0.5), fused, 0.5), 1, 1
     )

@@ -70,9 +70,8 @@ async def test_a_listing_says_what_a_document_is(store: Stores) -> None:
     await put(store, made, vector=axis(0))
     await put(store, document("b", timestamp=NOON - minutes(1)))
     listed = await store.documents.listing(EVERYTHING, limit=10)
-    assert listed[0] == Listing(
-        made.id, made.title, "decision", "s-9", "/x/ä.md", NOON, NOON, made.metadata, indexed=True
-    )
+    assert (made.content_type, made.session_id, made.source, made.timestamp) == ("decision", "s-9", "/x/ä.md", NOON)
+    assert listed[0] == Listing(made.id, NOON, indexed=True, **made.described())
     assert not listed[1].indexed
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import partial
+from functools import cache, partial
 from typing import Annotated, Any, TypeAlias, get_type_hints
 from uuid import UUID, uuid5
 
@@ -62,27 +62,25 @@ class TextField:
 
     The requests that state it or filter by it, the options of commands, hints, statistics, exports, and the columns,
     payloads, records and indexes of all stores follow from this and from the name.
+
+    `stated`, `searched`, `listed` and `option` are its helps: where a document is indexed, as a filter of searches and
+    of lists, and as an option of commands. `for_models`: lists of tools show it, which costs tokens. `is_counted`:
+    statistics count searches by it (`StatsResponse` declares `queries_by_NAME`). `since` is the name of the migrations
+    that add its columns to the SQL stores (`NNNN_NAME.sql`).
     """
 
     stated: str
-    """Help where a document is indexed."""
     searched: str = ""
-    """Help of the filter of a search."""
     listed: str = ""
-    """Help of the filter of a list."""
     option: str = ""
-    """Help of the options of commands."""
     for_models: bool = False
-    """Whether lists of tools show it: it costs tokens there."""
     is_counted: bool = False
-    """Whether statistics count searches by it (`queriesByNAME`)."""
     since: str = _INITIAL
-    """Name of the migrations of the SQL stores (`NNNN_NAME.sql`) that add its columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterFields:
-    """Texts that callers state about documents, and that filters compare. Each is declared here, and nowhere else."""
+    """Texts that callers state about documents, and that filters compare."""
 
     category: Annotated[
         str | None,
@@ -138,6 +136,7 @@ TEXT_FIELDS: Mapping[str, TextField] = _declared(Metadata)
 _ALWAYS_HASHED = frozenset(name for name, declared in TEXT_FIELDS.items() if declared.since == _INITIAL)
 
 
+@cache
 def wire_name(name: str) -> str:
     """The name of a field in requests, answers and records: `decisionId` for `decision_id`."""
     first, *others = name.split("_")
@@ -193,24 +192,34 @@ class DocumentInput:
     """None where source and content may tell (`provenance.origin_of`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
-    """A stored document. `content_hash` covers the content and what is returned with it, except its times.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """What is shown of a document wherever it is. `timestamp` is when it was indexed."""
 
-    `timestamp` is when it was indexed, `occurred_at` when it was said or written.
-    """
-
-    id: str
-    tenant: Tenant
     content_type: str
     session_id: str
     source: str
     title: str
+    timestamp: datetime
+    metadata: Metadata
+
+    def described(self) -> dict[str, Any]:
+        """These fields by their names."""
+        return {name: getattr(self, name) for name in Described.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Document(Described):
+    """A stored document. `content_hash` covers the content and what is returned with it, except its times.
+
+    `occurred_at` is when it was said or written.
+    """
+
+    id: str
+    tenant: Tenant
     content: str
     content_hash: str
-    timestamp: datetime
     occurred_at: datetime
-    metadata: Metadata
     thread: str | None = None
     """Session in which neighbouring documents are neighbouring turns of one conversation; None elsewhere."""
     similarity_hash: int = 0
@@ -295,17 +304,11 @@ class Retrievals:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Described):
     """A document without its content, as lists show it; `indexed` once its vectors are there."""
 
     id: str
-    title: str
-    content_type: str
-    session_id: str
-    source: str
-    timestamp: datetime
     occurred_at: datetime
-    metadata: Metadata
     indexed: bool
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_context.domain.documents import DEFAULT_TENANT, FILTERED, Chunk, FilterFields, Metadata, Tenant
+from rag_context.domain.documents import DEFAULT_TENANT, FILTERED, Chunk, Described, FilterFields, Tenant
 
 Floats = NDArray[np.float64]
 
@@ -112,17 +112,11 @@ class Neighbours(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class Passage(Described):
     """A chunk with the fields of its document that a search returns."""
 
     chunk: Chunk
     document_id: str
-    title: str
-    content_type: str
-    session_id: str
-    source: str
-    timestamp: datetime
-    metadata: Metadata
 
     @property
     def occurred_at(self) -> datetime:

@@ -21,13 +21,13 @@ from rag_context.api.stored_documents import (
     ListedDocument,
     ListRequest,
     ListResponse,
+    Readiness,
     RetrievalStats,
     SimilarDocument,
     SimilarResponse,
     read_cursor,
     write_cursor,
 )
-from rag_context.api.wire import metadata_json
 from rag_context.domain.documents import Chunk, Cursor, Document, Listing, Tenant
 from rag_context.domain.search import ChunkRef, Filter, Passage
 from rag_context.domain.vectors import Matrix
@@ -35,7 +35,7 @@ from rag_context.errors import BackendError, BackendStartingError, FieldError, I
 from rag_context.ingest.indexer import STORE_S, Indexer
 from rag_context.ingest.redaction import Redactor
 from rag_context.memory.filter_hints import filter_hint
-from rag_context.memory.mappers import filter_of, tenant_of
+from rag_context.memory.mappers import document_fields, filter_of, tenant_of
 from rag_context.ports.reading import DocumentStore
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.ranking import Candidate, relevance
@@ -76,18 +76,12 @@ class DocumentQueries:
         retrievals = await self._documents.retrievals(document.id)
         return GetResponse(
             document_id=document.id,
-            title=document.title,
             content=document.content,
-            content_type=document.content_type,
-            session_id=document.session_id,
-            source=document.source,
-            timestamp=document.timestamp,
-            occurred_at=document.occurred_at,
-            metadata=metadata_json(document.metadata),
             origin=document.origin.value,
             status="indexed" if stored is not None and stored.indexed else "pending",
             chunks=len(stored.chunk_ids) if stored is not None else 0,
             retrieval_stats=RetrievalStats(query_count=retrievals.count, last_retrieved=retrievals.last),
+            **document_fields(document),
         )
 
     async def listing(self, request: ListRequest) -> ListResponse:
@@ -116,17 +110,8 @@ class DocumentQueries:
 
 
 def _listed(listing: Listing) -> ListedDocument:
-    return ListedDocument(
-        document_id=listing.id,
-        title=listing.title,
-        content_type=listing.content_type,
-        session_id=listing.session_id,
-        source=listing.source,
-        timestamp=listing.timestamp,
-        occurred_at=listing.occurred_at,
-        metadata=metadata_json(listing.metadata),
-        status="indexed" if listing.indexed else "pending",
-    )
+    status: Readiness = "indexed" if listing.indexed else "pending"
+    return ListedDocument(document_id=listing.id, status=status, **document_fields(listing))
 
 
 TOGETHER = 32
@@ -317,12 +302,6 @@ def _shown(passage: Passage, score: float) -> SimilarDocument:
     return SimilarDocument(
         document_id=passage.document_id,
         score=round(min(max(score, 0.0), 1.0), 4),
-        title=passage.title,
         content=passage.chunk.text,
-        content_type=passage.content_type,
-        session_id=passage.session_id,
-        source=passage.source,
-        timestamp=passage.timestamp,
-        occurred_at=passage.occurred_at,
-        metadata=metadata_json(passage.metadata),
+        **document_fields(passage),
     )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, MessageTimeFields
 from rag_context.api.maintenance import StatsBucket, StatsResponse, TimeSpan
@@ -22,11 +22,21 @@ from rag_context.api.search import (
 )
 from rag_context.api.stored_documents import DeleteRequest, GetRequest, ListRequest, SimilarRequest
 from rag_context.api.wire import filter_values, metadata_json
-from rag_context.domain.documents import Channel, DocumentInput, MessageTime, Metadata, Origin, Tenant, end_of
+from rag_context.domain.documents import (
+    Channel,
+    Document,
+    DocumentInput,
+    Listing,
+    MessageTime,
+    Metadata,
+    Origin,
+    Tenant,
+    end_of,
+)
 from rag_context.domain.own_words import shown
 from rag_context.domain.provenance import text_start
 from rag_context.domain.reports import Period, Periods, SearchRecord, SearchSummary
-from rag_context.domain.search import Filter
+from rag_context.domain.search import Filter, Passage
 from rag_context.errors import InvalidInputError
 from rag_context.ingest.redaction import Redactor
 from rag_context.ingest.submissions import Outcome, Receipt, Submission
@@ -217,23 +227,23 @@ def _result(result: Result, *, explain: bool) -> SearchResult:
     return SearchResult(
         content=passage.chunk.text,
         score=round(result.ranked.score, 4),
-        source=passage.source,
-        timestamp=passage.timestamp,
-        occurred_at=passage.occurred_at,
-        metadata=metadata_json(passage.metadata),
         origin=passage.chunk.origin.value,
         document_id=passage.document_id,
         chunk_id=passage.chunk.id,
-        title=passage.title or None,
-        content_type=passage.content_type,
-        session_id=passage.session_id,
         heading=span.heading or None,
         start_line=span.start_line,
         end_line=span.end_line,
         context=_surroundings(result),
         newer_version=_newer_version(result),
         explain=_explain(result) if explain else None,
+        **{**document_fields(passage), "title": passage.title or None},
     )
+
+
+def document_fields(document: Document | Listing | Passage) -> dict[str, Any]:
+    """What every answer says of a document, by the names of its fields."""
+    metadata = metadata_json(document.metadata)
+    return {**document.described(), "occurred_at": document.occurred_at, "metadata": metadata}
 
 
 def _surroundings(result: Result) -> Surroundings | None:

@@ -229,15 +229,4 @@ def _matches(results: Sequence[Result], options: RetrievalOptions, lookup: Docum
 
 def _described(passage: Passage) -> ProjectDocument:
     """A document from the fields of its passage, for one that is too new for the list of documents."""
-    listing = Listing(
-        id=passage.document_id,
-        title=passage.title,
-        content_type=passage.content_type,
-        session_id=passage.session_id,
-        source=passage.source,
-        timestamp=passage.timestamp,
-        occurred_at=passage.occurred_at,
-        metadata=passage.metadata,
-        indexed=True,
-    )
-    return project_document(listing)
+    return project_document(Listing(passage.document_id, passage.occurred_at, indexed=True, **passage.described()))

@@ -129,9 +129,7 @@ class MemoryStore:
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
         requested = set(chunk_ids)
         return {
-            chunk.id: Passage(
-                chunk, of.id, of.title, of.content_type, of.session_id, of.source, of.timestamp, of.metadata
-            )
+            chunk.id: Passage(chunk, of.id, **of.described())
             for of, chunks in ((entry.document, entry.chunks) for entry in self._entries.values())
             for chunk in chunks
             if chunk.id in requested
@@ -360,17 +358,7 @@ def _ref(entry: _Entry, chunk: Chunk) -> ChunkRef:
 
 def _listing(entry: _Entry) -> Listing:
     document = entry.document
-    return Listing(
-        id=document.id,
-        title=document.title,
-        content_type=document.content_type,
-        session_id=document.session_id,
-        source=document.source,
-        timestamp=document.timestamp,
-        occurred_at=document.occurred_at,
-        metadata=document.metadata,
-        indexed=entry.vectors is not None,
-    )
+    return Listing(document.id, document.occurred_at, entry.vectors is not None, **document.described())
 
 
 def _similar(one: Document, other: Document) -> bool:

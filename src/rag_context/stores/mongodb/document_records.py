@@ -125,19 +125,14 @@ def document_of(entry: Entry) -> Document:
     return Document(
         id=listing.id,
         tenant=tenant_from(entry.get("tenant")),
-        content_type=listing.content_type,
-        session_id=listing.session_id,
-        source=listing.source,
-        title=listing.title,
         content=content,
         content_hash=_text(entry, "contentHash"),
-        timestamp=listing.timestamp,
         occurred_at=listing.occurred_at,
-        metadata=listing.metadata,
         thread=_thread(entry),
         similarity_hash=similarity_of(entry),
         message_times=_message_times(entry),
         origin=Origin.stored(entry.get("origin")),
+        **listing.described(),
     )
 
 
@@ -216,16 +211,7 @@ def listing_of(entry: Entry) -> Listing:
 def passage_of(entry: Entry, chunk: Chunk) -> Passage:
     """A chunk of a record as a passage of a search result."""
     listing = listing_of(entry)
-    return Passage(
-        chunk=chunk,
-        document_id=listing.id,
-        title=listing.title,
-        content_type=listing.content_type,
-        session_id=listing.session_id,
-        source=listing.source,
-        timestamp=listing.timestamp,
-        metadata=listing.metadata,
-    )
+    return Passage(chunk, listing.id, **listing.described())
 
 
 def stored_of(entry: Entry) -> Stored:

@@ -220,36 +220,27 @@ def document_from(row: Row) -> Document:
         return Document(
             id=read_text(row["id"]),
             tenant=tenant_from(row),
-            content_type=read_text(row["content_type"]),
-            session_id=read_text(row["session_id"]),
-            source=read_text(row["source"]),
-            title=read_text(row["title"]),
             content=read_text(row["content"]),
             content_hash=row["content_hash"],
-            timestamp=moment(row["timestamp"]),
             occurred_at=moment(row["occurred_at"]),
-            metadata=metadata_from(row),
             thread=_text_or_none(row["thread"]),
             similarity_hash=unsigned(row["similarity_hash"]),
             message_times=unpacked_times(row["message_times"]),
             origin=Origin.stored(row["origin"]),
+            **_described(row),
         )
 
 
 def listing_from(row: Row) -> Listing:
     """The document of a row with `LISTING_COLUMNS`. Raises: BackendDataError."""
     with readable(row["id"]):
-        return Listing(
-            id=read_text(row["id"]),
-            title=read_text(row["title"]),
-            content_type=read_text(row["content_type"]),
-            session_id=read_text(row["session_id"]),
-            source=read_text(row["source"]),
-            timestamp=moment(row["timestamp"]),
-            occurred_at=moment(row["occurred_at"]),
-            metadata=metadata_from(row),
-            indexed=row["status"] == INDEXED,
-        )
+        id_, occurred_at = read_text(row["id"]), moment(row["occurred_at"])
+        return Listing(id_, occurred_at, row["status"] == INDEXED, **_described(row))
+
+
+def _described(row: Row) -> dict[str, Any]:
+    texts = {name: read_text(row[name]) for name in ("content_type", "session_id", "source", "title")}
+    return {**texts, "timestamp": moment(row["timestamp"]), "metadata": metadata_from(row)}
 
 
 def similar_values(document: Document) -> tuple[object, ...]:
@@ -279,16 +270,7 @@ def periods_from(row: Sequence[int]) -> Periods:
 def passage_from(row: Row) -> Passage:
     """The passage of a row with `PASSAGE_COLUMNS`. Raises: BackendDataError."""
     with readable(row["id"]):
-        return Passage(
-            chunk=chunk_from(row),
-            document_id=read_text(row["id"]),
-            title=read_text(row["title"]),
-            content_type=read_text(row["content_type"]),
-            session_id=read_text(row["session_id"]),
-            source=read_text(row["source"]),
-            timestamp=moment(row["timestamp"]),
-            metadata=metadata_from(row),
-        )
+        return Passage(chunk_from(row), read_text(row["id"]), **_described(row))
 
 
 def passages_from(rows: Iterable[Row]) -> dict[str, Passage]:

@@ -47,10 +47,11 @@ METADATA = ", ".join(f"d.{name}" for name in (*TEXT_FIELDS, "tags", "extra"))
 _CHUNK = 'c.id, d.id, c.position, p.text, c.start, c."end", c.start_line, c.end_line, c.heading, p.context'
 _CHUNK = f"{_CHUNK}, {CHUNK_TIME}, c.speaker, c.origin, c.standing"
 _CHUNK_WIDTH = 14
-_DOCUMENT_WIDTH = 16
+_DOCUMENT_WIDTH = 11
+_DESCRIBED = f"d.content_type, d.session_id, d.source, d.title, d.timestamp, {METADATA}"
 
 _PASSAGES = f"""
-SELECT {_CHUNK}, d.title, d.content_type, d.session_id, d.source, d.timestamp, {METADATA}
+SELECT {_CHUNK}, {_DESCRIBED}
 FROM json_each(?) AS requested
 CROSS JOIN chunks AS c ON c.id = requested.value
 CROSS JOIN passages AS p ON p.chunk = c.key
@@ -66,9 +67,8 @@ WHERE d.id = ? ORDER BY c.position
 """  # noqa: S608
 
 _DOCUMENT = f"""
-SELECT d.id, t.project, t.branch, t.path_hash, d.content_type, d.session_id, d.source, d.title, n.content,
-       d.content_hash, d.timestamp, d.occurred_at, d.thread, d.similarity_hash, d.message_times,
-       d.origin, {METADATA}
+SELECT d.id, t.project, t.branch, t.path_hash, n.content, d.content_hash, d.occurred_at, d.thread, d.similarity_hash,
+       d.message_times, d.origin, {_DESCRIBED}
 FROM documents AS d
 CROSS JOIN tenants AS t ON t.key = d.tenant
 CROSS JOIN contents AS n ON n.document = d.key
@@ -80,7 +80,7 @@ _VISIBLE = "SELECT count(*) FROM documents AS d{index} CROSS JOIN chunks AS c ON
 _LACKS = " AND NOT EXISTS (SELECT 1 FROM vectors AS v WHERE v.chunk = c.key)"
 
 _LISTING = f"""
-SELECT d.id, d.title, d.content_type, d.session_id, d.source, d.timestamp, d.occurred_at, d.status, {METADATA}
+SELECT d.id, d.occurred_at, d.status, {_DESCRIBED}
 FROM documents AS d
 WHERE {{condition}} AND (d.timestamp < ? OR (d.timestamp = ? AND d.id > ?))
 ORDER BY d.timestamp DESC, d.id LIMIT ?
@@ -287,20 +287,17 @@ def read_retrievals(document_id: str, connection: sqlite3.Connection) -> Retriev
     return Retrievals() if row is None else Retrievals(row[0], moment(row[1]))
 
 
-def _listing(row: Sequence[object]) -> Listing:
-    id_, title, kind, session, source, at, occurred_at, status, *metadata = row
-    with readable(str(id_)):
-        return Listing(
-            id=str(id_),
-            title=str(title),
-            content_type=str(kind),
-            session_id=str(session),
-            source=str(source),
-            timestamp=moment(int(str(at))),
-            occurred_at=moment(int(str(occurred_at))),
-            metadata=read_metadata(metadata),
-            indexed=status == INDEXED,
-        )
+def _listing(row: Row) -> Listing:
+    id_, occurred_at, status, *document = row
+    with readable(id_):
+        return Listing(id_, moment(occurred_at), status == INDEXED, **_described(document))
+
+
+def _described(row: Row) -> dict[str, Any]:
+    """The columns `_DESCRIBED` by their fields."""
+    kind, session, source, title, at, *metadata = row
+    texts = {"content_type": kind, "session_id": session, "source": source, "title": title}
+    return {**texts, "timestamp": moment(at), "metadata": read_metadata(metadata)}
 
 
 def _state(row: Sequence[str]) -> Stored:
@@ -335,39 +332,24 @@ def document_row(document: Document, tenant: int, status: str) -> dict[str, Any]
 
 
 def _document(row: Row) -> Document:
-    id_, project, branch, path_hash, kind, session, source, *rest = row[:_DOCUMENT_WIDTH]
-    title, content, content_hash, at, occurred_at, thread, similarity, message_times, origin = rest
+    id_, project, branch, path_hash, content, content_hash, *rest = row[:_DOCUMENT_WIDTH]
+    occurred_at, thread, similarity, message_times, origin = rest
     return Document(
         id=id_,
         tenant=Tenant(project, branch, path_hash),
-        content_type=kind,
-        session_id=session,
-        source=source,
-        title=title,
         content=content,
         content_hash=content_hash,
-        timestamp=moment(at),
         occurred_at=moment(occurred_at),
-        metadata=read_metadata(row[_DOCUMENT_WIDTH:]),
         thread=thread,
         similarity_hash=unsigned(similarity),
         message_times=unpacked_times(message_times),
         origin=Origin.stored(origin),
+        **_described(row[_DOCUMENT_WIDTH:]),
     )
 
 
 def _passage(row: Row) -> Passage:
-    title, kind, session, source, at, *metadata = row[_CHUNK_WIDTH:]
-    return Passage(
-        chunk=_chunk(row),
-        document_id=row[1],
-        title=title,
-        content_type=kind,
-        session_id=session,
-        source=source,
-        timestamp=moment(at),
-        metadata=read_metadata(metadata),
-    )
+    return Passage(_chunk(row), row[1], **_described(row[_CHUNK_WIDTH:]))
 
 
 def _chunk(row: Row) -> Chunk:
