@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from rag_context.agents.hook import GO_ON, HEARD
 from tests.end_to_end.process import COMMAND, Served, command, environment, served, wait_until
 from tests.outcomes.hooks import DECISION, PATIENT, QUESTION, Agent, context, decide
 
@@ -275,7 +276,8 @@ def test_what_the_hook_did_not_wait_for_does_not_count_as_shown(agent: Agent, se
         os.chdir(agent.data_dir / "hooks")
         gone.connect(f"serve-{server.process.pid}.sock")
         gone.sendall(json.dumps(question).encode() + b"\n")
-        assert gone.recv(1) == b"+"
+        assert gone.recv(1) == HEARD
+        gone.sendall(GO_ON)
         while not gone.recv(1 << 16).endswith(b"\n"):
             pass
     withheld = {"shown": False, "reason": "the hook had ended", "tokens": 0}

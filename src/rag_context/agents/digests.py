@@ -73,10 +73,20 @@ class Digests:
         self._now = now
         self._touched: set[str] = set()
         self._version = -1
+        self._has_failed = False
+        self._written: dict[str, int] = {}
+        """The version of the documents that the digest of each project was made of last."""
 
-    def touch(self, tags: Iterable[str]) -> None:
-        """Note that a project has new documents, or that an agent works in it."""
-        self._touched.update(tag for tag in tags if tag.startswith(PROJECT_TAG))
+    def touch(self, tag: str) -> None:
+        """Note that an agent works in a project: its digest is made where it is older than the documents."""
+        self._touched.add(tag)
+
+    def change(self, tags: Iterable[str]) -> None:
+        """Note that documents with these tags were stored."""
+        for tag in tags:
+            if tag.startswith(PROJECT_TAG):
+                self._written.pop(tag, None)
+                self._touched.add(tag)
 
     async def run(self) -> None:
         """Write what changed until cancelled, and once more then."""
@@ -91,15 +101,21 @@ class Digests:
         """Write the digests of projects that changed. What fails is tried again."""
         try:
             if self._version != (version := self._documents.version):
-                self.touch(await self._outdated())
+                self.change(await self._outdated())
                 self._version = version
-            while self._touched:
-                tag = self._touched.pop()
-                await self._write(tag)
-        except BackendError as error:
-            logger.info("the digests of projects wait: %s", error)
-        except OSError as error:
-            logger.warning("the digest of a project cannot be written: %s", error)
+            for tag in sorted(self._touched):
+                if self._written.get(tag) != version:
+                    self._written[tag] = version  # before it is read: what is stored meanwhile changes it again
+                    await self._write(tag)
+                if self._written.get(tag) == version:
+                    self._touched.discard(tag)
+        except (BackendError, OSError) as error:
+            self._written.clear()
+            level = logging.DEBUG if self._has_failed else logging.WARNING
+            logger.log(level, "the digests of projects wait until they can be written: %s", error)
+            self._has_failed = True
+        else:
+            self._has_failed = False
 
     async def _outdated(self) -> list[str]:
         """The projects whose digest quotes a document that was deleted, or that shall have none."""

@@ -51,6 +51,9 @@ MAX_PAYLOAD = 1 << 20
 HEARD = b"+"
 """Sent by who answers as soon as it has read the question."""
 
+GO_ON = b"g"
+"""Sent by the hook in reply: it is still there. Without it what was read counts as not received."""
+
 PRINTED = b"k"
 """Sent by the hook once the answer is printed: what is not printed does not count as shown."""
 
@@ -196,6 +199,7 @@ def _ask(folder: str, question: "dict[str, Any]", client: str, end: float) -> bo
                 connection.sendall(body)
                 if connection.recv(1) != HEARD:
                     continue
+                connection.sendall(GO_ON)
             except OSError:
                 continue
             text = _text(connection, end)

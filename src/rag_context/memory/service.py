@@ -409,7 +409,7 @@ class Service:
             self._dependencies.redactor.text,
             is_enabled=parts.is_enabled,
             silent_projects=parts.silent_projects,
-            on_project=lambda tag: parts.digests.touch([tag]),
+            on_project=parts.digests.touch,
             capture=self._captured(parts.capture),
             now=self._now,
         )
@@ -460,7 +460,7 @@ class Service:
             results = [next(done) if isinstance(each, Submission) else each for each in given]
             describe_indexing(traced, results)
         if (hooks := self._dependencies.hooks) is not None:
-            hooks.digests.touch(tag for each in submitted for tag in each.document.metadata.tags)
+            hooks.digests.change(tag for each in submitted for tag in each.document.metadata.tags)
         for result in results:
             if isinstance(result, BackendError):
                 self._recorder.error("index", result, request_id)

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from rag_context.agents.hook import FOLDER, HEARD, MAX_PAYLOAD, PRINTED, REPORTS, SOCKET
+from rag_context.agents.hook import FOLDER, GO_ON, HEARD, MAX_PAYLOAD, PRINTED, REPORTS, SOCKET
 from rag_context.errors import RagContextError
 
 if TYPE_CHECKING:  # `mcp` listens before what answers is loaded
@@ -27,6 +27,7 @@ READ_S = 1.0
 """How long a question, or the word that its answer was printed, may take."""
 
 REPORT_BOUND_S = 5.0
+REPORTS_EVERY_S = 5.0
 _MAX_BYTES = 2 * MAX_PAYLOAD
 
 Answers = Callable[[], Awaitable["HookAnswers"]]
@@ -111,6 +112,8 @@ def _remove_if_dead(file: Path) -> None:
 def _taken(file: Path) -> list[bytes]:
     """The lines of a file, which only one process gets."""
     own = file.with_name(f"{file.name}.{os.getpid()}")
+    if not file.exists():
+        return []
     try:
         file.replace(own)
         lines = own.read_bytes().splitlines()
@@ -156,23 +159,24 @@ class _Asking:
             await asyncio.wait(self._tasks)
 
     async def catch_up(self, file: Path) -> None:
-        """Take in what hooks noted while no process answered."""
-        lines = await asyncio.to_thread(_taken, file)
-        if not lines:
-            return
+        """Take in what hooks noted while no process answered in time, until cancelled."""
         try:
             answers = await self._answers()
         except RagContextError:  # said by what opened it
             return
-        for line in lines:
-            with suppress(ValueError, TypeError, KeyError):
-                await answers.answer(json.loads(line), REPORT_BOUND_S)
+        while True:
+            for line in await asyncio.to_thread(_taken, file):
+                with suppress(ValueError, TypeError, KeyError):
+                    await answers.answer(json.loads(line), REPORT_BOUND_S)
+            await asyncio.sleep(REPORTS_EVERY_S)
 
     async def _answered(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with asyncio.timeout(READ_S):
             question = json.loads(await reader.readline())
-        writer.write(HEARD)
-        await writer.drain()
+            writer.write(HEARD)
+            # One that has given up calls another process, or leaves a report: it must not be answered twice.
+            if await reader.readexactly(1) != GO_ON:
+                return
         bound_s = float(question["bound_s"])
         answers, reply = await self._reply(question, bound_s)
         writer.write(json.dumps({"text": reply.text}).encode() + b"\n")
