@@ -1,14 +1,11 @@
 """The programs that agents run in, as data: where each keeps its settings, what an entry is like, and its events.
 
-It needs the standard library only. Places are templates: `~` is the user's home, `{claude}` a folder of `_FOLDERS`, and
-a relative path is below the project's folder.
+It needs the standard library only. Places are templates, as `Machine.path` reads them.
 """
 
-import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 NAME: Final = "rag-context"
@@ -168,53 +165,32 @@ class Client:
     remark: str = ""
 
 
-_FOLDERS: Final[Mapping[str, str]] = {
-    "claude": "$CLAUDE_CONFIG_DIR|~/.claude",
-    "claude_state": "$CLAUDE_CONFIG_DIR|~",
-    "codex": "$CODEX_HOME|~/.codex",
-    "gemini": "$GEMINI_CLI_HOME|~",
-    "copilot": "$COPILOT_HOME|~/.copilot",
-    "config": "$XDG_CONFIG_HOME|~/.config",
-    "app": "$XDG_CONFIG_HOME|~/.config",
-    "zed": "$XDG_CONFIG_HOME|~/.config",
-}
-"""Folders of settings: the first of the variables and paths that is set."""
-
-_ELSEWHERE: Final[Mapping[tuple[str, str], str]] = {
-    ("darwin", "app"): "~/Library/Application Support",
-    ("win32", "app"): "$APPDATA|~/AppData/Roaming",
-    ("darwin", "zed"): "~/.config",
-    ("win32", "zed"): "$APPDATA|~/AppData/Roaming",
-}
-"""Those that another system has elsewhere."""
+def _everywhere(step: str) -> Mapping[Scope, str]:
+    return dict.fromkeys(Scope, step)
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """Where this is: the user's home, the environment and the system, as `sys.platform` names it."""
-
-    home: Path
-    environment: Mapping[str, str]
-    system: str = sys.platform
-
-    def path(self, template: str, project: Path | None = None) -> Path:
-        """The file or folder that a template names; a relative one is below the project."""
-        if template.startswith("{"):
-            name, _, rest = template[1:].partition("}")
-            choices = _ELSEWHERE.get((self.system, name)) or _FOLDERS[name]
-            for choice in choices.split("|"):
-                value = self.environment.get(choice[1:]) if choice.startswith("$") else choice
-                if value:
-                    return self._expanded(value) / rest.lstrip("/")
-        if template.startswith("~"):
-            return self._expanded(template)
-        return (project or Path()) / template
-
-    def _expanded(self, path: str) -> Path:
-        return self.home / path[1:].lstrip("/\\") if path.startswith("~") else Path(path)
+def _events_as_in_claude(tools: str) -> Mapping[EventName, Event]:
+    return {
+        "session-start": Event("SessionStart"),
+        "prompt": Event("UserPromptSubmit"),
+        "action": Event("PreToolUse", tools),
+        "stop": Event("Stop"),
+        "compact": Event("PreCompact"),
+    }
 
 
-_EDITS: Final = "Edit|Write|MultiEdit|NotebookEdit|Bash"
+_COPILOT_HOOKS: Final = Hooks(
+    {Scope.USER: "{copilot}/hooks/rag-context.json", Scope.PROJECT: ".github/hooks/rag-context.json"},
+    {
+        "session-start": Event("sessionStart"),
+        "prompt": Event("userPromptSubmitted"),
+        "action": Event("preToolUse"),
+        "stop": Event("agentStop"),
+        "compact": Event("preCompact"),
+    },
+    HookShape.SHELLS,
+    has_version=True,
+)
 
 _KNOWN: Final = (
     Client(
@@ -231,13 +207,7 @@ _KNOWN: Final = (
         ),
         hooks=Hooks(
             {Scope.USER: "{claude}/settings.json", Scope.PROJECT: ".claude/settings.json"},
-            {
-                "session-start": Event("SessionStart"),
-                "prompt": Event("UserPromptSubmit"),
-                "action": Event("PreToolUse", _EDITS),
-                "stop": Event("Stop"),
-                "compact": Event("PreCompact"),
-            },
+            _events_as_in_claude("Edit|Write|MultiEdit|NotebookEdit|Bash"),
             HookShape.ARGUMENTS,
         ),
         rules=Rules(
@@ -265,13 +235,7 @@ _KNOWN: Final = (
         ),
         hooks=Hooks(
             {Scope.USER: "{codex}/hooks.json", Scope.PROJECT: ".codex/hooks.json"},
-            {
-                "session-start": Event("SessionStart"),
-                "prompt": Event("UserPromptSubmit"),
-                "action": Event("PreToolUse", "Bash|apply_patch|Edit|Write"),
-                "stop": Event("Stop"),
-                "compact": Event("PreCompact"),
-            },
+            _events_as_in_claude("Bash|apply_patch|Edit|Write"),
         ),
         rules=Rules(
             {
@@ -356,18 +320,7 @@ _KNOWN: Final = (
             of_url={"type": "http", "tools": ["*"]},
             key='"headers": {"Authorization": "Bearer ${RAG_CONTEXT_API_KEY}"}',
         ),
-        hooks=Hooks(
-            {Scope.USER: "{copilot}/hooks/rag-context.json", Scope.PROJECT: ".github/hooks/rag-context.json"},
-            {
-                "session-start": Event("sessionStart"),
-                "prompt": Event("userPromptSubmitted"),
-                "action": Event("preToolUse"),
-                "stop": Event("agentStop"),
-                "compact": Event("preCompact"),
-            },
-            HookShape.SHELLS,
-            has_version=True,
-        ),
+        hooks=_COPILOT_HOOKS,
         rules=Rules(
             {Scope.USER: "{copilot}/copilot-instructions.md", Scope.PROJECT: ".github/copilot-instructions.md"},
             RulesForm.BLOCK,
@@ -386,13 +339,7 @@ _KNOWN: Final = (
         ),
         hooks=Hooks(
             {Scope.USER: "~/.qwen/settings.json", Scope.PROJECT: ".qwen/settings.json"},
-            {
-                "session-start": Event("SessionStart"),
-                "prompt": Event("UserPromptSubmit"),
-                "action": Event("PreToolUse", "edit|write_file|run_shell_command|Edit|WriteFile|Shell"),
-                "stop": Event("Stop"),
-                "compact": Event("PreCompact"),
-            },
+            _events_as_in_claude("edit|write_file|run_shell_command|Edit|WriteFile|Shell"),
             units_per_s=1000,
         ),
         rules=Rules({Scope.USER: "~/.qwen/QWEN.md", Scope.PROJECT: "QWEN.md"}, RulesForm.BLOCK),
@@ -410,13 +357,7 @@ _KNOWN: Final = (
         ),
         hooks=Hooks(
             {Scope.USER: "~/.factory/settings.json", Scope.PROJECT: ".factory/settings.json"},
-            {
-                "session-start": Event("SessionStart"),
-                "prompt": Event("UserPromptSubmit"),
-                "action": Event("PreToolUse", "Edit|Create|ApplyPatch|Execute"),
-                "stop": Event("Stop"),
-                "compact": Event("PreCompact"),
-            },
+            _events_as_in_claude("Edit|Create|ApplyPatch|Execute"),
         ),
         rules=Rules({Scope.USER: "~/.factory/AGENTS.md", Scope.PROJECT: "AGENTS.md"}, RulesForm.BLOCK),
         remark="If there is a `hooks.json` beside `settings.json`, Droid reads hooks from there only: move ours over.",
@@ -443,10 +384,7 @@ _KNOWN: Final = (
             {Scope.USER: "~/.kiro/steering/rag-context.md", Scope.PROJECT: ".kiro/steering/rag-context.md"},
             RulesForm.FILE,
         ),
-        to_do={
-            Scope.USER: "Start it with `kiro-cli chat --agent rag-context`: the hooks belong to that agent.",
-            Scope.PROJECT: "Start it with `kiro-cli chat --agent rag-context`: the hooks belong to that agent.",
-        },
+        to_do=_everywhere("Start it with `kiro-cli chat --agent rag-context`: the hooks belong to that agent."),
     ),
     Client(
         "cursor",
@@ -475,10 +413,7 @@ _KNOWN: Final = (
         ),
         plugin=PluginMark("~/.cursor/plugins/local/rag-context"),
         is_desktop=True,
-        to_do={
-            Scope.USER: "Switch the server on in Cursor's settings, under MCP.",
-            Scope.PROJECT: "Switch the server on in Cursor's settings, under MCP.",
-        },
+        to_do=_everywhere("Switch the server on in Cursor's settings, under MCP."),
         remark="Cursor also runs the hooks of Claude Code's settings.",
     ),
     Client(
@@ -494,25 +429,10 @@ _KNOWN: Final = (
             of_url={"type": "http"},
             key='"headers": {"Authorization": "Bearer ${input:rag-context-key}"}',
         ),
-        hooks=Hooks(
-            {Scope.USER: "{copilot}/hooks/rag-context.json", Scope.PROJECT: ".github/hooks/rag-context.json"},
-            {
-                "session-start": Event("sessionStart"),
-                "prompt": Event("userPromptSubmitted"),
-                "action": Event("preToolUse"),
-                "stop": Event("agentStop"),
-                "compact": Event("preCompact"),
-            },
-            HookShape.SHELLS,
-            reported_as="copilot",
-            has_version=True,
-        ),
+        hooks=replace(_COPILOT_HOOKS, reported_as="copilot"),
         rules=Rules({Scope.PROJECT: ".github/copilot-instructions.md"}, RulesForm.BLOCK),
         is_desktop=True,
-        to_do={
-            Scope.USER: "Start the server in VS Code once (command `MCP: List Servers`) and trust it.",
-            Scope.PROJECT: "Start the server in VS Code once (command `MCP: List Servers`) and trust it.",
-        },
+        to_do=_everywhere("Start the server in VS Code once (command `MCP: List Servers`) and trust it."),
         remark="VS Code also runs the hooks of Claude Code's settings. Its hooks are a preview.",
     ),
     Client(
@@ -632,10 +552,7 @@ _KNOWN: Final = (
         programs=("goose",),
         folders=("{config}/goose",),
         rules=Rules({Scope.USER: "{config}/goose/.goosehints", Scope.PROJECT: ".goosehints"}, RulesForm.BLOCK),
-        to_do={
-            Scope.USER: "Run `goose configure`: Add Extension, Command-line Extension, `rag-context mcp`.",
-            Scope.PROJECT: "Run `goose configure`: Add Extension, Command-line Extension, `rag-context mcp`.",
-        },
+        to_do=_everywhere("Run `goose configure`: Add Extension, Command-line Extension, `rag-context mcp`."),
     ),
     Client(
         "aider",

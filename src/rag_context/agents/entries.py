@@ -17,12 +17,12 @@ from rag_context.agents.clients import (
     EventName,
     Hooks,
     HookShape,
-    Machine,
     Mcp,
     Rules,
     RulesForm,
     Scope,
 )
+from rag_context.agents.machine import Machine
 from rag_context.agents.pieces import (
     HOOK_PROGRAM,
     WRITTEN_BY,

@@ -4,60 +4,25 @@ A manifest in the user's data directory says what was written. With it a file be
 when people have changed other parts of it meanwhile; without it our own entries are found and removed.
 """
 
-import json
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from rag_context.agents.clients import CLIENTS, Client, Machine, PluginMark, Scope
+from rag_context.agents.clients import CLIENTS, Client, PluginMark, Scope
 from rag_context.agents.entries import Launch, files_of
 from rag_context.agents.json_text import find, parse
+from rag_context.agents.machine import Machine
+from rag_context.agents.manifest import Record, User, as_manifest, read_manifest, undone, with_edit
 from rag_context.agents.pieces import Piece
 from rag_context.errors import ConfigurationError, InvalidInputError
 
 MANIFEST: Final = "installed.json"
 _PRIVATE, _SHARED = 0o600, 0o666
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """One change of a file: `old` became `new`."""
-
-    old: str
-    new: str
-
-
-@dataclass(frozen=True, slots=True)
-class User:
-    """For which client, in which scope and project, a file was changed."""
-
-    client: str
-    scope: Scope
-    project: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What was done to a file.
-
-    Attributes:
-        path: of the file, as the client knows it.
-        users: those for whom; the last one that is uninstalled takes it out.
-        edits: in their order.
-        is_ours: there was no such file before.
-        folders: those that were made for it.
-    """
-
-    path: str
-    users: tuple[User, ...]
-    edits: tuple[Edit, ...] = ()
-    is_ours: bool = False
-    folders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,16 +156,7 @@ class Installer:
 
     def records(self) -> dict[str, Record]:
         """What the manifest says, by path. Raises: ConfigurationError (it is damaged)."""
-        path = self.data_dir / MANIFEST
-        try:
-            content = json.loads(path.read_bytes())
-            return {entry["path"]: _record(entry) for entry in content["files"]}
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise ConfigurationError(
-                f"{path} cannot be read ({error}): move it away; uninstalling then removes entries by their programs"
-            ) from error
+        return read_manifest(self.data_dir / MANIFEST)
 
     def _user(self, client: Client, scope: Scope) -> User:
         is_project = scope is Scope.PROJECT and self.project is not None
@@ -219,7 +175,7 @@ class Installer:
         for piece in pieces:
             with _located(path):
                 for after in piece.steps(text):
-                    edits = _with_edit(edits, text, after)
+                    edits = with_edit(edits, text, after)
                     text = after
         users = tuple({**dict.fromkeys(known.users if known is not None else ()), user: None})
         record = Record(
@@ -242,7 +198,7 @@ class Installer:
         if before is None:
             return FileChange(path, None, None, replace(known, users=()) if known is not None else None)
         text = _text(path, before)
-        after = _undone(text, known.edits if known is not None else ())
+        after = undone(text, known.edits if known is not None else ())
         with _located(path):
             try:
                 after = _all_removed(after, pieces)
@@ -291,8 +247,7 @@ class Installer:
             records.pop(change.record.path, None)
         path = self.data_dir / MANIFEST
         if records:
-            content = json.dumps({"version": 1, "files": [asdict(each) for each in records.values()]}, indent=1)
-            _replace_file(FileChange(path, _read(path), content.encode(), None))
+            _replace_file(FileChange(path, _read(path), as_manifest(records.values()).encode(), None))
         else:
             path.unlink(missing_ok=True)
 
@@ -303,12 +258,6 @@ def client_named(name: str) -> Client:
         return CLIENTS[name]
     except KeyError:
         raise InvalidInputError(f"No client {name!r} is known; known are {', '.join(CLIENTS)}") from None
-
-
-def _record(entry: Any) -> Record:
-    users = tuple(User(each["client"], Scope(each["scope"]), each["project"]) for each in entry["users"])
-    edits = tuple(Edit(each["old"], each["new"]) for each in entry["edits"])
-    return Record(entry["path"], users, edits, bool(entry["is_ours"]), tuple(entry["folders"]))
 
 
 def _read(path: Path) -> bytes | None:
@@ -334,33 +283,6 @@ def _located(path: Path) -> Iterator[None]:
         yield
     except (ValueError, TypeError) as error:
         raise ConfigurationError(f"Cannot change {path}: {error}. Correct it, then run this again") from error
-
-
-def _with_edit(edits: tuple[Edit, ...], before: str, after: str) -> tuple[Edit, ...]:
-    """The edits with one more; one within what we have written changes the record of that instead."""
-    start = _same(before, after)
-    end = min(_same(before[::-1], after[::-1]), len(before) - start, len(after) - start)
-    for index, edit in enumerate(edits):
-        place = before.find(edit.new)
-        if edit.new and place >= 0 and place <= start and len(before) - end <= place + len(edit.new):
-            grown = after[place : place + len(edit.new) + len(after) - len(before)]
-            return (*edits[:index], replace(edit, new=grown), *edits[index + 1 :])
-    return (*edits, Edit(before[start : len(before) - end], after[start : len(after) - end]))
-
-
-def _same(one: str, other: str) -> int:
-    """How many characters two texts have in common at their beginning."""
-    return next(
-        (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
-    )
-
-
-def _undone(text: str, edits: Sequence[Edit]) -> str:
-    """The text without the edits, as far as they are found in it."""
-    for edit in reversed(edits):
-        if edit.new and text.count(edit.new) == 1:
-            text = text.replace(edit.new, edit.old)
-    return text
 
 
 def _all_removed(text: str, pieces: Sequence[Piece]) -> str:

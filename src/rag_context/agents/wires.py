@@ -14,9 +14,10 @@ from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any, Final
 
-from rag_context.agents.clients import Client, HookShape, Machine, Scope
+from rag_context.agents.clients import Client, HookShape, Scope
 from rag_context.agents.hook import FOLDER, RAN, TRIAL
 from rag_context.agents.json_text import parse
+from rag_context.agents.machine import Machine
 from rag_context.agents.pieces import HOOK_PROGRAM, hooks_in, server_in
 
 TIMEOUT_S: Final = 20.0
