@@ -7,7 +7,7 @@ from pathlib import Path
 from rag_context._version import __version__
 from rag_context.evaluation.evidence_quality import FIRST_SESSIONS, FIRST_SIDES, EvidenceOutcome
 from rag_context.evaluation.evidence_report import evidence_grids
-from rag_context.evaluation.quality import DEEP, FIRST, MODES, Outcome
+from rag_context.evaluation.quality import DEEP, FIRST, MODES, QualityOutcome
 from rag_context.evaluation.report import Outcomes, Row, collection_grid, judged_grids, rows_of, tool_grid
 from rag_context.search.query import Mode
 
@@ -164,7 +164,7 @@ def evidence_markdown(outcomes: Sequence[EvidenceOutcome]) -> Iterator[str]:
         yield from (f"### {grid.title}", "", *grid.markdown(), "")
 
 
-def picture(outcomes: Sequence[Outcome]) -> str:
+def picture(outcomes: Sequence[QualityOutcome]) -> str:
     """Bars of each collection's first measure by mode, with their intervals, as SVG."""
     rows = _leading(rows_of(outcomes))
     height = _TOP + len(rows) * (len(MODES) * (_BAR + _GAP) + _GROUP)

@@ -29,7 +29,7 @@ from rag_context.files.formats.converter import Converter
 from rag_context.files.formats.exchange import Extracted, Format
 from rag_context.files.formats.json_stream import elements
 from rag_context.files.formats.worker import extract
-from rag_context.resilience.confinement import Limits, confine
+from rag_context.resilience.confinement import ProcessLimits, confine
 from rag_context.stores.sqlite.search_rollups import BINS, bins_of, latencies_of, packed_bins, unpacked
 
 CONVERSATIONS = 3000
@@ -91,7 +91,7 @@ def consume(found: Iterable[object]) -> int:
 
 def convert(format_: Format, name: str, data: bytes) -> list[Extracted]:
     """The work of a process of pebble's: its result is one object, so all documents come at once."""
-    return list(extract(format_, name, data, b"", Limits()))
+    return list(extract(format_, name, data, b"", ProcessLimits()))
 
 
 def never_end(_format: Format, _name: str, _data: bytes) -> list[Extracted]:
@@ -130,7 +130,7 @@ def pool() -> None:
 
     pebble = importlib.import_module("pebble")
     context = multiprocessing.get_context("spawn")
-    with pebble.ProcessPool(max_workers=1, context=context, initializer=confine, initargs=(Limits(),)) as theirs:
+    with pebble.ProcessPool(max_workers=1, context=context, initializer=confine, initargs=(ProcessLimits(),)) as theirs:
 
         def ask(format_: Format, data: bytes) -> Any:
             return theirs.schedule(convert, args=(format_, str(path), data), timeout=180).result()

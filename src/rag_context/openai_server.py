@@ -84,7 +84,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ModelReply:
     """An HTTP reply, read to its end; header names in lower case."""
 
     status: int
@@ -133,13 +133,13 @@ class OpenAIServer:
             trust_env=False,
         )
 
-    async def post(self, fields: Mapping[str, object], limit: int) -> Reply:
+    async def post(self, fields: Mapping[str, object], limit: int) -> ModelReply:
         """The reply to a request for the model, of any status and at most `limit` bytes. Raises: BackendError."""
         # A lone surrogate is legal in a Python text but in no encoding.
         body = json.dumps({"model": self._model, **fields}, ensure_ascii=False).encode("utf-8", "replace")
         return await self._exchange("POST", self._use.path, body, limit)
 
-    async def get(self, path: str, limit: int) -> Reply:
+    async def get(self, path: str, limit: int) -> ModelReply:
         """The reply of any status, of at most `limit` bytes. Raises: BackendError."""
         return await self._exchange("GET", path, None, limit)
 
@@ -147,7 +147,7 @@ class OpenAIServer:
         """Close the connections."""
         await self._client.aclose()
 
-    async def _exchange(self, method: str, path: str, body: bytes | None, limit: int) -> Reply:
+    async def _exchange(self, method: str, path: str, body: bytes | None, limit: int) -> ModelReply:
         component = self._use.component
         url = self._base.copy_with(path=self._base.path + path)
         headers = {} if body is None else {"Content-Type": "application/json"}
@@ -158,7 +158,7 @@ class OpenAIServer:
             ):
                 encoding = response.headers.get("content-encoding", "")
                 answered = await read_body(response.aiter_raw(), encoding, limit)
-                return Reply(response.status_code, response.headers, answered)
+                return ModelReply(response.status_code, response.headers, answered)
         except (TimeoutError, httpx2.TimeoutException) as error:
             raise BackendTimeoutError(component, f"{self.name} did not answer in time") from error
         except AttributeError as error:  # uvloop: a connection reset while it was made has no socket, which anyio reads
@@ -169,7 +169,7 @@ class OpenAIServer:
         except ValueError as error:
             raise BackendDataError(component, f"{self.name} returned an invalid response: {error}") from error
 
-    def failure(self, reply: Reply, payload: dict[str, Json], *, public: bool = False) -> BackendError:
+    def failure(self, reply: ModelReply, payload: dict[str, Json], *, public: bool = False) -> BackendError:
         """The error for a reply without a result; its class tells whether a retry may help.
 
         Args:

@@ -31,12 +31,12 @@ END_S = 2.0
 _EXPORTER_LOG = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
 
 
-class Span:
+class TraceSpan:
     """One operation; this one is not recorded."""
 
     __slots__ = ()
 
-    def __enter__(self) -> "Span":
+    def __enter__(self) -> "TraceSpan":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: Any) -> None:
@@ -52,11 +52,11 @@ class Span:
         """Note that it failed, although it raises nothing."""
 
 
-_NOT_RECORDED = Span()
+_NOT_RECORDED = TraceSpan()
 _tracer: "Tracer | None" = None
 
 
-class _Recorded(Span):
+class _Recorded(TraceSpan):
     __slots__ = ("_entered", "_span")
 
     def __init__(
@@ -78,7 +78,7 @@ class _Recorded(Span):
             set_status_on_exception=False,
         )
 
-    def __enter__(self) -> Span:
+    def __enter__(self) -> TraceSpan:
         self._span = self._entered.__enter__()
         return self
 
@@ -102,17 +102,17 @@ class _Recorded(Span):
         self._span.set_attribute("error.type", kind)
 
 
-def span(name: str, attributes: Attributes | None = None) -> Span:
+def span(name: str, attributes: Attributes | None = None) -> TraceSpan:
     """A span of an operation, for a `with` block; those within are its children."""
     return _NOT_RECORDED if _tracer is None else _inner(_tracer, name, attributes)
 
 
-def child_span(name: str) -> Span:
+def child_span(name: str) -> TraceSpan:
     """As `span`, but nothing where no operation is traced: routine work in the background makes no traces."""
     return _NOT_RECORDED if _tracer is None or not _is_traced() else _inner(_tracer, name, None)
 
 
-def server_span(method: str, headers: Mapping[bytes, bytes]) -> Span:
+def server_span(method: str, headers: Mapping[bytes, bytes]) -> TraceSpan:
     """The span of a request, within the trace that its header `traceparent` names."""
     if _tracer is None:
         return _NOT_RECORDED
@@ -130,7 +130,7 @@ def past_span(name: str, latency_ms: float, ago_ms: float = 0.0) -> None:
         _tracer.start_span(name, start_time=end_ns - int(latency_ms * 1e6)).end(end_ns)
 
 
-def _inner(tracer: "Tracer", name: str, attributes: Attributes | None) -> Span:
+def _inner(tracer: "Tracer", name: str, attributes: Attributes | None) -> TraceSpan:
     from opentelemetry.trace import SpanKind  # noqa: PLC0415
 
     return _Recorded(tracer, name, attributes, kind=SpanKind.INTERNAL)

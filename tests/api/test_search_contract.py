@@ -3,12 +3,13 @@
 import json
 import re
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
 import jsonschema_rs
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import Field
 
 from rag_context.api.embeddings import EmbeddingsRequest
 from rag_context.api.parsing import read_fields, read_json
@@ -22,7 +23,7 @@ from rag_context.api.search import (
     SearchResult,
 )
 from rag_context.api.stored_documents import GetRequest
-from rag_context.api.wire import CONTENT_PATTERN, PLAIN_PATTERN, PRESENT_PATTERN, Vocabulary, json_schema
+from rag_context.api.wire import CONTENT_PATTERN, PLAIN_PATTERN, PRESENT_PATTERN, Vocabulary, WireRequest, json_schema
 from rag_context.errors import FieldError, InvalidInputError
 
 WITHOUT_DEADLINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -150,6 +151,15 @@ def test_other_times_are_rejected_with_an_example(text: str) -> None:
 def test_messages_say_what_to_do(body: object, field: str, message: str) -> None:
     """T-6."""
     assert rejected(body) == (FieldError(field, message),)
+
+
+def test_a_text_that_is_too_short_says_its_own_least_length() -> None:
+    class Named(WireRequest):
+        code: Annotated[str, Field(min_length=3)]
+
+    with pytest.raises(InvalidInputError) as caught:
+        read_json(Named, b'{"code": "ab"}')
+    assert caught.value.details == (FieldError("code", "code too short (min 3 characters)"),)
 
 
 def test_a_field_without_a_name_is_rejected_as_any_other() -> None:

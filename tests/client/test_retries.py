@@ -29,7 +29,7 @@ from rag_context.client import (
 )
 from rag_context.client.call import Call
 from rag_context.errors import BackendError, BackendTimeoutError, BackendUnavailableError, ConfigurationError
-from rag_context.server.options import ApiKey, ServerOptions, hash_key
+from rag_context.server.options import HashedKey, ServerOptions, hash_key
 from tests.server.server_thread import running
 from tests.server.stub_service import StubService
 
@@ -281,7 +281,7 @@ async def test_only_a_strict_search_fails_when_nothing_can_be_searched(client_ki
 
 
 async def test_a_key_opens_what_it_may(client_kind: str) -> None:
-    keys = (ApiKey.parse("reader", hash_key("read-me"), Access.READ),)
+    keys = (HashedKey.parse("reader", hash_key("read-me"), Access.READ),)
     with running(StubService(), ServerOptions(port=0, api_keys=keys)) as http_server:
         async with connected(client_kind, http_server.url) as context:
             with pytest.raises(AccessDeniedError) as nobody:

@@ -6,7 +6,7 @@ from functools import partial
 
 from rag_context.collections.collection_service import CollectionService
 from rag_context.collections.collections import Collections
-from rag_context.collections.provider_connections import DEFAULT, PROBE_S, Connection, Connections, TextEmbedder
+from rag_context.collections.provider_connections import DEFAULT, PROBE_S, Connections, ProviderConnection, TextEmbedder
 from rag_context.collections.registry import ProviderRegistry
 from rag_context.ports.provider import Provider
 from rag_context.resilience.dependency import Dependency
@@ -31,7 +31,7 @@ def connections_to(
 ) -> Connections:
     """Connections by id, each to a provider that is open."""
     own = text_embedder(embedder or FakeEmbedder())
-    return Connections([Connection(id_, kind, partial(kept, p), own) for id_, p in providers.items()])
+    return Connections([ProviderConnection(id_, kind, partial(kept, p), own) for id_, p in providers.items()])
 
 
 def service_over(

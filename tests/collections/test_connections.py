@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.collections.provider_connections import CollectionRef, Connection, Connections, closing
+from rag_context.collections.provider_connections import CollectionRef, Connections, ProviderConnection, closing
 from rag_context.domain.documents import Status
 from rag_context.errors import (
     BackendTimeoutError,
@@ -53,11 +53,11 @@ class ProviderRecorder:
             assert asyncio.current_task() is opener
             self.events.append(f"close {name}")
 
-    def connection(self, name: str) -> Connection:
-        return Connection(name, "memory", lambda: self.opener(name))
+    def connection(self, name: str) -> ProviderConnection:
+        return ProviderConnection(name, "memory", lambda: self.opener(name))
 
 
-async def used(connection: Connection) -> int:
+async def used(connection: ProviderConnection) -> int:
     return len(await connection.call(lambda provider: provider.collections(), LONG_S))
 
 
@@ -131,7 +131,7 @@ async def test_a_provider_that_hangs_is_given_up_in_time_and_then_skipped_at_onc
         yield hanging.port
 
     clock = FrozenClock()
-    connection = Connection("a", "memory", opened, clock=clock)
+    connection = ProviderConnection("a", "memory", opened, clock=clock)
     for _ in range(3):
         with pytest.raises(BackendTimeoutError):
             await connection.call(lambda provider: provider.collections(), 0.01)

@@ -10,7 +10,7 @@ import pytest
 
 from rag_context.api.operations import Access
 from rag_context.errors import BackendUnavailableError
-from rag_context.server.options import ApiKey, ServerOptions, hash_key
+from rag_context.server.options import HashedKey, ServerOptions, hash_key
 from rag_context.testing.fakes import FakeEmbedder, Fault, Faulty, MemoryCollections
 from tests.server.server_thread import running
 from tests.server.stub_service import StubService
@@ -233,8 +233,8 @@ class TestKeys:
 
     async def test_a_key_that_may_only_read_may_read_and_query(self) -> None:
         keys = (
-            ApiKey.parse("reader", hash_key("read-me"), Access.READ),
-            ApiKey.parse("writer", hash_key("write-me"), Access.WRITE),
+            HashedKey.parse("reader", hash_key("read-me"), Access.READ),
+            HashedKey.parse("writer", hash_key("write-me"), Access.WRITE),
         )
         async with asgi_client(memory_service(), api_keys=keys) as client:
             client.headers["X-API-Key"] = "write-me"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rag_context.collections.collection_maintenance import CollectionReindexing
-from rag_context.collections.collections import Collections, DocumentInput
+from rag_context.collections.collections import CollectionInput, Collections
 from rag_context.collections.labels import OWN_EMBEDDER, RECORD, built_name
 from rag_context.collections.provider_connections import DEFAULT, CollectionRef
 from rag_context.collections.searching import CollectionQuery, keyword_scores, search
@@ -56,7 +56,7 @@ async def provider(request: pytest.FixtureRequest) -> AsyncIterator[Provider]:
 async def filled(provider: Provider, texts: Sequence[str] = TEXTS[:20]) -> None:
     collections = Collections(connections_to({DEFAULT: provider}))
     made = await collections.create(Collection("docs", {"owner": "me"}, OWN_EMBEDDER, "label"), DEFAULT)
-    drafts = [DocumentInput(text, {"number": number}, f"{number:03d}") for number, text in enumerate(texts)]
+    drafts = [CollectionInput(text, {"number": number}, f"{number:03d}") for number, text in enumerate(texts)]
     await collections.add(made, DEFAULT, drafts)
 
 
@@ -74,7 +74,7 @@ async def test_another_model_is_rejected_until_the_vectors_are_recreated(provide
         with pytest.raises(ConflictError, match=r"rag-context reindex.*'docs'"):
             await asked
     with pytest.raises(ConflictError):
-        await collections.add(await collections.get(DOCS), DEFAULT, [DocumentInput("new")])
+        await collections.add(await collections.get(DOCS), DEFAULT, [CollectionInput("new")])
 
     (done,) = await CollectionReindexing(collections).run()
     assert (done.ref, done.documents, done.error) == (DOCS, 20, None)
@@ -200,7 +200,7 @@ async def test_a_write_during_the_switch_is_not_lost(provider: Provider) -> None
     collection = await collections.get(DOCS)
 
     async def write(number: int) -> None:
-        await collections.add(collection, DEFAULT, [DocumentInput("late", {}, f"late {number}", vector)])
+        await collections.add(collection, DEFAULT, [CollectionInput("late", {}, f"late {number}", vector)])
 
     run = asyncio.create_task(CollectionReindexing(collections).run())
     for number in range(10):

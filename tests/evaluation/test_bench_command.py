@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rag_context.evaluation.load import Limits, Measured, Stage
+from rag_context.evaluation.load import LoadLimits, LoadStage, MeasuredLoad
 from tests.end_to_end.process import Served, command, served
 from tests.evaluation.stub_server import healthy_server, stub_server
 
@@ -112,12 +112,12 @@ def test_invalid_stages_and_servers_are_rejected_at_once(
 
 
 def test_rejected_requests_are_failures_and_a_stage_without_requests_passes_nothing() -> None:
-    measured = Measured(Stage(clients=4, seconds=1.0))
-    assert measured.misses(Limits()) == ["the stage was too short for a request"]
+    measured = MeasuredLoad(LoadStage(clients=4, seconds=1.0))
+    assert measured.misses(LoadLimits()) == ["the stage was too short for a request"]
     measured.took_ms += [10.0] * 19
     measured.failures["503 OVERLOADED"] += 1
     assert measured.failed == 0.05
-    assert measured.misses(Limits()) == ["no answer to 5.0% of the requests"]
-    assert measured.misses(Limits(failed=0.06)) == []
+    assert measured.misses(LoadLimits()) == ["no answer to 5.0% of the requests"]
+    assert measured.misses(LoadLimits(failed=0.06)) == []
     measured.took_ms += [400.0, 600.0]
-    assert measured.misses(Limits(failed=0.06)) == ["p95 400 ms", "p99 600 ms"]
+    assert measured.misses(LoadLimits(failed=0.06)) == ["p95 400 ms", "p99 600 ms"]

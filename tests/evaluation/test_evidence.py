@@ -10,7 +10,7 @@ from benchmarks.quality_page import evidence_markdown
 from rich.console import Console
 
 from rag_context.errors import BackendDataError, BackendUnavailableError, InvalidInputError
-from rag_context.evaluation.datasets import Dataset, EvidenceQuestion, EvidenceSet, Item, load_set
+from rag_context.evaluation.datasets import Dataset, EvidenceQuestion, EvidenceSet, LabelledItem, load_set
 from rag_context.evaluation.evidence_quality import (
     EvidenceOutcome,
     Measured,
@@ -177,7 +177,7 @@ async def test_a_failing_component_ends_the_measurement(harness: ServiceHarness,
 
 
 async def test_two_items_that_are_one_document_are_named(harness: ServiceHarness) -> None:
-    items = tuple(Item(id_, "foxes", "code", path="a.py") for id_ in ("a", "b"))
+    items = tuple(LabelledItem(id_, "foxes", "code", path="a.py") for id_ in ("a", "b"))
     dataset = EvidenceSet("d", items, (EvidenceQuestion("1", "foxes", ("a",)),))
     with pytest.raises(InvalidInputError, match="is the same document as"):
         await evaluate_evidence(harness.service, dataset, quiet)
@@ -197,7 +197,7 @@ def test_a_correction_counts_above_what_it_corrects_and_among_ten(ranking: list[
 
 
 def test_only_questions_with_an_answer_go_through_the_project_tools() -> None:
-    items = (Item("a", "Foxes.", "documentation", path="docs/a.md"),)
+    items = (LabelledItem("a", "Foxes.", "documentation", path="docs/a.md"),)
     asked = (EvidenceQuestion("1", "foxes?", ("a",)), EvidenceQuestion("2", "copper?"))
     dataset = EvidenceSet("d", items, asked)
     assert dataset.is_project

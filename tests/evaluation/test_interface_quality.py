@@ -7,7 +7,7 @@ import pytest
 from benchmarks.quality_page import page
 
 from rag_context.errors import InvalidInputError
-from rag_context.evaluation.datasets import Dataset, EvidenceQuestion, EvidenceSet, Item, load_dataset
+from rag_context.evaluation.datasets import Dataset, EvidenceQuestion, EvidenceSet, LabelledItem, load_dataset
 from rag_context.evaluation.interface_quality import evaluate_collections
 from rag_context.evaluation.quality import open_measured
 from rag_context.evaluation.report import Outcomes, as_json
@@ -40,7 +40,7 @@ async def test_documents_are_measured_as_a_collection(tmp_path: Path) -> None:
 
 async def test_each_project_of_a_set_is_a_collection_of_its_own(tmp_path: Path) -> None:
     items = tuple(
-        Item(id_, text, "documentation", project=project)
+        LabelledItem(id_, text, "documentation", project=project)
         for id_, text, project in (("fox", FOX, "wood"), ("bread", BREAD, "wood"), ("whale", WHALE, "sea"))
     )
     asked = (

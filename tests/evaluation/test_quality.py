@@ -8,7 +8,7 @@ import pytest
 from benchmarks.quality_page import page
 
 from rag_context.errors import BackendDataError, BackendUnavailableError, InvalidInputError
-from rag_context.evaluation.datasets import Dataset, Question, Text, load_dataset
+from rag_context.evaluation.datasets import Dataset, LabelledQuestion, LabelledText, load_dataset
 from rag_context.evaluation.interface_quality import TOOLS, evaluate_projects
 from rag_context.evaluation.quality import (
     BUDGET_TOKENS,
@@ -69,17 +69,20 @@ async def test_progress_is_reported_up_to_the_end(harness: ServiceHarness, tmp_p
 
 async def test_a_relevant_document_below_the_threshold_counts_as_lost(harness: ServiceHarness) -> None:
     """Half of the judged documents share one word in three with the query and lie below the gate."""
-    texts = (Text("near", "", "foxes hunt voles"), Text("far", "", "foxes " + "and other words entirely " * 20))
-    asked = Question("1", "foxes hunt voles", {"near": 1, "far": 1})
+    texts = (
+        LabelledText("near", "", "foxes hunt voles"),
+        LabelledText("far", "", "foxes " + "and other words entirely " * 20),
+    )
+    asked = LabelledQuestion("1", "foxes hunt voles", {"near": 1, "far": 1})
     outcome = await evaluate(harness.service, Dataset("d", texts, (asked,), by_spans=False), quiet)
     assert outcome.lost == pytest.approx(0.5)
 
 
 async def test_ten_documents_are_ranked_although_one_fills_the_first_passages(harness: ServiceHarness) -> None:
     long = " ".join(f"Foxes hunt voles in field {i}, and {'more ' * 60}is said." for i in range(60))
-    short = tuple(Text(f"s{i}", "", f"Voles are small, number {i}.") for i in range(11))
-    asked = Question("1", "foxes hunt voles", {"s0": 1})
-    dataset = Dataset("d", (Text("long", "", long), *short), (asked,), by_spans=False)
+    short = tuple(LabelledText(f"s{i}", "", f"Voles are small, number {i}.") for i in range(11))
+    asked = LabelledQuestion("1", "foxes hunt voles", {"s0": 1})
+    dataset = Dataset("d", (LabelledText("long", "", long), *short), (asked,), by_spans=False)
     answers: list[int] = []
     outcome = await evaluate(harness.service, dataset, lambda *reported: answers.append(reported[1]))
     first = await harness.service.rank(Query("foxes hunt voles", limit=20, mode=Mode.TEXT, min_score=0.0))
@@ -88,8 +91,11 @@ async def test_ten_documents_are_ranked_although_one_fills_the_first_passages(ha
 
 
 async def test_queries_that_are_labelled_unanswerable_are_counted(harness: ServiceHarness) -> None:
-    texts = (Text("fox", "", "foxes hunt voles at dusk"),)
-    questions = (Question("1", "foxes hunt voles", {"fox": 1}), Question("2", "price of copper", {"fox": 1}))
+    texts = (LabelledText("fox", "", "foxes hunt voles at dusk"),)
+    questions = (
+        LabelledQuestion("1", "foxes hunt voles", {"fox": 1}),
+        LabelledQuestion("2", "price of copper", {"fox": 1}),
+    )
     outcome = await evaluate(harness.service, Dataset("d", texts, questions, by_spans=False), quiet)
     assert outcome.unanswerable == pytest.approx(0.5)
 
@@ -111,7 +117,7 @@ async def test_a_document_that_got_no_vectors_ends_the_measurement(harness: Serv
 
 
 async def test_a_document_that_no_index_accepts_is_named(harness: ServiceHarness) -> None:
-    dataset = Dataset("d", (Text("a", "", "foxes\0hunt"),), (Question("q", "foxes", {"a": 1}),), False)
+    dataset = Dataset("d", (LabelledText("a", "", "foxes\0hunt"),), (LabelledQuestion("q", "foxes", {"a": 1}),), False)
     with pytest.raises(InvalidInputError, match="document 'a' cannot be indexed: content must not hold the NUL"):
         await evaluate(harness.service, dataset, lambda *_: None)
 
@@ -161,7 +167,7 @@ async def test_the_tools_rank_as_a_search_does_and_a_difference_shows(tmp_path: 
             Outcomes(by_tool=[found]), Path("q.md")
         )
         *others, last = dataset.documents  # which answers neither question
-        other = replace(dataset, documents=(*others, Text(last.id, "", f"{PROMOTED}{last.content}")))
+        other = replace(dataset, documents=(*others, LabelledText(last.id, "", f"{PROMOTED}{last.content}")))
         worse = await evaluate_projects(service, other, tmp_path / "other", nothing)
         assert worse.same_order == {"search": 1.0, "semantic_search": 0.0, "rag_query": 0.0}
 

@@ -8,23 +8,23 @@ from xml.etree import ElementTree
 from benchmarks.quality_page import page, picture
 from rich.console import Console
 
-from rag_context.evaluation.quality import MODES, Outcome, Scores
+from rag_context.evaluation.quality import MODES, QualityOutcome, QualityScores
 from rag_context.evaluation.report import ALL, Outcomes, as_json, as_tables, rows_of
 from rag_context.search.query import Mode
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def graded(name: str, hybrid: float) -> Outcome:
+def graded(name: str, hybrid: float) -> QualityOutcome:
     """Hybrid leads by a constant over 20 queries."""
     values = {Mode.TEXT: 0.2, Mode.VECTOR: 0.3, Mode.HYBRID: hybrid}
-    scores = {mode: Scores({"nDCG@10": [values[mode]] * 20, "MRR@10": [values[mode]] * 20}) for mode in MODES}
-    return Outcome(name, 100, 20, by_spans=False, scores=scores, lost=0.05, unanswerable=0.1)
+    scores = {mode: QualityScores({"nDCG@10": [values[mode]] * 20, "MRR@10": [values[mode]] * 20}) for mode in MODES}
+    return QualityOutcome(name, 100, 20, by_spans=False, scores=scores, lost=0.05, unanswerable=0.1)
 
 
-def spans() -> Outcome:
-    scores = {mode: Scores({"answer in 1000 tokens": [0.9] * 4}) for mode in MODES}
-    return Outcome("a & b", 5, 4, by_spans=True, scores=scores, lost=None, unanswerable=0.0)
+def spans() -> QualityOutcome:
+    scores = {mode: QualityScores({"answer in 1000 tokens": [0.9] * 4}) for mode in MODES}
+    return QualityOutcome("a & b", 5, 4, by_spans=True, scores=scores, lost=None, unanswerable=0.0)
 
 
 def test_the_macro_mean_covers_graded_collections_only() -> None:

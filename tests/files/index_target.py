@@ -14,7 +14,7 @@ from rag_context.files.folder_sync import FolderSync, Gone
 from rag_context.files.formats.converter import Converter
 from rag_context.files.target import OnReceipt
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
-from rag_context.ingest.text_vectors import StoredVectors
+from rag_context.ingest.text_vectors import ReusableVectors
 from rag_context.memory.mappers import bulk_receipt, document_input
 from rag_context.ports.models import Embedder
 from rag_context.ports.writing import FileManifest
@@ -48,7 +48,7 @@ class IndexTarget:
             document_store=documents,
             writer=self.store,
             policy=IndexingPolicy(254),
-            stored_vectors=StoredVectors(self.store, documents, self.store.vectors, vectors, self.store),
+            stored_vectors=ReusableVectors(self.store, documents, self.store.vectors, vectors, self.store),
         )
         self._model = fake.model
 

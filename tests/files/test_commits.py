@@ -9,7 +9,7 @@ import pytest
 
 from rag_context.files import commits
 from rag_context.files.commits import FileTimes
-from rag_context.files.file_reading import Found, Loaded, load_file
+from rag_context.files.file_reading import Found, LoadedFile, load_file
 
 CHANGED = datetime(2025, 6, 7, tzinfo=UTC)
 
@@ -34,9 +34,9 @@ def write(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-def loaded(path: Path) -> Loaded:
+def loaded(path: Path) -> LoadedFile:
     found = load_file(Found(path, named=True))
-    assert isinstance(found, Loaded)
+    assert isinstance(found, LoadedFile)
     return found
 
 

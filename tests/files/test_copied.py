@@ -8,7 +8,7 @@ from rag_context.files.formats.converter import format_of
 from rag_context.files.formats.exchange import ConversionError, Extracted, Format
 from rag_context.files.formats.worker import extract
 from rag_context.files.histories.times import written_time
-from rag_context.resilience.confinement import Limits
+from rag_context.resilience.confinement import ProcessLimits
 from tests.files.test_formats import spoken
 
 AT = "2024-12-31T22:59:00Z"
@@ -61,7 +61,7 @@ The bilge pump.<|im_end|>
 def taken(name: str, content: str) -> Extracted:
     format_ = format_of(name, content.encode()[:4096])
     assert format_ in (Format.COPIED, Format.TRANSCRIPT)
-    (document,) = extract(format_, name, content.encode(), b"", Limits())
+    (document,) = extract(format_, name, content.encode(), b"", ProcessLimits())
     return document
 
 

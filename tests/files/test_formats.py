@@ -12,7 +12,7 @@ from rag_context.files.formats.exchange import ConversionError, Extracted, Forma
 from rag_context.files.formats.worker import extract
 from rag_context.ingest.chunk_context import own_title
 from rag_context.ingest.chunking.prose import conversation
-from rag_context.resilience.confinement import Limits
+from rag_context.resilience.confinement import ProcessLimits
 from tests.files import samples
 
 NINE = 1_700_038_800.0  # 2023-11-15 09:00 UTC
@@ -22,7 +22,7 @@ HOUR = 3600.0
 def taken(name: str, data: bytes, beside: bytes = b"") -> list[Extracted]:
     format_ = format_of(name, data)
     assert format_ is not None
-    return list(extract(format_, name, data, beside, Limits()))
+    return list(extract(format_, name, data, beside, ProcessLimits()))
 
 
 def one(name: str, data: bytes) -> str:
@@ -424,7 +424,7 @@ def test_an_export_that_breaks_off_gives_what_precedes() -> None:
     talks = [samples.conversation(f"c{number}", "T", ("user", f"turn {number}", NINE)) for number in range(3)]
     data = samples.chatgpt(*talks)[:-100]
     found: list[Extracted] = []
-    reading: Iterator[Extracted] = extract(Format.CHATGPT, "conversations.json", data, b"", Limits())
+    reading: Iterator[Extracted] = extract(Format.CHATGPT, "conversations.json", data, b"", ProcessLimits())
     with pytest.raises(ConversionError, match="breaks off or is broken; what precedes that was indexed"):
         for document in reading:
             found.append(document)  # noqa: PERF402  # what came before the error is what counts

@@ -16,11 +16,11 @@ import pytest
 import rag_context
 from rag_context.files.formats.converter import Converter
 from rag_context.files.formats.exchange import OWNER, ConversionError, Extracted, Format
-from rag_context.resilience.confinement import Limits
+from rag_context.resilience.confinement import ProcessLimits
 from rag_context.resilience.worker_processes import WorkersClosedError
 from tests.files import samples
 
-LIMITS = Limits(cpu_s=1, wall_s=60.0, memory_bytes=256 << 20, unpacked_bytes=8 << 20)
+LIMITS = ProcessLimits(cpu_s=1, wall_s=60.0, memory_bytes=256 << 20, unpacked_bytes=8 << 20)
 PAGE = samples.pdf(["Whole."])
 
 
@@ -221,9 +221,9 @@ with Converter() as converter:
 )
 def test_a_worker_has_no_network_and_starts_no_programs(attempt: str) -> None:
     program = f"""
-from rag_context.resilience.confinement import Limits, confine
+from rag_context.resilience.confinement import ProcessLimits, confine
 
-confine(Limits())
+confine(ProcessLimits())
 try:
     {attempt}
 except PermissionError:

@@ -9,7 +9,7 @@ from rag_context.files.formats.converter import SNIFFED_BYTES, format_of
 from rag_context.files.formats.exchange import ConversionError, Extracted
 from rag_context.files.formats.worker import extract
 from rag_context.files.histories.client_records import Marks, Preface, counted
-from rag_context.resilience.confinement import Limits
+from rag_context.resilience.confinement import ProcessLimits
 from tests.files import transcripts
 from tests.files.test_formats import spoken
 from tests.files.transcripts import AGAIN, ANSWERED, ASKED, CLOSED, FILES, INJECTED
@@ -19,7 +19,7 @@ def taken(name: str, content: str) -> Extracted:
     data = content.encode()
     format_ = format_of(name, data[:SNIFFED_BYTES])
     assert format_ is not None
-    (document,) = extract(format_, name, data, b"", Limits())
+    (document,) = extract(format_, name, data, b"", ProcessLimits())
     return document
 
 

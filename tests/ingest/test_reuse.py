@@ -7,7 +7,7 @@ from rag_context.domain.documents import Channel, DocumentInput, document_id
 from rag_context.errors import BackendUnavailableError
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ingest.submissions import Outcome
-from rag_context.ingest.text_vectors import StoredVectors
+from rag_context.ingest.text_vectors import ReusableVectors
 from rag_context.ports.reading import VectorStore
 from rag_context.resilience.dependency import Dependency
 from rag_context.testing import FakeEmbedder, Fault, Faulty, MemoryStore
@@ -30,7 +30,7 @@ class WritePath:
             document_store=guard,
             writer=self.store,
             policy=IndexingPolicy(254),
-            stored_vectors=StoredVectors(
+            stored_vectors=ReusableVectors(
                 self.store, guard, self.vectors.port, Dependency("vectors", self.store.ping), self.store
             ),
         )

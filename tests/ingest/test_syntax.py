@@ -6,7 +6,7 @@ import pytest
 
 from rag_context.ingest.chunking.code import IN_PROCESS_CHARS, SyntaxProcesses
 from rag_context.ingest.chunking.syntax import Mark, marks, packed, unpacked
-from rag_context.resilience.confinement import Limits
+from rag_context.resilience.confinement import ProcessLimits
 
 SOURCE = "".join(f"class Größe{n}:\n    def f{n}(self):\n        return 'é🙂'\n\n" for n in range(200))
 STARTS = range(0, len(SOURCE), 2)
@@ -32,7 +32,7 @@ def test_a_source_that_needs_too_much_memory_is_left_to_its_lines(
     extension: str, unit: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = unit * (400_000 // len(unit))
-    with SyntaxProcesses(Limits(cpu_s=10, wall_s=60.0, memory_bytes=64 << 20)) as processes:
+    with SyntaxProcesses(ProcessLimits(cpu_s=10, wall_s=60.0, memory_bytes=64 << 20)) as processes:
         with caplog.at_level(logging.WARNING):
             assert processes.outline(text, extension, range(0, len(text), 2), 20) is None
         assert "is cut at its lines" in caplog.text
@@ -42,7 +42,7 @@ def test_a_source_that_needs_too_much_memory_is_left_to_its_lines(
 def test_no_short_source_needs_much_memory() -> None:
     """What is parsed in this process: the worst units that are known, at the greatest length."""
     short = IN_PROCESS_CHARS // 4
-    with SyntaxProcesses(Limits(cpu_s=10, wall_s=60.0, memory_bytes=96 << 20)) as processes:
+    with SyntaxProcesses(ProcessLimits(cpu_s=10, wall_s=60.0, memory_bytes=96 << 20)) as processes:
         for extension, unit in (("ts", "a<b,"), ("tsx", "A<A<"), ("py", "\\\n\\\n")):
             # One character more than is parsed here, so that the limit of the process holds for it.
             text = unit * short + " "

@@ -18,8 +18,8 @@ from rag_context.api.maintenance import ReindexRequest, ReindexResponse
 from rag_context.api.operations import Access
 from rag_context.api.search import SearchRequest, SearchResponse
 from rag_context.server.mcp.handshake import BATCHING, UNBATCHED
-from rag_context.server.mcp.streamable_http import IDLE_S, MAX_SESSIONS, Sessions
-from rag_context.server.options import ApiKey, ServerOptions, hash_key
+from rag_context.server.mcp.streamable_http import IDLE_S, MAX_SESSIONS, McpSessions
+from rag_context.server.options import HashedKey, ServerOptions, hash_key
 from rag_context.testing import FrozenClock
 from tests.server.server_thread import Running, running
 from tests.server.stub_service import StubService
@@ -243,8 +243,8 @@ def test_a_message_of_another_kind_is_rejected(client: httpx2.Client) -> None:
 def locked() -> Iterator[Running]:
     """A server with a key that may read and a key that may write."""
     keys = (
-        ApiKey.parse("reader", hash_key("read-me"), Access.READ),
-        ApiKey.parse("writer", hash_key("write-me"), Access.WRITE),
+        HashedKey.parse("reader", hash_key("read-me"), Access.READ),
+        HashedKey.parse("writer", hash_key("write-me"), Access.WRITE),
     )
     with running(StubService(), ServerOptions(port=0, api_keys=keys)) as http_server:
         yield http_server
@@ -321,7 +321,7 @@ async def test_a_hundred_calls_at_once_are_all_answered(http_server: Running) ->
 
 def test_a_session_lives_as_long_as_it_is_used() -> None:
     clock = FrozenClock()
-    sessions = Sessions(clock)
+    sessions = McpSessions(clock)
     received, silent = sessions.open(None), sessions.open(None)
     clock.advance(IDLE_S * 0.6)
     assert sessions.enter(received, None)
@@ -331,7 +331,7 @@ def test_a_session_lives_as_long_as_it_is_used() -> None:
 
 
 def test_a_session_is_its_keys_own() -> None:
-    sessions = Sessions()
+    sessions = McpSessions()
     session = sessions.open("alice")
     assert not sessions.enter(session, "bob")
     assert not sessions.end(session, "bob")
@@ -341,7 +341,7 @@ def test_a_session_is_its_keys_own() -> None:
 
 
 def test_of_too_many_sessions_the_one_that_is_used_stays() -> None:
-    sessions = Sessions()
+    sessions = McpSessions()
     bobs, used, unused = sessions.open("bob"), sessions.open("alice"), sessions.open("alice")
     for _ in range(MAX_SESSIONS - 1):
         sessions.open("alice")

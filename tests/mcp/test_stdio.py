@@ -13,7 +13,7 @@ import pytest
 from rag_context.api.handlers import CallContext
 from rag_context.api.search import SearchRequest, SearchResponse
 from rag_context.api.toolsets import MEMORY_TOOLS
-from rag_context.server.mcp.handshake import LINE_BYTES, Conversation, Opening, Wire
+from rag_context.server.mcp.handshake import LINE_BYTES, Opening, OpeningReader, Wire
 from rag_context.server.mcp.protocol import Memory
 from rag_context.server.mcp.stdio import serve_stdio
 from tests.server.stub_service import StubService
@@ -88,7 +88,7 @@ async def piped(service: object, *, opening: object = OPENING) -> AsyncIterator[
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(out_read, "rb")
     )
-    conversation = Conversation(Wire(in_read, out_write), Opening(MEMORY_TOOLS))
+    conversation = OpeningReader(Wire(in_read, out_write), Opening(MEMORY_TOOLS))
     os.write(in_write, json.dumps(opening).encode() + b"\n")
     await asyncio.to_thread(conversation.wait_until_needed, 0.0)
     pipe = Pipe(in_write, reader, asyncio.create_task(serve_stdio(conversation, opened, MEMORY_TOOLS)), out_write)

@@ -9,7 +9,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from rag_context.api.operations import Access
-from rag_context.server.options import ApiKey, ServerOptions, hash_key
+from rag_context.server.options import HashedKey, ServerOptions, hash_key
 from tests.server.server_thread import running
 from tests.server.stub_service import StubService
 
@@ -116,7 +116,7 @@ def test_the_page_only_reads_by_get(wide: Tab) -> None:
 def test_the_page_requests_a_key_and_keeps_it_in_memory_only(browser: Browser) -> None:
     """X-1, W-1."""
     keys = tuple(
-        ApiKey.parse(name, hash_key(f"{name}-key"), access)
+        HashedKey.parse(name, hash_key(f"{name}-key"), access)
         for name, access in (("reader", Access.READ), ("writer", Access.WRITE))
     )
     with running(StubService(), ServerOptions(port=0, api_keys=keys)) as server, tab(browser, server.url) as opened:

@@ -16,12 +16,12 @@ from rag_context.projects.assembly import Renderer
 from rag_context.projects.project_service import ProjectDependencies
 from rag_context.projects.retrieval import RetrievalDependencies
 from rag_context.server.app import create_app
-from rag_context.server.options import ApiKey, ServerOptions, hash_key
+from rag_context.server.options import HashedKey, ServerOptions, hash_key
 from tests.collections.services import memory_service
 from tests.memory.harness import ServiceHarness
 
 KEYS = tuple(
-    ApiKey.parse(name, hash_key(name), access)
+    HashedKey.parse(name, hash_key(name), access)
     for name, access in (("alice", Access.WRITE), ("bob", Access.WRITE), ("reader", Access.READ))
 )
 """Three callers; each one's key is its name."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from rag_context.domain.documents import Tenant
 from rag_context.domain.search import Filter
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
-from rag_context.ingest.text_vectors import StoredVectors
+from rag_context.ingest.text_vectors import ReusableVectors
 from rag_context.memory.bound_embedder import BoundEmbedder
 from rag_context.ports.writing import IndexWriter
 from rag_context.projects.config import ProjectConfig
@@ -95,7 +95,7 @@ class SyncHarness:
             document_store=guard,
             writer=self.writer.port,
             policy=IndexingPolicy(254),
-            stored_vectors=StoredVectors(
+            stored_vectors=ReusableVectors(
                 self.documents,
                 guard,
                 self.store.vectors,

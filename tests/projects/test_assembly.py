@@ -13,10 +13,10 @@ from markdown_it.token import Token
 from rag_context.projects.assembly import (
     DOCUMENT_LEVEL,
     Assembled,
-    Entry,
+    ContextEntry,
+    ContextSection,
     Rendered,
     Renderer,
-    Section,
     allocate,
     assemble,
     demoted,
@@ -73,13 +73,17 @@ def put_together(
     links: list[LinkedDocument],
     max_tokens: int | None = None,
 ) -> Assembled:
-    documents: dict[Section, Sequence[RetrievedDocument]] = {
-        Section.CRITICAL: critical,
-        Section.RELEVANT: relevant,
-        Section.LINKED: links,
+    documents: dict[ContextSection, Sequence[RetrievedDocument]] = {
+        ContextSection.CRITICAL: critical,
+        ContextSection.RELEVANT: relevant,
+        ContextSection.LINKED: links,
     }
     entries = distinct(
-        [Entry(section, each, rendered(each.content)) for section, listed in documents.items() for each in listed]
+        [
+            ContextEntry(section, each, rendered(each.content))
+            for section, listed in documents.items()
+            for each in listed
+        ]
     )
     shown = []
     for place in allocate(entries, counted, max_tokens):

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.projects.config import Source, Traced, read_config
+from rag_context.projects.config import Traced, ValueSource, read_config
 from rag_context.projects.records import (
-    Boosts,
     CriticalInclusion,
     FileSystemError,
+    PromotionBoosts,
     PromotionLevel,
     RetrievalOptions,
     SchemaValidationError,
@@ -68,7 +68,7 @@ def test_every_configuration_key_is_accepted(tmp_path: Path) -> None:
         max_link_depth=1,
         include_critical=CriticalInclusion.NEVER,
         min_promotion_level=PromotionLevel.IMPORTANT,
-        boosts=Boosts(important=0.10, critical=0.2),
+        boosts=PromotionBoosts(important=0.10, critical=0.2),
         follow_related_docs=True,
         max_tokens=4000,
     )
@@ -90,11 +90,11 @@ def test_the_call_comes_before_the_project_and_the_project_before_the_default(tm
     options = config.query_options(call)
     assert (options.max_results, options.max_linked_docs, options.max_link_depth) == (7, 3, 2)
     traced = config.traced_query(call)
-    assert Traced("max_results", 7, Source.CALL) in traced
-    assert Traced("max_linked_docs", 3, Source.PROJECT) in traced
-    assert Traced("max_link_depth", 2, Source.DEFAULT) in traced
-    assert Traced("max_tokens", 8000, Source.DEFAULT) in traced
-    assert Traced("min_relevance_score", None, Source.DEFAULT) in config.traced_search({})
+    assert Traced("max_results", 7, ValueSource.CALL) in traced
+    assert Traced("max_linked_docs", 3, ValueSource.PROJECT) in traced
+    assert Traced("max_link_depth", 2, ValueSource.DEFAULT) in traced
+    assert Traced("max_tokens", 8000, ValueSource.DEFAULT) in traced
+    assert Traced("min_relevance_score", None, ValueSource.DEFAULT) in config.traced_search({})
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from rag_context.domain.documents import ProjectRecord
 from rag_context.projects.activation import Projects
-from rag_context.projects.housekeeping import SEEN_S, Housekeeping, Rules, why_gone
+from rag_context.projects.housekeeping import SEEN_S, Housekeeping, HousekeepingRules, why_gone
 from rag_context.projects.project_opening import open_project
 from rag_context.projects.tenants import MAX_BRANCH_CHARS, has_branch
 from rag_context.stores.machine_tables import SqliteProjectRegistry
@@ -85,7 +85,7 @@ async def test_a_grace_period_counts_from_when_it_was_seen_and_again_after_each_
     projects = Projects(harness.indexer, harness.documents, watch=ManualWatch())
     now = datetime.now().astimezone()
     projects.project_records.now = lambda: now
-    housekeeping = Housekeeping(projects, Rules(grace=GRACE), clock)
+    housekeeping = Housekeeping(projects, HousekeepingRules(grace=GRACE), clock)
     tenant = (await projects.activate(str(shop))).tenant
     shutil.rmtree(shop)
     await housekeeping.check()
@@ -112,7 +112,7 @@ async def test_a_disk_that_is_mounted_late_loses_nothing(harness: SyncHarness, s
     (known,) = await projects.project_records.records()
     shutil.move(shop, tmp_path / "not-mounted")
     await projects.project_records.put(dataclasses.replace(known, last_used=long_ago, gone_since=long_ago))
-    housekeeping = Housekeeping(projects, Rules(grace=GRACE), clock)
+    housekeeping = Housekeeping(projects, HousekeepingRules(grace=GRACE), clock)
     await housekeeping.check()
     clock.advance(SEEN_S / 2)
     await housekeeping.check()
@@ -139,7 +139,7 @@ async def test_projects_without_a_record_are_adopted_where_the_index_is_this_mac
     shutil.rmtree(shop)
     for adopts in (False, True):
         projects = Projects(harness.indexer, harness.documents, watch=ManualWatch())
-        await Housekeeping(projects, Rules(grace=GRACE, adopts=adopts)).check()
+        await Housekeeping(projects, HousekeepingRules(grace=GRACE, adopts=adopts)).check()
         records = await projects.project_records.records()
         assert [(each.tenant, each.root) for each in records] == ([(tenant, str(shop))] if adopts else [])
 

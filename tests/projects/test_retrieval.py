@@ -12,9 +12,9 @@ from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.projects.document_lists import DocumentList, DocumentLists
 from rag_context.projects.finding import Match, best_first, boost_of
 from rag_context.projects.records import (
-    Boosts,
     CriticalInclusion,
     ProjectDocument,
+    PromotionBoosts,
     PromotionLevel,
     RagContext,
     RetrievalOptions,
@@ -80,21 +80,21 @@ async def test_without_a_threshold_of_its_own_a_question_takes_the_models(base: 
 @pytest.mark.parametrize(
     ("level", "boosts", "expected"),
     [
-        (PromotionLevel.CRITICAL, Boosts(), 0.15),
-        (PromotionLevel.IMPORTANT, Boosts(), 0.10),
-        (PromotionLevel.STANDARD, Boosts(), 0.0),
-        (PromotionLevel.IMPORTANT, Boosts(important=0.3), 0.3),
+        (PromotionLevel.CRITICAL, PromotionBoosts(), 0.15),
+        (PromotionLevel.IMPORTANT, PromotionBoosts(), 0.10),
+        (PromotionLevel.STANDARD, PromotionBoosts(), 0.0),
+        (PromotionLevel.IMPORTANT, PromotionBoosts(important=0.3), 0.3),
         (PromotionLevel.CRITICAL, None, 0.0),
     ],
 )
-def test_a_boost_is_what_it_is_set_to(level: PromotionLevel, boosts: Boosts | None, expected: float) -> None:
+def test_a_boost_is_what_it_is_set_to(level: PromotionLevel, boosts: PromotionBoosts | None, expected: float) -> None:
     assert boost_of(level, boosts) == expected
 
 
 @pytest.mark.parametrize(("level", "gain"), [("important", 0.10), ("critical", 0.15)])
 async def test_promotion_adds_its_boost_and_nothing_else(base: RetrievalHarness, level: str, gain: float) -> None:
     async def score() -> tuple[float, float]:
-        found = await base.service.retrieve_relevant_documents(ASK, replace(ANY, boosts=Boosts(gain, gain)))
+        found = await base.service.retrieve_relevant_documents(ASK, replace(ANY, boosts=PromotionBoosts(gain, gain)))
         (slow,) = (each for each in found.documents if each.path == "problems/slow.md")
         return slow.raw_relevance_score, slow.boosted_relevance_score
 
@@ -138,7 +138,7 @@ async def test_a_promoted_document_passes_one_that_is_a_little_more_relevant(bas
 
 async def test_a_boost_lets_nothing_in_that_is_below_the_threshold(base: RetrievalHarness) -> None:
     await base.add("style/spaces.md", "# Spaces\n\nTwo spaces, never a tab.", promotion_level="important")
-    options = RetrievalOptions(min_relevance_score=0.3, boosts=Boosts(important=1.0))
+    options = RetrievalOptions(min_relevance_score=0.3, boosts=PromotionBoosts(important=1.0))
     assert "style/spaces.md" not in paths((await base.service.retrieve_relevant_documents(ASK, options)).documents)
 
 

@@ -25,7 +25,7 @@ from rag_context.search.reads import completed
 from rag_context.search.retrievers import Backends
 from rag_context.stores.postgres import PostgresStore, open_postgres
 from rag_context.stores.postgres.candidates import PostgresCandidates
-from rag_context.stores.postgres.connection import Database
+from rag_context.stores.postgres.connection import PostgresDatabase
 from rag_context.stores.postgres.driver import Plan
 from rag_context.stores.postgres.keywords import PostgresTexts
 from rag_context.stores.sqlite import SqliteStore, open_database
@@ -227,12 +227,12 @@ async def test_a_hybrid_search_is_one_statement(store: Store, monkeypatch: pytes
     """What the background sends is not counted, nor what is read once: the state, and how rare the terms are."""
     sent: list[str] = []
     is_counted: ContextVar[bool] = ContextVar("is_counted", default=False)
-    run = Database._run
+    run = PostgresDatabase._run
 
-    async def counted(self: Database, work: Callable[[Any], Awaitable[Any]], plan: Plan) -> Any:
+    async def counted(self: PostgresDatabase, work: Callable[[Any], Awaitable[Any]], plan: Plan) -> Any:
         return await run(self, (lambda connection: work(Noted(connection, sent))) if is_counted.get() else work, plan)
 
-    monkeypatch.setattr(Database, "_run", counted)
+    monkeypatch.setattr(PostgresDatabase, "_run", counted)
     one, several = chain(store, one_call=True), chain(store, one_call=False)
     is_counted.set(True)
     asked = "my valve opens at nine bar"

@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 from rag_context.api.operations import Access
-from rag_context.server.options import ApiKey, ServerOptions, hash_key
+from rag_context.server.options import HashedKey, ServerOptions, hash_key
 
 from .server_thread import Running, running
 from .stub_service import StubService
@@ -35,8 +35,8 @@ def client(open_server: Running) -> Iterator[httpx2.Client]:
 @pytest.fixture(scope="session")
 def _locked_server() -> Iterator[Running]:
     keys = (
-        ApiKey.parse("reader", hash_key("read-me"), Access.READ),
-        ApiKey.parse("writer", hash_key("write-me"), Access.WRITE),
+        HashedKey.parse("reader", hash_key("read-me"), Access.READ),
+        HashedKey.parse("writer", hash_key("write-me"), Access.WRITE),
     )
     with running(StubService(), ServerOptions(port=0, api_keys=keys)) as open_server:
         yield open_server

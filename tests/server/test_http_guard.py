@@ -11,7 +11,7 @@ from rag_context.api.operations import Access
 from rag_context.errors import ConfigurationError
 from rag_context.server.failures import RequestIdMiddleware
 from rag_context.server.middleware import AuthMiddleware, RateLimit
-from rag_context.server.options import ApiKey, ServerOptions, hash_key
+from rag_context.server.options import HashedKey, ServerOptions, hash_key
 
 from .server_thread import DOCUMENT, INDEX, SEARCH, Running, running
 from .stub_service import StubService
@@ -76,7 +76,7 @@ PAGE = "https://app.example.com"
 
 def test_pages_of_configured_origins_may_call_and_read_errors_too() -> None:
     """X-2: no others, also not those of a similar name; a key is required as of every caller."""
-    key = ApiKey.parse("k", hash_key("secret"))
+    key = HashedKey.parse("k", hash_key("secret"))
     options = ServerOptions(port=0, api_keys=(key,), cors_origins=frozenset({PAGE}))
     with running(StubService(), options) as open_server, open_server.client() as client:
         wanted = {"access-control-request-method": "POST", "access-control-request-headers": "authorization"}
@@ -108,7 +108,7 @@ def test_by_default_no_page_of_another_origin_may_call(open_server: Running) -> 
 
 def test_bound_to_all_addresses_any_address_is_its_own_but_no_name() -> None:
     """A probe calls by address; a rebound name is never one."""
-    key = ApiKey.parse("k", hash_key("secret"))
+    key = HashedKey.parse("k", hash_key("secret"))
     with running(StubService(), ServerOptions(host="0.0.0.0", port=0, api_keys=(key,))) as open_server:
         assert status_with_host(open_server, "10.1.2.3:3000") == 200
         assert status_with_host(open_server, "evil.example") == 403
@@ -199,11 +199,11 @@ def test_another_kind_of_credential_is_no_key(locked: Running, header: str) -> N
 
 def test_a_key_is_kept_as_its_hash_only() -> None:
     """X-1, X-5."""
-    key = ApiKey.parse("ci", hash_key("secret"), Access.READ)
+    key = HashedKey.parse("ci", hash_key("secret"), Access.READ)
     assert "secret" not in repr(key)
     assert key.digest.hex() not in repr(key)
     with pytest.raises(ConfigurationError, match="'ci' must be stored as sha256") as caught:
-        ApiKey.parse("ci", "plain-secret")
+        HashedKey.parse("ci", "plain-secret")
     assert "plain-secret" not in str(caught.value)
 
 
@@ -251,7 +251,7 @@ async def ask(app: Any, *, key: str = "", client: str = "10.0.0.1", path: str = 
 def test_the_rate_is_limited_per_key() -> None:
     """X-2: a burst, then a steady rate; one caller's haste is not another's."""
     clock = Ticks()
-    keys = tuple(ApiKey.parse(name, hash_key(name)) for name in ("a", "b"))
+    keys = tuple(HashedKey.parse(name, hash_key(name)) for name in ("a", "b"))
     limited = RateLimit(_ok, per_s=0.5, burst=2, clock=clock)
     app = RequestIdMiddleware(AuthMiddleware(limited, ServerOptions(api_keys=keys)), max_requests=9)
 

@@ -11,7 +11,7 @@ import pytest
 
 from rag_context.server.app import create_app
 from rag_context.server.openapi import build_openapi
-from rag_context.server.options import ApiKey, ServerOptions, hash_key
+from rag_context.server.options import HashedKey, ServerOptions, hash_key
 from tests.end_to_end.process import environment
 
 from .server_thread import Running
@@ -187,7 +187,7 @@ def test_schemas_are_named_after_requests_not_after_tools(client: httpx2.Client)
 
 
 def test_keys_are_described_where_they_are_needed() -> None:
-    options = ServerOptions(api_keys=(ApiKey.parse("k", hash_key("secret")),))
+    options = ServerOptions(api_keys=(HashedKey.parse("k", hash_key("secret")),))
     described = build_openapi(create_app(as_service(StubService()), options).tools, options, "1")
     assert described["security"] == [{"bearer": []}, {"key": []}]
     assert {} in described["paths"]["/live"]["get"]["security"]

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 
 from rag_context.errors import ConfigurationError
-from rag_context.server.options import ApiKey, ServerOptions, hash_key
+from rag_context.server.options import HashedKey, ServerOptions, hash_key
 from rag_context.server.running import bind
 
 from .server_thread import Running
@@ -27,7 +27,7 @@ PROGRAM = textwrap.dedent(
     import sys
     from rag_context.logs import configure_logging
     from rag_context.server.app import create_app
-    from rag_context.server.options import ApiKey, ServerOptions, hash_key
+    from rag_context.server.options import HashedKey, ServerOptions, hash_key
     from rag_context.server.running import bind, run, serve
     from stub_service import StubService
 
@@ -134,7 +134,7 @@ def test_a_port_in_use_is_one_clear_sentence() -> None:
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
 def test_a_foreign_listen_address_is_one_clear_sentence(host: str) -> None:
-    key = ApiKey.parse("k", hash_key("secret"))
+    key = HashedKey.parse("k", hash_key("secret"))
     with pytest.raises(ConfigurationError, match="is not an address of this machine"):
         bind(ServerOptions(host=host, port=0, api_keys=(key,)))
 

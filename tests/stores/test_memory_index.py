@@ -20,13 +20,13 @@ from rag_context.stores.sqlite import SqliteStore, open_database
 from rag_context.stores.sqlite.memory import chunk_index, vector_scan
 from rag_context.stores.sqlite.memory import terms as postings
 from rag_context.stores.sqlite.memory.chunk_index import Change, MemoryIndex
-from rag_context.stores.sqlite.memory.columns import StoredChunk, StoredDocument, StoredVector
-from rag_context.stores.sqlite.memory.following import FEW_ROWS, IndexSnapshot, Memory
+from rag_context.stores.sqlite.memory.columns import DocumentFields, StoredChunk, StoredVector
+from rag_context.stores.sqlite.memory.following import FEW_ROWS, IndexInMemory, IndexSnapshot
 from rag_context.stores.sqlite.memory.terms import packed
 from rag_context.stores.sqlite.memory.vector_scan import BLOCK_ROWS
 from tests.stores.builders import NOON, axis, document, ids, minutes, put, refs
 
-OWNER = StoredDocument(1, "d", "", "", "", "documentation", "s", "source", "[]", None)
+OWNER = DocumentFields(1, "d", "", "", "", "documentation", "s", "source", "[]", None)
 
 
 def chunk(key: int, name: str, text: str = "") -> StoredChunk:
@@ -214,7 +214,7 @@ async def test_vectors_that_the_file_has_lost_are_no_longer_found(path: Path, mo
         assert owners(await store.vectors.search(axis(0), limit=5, where=Filter())) == [two.id]
 
 
-async def found(memory: Memory, timeout_s: float = 0.1) -> tuple[list[str], bool]:
+async def found(memory: IndexInMemory, timeout_s: float = 0.1) -> tuple[list[str], bool]:
     """The documents of the best five chunks, and whether the answer is of an earlier state."""
     query = best_of(axis(0))
     return await memory.read(

@@ -11,8 +11,8 @@ from rag_context.domain.vectors import Calibration, EmbeddingModel
 from rag_context.errors import BackendRejectedError, IndexMismatchError
 from rag_context.stores.mongodb import MongoStore, open_mongodb
 from rag_context.stores.mongodb.document_store import MongoDocuments
-from rag_context.stores.mongodb.index_state import Change, IndexState
-from rag_context.stores.mongodb.mongo_store import Maintenance
+from rag_context.stores.mongodb.index_state import MongoChange, MongoIndexState
+from rag_context.stores.mongodb.mongo_store import MongoMaintenance
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, put, raw, server
 from tests.stores.builders import chunks_of, document
 
@@ -89,7 +89,7 @@ async def test_a_change_that_was_interrupted_is_counted_after_a_while(mongodb: M
     await raw["C0N7EXT_state"].update_one({"_id": "index"}, {"$inc": {"begun": 1}})
     await raw["C0N7EXT"].delete_one({"_id": document("a").id})
     version, mongo, state = mongodb.documents.version, mongodb.documents._mongo, mongodb.documents._state
-    maintenance = Maintenance(mongo, state, mongodb.texts._indexes, mongodb.documents._revisions, stalled_s=5.0)
+    maintenance = MongoMaintenance(mongo, state, mongodb.texts._indexes, mongodb.documents._revisions, stalled_s=5.0)
     await maintenance.round(100.0)
     assert (await mongodb.documents.counts()).documents == 1
     await maintenance.round(105.0)
@@ -106,7 +106,7 @@ async def test_an_interrupted_change_is_counted_while_others_go_on_at_a_moment_w
     await record.update_one({"_id": "index"}, {"$inc": {"begun": 1}})
     await raw["C0N7EXT"].delete_one({"_id": document("a").id})
     mongo, state = mongodb.documents._mongo, mongodb.documents._state
-    maintenance = Maintenance(mongo, state, mongodb.texts._indexes, mongodb.documents._revisions, stalled_s=5.0)
+    maintenance = MongoMaintenance(mongo, state, mongodb.texts._indexes, mongodb.documents._revisions, stalled_s=5.0)
     for second in range(5):
         await maintenance.round(100.0 + second)
         await record.update_one({"_id": "index"}, {"$inc": {"begun": 1, "version": 1}})
@@ -180,9 +180,9 @@ async def test_a_reindexing_that_begins_while_vectors_are_marked_indexed_wins(da
 class Interrupted(MongoDocuments):
     """Another process begins a reindexing in the middle of a settlement."""
 
-    async def _mark(self, query: dict[str, Any], status: str, change: Change) -> bool:
+    async def _mark(self, query: dict[str, Any], status: str, change: MongoChange) -> bool:
         if status == "indexed":
-            state = IndexState(self._mongo)
+            state = MongoIndexState(self._mongo)
             await MongoDocuments(self._mongo, state, self._indexes, self._revisions).drop_vectors()
         return await super()._mark(query, status, change)
 
@@ -207,7 +207,7 @@ async def test_a_state_of_another_index_makes_the_version_grow(mongodb: MongoSto
     await mongodb.documents.ping()
     assert mongodb.documents.version > version
     assert (await mongodb.documents.tenant_state(DEFAULT_TENANT)).stamp != stamp
-    assert isinstance(mongodb.documents._state, IndexState)
+    assert isinstance(mongodb.documents._state, MongoIndexState)
     assert await mongodb.documents.counts() == Counts(0, 0, 0, 0)
 
 

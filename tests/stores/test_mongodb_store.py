@@ -11,7 +11,7 @@ from rag_context.domain.documents import Counts, Cursor, Metadata, Missing, Retr
 from rag_context.domain.search import Filter, Neighbours
 from rag_context.errors import BackendRejectedError, ConfigurationError, ForeignDataError
 from rag_context.stores.mongodb import MongoStore, open_mongodb
-from rag_context.stores.mongodb.mongo_store import Maintenance
+from rag_context.stores.mongodb.mongo_store import MongoMaintenance
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, put, raw, server
 from tests.stores.builders import NOON, chunks_of, document, minutes
 
@@ -252,7 +252,7 @@ async def test_retrievals_are_counted_beside_the_requests(database: str) -> None
 async def test_the_progress_of_embedding_is_there_for_people_to_see(mongodb: MongoStore, raw: Raw) -> None:
     await put(mongodb, "a", "one", settled=True)
     await put(mongodb, "b", "two")
-    maintenance = Maintenance(
+    maintenance = MongoMaintenance(
         mongodb.documents._mongo, mongodb.documents._state, mongodb.texts._indexes, mongodb.documents._revisions
     )
     await maintenance.round(10.0)

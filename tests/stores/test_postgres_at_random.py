@@ -18,7 +18,7 @@ from rag_context.errors import BackendError
 from rag_context.memory.index_maintenance import document_issues
 from rag_context.ports.writing import Version
 from rag_context.stores.postgres.audit import PostgresAuditor
-from rag_context.stores.postgres.connection import Database
+from rag_context.stores.postgres.connection import PostgresDatabase
 from rag_context.stores.postgres.documents import PostgresDocuments
 from rag_context.stores.postgres.keywords import PostgresTexts
 from rag_context.stores.postgres.state import IndexState
@@ -74,7 +74,7 @@ class PostgresAtRandom(RuleBasedStateMachine):
         host, _, port = self.own.partition("@")[2].partition("/")[0].partition(":")
         self.proxy: CuttingProxy = await self.stack.enter_async_context(cutting_proxy(host, int(port)))
         # Without the task that follows the database, whose messages would be counted too.
-        database = Database(self.own.replace(f":{port}/", f":{self.proxy.port}/"))
+        database = PostgresDatabase(self.own.replace(f":{port}/", f":{self.proxy.port}/"))
         self.stack.push_async_callback(database.close)
         self.state = IndexState(database)
         self.documents = PostgresDocuments(database, self.state)

@@ -24,7 +24,7 @@ from rag_context.errors import (
 from rag_context.ports.reading import CandidateRequest, Shortlist
 from rag_context.ports.writing import Version
 from rag_context.stores.postgres import PostgresStore, open_postgres
-from rag_context.stores.postgres.connection import Database, migrations
+from rag_context.stores.postgres.connection import PostgresDatabase, migrations
 from rag_context.stores.postgres.driver import Plan, backend_error
 from rag_context.stores.postgres.vector_search import PostgresVectors
 from tests.servers.postgres import FAST, execute, postgres_process, postgres_standby, query, url_of, with_database
@@ -111,7 +111,7 @@ async def test_long_work_is_not_ended_by_the_timeouts_of_a_user(database: str) -
         f"ALTER DATABASE {name} SET statement_timeout = '4s'",
         f"ALTER DATABASE {name} SET lock_timeout = '3s'",
     )
-    opened = Database(database)
+    opened = PostgresDatabase(database)
     session = await opened.session()
     assert [await session.fetchval(f"SHOW {each}_timeout") for each in ("statement", "lock")] == ["0", "0"]
     await session.close()
@@ -326,7 +326,7 @@ async def test_a_read_only_server_answers_searches_and_says_that_it_takes_no_wri
             await put(store, document("b"))
 
 
-class NeverPrepared(Database):
+class NeverPrepared(PostgresDatabase):
     """A database whose connections are open and never ready."""
 
     def __init__(self, url: str) -> None:
@@ -352,7 +352,7 @@ async def test_a_connection_that_is_given_up_before_it_is_ready_is_closed(databa
 
 
 async def test_a_statement_that_takes_too_long_is_ended(database: str) -> None:
-    opened = Database(database)
+    opened = PostgresDatabase(database)
     try:
         with pytest.raises(BackendTimeoutError):
             await opened.read(lambda connection: connection.fetch("SELECT pg_sleep(60)", timeout=0.05))

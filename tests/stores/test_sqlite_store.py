@@ -25,7 +25,7 @@ from rag_context.stores.sqlite.database_file import checked_file
 from rag_context.stores.sqlite.integrity import SqliteAuditor
 from rag_context.stores.sqlite.memory import following
 from rag_context.stores.sqlite.memory.chunk_index import Change, MemoryIndex
-from rag_context.stores.sqlite.memory.following import Memory
+from rag_context.stores.sqlite.memory.following import IndexInMemory
 from rag_context.stores.sqlite.memory.terms import packed
 from tests.stores.builders import NOON, Stores, axis, document, ids, minutes, put, refs, unit_vectors
 from tests.stores.older_files import older_file
@@ -56,13 +56,13 @@ async def test_keyword_search_answers_while_vectors_are_read(path: Path, monkeyp
     async with open_database(path) as store:
         fox = await put(store, document("fox", "a fox"), vector=axis(3))
     may_go_on = threading.Event()
-    read = Memory._read_vectors
+    read = IndexInMemory._read_vectors
 
-    def slowly(self: Memory, *rest: Any) -> None:
+    def slowly(self: IndexInMemory, *rest: Any) -> None:
         may_go_on.wait(30)
         read(self, *rest)
 
-    monkeypatch.setattr(Memory, "_read_vectors", slowly)
+    monkeypatch.setattr(IndexInMemory, "_read_vectors", slowly)
     async with open_database(path) as store:
         assert ids(await store.texts.search("fox", limit=5, where=Filter())) == fox
         with pytest.raises(BackendStartingError, match="vectors are still being read"):

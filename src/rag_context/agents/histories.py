@@ -16,7 +16,7 @@ from rag_context.files.formats.converter import Converter
 from rag_context.files.formats.exchange import HEADLESS, SUBAGENT
 from rag_context.files.histories.importing import Choice, HistoryImport, Listener
 from rag_context.files.histories.places import AIDER, PLACES, Transcript, at, transcripts
-from rag_context.files.target import Target
+from rag_context.files.target import IndexTarget
 from rag_context.files.walk import Root
 from rag_context.ports.writing import FileManifest
 from rag_context.settings import Settings
@@ -55,7 +55,9 @@ def choice_of(
 
 
 @contextmanager
-def open_histories(target: Target, manifest: FileManifest, choice: Choice, listen: Listener) -> Iterator[HistoryImport]:
+def open_histories(
+    target: IndexTarget, manifest: FileManifest, choice: Choice, listen: Listener
+) -> Iterator[HistoryImport]:
     """Takes in sessions, as `HistoryImport.take_in` and `run` do; `manifest` records what was taken."""
     with Converter() as converter:
         yield HistoryImport(target, manifest, converter, choice, cache(project_tag), listen)
@@ -88,10 +90,10 @@ class Capture:
     def __init__(self, manifest: FileManifest, choice: Choice) -> None:
         self._manifest = manifest
         self._choice = choice
-        self._waiting: dict[Path, tuple[Target, str, str]] = {}
+        self._waiting: dict[Path, tuple[IndexTarget, str, str]] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def begin(self, target: Target, path: Path, client: str, cwd: str) -> None:
+    def begin(self, target: IndexTarget, path: Path, client: str, cwd: str) -> None:
         """Take in what is new in a transcript soon; further calls before that change nothing."""
         self._waiting[path] = target, client, cwd
         if self._task is None or self._task.done():

@@ -100,7 +100,7 @@ def documents_of(items: Iterable[object], check_metadata: CheckMetadata) -> Subm
     Raises:
         InvalidInputError: There are none.
     """
-    reader = _Reader(check_metadata)
+    reader = _DocumentsReader(check_metadata)
     for item in items:
         reader.read(item)
     if not reader.position:
@@ -196,7 +196,7 @@ def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 @dataclass(slots=True)
-class _Reader:
+class _DocumentsReader:
     """Checks documents and remembers what was wrong."""
 
     check_metadata: CheckMetadata

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from rag_context.api.wire import Sentences, WireRequest, WireResponse
+from rag_context.api.wire import PATH_HASH_CHARS, PATH_HASH_PATTERN, Sentences, WireRequest, WireResponse
 from rag_context.errors import FieldError, InvalidInputError, joined
 
 
@@ -180,8 +180,10 @@ def _about_text(path: str, sentences: Sentences, text: str, context: Mapping[str
         return f"{path} must not hold the NUL character"
     if not text.strip():
         return sentences.empty or f"{path} must not be empty; leave it out instead"
-    if "0-9a-f" in str(context.get("pattern", "")) or "min_length" in context:
-        return f"{path} must be 16 hexadecimal digits in lower case"
+    if context.get("pattern") == PATH_HASH_PATTERN or context.get("min_length") == PATH_HASH_CHARS:
+        return f"{path} must be {PATH_HASH_CHARS} hexadecimal digits in lower case"
+    if "min_length" in context:
+        return f"{path} too short (min {context['min_length']} characters)"
     return f"{path} must not hold control characters"
 
 

@@ -44,6 +44,7 @@ PRESENT_PATTERN = f"^[^{_CONTROL}]*[^{_CONTROL}{_BLANK}][^{_CONTROL}]*$"
 CONTENT_PATTERN = rf"^[^\u0000]*[^\u0000{_BLANK}][^\u0000]*$"
 """Any text but NUL, and not only white space."""
 
+PATH_HASH_CHARS = 16
 PATH_HASH_PATTERN = "^[0-9a-f]{16}$"
 
 _TIME_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})$"
@@ -277,7 +278,7 @@ OriginName = Annotated[
     Literal["owner", "agent", "teammate", "document", "web", "unknown"],
     Field(description="Whose words these are, by how they came in; only the owner's can be standing instructions"),
 ]
-PathHash = Annotated[str, Field(pattern=PATH_HASH_PATTERN, min_length=16, max_length=16)]
+PathHash = Annotated[str, Field(pattern=PATH_HASH_PATTERN, min_length=PATH_HASH_CHARS, max_length=PATH_HASH_CHARS)]
 Score = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
 Milliseconds = Annotated[float, Field(ge=0)]

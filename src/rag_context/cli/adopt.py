@@ -17,8 +17,8 @@ from rag_context.cli.progress import Stages, stages
 from rag_context.errors import NotFoundError
 from rag_context.logs import configure_logging
 from rag_context.settings import Settings
-from rag_context.transfer.adopter import EXAMPLES, Adopted, Adopter, Passages, Plan, RecordReader
-from rag_context.wiring.adoption import Origin, Places, open_origins
+from rag_context.transfer.adopter import EXAMPLES, Adopted, Adopter, AdoptionPlan, Passages, RecordReader
+from rag_context.wiring.adoption import AdoptionOrigin, Places, open_origins
 from rag_context.wiring.opening import open_adopting
 
 
@@ -72,13 +72,13 @@ async def _adopt(settings: Settings, options: AdoptOptions, console: Console) ->
             return [await _adopt_one(adopter, origin, plan, show) for origin, plan in plans]
 
 
-async def _plans(reader: RecordReader, origins: list[Origin]) -> list[tuple[Origin, Plan]]:
+async def _plans(reader: RecordReader, origins: list[AdoptionOrigin]) -> list[tuple[AdoptionOrigin, AdoptionPlan]]:
     """What each origin holds; passages of documents that an earlier origin has are left out."""
-    plans: list[tuple[Origin, Plan]] = []
+    plans: list[tuple[AdoptionOrigin, AdoptionPlan]] = []
     covered: set[str] = set()
     for each in origins:
         source = Passages(each.source, covered) if each.has_passages else each.source
-        origin = Origin(source, each.has_passages, each.is_requested, each.mark_adopted)
+        origin = AdoptionOrigin(source, each.has_passages, each.is_requested, each.mark_adopted)
         try:
             plan = await reader.plan(source)
         except NotFoundError:
@@ -90,14 +90,14 @@ async def _plans(reader: RecordReader, origins: list[Origin]) -> list[tuple[Orig
     return plans
 
 
-async def _adopt_one(adopter: Adopter, origin: Origin, plan: Plan, show: Stages) -> AdoptedSource:
+async def _adopt_one(adopter: Adopter, origin: AdoptionOrigin, plan: AdoptionPlan, show: Stages) -> AdoptedSource:
     adopted = await adopter.adopt(origin.source, plan, partial(show, "Adopting", "documents"))
     if origin.mark_adopted is not None and adopted.is_complete:
         await origin.mark_adopted(plan.records)
     return _receipt(origin, plan, adopted)
 
 
-def _receipt(origin: Origin, plan: Plan, adopted: Adopted) -> AdoptedSource:
+def _receipt(origin: AdoptionOrigin, plan: AdoptionPlan, adopted: Adopted) -> AdoptedSource:
     return AdoptedSource(
         source=origin.source.label,
         records=plan.records + plan.covered,

@@ -44,7 +44,7 @@ from rag_context.errors import (
     NotFoundError,
     RagContextError,
 )
-from rag_context.files.target import OnReceipt, Target, listed_below
+from rag_context.files.target import IndexTarget, OnReceipt, listed_below
 from rag_context.settings import Loaded
 from rag_context.settings.keys import location_of
 
@@ -64,7 +64,7 @@ STALLED_S = 30.0
 """After so long without a completed document the health of the server counts: its model may be unavailable."""
 
 
-class Connection(Target, Protocol):
+class Connection(IndexTarget, Protocol):
     """The use cases of the command line. All raise `RagContextError` only."""
 
     @property

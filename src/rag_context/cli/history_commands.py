@@ -31,7 +31,7 @@ from rag_context.cli.console import Console, counted, one_line, separated
 from rag_context.cli.index_files import on_signals
 from rag_context.cli.operation_options import parse_time
 from rag_context.cli.options import Options, named_path, resumable, with_options
-from rag_context.cli.progress import PROGRESS_S, Embedding, Rate
+from rag_context.cli.progress import PROGRESS_S, EmbeddingProgress, Rate
 from rag_context.cli.summary import SHOWN
 from rag_context.domain.documents import for_terminals
 from rag_context.errors import BackendUnavailableError, InvalidInputError, RagContextError
@@ -240,7 +240,7 @@ async def _import(loaded: Loaded, options: HistoryOptions, choice: Choice, taken
             finally:
                 ticking.cancel()
             if not options.dry_run:
-                await _embed(connection, taken, Embedding(console, progress))
+                await _embed(connection, taken, EmbeddingProgress(console, progress))
             taken.progress = None
 
 
@@ -251,7 +251,7 @@ async def _tick(progress: Progress, taken: _Taken) -> None:
         taken.console.note((f"{counted(taken.counts.total(), 'session')} read", "dim"))
 
 
-async def _embed(connection: Connection, taken: _Taken, embedding: Embedding) -> None:
+async def _embed(connection: Connection, taken: _Taken, embedding: EmbeddingProgress) -> None:
     """Vectors follow; a running server makes them by itself."""
     if connection.is_local:
         await connection.embed_pending(embedding.receive)

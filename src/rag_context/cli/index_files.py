@@ -31,7 +31,7 @@ from rag_context.cli.connecting import Connection, open_connection
 from rag_context.cli.console import Console, counted, one_line
 from rag_context.cli.operation_options import NAMES, parameter
 from rag_context.cli.options import Options, named_path, resumable, with_options
-from rag_context.cli.progress import Embedding, Rate
+from rag_context.cli.progress import EmbeddingProgress, Rate
 from rag_context.cli.summary import Sink, Summary, receipts_file
 from rag_context.domain.documents import FILTERED, TEXT_FIELDS, Metadata
 from rag_context.errors import BackendUnavailableError, InvalidInputError, RagContextError
@@ -41,7 +41,7 @@ from rag_context.files.folder_sync import FolderSync, Gone
 from rag_context.files.formats.converter import Converter
 from rag_context.files.generated import RULES, Generated
 from rag_context.files.sending import CONCURRENCY, Job, batched, in_thread, read_documents, send
-from rag_context.files.target import Target
+from rag_context.files.target import IndexTarget
 from rag_context.files.walk import find_files, roots
 from rag_context.files.watching import Follower
 from rag_context.settings import Loaded, Settings
@@ -78,7 +78,7 @@ _with_labels = partial(with_options, sources={"stated": (_STATED, dict)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IndexOptions(Options):
+class IndexFilesOptions(Options):
     """What to index, and where receipts go."""
 
     paths: Annotated[
@@ -121,7 +121,7 @@ class IndexOptions(Options):
 
 
 @_with_labels
-def index(label_options: LabelOptions, stated: Mapping[str, Any], options: IndexOptions) -> ExitCode:
+def index(label_options: LabelOptions, stated: Mapping[str, Any], options: IndexFilesOptions) -> ExitCode:
     """Index files, folders and streams of documents; changed files are replaced, unchanged ones are not read.
 
     Ignore files (.gitignore, .ragignore) are respected. Lock files, vendored, minified and generated code and tables
@@ -139,7 +139,9 @@ def index(label_options: LabelOptions, stated: Mapping[str, Any], options: Index
     return ExitCode.FAILED if summary.counts["rejected"] else ExitCode.OK
 
 
-async def _index(loaded: Loaded, options: IndexOptions, labels: Labels, summary: Summary, console: Console) -> None:
+async def _index(
+    loaded: Loaded, options: IndexFilesOptions, labels: Labels, summary: Summary, console: Console
+) -> None:
     with receipts_file(options.receipts) as outputs:
         async with open_connection(loaded) as connection:
             console.note((f"Adding to {connection.place}", "dim"))
@@ -148,7 +150,7 @@ async def _index(loaded: Loaded, options: IndexOptions, labels: Labels, summary:
                 async with _sink(summary, console, progress, outputs) as sink:
                     await _take_in(connection, loaded.settings, options, labels, sink.receive)
                 if summary.counts["deferred"] or connection.is_local:
-                    left = await connection.embed_pending(Embedding(console, progress).receive)
+                    left = await connection.embed_pending(EmbeddingProgress(console, progress).receive)
                     if not left:
                         summary.embedded()
 
@@ -172,7 +174,7 @@ async def _sink(summary: Summary, console: Console, progress: Progress, outputs:
 
 
 async def _take_in(
-    connection: Connection, settings: Settings, options: IndexOptions, labels: Labels, listen: Listener
+    connection: Connection, settings: Settings, options: IndexFilesOptions, labels: Labels, listen: Listener
 ) -> None:
     if options.files:
         with open_sync(
@@ -190,7 +192,7 @@ async def _take_in(
 
 @contextmanager
 def open_sync(
-    target: Target,
+    target: IndexTarget,
     settings: Settings,
     labels: Labels,
     gone: Gone,
@@ -222,7 +224,7 @@ def _project_of(folder: Path) -> str | None:
     return here.tag if here is not None and (here.root / ".git").exists() else None
 
 
-async def send_documents(documents: Iterator[BulkLine | Rejected], target: Target, listen: Listener) -> None:
+async def send_documents(documents: Iterator[BulkLine | Rejected], target: IndexTarget, listen: Listener) -> None:
     """Send a stream of documents, in batches, as it is read."""
     soon = asyncio.get_running_loop().call_soon_threadsafe
 
@@ -253,7 +255,7 @@ def _documents(path: Path, labels: Labels, model: type[BulkLine]) -> Iterator[Bu
 
 
 @contextmanager
-def _progress(options: IndexOptions, console: Console) -> Iterator[Progress]:
+def _progress(options: IndexFilesOptions, console: Console) -> Iterator[Progress]:
     """A bar on a terminal, with the number of files as soon as it is known; elsewhere a line now and then."""
     progress = console.progress(MofNCompleteColumn(), Rate())
     ended = Event()
@@ -272,7 +274,7 @@ def _progress(options: IndexOptions, console: Console) -> Iterator[Progress]:
             ended.set()
 
 
-def _everything(options: IndexOptions) -> Iterator[object]:
+def _everything(options: IndexFilesOptions) -> Iterator[object]:
     """As many things as there will be receipts, about."""
     yield from find_files(options.files, Generated(tuple(options.include or ())))
     for path in options.streams:

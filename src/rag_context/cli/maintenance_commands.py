@@ -23,7 +23,7 @@ from rag_context.errors import BackendError, ConflictError, IndexMismatchError
 from rag_context.logs import configure_logging
 from rag_context.memory.index_maintenance import report
 from rag_context.settings import Settings
-from rag_context.transfer.mover import Copied, Difference
+from rag_context.transfer.mover import Copied, MoveDifference
 from rag_context.wiring.move_ends import EMBEDDED, Move, open_move
 from rag_context.wiring.opening import OnMismatch, open_audit, open_service
 from rag_context.wiring.stores import begin_empty_index
@@ -228,7 +228,7 @@ async def _move(settings: Settings, options: MoveOptions, console: Console) -> R
         return await _report(move, copied, left, collections)
 
 
-async def _check_target(found: Difference, move: Move) -> None:
+async def _check_target(found: MoveDifference, move: Move) -> None:
     """See that the target holds nothing but parts of the source. Raises: ConflictError."""
     conflicts = []
     if found.extra:
@@ -269,7 +269,7 @@ async def _collections(move: Move, show: Stages) -> dict[str, int] | None:
     return {name: report.documents for name, report in copied.items()}
 
 
-async def _report(move: Move, copied: Copied, left: Difference, collections: dict[str, int] | None) -> Report:
+async def _report(move: Move, copied: Copied, left: MoveDifference, collections: dict[str, int] | None) -> Report:
     late = {**left.missing, **left.changed}.keys() - copied.kept - copied.rejected.keys()
     return Report(
         source=move.source.name,

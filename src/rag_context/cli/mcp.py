@@ -21,7 +21,7 @@ from rag_context.cli.options import ConfigOptions, with_options
 from rag_context.errors import InvalidInputError, RagContextError
 from rag_context.logs import configure_logging
 from rag_context.server.hook_socket import answering_hooks
-from rag_context.server.mcp.handshake import CATEGORY, Conversation, Opening, claim_wire
+from rag_context.server.mcp.handshake import CATEGORY, Opening, OpeningReader, claim_wire
 from rag_context.settings import Settings
 
 if TYPE_CHECKING:
@@ -67,11 +67,11 @@ def mcp(
         return run_print(print_config, Target(tools, url, options))
     if url is not None:
         raise InvalidInputError("--url goes with --print-config CLIENT, or with `rag-context install CLIENT`")
-    return _run(options, toolsets_named(tools), context.find_object(Conversation), structured=structured)
+    return _run(options, toolsets_named(tools), context.find_object(OpeningReader), structured=structured)
 
 
 def _run(
-    options: ConfigOptions, toolsets: Toolsets, conversation: Conversation | None, *, structured: bool
+    options: ConfigOptions, toolsets: Toolsets, conversation: OpeningReader | None, *, structured: bool
 ) -> ExitCode:
     """Serve until the client closes its end, or SIGTERM."""
     loaded = options.load_available()
@@ -81,7 +81,7 @@ def _run(
         Console().note("Waiting for an MCP client on stdin. Clients start this by themselves: rag-context install")
     if conversation is None:
         opening = Opening(toolsets, listed_words(loaded.settings), structured=structured)
-        conversation = Conversation(claim_wire(), opening)
+        conversation = OpeningReader(claim_wire(), opening)
         conversation.wait_until_needed(LOAD_AFTER_S)
     if conversation.is_over:
         return ExitCode.OK
@@ -101,14 +101,14 @@ def listed_words(settings: Settings) -> dict[str, Sequence[str]]:
     return {"contentType": words.content_types, **({CATEGORY: words.categories} if added.categories else {})}
 
 
-async def _serve(settings: Settings, toolsets: Toolsets, conversation: Conversation, *, structured: bool) -> ExitCode:
+async def _serve(settings: Settings, toolsets: Toolsets, conversation: OpeningReader, *, structured: bool) -> ExitCode:
     memory = _OpenedMemory(settings)
     async with answering_hooks(settings.data_dir, "mcp", memory.hooks):
         return await _serve_client(memory, toolsets, conversation, structured=structured)
 
 
 async def _serve_client(
-    memory: "_OpenedMemory", toolsets: Toolsets, conversation: Conversation, *, structured: bool
+    memory: "_OpenedMemory", toolsets: Toolsets, conversation: OpeningReader, *, structured: bool
 ) -> ExitCode:
     # The protocol's library takes most of a second to load, after the opening was answered.
     from rag_context.server.mcp.stdio import serve_stdio  # noqa: PLC0415

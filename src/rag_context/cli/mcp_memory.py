@@ -27,7 +27,7 @@ from rag_context.api.verbs import with_workspace
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.index_files import open_sync
 from rag_context.cli.local_connection import MODEL_WAIT_S, InProcess
-from rag_context.cli.summary import Shortlist, Summary
+from rag_context.cli.summary import FirstFiles, Summary
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.files import boundary
 from rag_context.files.file_reading import Labels
@@ -78,7 +78,7 @@ ANSWER_S = 30.0
 
 
 @dataclass(slots=True)
-class _Run:
+class _McpRun:
     """Files that are being indexed."""
 
     task: "asyncio.Task[None]"
@@ -100,7 +100,7 @@ class FileIntake:
     settings: Settings
     started_in: Path
     answer_s: float = ANSWER_S
-    _runs: dict[tuple[Path, tuple[str, ...]], _Run] = field(default_factory=dict)
+    _runs: dict[tuple[Path, tuple[str, ...]], _McpRun] = field(default_factory=dict)
 
     async def run(self, request: IndexFilesRequest, context: CallContext) -> IndexFilesResponse:
         """Take a path in, or say how far the run for it is.
@@ -114,7 +114,9 @@ class FileIntake:
         run = self._runs.get(key)
         if run is None:
             summary = Summary()
-            run = self._runs[key] = _Run(asyncio.create_task(self._take_in(*key, summary), name="index files"), summary)
+            run = self._runs[key] = _McpRun(
+                asyncio.create_task(self._take_in(*key, summary), name="index files"), summary
+            )
             run.task.add_done_callback(lambda _task: self._runs.pop(key, None))
         await self._wait(run, context)
         if run.task.done():
@@ -145,7 +147,7 @@ class FileIntake:
             sentence = f"The path cannot be used: {error}"
         raise InvalidInputError(sentence, [FieldError("path", sentence)])
 
-    async def _wait(self, run: _Run, context: CallContext) -> None:
+    async def _wait(self, run: _McpRun, context: CallContext) -> None:
         """Until the run is done or the answer is due; the progress is reported on the way."""
         end = asyncio.get_running_loop().time() + self.answer_s
         while not run.task.done() and (left := end - asyncio.get_running_loop().time()) > 0:
@@ -173,5 +175,5 @@ def _response(summary: Summary, *, is_done: bool) -> IndexFilesResponse:
     )
 
 
-def _named(files: Shortlist) -> list[LeftOutFile]:
+def _named(files: FirstFiles) -> list[LeftOutFile]:
     return [LeftOutFile(source=source, reason=reason) for source, reason in files.first]

@@ -12,14 +12,14 @@ from typing import Final
 
 from rag_context.api.toolsets import Toolset, toolsets_named
 from rag_context.errors import InvalidInputError
-from rag_context.server.mcp.handshake import Conversation, Opening, claim_wire
+from rag_context.server.mcp.handshake import Opening, OpeningReader, claim_wire
 from rag_context.settings.config_file import may_add_words
 
 LOAD_AFTER_S: Final = 1.0
 """When the rest is loaded, if the client has requested nothing that needs it by then."""
 
 
-def begin(arguments: Sequence[str]) -> Conversation | None:
+def begin(arguments: Sequence[str]) -> OpeningReader | None:
     """Answer the client's opening; returns once more than that is needed.
 
     Args:
@@ -34,7 +34,7 @@ def begin(arguments: Sequence[str]) -> Conversation | None:
         return None
     # Until the loop runs there is nothing to finish.
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(0))
-    conversation = Conversation(claim_wire(), opening)
+    conversation = OpeningReader(claim_wire(), opening)
     conversation.wait_until_needed(LOAD_AFTER_S)
     return conversation
 

@@ -15,7 +15,7 @@ PROGRESS_EVERY, PROGRESS_S = 100, 10.0
 
 
 @dataclass(slots=True)
-class Embedding:
+class EmbeddingProgress:
     """Says how far the vectors of stored documents are."""
 
     console: Console

@@ -27,7 +27,7 @@ from rag_context.cli.operation_options import Fields, Name, read_typed, with_fie
 from rag_context.cli.options import Options, Yes, with_options
 from rag_context.cli.project_tools import NAMES, answer_in_project, open_tools, path_in_docs, project_here
 from rag_context.projects.project_opening import Activation
-from rag_context.projects.records import Boosts, PromotionLevel
+from rag_context.projects.records import PromotionBoosts, PromotionLevel
 
 _LAST_SEARCHED = 2
 _SHOWN_WARNINGS = 20
@@ -216,7 +216,7 @@ def _shown(value: object, absent: str = "none") -> str:
             return absent
         case PromotionLevel():
             return value.label
-        case Boosts():
+        case PromotionBoosts():
             return f"important +{value.important:g}, critical +{value.critical:g}"
         case tuple():
             return ", ".join(map(_shown, value)) or "all"

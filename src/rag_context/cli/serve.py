@@ -24,10 +24,10 @@ from rag_context.client.address import Announcement, is_every_address, server_ur
 from rag_context.errors import ConfigurationError
 from rag_context.logs import configure_logging
 from rag_context.server.announcement import announced
-from rag_context.server.options import ApiKey, ServerOptions, hash_key
+from rag_context.server.options import HashedKey, ServerOptions, hash_key
 from rag_context.server.running import bind, bound_address
 from rag_context.server.running import run as run_loop
-from rag_context.server.supervisor import WorkerFailedError, WorkerSlot, supervising
+from rag_context.server.supervisor import ServerWorkerFailedError, WorkerSlot, supervising
 from rag_context.settings import EmbedderSettings, Settings
 from rag_context.settings.keys import location_of
 
@@ -129,7 +129,7 @@ async def _supervise(start: Start, listener: socket.socket, console: Console) ->
                 _announced(start, listener, console),
             ):
                 await supervisor.stopped()
-        except WorkerFailedError as error:
+        except ServerWorkerFailedError as error:
             for line in str(error).splitlines():
                 console.error(line)
             return ExitCode(error.status)
@@ -196,9 +196,9 @@ async def _announced(start: Start, listener: socket.socket, console: Console) ->
 def server_options(settings: Settings) -> ServerOptions:
     """The options of the HTTP server, from the settings."""
     server = settings.server
-    keys = [ApiKey.parse(key.name, key.hash, Access(key.access)) for key in server.api_keys]
+    keys = [HashedKey.parse(key.name, key.hash, Access(key.access)) for key in server.api_keys]
     if server.api_key is not None:
-        keys.append(ApiKey.parse(OWN_KEY, hash_key(server.api_key.get_secret_value())))
+        keys.append(HashedKey.parse(OWN_KEY, hash_key(server.api_key.get_secret_value())))
     return ServerOptions(
         host=server.host,
         port=server.port,

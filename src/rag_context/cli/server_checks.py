@@ -19,19 +19,19 @@ from rag_context.cli.console import Console
 from rag_context.cli.options import Options, with_options
 from rag_context.client.address import read_announcement
 from rag_context.errors import InvalidInputError
-from rag_context.evaluation.load import SAMPLES, SHARES, Limits, Load, Measured, Stage, picture
+from rag_context.evaluation.load import SAMPLES, SHARES, Load, LoadLimits, LoadStage, MeasuredLoad, picture
 from rag_context.evaluation.measures import Latency
-from rag_context.evaluation.remote import Api, Server, bearer, reached
+from rag_context.evaluation.remote import Api, RemoteServer, bearer, reached
 from rag_context.evaluation.validation import (
     PROBES,
     REQUIRED_ACCURACY,
-    Backends,
     Check,
+    DirectBackends,
     Event,
     Heading,
-    Report,
     Step,
     Validation,
+    ValidationReport,
     Warned,
 )
 from rag_context.settings import Settings
@@ -89,10 +89,10 @@ def validate(options: ValidateOptions) -> ExitCode:
 
 async def _validate(
     settings: Settings, options: ValidateOptions, on_event: Callable[[Event], None]
-) -> tuple[str, Report]:
+) -> tuple[str, ValidationReport]:
     async with reached(settings, options.url, options.timeout) as server:
         client = server.api.client
-        backends = Backends(
+        backends = DirectBackends(
             lm_studio=_api(client, options.lm_studio_url, bearer(settings.embedder.api_key)),
             qdrant=_api(client, options.qdrant_url, {}),
             mongodb_uri=options.mongodb_uri,
@@ -110,7 +110,7 @@ async def _validate(
     return server.api.url, report
 
 
-def report_json(report: Report) -> dict[str, Any]:
+def report_json(report: ValidationReport) -> dict[str, Any]:
     """The report for programs."""
     found: dict[str, Any] = {
         "passed": report.passed,
@@ -172,7 +172,7 @@ class _Printer:
             case Warned(text):
                 self._line(f"  WARNING: {text}", "yellow")
 
-    def summary(self, report: Report) -> None:
+    def summary(self, report: ValidationReport) -> None:
         for text in ("", _RULE, "SUMMARY", _RULE):
             self._line(text, "cyan")
         passed = sum(step.passed for step in report.steps)
@@ -187,7 +187,7 @@ class _Printer:
         self._line(_RULE, "cyan")
         self._verdict(report)
 
-    def _verdict(self, report: Report) -> None:
+    def _verdict(self, report: ValidationReport) -> None:
         if report.passed:
             self._line("✓ PRE-VALIDATION PASSED", "bold green")
             if report.accuracy is not None:
@@ -260,11 +260,11 @@ class BenchOptions(Options):
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a picture of the latencies.")] = None
 
     @property
-    def stages(self) -> list[Stage]:
+    def stages(self) -> list[LoadStage]:
         """The stages, the last one with a pause if one is requested. Raises: InvalidInputError."""
-        stages = [Stage(number, self.seconds) for number in _numbers(self.clients)]
+        stages = [LoadStage(number, self.seconds) for number in _numbers(self.clients)]
         if self.pause:
-            stages.append(Stage(PAUSED_CLIENTS, self.pause + AFTER_PAUSE_S, self.pause))
+            stages.append(LoadStage(PAUSED_CLIENTS, self.pause + AFTER_PAUSE_S, self.pause))
         return stages
 
 
@@ -277,7 +277,7 @@ def bench(options: BenchOptions) -> ExitCode:
     _check_address("--url", options.url)
     if options.pause and options.url is not None:
         raise InvalidInputError("--pause is for the server of this data directory: leave --url out.")
-    console, limits = Console(), Limits(options.p95, options.p99, options.failures / 100.0)
+    console, limits = Console(), LoadLimits(options.p95, options.p99, options.failures / 100.0)
     url, measured = run_to_end(_measure(options, console))
     missed = [miss for each in measured for miss in each.misses(limits)]
     if options.svg is not None:
@@ -294,7 +294,7 @@ def bench(options: BenchOptions) -> ExitCode:
     return ExitCode.FAILED if missed else ExitCode.OK
 
 
-async def _measure(options: BenchOptions, console: Console) -> tuple[str, list[Measured]]:
+async def _measure(options: BenchOptions, console: Console) -> tuple[str, list[MeasuredLoad]]:
     stages, settings = options.stages, options.load().settings
     typed = None if options.questions is None else _questions(options.questions)
     async with reached(settings, options.url, START_TIMEOUT_S) as server:
@@ -306,7 +306,7 @@ async def _measure(options: BenchOptions, console: Console) -> tuple[str, list[M
         url, headers = server.api.url.rstrip("/"), dict(server.api.headers)
     load = Load(url, headers, questions, options.limit, options.think, options.repeat)
     console.note((f"{url}: {health.indexed_documents} documents, {len(questions)} questions", "dim"))
-    measured: list[Measured] = []
+    measured: list[MeasuredLoad] = []
     with console.progress() as progress:
         task = progress.add_task("", total=sum(stage.seconds for stage in stages))
         for stage in stages:
@@ -318,7 +318,7 @@ async def _measure(options: BenchOptions, console: Console) -> tuple[str, list[M
     return url, measured
 
 
-async def _titles(server: Server) -> list[str]:
+async def _titles(server: RemoteServer) -> list[str]:
     listed = await server.run(memory.LIST, {"limit": TITLES})
     return list(dict.fromkeys(each.title for each in listed.documents if each.title.strip())) or list(SAMPLES)
 
@@ -359,17 +359,17 @@ def _numbers(clients: str) -> list[int]:
     return numbers
 
 
-def _named(stage: Stage) -> str:
+def _named(stage: LoadStage) -> str:
     clients = f"{stage.clients} client{'' if stage.clients == 1 else 's'}"
     return f"{clients}, stopped for {stage.pause_s:g} s" if stage.pause_s else clients
 
 
-def _show_stages(measured: list[Measured], console: Console) -> None:
+def _show_stages(measured: list[MeasuredLoad], console: Console) -> None:
     figures = ("answers/s", *SHARES, "complete", "level 2", "level 3, 4", "rejected", "failed")
     console.show_table(("", *figures), map(_row, measured), right=figures)
 
 
-def _row(measured: Measured) -> list[str]:
+def _row(measured: MeasuredLoad) -> list[str]:
     answered, levels = len(measured.took_ms), measured.levels
     shares = (measured.complete, levels[2], levels[3] + levels[4])
     return [
@@ -382,7 +382,7 @@ def _row(measured: Measured) -> list[str]:
     ]
 
 
-def _reasons(measured: Measured) -> list[str]:
+def _reasons(measured: MeasuredLoad) -> list[str]:
     return [f"{count} x {reason}" for reason, count in measured.failures.most_common(3)]
 
 

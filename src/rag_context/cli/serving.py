@@ -31,7 +31,7 @@ from rag_context.server.app import create_app
 from rag_context.server.hook_socket import answering_hooks
 from rag_context.server.peers import Peers, inner_app, shared
 from rag_context.server.running import run, serve
-from rag_context.server.worker_process import Event, Report, WorkerEnd, WorkerServer
+from rag_context.server.worker_process import WorkerEnd, WorkerEvent, WorkerReport, WorkerServer
 from rag_context.settings import Settings
 from rag_context.wiring.local_files import HISTORIES_NAME, open_file_manifest
 from rag_context.wiring.opening import Duties, OnMismatch, open_service
@@ -190,7 +190,7 @@ def main() -> ExitCode:
             try:
                 run(_serve(start, link))
             except RagContextError as error:
-                link.report(Report(Event.FAILED, exit_code(error), str(error)))
+                link.report(WorkerReport(WorkerEvent.FAILED, exit_code(error), str(error)))
                 return exit_code(error)
     return ExitCode.OK
 

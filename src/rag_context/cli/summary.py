@@ -27,7 +27,7 @@ _WORDS = {"deferred": "pending"}
 
 
 @dataclass(slots=True)
-class Shortlist:
+class FirstFiles:
     """The first few of many files with a reason each, and how many there were in all."""
 
     total: int = 0
@@ -46,9 +46,9 @@ class Summary:
 
     noun: str = "file"
     counts: Counter[str] = field(default_factory=Counter)
-    rejected: Shortlist = field(default_factory=Shortlist)
-    skipped: Shortlist = field(default_factory=Shortlist)
-    gone: Shortlist = field(default_factory=Shortlist)
+    rejected: FirstFiles = field(default_factory=FirstFiles)
+    skipped: FirstFiles = field(default_factory=FirstFiles)
+    gone: FirstFiles = field(default_factory=FirstFiles)
     redactions: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
     renamed: int = 0
@@ -101,7 +101,7 @@ class Summary:
         _list("Gone, their documents are still found; --prune removes those:", self.gone, console)
 
 
-def _list(title: str, files: Shortlist, console: Console) -> None:
+def _list(title: str, files: FirstFiles, console: Console) -> None:
     if not files.total:
         return
     console.note(title)

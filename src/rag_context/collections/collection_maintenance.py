@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from rag_context.api.maintenance import ReindexedCollection, ReindexRequest, ReindexResponse
 from rag_context.collections.collections import WRITE_S, Collections
 from rag_context.collections.labels import OWN_EMBEDDER, RECORD, built_name, is_made_by, model_record, record_of
-from rag_context.collections.provider_connections import CollectionRef, Connection, ProviderCalls
+from rag_context.collections.provider_connections import CollectionRef, ProviderCalls, ProviderConnection
 from rag_context.domain.clauses import EVERYTHING
 from rag_context.domain.documents import Status
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendRejectedError, ConflictError, RagContextError
 from rag_context.ports.provider import Collection, Entry, Switching
-from rag_context.resilience.component_checks import SUCCESS_TTL_S, Finding, HealthMonitor
+from rag_context.resilience.component_checks import SUCCESS_TTL_S, ComponentFinding, HealthMonitor
 from rag_context.resilience.deadline import Deadline, set_within
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class CollectionReindexing:
         self._collections = collections
         self._one_at_a_time = asyncio.Lock()
 
-    async def needed(self, connection: Connection) -> list[Collection]:
+    async def needed(self, connection: ProviderConnection) -> list[Collection]:
         """The collections of a connection that record another model than the one in use. Raises: BackendError."""
         model = connection.embedder.model
         found = await self._collections.listing(connection.id)
@@ -82,7 +82,7 @@ class CollectionReindexing:
                 done += [await self._reindexed(connection, collection, on_progress) for collection in stale]
         return done
 
-    async def _stale(self, connection: Connection) -> list[Collection]:
+    async def _stale(self, connection: ProviderConnection) -> list[Collection]:
         """As `needed`, and also those without a record that the model in use did not embed."""
         stale = []
         for collection in await self._collections.listing(connection.id):
@@ -99,7 +99,9 @@ class CollectionReindexing:
                 stale.append(collection)
         return stale
 
-    async def _reindexed(self, connection: Connection, collection: Collection, on_progress: OnProgress) -> Reindexed:
+    async def _reindexed(
+        self, connection: ProviderConnection, collection: Collection, on_progress: OnProgress
+    ) -> Reindexed:
         ref = CollectionRef(collection.name, connection.id)
         try:
             await self._rebuild(connection, collection, on_progress)
@@ -109,7 +111,7 @@ class CollectionReindexing:
         logger.info("collection %r on connection %s was reindexed", ref.name, ref.connection)
         return Reindexed(ref, collection.count)
 
-    async def _rebuild(self, connection: Connection, collection: Collection, on_progress: OnProgress) -> None:
+    async def _rebuild(self, connection: ProviderConnection, collection: Collection, on_progress: OnProgress) -> None:
         name, built = collection.name, built_name(collection.name)
         model = connection.embedder.model
         if not isinstance(await connection.opened(), Switching):
@@ -148,7 +150,7 @@ class CollectionReindexing:
             await provider.create(made)
 
     async def _fill(
-        self, connection: Connection, name: str, built: str, model: EmbeddingModel, on_progress: OnProgress
+        self, connection: ProviderConnection, name: str, built: str, model: EmbeddingModel, on_progress: OnProgress
     ) -> None:
         ref, provider = CollectionRef(name, connection.id), await connection.within(WRITE_S)
         missing, extra = await _differences(provider, name, built)
@@ -228,7 +230,7 @@ class CollectionMaintenance:
         self._done: list[Reindexed] = []
         self._progress: dict[CollectionRef, tuple[int, int]] = {}
 
-    async def examine(self) -> list[Finding]:
+    async def examine(self) -> list[ComponentFinding]:
         """Check the connections that were used since the start, or that have a note; a success is cached a while."""
         reported = [one for one in self._collections.connections.values() if one.was_used or one.note]
         return list(await asyncio.gather(*(self._examine(connection) for connection in reported)))
@@ -307,15 +309,15 @@ class CollectionMaintenance:
                 )
         return list(reports.values())
 
-    async def _stale(self, connection: Connection) -> list[tuple[str, int]]:
+    async def _stale(self, connection: ProviderConnection) -> list[tuple[str, int]]:
         try:
             return [(one.name, one.count) for one in await self._reindexing.needed(connection)]
         except RagContextError:
             return []
 
-    async def _examine(self, connection: Connection) -> Finding:
+    async def _examine(self, connection: ProviderConnection) -> ComponentFinding:
         if not connection.was_used:  # a report opens nothing
-            return Finding(connection.dependency.name, ROLE, Status.HEALTHY, 0.0, connection.note or "")
+            return ComponentFinding(connection.dependency.name, ROLE, Status.HEALTHY, 0.0, connection.note or "")
         monitor = self._monitors.get(connection.id)
         if monitor is None:
             notes = {connection.dependency.name: connection.note} if connection.note else {}
@@ -331,7 +333,7 @@ class CollectionMaintenance:
         detail = f"{finding.detail}; vectors of another model in {listed}: run `rag-context reindex`"
         return replace(finding, status=Status.DEGRADED, detail=detail)
 
-    async def _mismatching(self, connection: Connection) -> list[str]:
+    async def _mismatching(self, connection: ProviderConnection) -> list[str]:
         """Names of the collections that another model embedded; cached for half a minute."""
         until, names = self._needed.get(connection.id, (0.0, []))
         if self._clock() < until:

@@ -50,16 +50,16 @@ from rag_context.api.collections import (
 from rag_context.api.handlers import performs
 from rag_context.api.operations import collections as operations
 from rag_context.collections.collection_maintenance import CollectionMaintenance
-from rag_context.collections.collections import Collections, DocumentInput
+from rag_context.collections.collections import CollectionInput, Collections
 from rag_context.collections.labels import MODEL_LABEL, OWN_EMBEDDER, PROVIDER_LABEL, model_record
 from rag_context.collections.provider_connections import DEFAULT, CollectionRef
 from rag_context.collections.provider_service import AllowedAddresses, ProviderService
 from rag_context.collections.registry import ProviderRegistry
 from rag_context.collections.searching import (
+    CollectionMatch,
     CollectionQuery,
-    Conversation,
+    ConversationResults,
     Conversations,
-    Match,
     choose,
     clipped,
     search,
@@ -289,16 +289,16 @@ class CollectionService:
             ids = await self._collections.add(collection, ref.connection, documents)
         return AddedDocumentsResponse(count=len(ids), ids=ids, redactions=dict(redactions) or None)
 
-    def _redacted(self, documents: Sequence[SubmittedDocument]) -> tuple[list[DocumentInput], Counter[str]]:
+    def _redacted(self, documents: Sequence[SubmittedDocument]) -> tuple[list[CollectionInput], Counter[str]]:
         """Documents as they may be stored, and how many secrets were taken out. Raises: InvalidInputError."""
         self._redactor.check_names({f"documents[{number}].id": one.id for number, one in enumerate(documents)})
         total: Counter[str] = Counter()
-        inputs: list[DocumentInput] = []
+        inputs: list[CollectionInput] = []
         for number, one in enumerate(documents):
             text, metadata = f"documents[{number}].text", f"documents[{number}].metadata"
             masked, counts = self._redactor.fields({text: one.text, metadata: dict(one.metadata)})
             total.update(counts)
-            inputs.append(DocumentInput(masked[text], masked[metadata], one.id, one.vector))
+            inputs.append(CollectionInput(masked[text], masked[metadata], one.id, one.vector))
         return inputs, total
 
     def _metadata_to_store(self, metadata: _Metadata) -> _Metadata:
@@ -366,7 +366,7 @@ def _deleted(name: str, ids: Sequence[str], count: int, *, dry_run: bool) -> Del
     )
 
 
-def _result(match: Match) -> QueryResult:
+def _result(match: CollectionMatch) -> QueryResult:
     entry = match.entry
     return QueryResult.model_construct(
         id=entry.id,
@@ -378,7 +378,7 @@ def _result(match: Match) -> QueryResult:
     )
 
 
-def _conversation(found: Conversation) -> ConverseResponse:
+def _conversation(found: ConversationResults) -> ConverseResponse:
     return ConverseResponse(
         results=[
             ConverseResult.model_construct(

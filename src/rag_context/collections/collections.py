@@ -28,7 +28,7 @@ from rag_context.collections.labels import (
     with_labels,
     without_empty_labels,
 )
-from rag_context.collections.provider_connections import CollectionRef, Connection, Connections, ProviderCalls
+from rag_context.collections.provider_connections import CollectionRef, Connections, ProviderCalls, ProviderConnection
 from rag_context.domain.clauses import EVERYTHING, Clause
 from rag_context.domain.documents import Json
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
@@ -43,7 +43,7 @@ _NAMESPACE = UUID("0d9b5a52-9d3e-5b0c-8f0a-6f4f9a3f5a11")
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentInput:
+class CollectionInput:
     """A document to store. Without an id it gets a computed one; without a vector it is embedded."""
 
     text: str
@@ -130,7 +130,7 @@ class Collections:
         await self._require_writable(ref)
         return await self._merged(ref, changes)
 
-    async def add(self, collection: Collection, connection: str, documents: Sequence[DocumentInput]) -> list[str]:
+    async def add(self, collection: Collection, connection: str, documents: Sequence[CollectionInput]) -> list[str]:
         """Store all documents or none, replacing those with the same ids. Returns their ids, in order.
 
         Raises:
@@ -288,7 +288,7 @@ class Collections:
     def _writing(self, connection: str) -> Awaitable[ProviderCalls]:
         return self._connection(connection).within(WRITE_S)
 
-    def _connection(self, connection: str) -> Connection:
+    def _connection(self, connection: str) -> ProviderConnection:
         return self.connections.require(connection)
 
     async def _stored(self, ref: CollectionRef) -> Collection:
@@ -300,7 +300,7 @@ class Collections:
     async def _require_writable(self, ref: CollectionRef) -> Collection:
         return require_writable(await self._stored(ref))
 
-    async def _vectors(self, connection: str, documents: Sequence[DocumentInput]) -> Matrix:
+    async def _vectors(self, connection: str, documents: Sequence[CollectionInput]) -> Matrix:
         bare = [document.text for document in documents if document.vector is None]
         if not bare:
             return np.stack([document.vector for document in documents if document.vector is not None])
@@ -359,7 +359,7 @@ def entry_id(collection: str, text: str, metadata: Mapping[str, Json]) -> str:
     return str(uuid5(_NAMESPACE, content))
 
 
-def _entries(collection: str, documents: Sequence[DocumentInput]) -> list[Entry]:
+def _entries(collection: str, documents: Sequence[CollectionInput]) -> list[Entry]:
     entries: list[Entry] = []
     positions: dict[str, int] = {}
     for position, document in enumerate(documents):
@@ -374,7 +374,7 @@ def _entries(collection: str, documents: Sequence[DocumentInput]) -> list[Entry]
     return entries
 
 
-def _check_dimension(collection: Collection, documents: Sequence[DocumentInput], dimension: int) -> None:
+def _check_dimension(collection: Collection, documents: Sequence[CollectionInput], dimension: int) -> None:
     if collection.dimension is None or collection.dimension == dimension:
         return
     message = f"Collection '{collection.name}' holds vectors of {collection.dimension} dimensions, not of {dimension}"

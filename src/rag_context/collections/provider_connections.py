@@ -89,7 +89,7 @@ class CollectionRef:
     connection: str = DEFAULT
 
 
-class Connection:
+class ProviderConnection:
     """A provider that is opened on the first call; while its breaker is open, calls fail at once.
 
     Args:
@@ -214,7 +214,7 @@ class ProviderCalls(Provider, BulkCalls, Switching, Protocol):
 class _OpenedCalls:
     """The calls of a connection's provider, by name, as `resilience.dependency` guards them."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ProviderConnection) -> None:
         self._connection = connection
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
@@ -226,13 +226,13 @@ class _OpenedCalls:
         return call
 
 
-class Connections(Mapping[str, Connection]):
+class Connections(Mapping[str, ProviderConnection]):
     """The connections by id."""
 
-    def __init__(self, connections: Sequence[Connection]) -> None:
+    def __init__(self, connections: Sequence[ProviderConnection]) -> None:
         self._connections = {connection.id: connection for connection in connections}
 
-    def __getitem__(self, id_: str) -> Connection:
+    def __getitem__(self, id_: str) -> ProviderConnection:
         return self._connections[id_]
 
     def __iter__(self) -> Iterator[str]:
@@ -241,7 +241,7 @@ class Connections(Mapping[str, Connection]):
     def __len__(self) -> int:
         return len(self._connections)
 
-    def require(self, id_: str) -> Connection:
+    def require(self, id_: str) -> ProviderConnection:
         """A connection by its id. Raises: NotFoundError."""
         found = self._connections.get(id_)
         if found is None:

@@ -60,7 +60,7 @@ class CollectionQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class CollectionMatch:
     """A result. `score` is the cosine (-1..1), the share of the query's terms (0..1), or a weighted mean of both."""
 
     entry: Entry
@@ -69,7 +69,7 @@ class Match:
     share: float | None = None
 
 
-async def search(collections: Collections, ref: CollectionRef, query: CollectionQuery) -> list[Match]:
+async def search(collections: Collections, ref: CollectionRef, query: CollectionQuery) -> list[CollectionMatch]:
     """The best documents with at least `min_score`, best first; those with equal scores are sorted by id.
 
     Raises:
@@ -86,20 +86,20 @@ async def search(collections: Collections, ref: CollectionRef, query: Collection
     return [match for match in found if query.min_score is None or match.score >= query.min_score]
 
 
-async def _by_vector(collections: Collections, ref: CollectionRef, query: CollectionQuery) -> list[Match]:
+async def _by_vector(collections: Collections, ref: CollectionRef, query: CollectionQuery) -> list[CollectionMatch]:
     vector = await _vector(collections, ref, query)
     hits = await collections.search(ref, vector, limit=query.limit, where=query.where)
-    return [Match(hit.entry, clipped(hit.cosine)) for hit in hits]
+    return [CollectionMatch(hit.entry, clipped(hit.cosine)) for hit in hits]
 
 
-async def _by_keywords(collections: Collections, ref: CollectionRef, query: CollectionQuery) -> list[Match]:
+async def _by_keywords(collections: Collections, ref: CollectionRef, query: CollectionQuery) -> list[CollectionMatch]:
     scores = await _scores(collections, ref, query, query.limit, ())
     best = sorted(scores, key=lambda id_: (-scores[id_].bm25, id_))
     stored = await collections.get_entries(ref, best)
-    return [Match(stored[id_], scores[id_].share) for id_ in best if id_ in stored]
+    return [CollectionMatch(stored[id_], scores[id_].share) for id_ in best if id_ in stored]
 
 
-async def _by_both(collections: Collections, ref: CollectionRef, query: CollectionQuery) -> list[Match]:
+async def _by_both(collections: Collections, ref: CollectionRef, query: CollectionQuery) -> list[CollectionMatch]:
     vector = await _vector(collections, ref, query)
     pool = max(_POOL_LEAST, _POOL_TIMES * query.limit)
     hits = await collections.search(ref, vector, limit=pool, where=query.where)
@@ -125,10 +125,10 @@ async def _by_both(collections: Collections, ref: CollectionRef, query: Collecti
     return [_mixed(entries[ids[at]], cosines[ids[at]], found[at].share) for at in order]
 
 
-def _mixed(entry: Entry, cosine: float, share: float) -> Match:
+def _mixed(entry: Entry, cosine: float, share: float) -> CollectionMatch:
     """A match with a score that can be compared between queries; the fused score only orders those of one query."""
     score = VECTOR_WEIGHT * max(cosine, 0.0) + (1.0 - VECTOR_WEIGHT) * share
-    return Match(entry, score, cosine, share)
+    return CollectionMatch(entry, score, cosine, share)
 
 
 async def _vector(collections: Collections, ref: CollectionRef, query: CollectionQuery) -> Vector:
@@ -263,7 +263,7 @@ class Omission:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class ConversationResults:
     """The results from all collections, the nearest first."""
 
     query: ConversationQuery
@@ -295,7 +295,9 @@ class Conversations:
         self.reused = 0
         """Embeddings that were reused since the start."""
 
-    async def search(self, query: ConversationQuery, refs: Sequence[CollectionRef], *, limit: int) -> Conversation:
+    async def search(
+        self, query: ConversationQuery, refs: Sequence[CollectionRef], *, limit: int
+    ) -> ConversationResults:
         """The nearest documents of all collections; those that cannot be searched are listed as omissions.
 
         Raises:
@@ -318,7 +320,7 @@ class Conversations:
         if distinct and len(omissions) == len(distinct):
             raise omissions[0].error
         hits.sort(key=lambda found: -found.hit.cosine)
-        return Conversation(query, tuple(hits[:limit]), tuple(omissions), cache.misses, cache.hits)
+        return ConversationResults(query, tuple(hits[:limit]), tuple(omissions), cache.misses, cache.hits)
 
     async def _one(self, ref: CollectionRef, cache: "_Embeddings", limit: int) -> list[EntryHit] | RagContextError:
         try:

@@ -163,7 +163,7 @@ def parse(where: object) -> Clause:
         return EVERYTHING
     if not isinstance(value, Mapping):
         _reject("must be a JSON object")
-    return _Reader().filter(value, 0)
+    return _ClauseReader().filter(value, 0)
 
 
 def _read(text: str) -> object:
@@ -194,7 +194,7 @@ def _reject(reason: str) -> NoReturn:
     raise InvalidInputError(message, [FieldError("where", message)])
 
 
-class _Reader:
+class _ClauseReader:
     """Reads one filter, and counts what it holds."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.embedders.model_vectors import Checker
 from rag_context.embedders.profiles import profile
 from rag_context.errors import BackendDataError, BackendError
-from rag_context.openai_server import AT_ONCE, OpenAIServer, Reply, Use
+from rag_context.openai_server import AT_ONCE, ModelReply, OpenAIServer, Use
 from rag_context.ports.models import Provenance
 
 logger = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ class EmbeddingApi:
         """Close the connections."""
         await self._http.close()
 
-    def _vectors(self, reply: Reply, texts: Sequence[str]) -> Embedded:
+    def _vectors(self, reply: ModelReply, texts: Sequence[str]) -> Embedded:
         payload = reply.payload()
         data = payload.get("data")
         if reply.status != HTTPStatus.OK or not isinstance(data, list):

@@ -37,7 +37,7 @@ Spans = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class LabelledText:
     """A document of a collection. `content` is what is indexed: the title as a heading, and the text."""
 
     id: str
@@ -60,7 +60,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class LabelledQuestion:
     """A query with its judgements: grades by document (0 is irrelevant), or the spans that answer it."""
 
     id: str
@@ -75,13 +75,13 @@ class Dataset:
     """A collection. Its questions are judged by documents, or by spans if `by_spans` is set."""
 
     name: str
-    documents: tuple[Text, ...]
-    questions: tuple[Question, ...]
+    documents: tuple[LabelledText, ...]
+    questions: tuple[LabelledQuestion, ...]
     by_spans: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class LabelledItem:
     """What is indexed: a message, a file, or a document. Items of a conversation are in the order of the file."""
 
     id: str
@@ -110,7 +110,7 @@ class EvidenceSet:
     """A set: its items, in the order in which they were said or written, and its questions."""
 
     name: str
-    items: tuple[Item, ...]
+    items: tuple[LabelledItem, ...]
     questions: tuple[EvidenceQuestion, ...]
 
     @property
@@ -155,7 +155,7 @@ def load_dataset(path: Path) -> Dataset:
         InvalidInputError: it cannot be read, or nothing in it is judged.
     """
     documents = {
-        row["_id"]: Text(row["_id"], str(row.get("title") or ""), str(row.get("text") or ""))
+        row["_id"]: LabelledText(row["_id"], str(row.get("title") or ""), str(row.get("text") or ""))
         for row in read_rows(path / CORPUS, "_id")
     }
     there = {id_: document for id_, document in documents.items() if document.content.strip()}
@@ -169,7 +169,7 @@ def load_dataset(path: Path) -> Dataset:
     return Dataset(path.resolve().name, tuple(there.values()), questions, by_spans)
 
 
-def _by_spans(path: Path, documents: Mapping[str, Text]) -> Iterator[Question]:
+def _by_spans(path: Path, documents: Mapping[str, LabelledText]) -> Iterator[LabelledQuestion]:
     for row in read_rows(path / QUERIES, "_id", "text"):
         if row.get("spans"):
             name, document = f"{path / QUERIES}: query {row['_id']!r}", str(row.get("corpus_id"))
@@ -179,10 +179,10 @@ def _by_spans(path: Path, documents: Mapping[str, Text]) -> Iterator[Question]:
                 spans = tuple((int(start), int(end)) for start, end in row["spans"])
             except (TypeError, ValueError) as error:
                 raise InvalidInputError(f"{name}: each of its spans must be two numbers, start and end") from error
-            yield Question(row["_id"], row["text"], document=document, spans=spans)
+            yield LabelledQuestion(row["_id"], row["text"], document=document, spans=spans)
 
 
-def _by_grades(path: Path) -> Iterator[Question]:
+def _by_grades(path: Path) -> Iterator[LabelledQuestion]:
     grades: dict[str, dict[str, int]] = {}
     with _opened(path / QRELS) as file:
         for number, line in enumerate(csv.reader(file, delimiter="\t"), 1):
@@ -197,7 +197,7 @@ def _by_grades(path: Path) -> Iterator[Question]:
     for row in read_rows(path / QUERIES, "_id", "text"):
         judged = grades.get(row["_id"], {})
         if any(grade > 0 for grade in judged.values()):
-            yield Question(row["_id"], row["text"], grades=judged)
+            yield LabelledQuestion(row["_id"], row["text"], grades=judged)
 
 
 def read_rows(path: Path, *required: str) -> Iterator[dict[str, Any]]:
@@ -229,13 +229,13 @@ def _opened(path: Path) -> Iterator[TextIO]:
         raise InvalidInputError(f"{path} is not UTF-8") from error
 
 
-def _item(row: Mapping[str, Any], name: str) -> Item:
+def _item(row: Mapping[str, Any], name: str) -> LabelledItem:
     speaker, title, path = _text(row, "speaker", name), _text(row, "title", name), _text(row, "path", name)
     text = row["text"]
     if not text.strip():
         raise InvalidInputError(f"{name} has no text")
     head = f"[{speaker}] " if speaker else f"# {' '.join(title.split())}\n\n" if title else ""
-    return Item(
+    return LabelledItem(
         id=row["_id"],
         content=f"{head}{text}",
         content_type=_text(row, "contentType", name) or (CHAT if speaker else DOCUMENTATION),

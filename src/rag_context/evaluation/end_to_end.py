@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 from rag_context.evaluation.measures import Latency
-from rag_context.evaluation.remote import Scratch, Server
+from rag_context.evaluation.remote import RemoteServer, Scratch
 from rag_context.memory.telemetry import VALIDATING_AGENT
 
 REQUIRED_SUCCESS = 0.85
@@ -63,7 +63,7 @@ def questions() -> list[dict[str, str]]:
     return list(_rows("questions.jsonl"))
 
 
-async def run_end_to_end(server: Server) -> EndToEnd:
+async def run_end_to_end(server: RemoteServer) -> EndToEnd:
     """Index the documents in a tenant of its own, run all queries, and clean up. Raises: BackendError."""
     async with server.scratch() as scratch:
         ids = await _index(scratch)

@@ -8,7 +8,14 @@ from rag_context.domain.documents import Tenant
 from rag_context.domain.search import Filter
 from rag_context.errors import InvalidInputError
 from rag_context.evaluation import measures
-from rag_context.evaluation.datasets import Dataset, EvidenceQuestion, EvidenceSet, Item, Question, Text
+from rag_context.evaluation.datasets import (
+    Dataset,
+    EvidenceQuestion,
+    EvidenceSet,
+    LabelledItem,
+    LabelledQuestion,
+    LabelledText,
+)
 from rag_context.evaluation.quality import (
     FIRST,
     MODES,
@@ -91,16 +98,16 @@ async def evaluate_evidence(service: Service, dataset: EvidenceSet, on_progress:
 
 def project_dataset(dataset: EvidenceSet) -> Dataset:
     """The same set as documents with grades, for the project tools."""
-    texts = tuple(Text(item.id, "", item.content) for item in dataset.items)
+    texts = tuple(LabelledText(item.id, "", item.content) for item in dataset.items)
     questions = tuple(
-        Question(question.id, question.text, dict.fromkeys(question.evidence, 1))
+        LabelledQuestion(question.id, question.text, dict.fromkeys(question.evidence, 1))
         for question in dataset.questions
         if question.evidence
     )
     return Dataset(dataset.name, texts, questions, by_spans=False)
 
 
-async def index_items(service: Service, items: Sequence[Item], on_progress: OnProgress) -> dict[str, str]:
+async def index_items(service: Service, items: Sequence[LabelledItem], on_progress: OnProgress) -> dict[str, str]:
     """Index everything, the messages of a session one after the other; returns each item's id by its document id."""
     sessions: dict[tuple[str | None, str], list[tuple[str, Mapping[str, object]]]] = {}
     for item in items:
@@ -112,7 +119,7 @@ async def index_items(service: Service, items: Sequence[Item], on_progress: OnPr
     return names
 
 
-def _fields(item: Item) -> Mapping[str, object]:
+def _fields(item: LabelledItem) -> Mapping[str, object]:
     return {
         "content": item.content,
         "contentType": item.content_type,

@@ -23,8 +23,8 @@ from rag_context.domain.callers import CallerId
 from rag_context.domain.documents import Tenant
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendUnavailableError, ConflictError, InvalidInputError
-from rag_context.evaluation.datasets import Dataset, EvidenceQuestion, EvidenceSet, Text
-from rag_context.evaluation.quality import FIRST, MODES, OnProgress, Scores, by_grades
+from rag_context.evaluation.datasets import Dataset, EvidenceQuestion, EvidenceSet, LabelledText
+from rag_context.evaluation.quality import FIRST, MODES, OnProgress, QualityScores, by_grades
 from rag_context.memory.service import Service
 from rag_context.projects.project_service import ProjectService
 from rag_context.search.query import Level, Mode, Query
@@ -46,7 +46,7 @@ class ProjectOutcome:
     dataset: str
     documents: int
     queries: int
-    scores: dict[str, Scores]
+    scores: dict[str, QualityScores]
     same_order: dict[str, float]
 
 
@@ -75,7 +75,7 @@ async def evaluate_projects(
         rows = [
             by_grades(ranking, question.grades) for question, ranking in zip(dataset.questions, ranked, strict=True)
         ]
-        scores[tool] = Scores.of(rows)
+        scores[tool] = QualityScores.of(rows)
     plain = rankings[TOOLS[0]]
     same = {
         tool: sum(ours == theirs for ours, theirs in zip(rankings[tool], plain, strict=True)) / len(plain)
@@ -84,7 +84,7 @@ async def evaluate_projects(
     return ProjectOutcome(dataset.name, len(names), len(dataset.questions), scores, same)
 
 
-def _write(directory: Path, documents: Sequence[Text]) -> dict[str, str]:
+def _write(directory: Path, documents: Sequence[LabelledText]) -> dict[str, str]:
     """Write every document as a file; returns its own id by its path."""
     names = {f"{number}.md": document.id for number, document in enumerate(documents)}
     try:
@@ -148,7 +148,7 @@ class CollectionOutcome:
     dataset: str
     documents: int
     queries: int
-    scores: dict[Mode, Scores]
+    scores: dict[Mode, QualityScores]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ async def evaluate_collections(
             found = await collections.query(read_fields(QueryCollectionRequest, fields))
             rows[mode].append(by_grades([result.id for result in found.results], question.grades))
         on_progress("Searching collections", number, len(questions))
-    scores = {mode: Scores.of(found) for mode, found in rows.items()}
+    scores = {mode: QualityScores.of(found) for mode, found in rows.items()}
     return CollectionOutcome(dataset.name, sum(map(len, stored.values())), len(questions), scores)
 
 

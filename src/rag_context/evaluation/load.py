@@ -21,7 +21,7 @@ SHARES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class LoadStage:
     """So many clients that ask for so long."""
 
     clients: int
@@ -31,7 +31,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class LoadLimits:
     """What a stage must keep to: milliseconds, and a share of the requests."""
 
     p95_ms: float = 300.0
@@ -40,10 +40,10 @@ class Limits:
 
 
 @dataclass(slots=True)
-class Measured:
+class MeasuredLoad:
     """The measurements of a stage."""
 
-    stage: Stage
+    stage: LoadStage
     took_ms: list[float] = field(default_factory=list)
     """Of every answer, in milliseconds as the client sees them."""
     levels: Counter[int] = field(default_factory=Counter)
@@ -69,7 +69,7 @@ class Measured:
         """The latency that this share of the answers did not exceed; 0 without answers."""
         return percentile(self.took_ms, share)
 
-    def misses(self, limits: Limits) -> list[str]:
+    def misses(self, limits: LoadLimits) -> list[str]:
         """Which limits were not kept. A stage with a pause is measured, and has no limits of time."""
         if not self.requests:
             return ["the stage was too short for a request"]
@@ -80,7 +80,7 @@ class Measured:
                 found += [f"{name} {took_ms:.0f} ms"] if took_ms >= most_ms else []
         return found
 
-    def as_json(self, limits: Limits) -> dict[str, Any]:
+    def as_json(self, limits: LoadLimits) -> dict[str, Any]:
         """The same for programs."""
         return {
             "clients": self.stage.clients,
@@ -119,9 +119,11 @@ class Load:
     is_repeated: bool = False
     timeout_s: float = 30.0
 
-    async def run(self, stage: Stage, pause: Callable[[float], Coroutine[Any, Any, None]] | None = None) -> Measured:
+    async def run(
+        self, stage: LoadStage, pause: Callable[[float], Coroutine[Any, Any, None]] | None = None
+    ) -> MeasuredLoad:
         """One stage; `pause` stops the server's process for so many seconds and lets it go on."""
-        measured = Measured(stage)
+        measured = MeasuredLoad(stage)
         each_its_own = httpx2.Limits(max_connections=stage.clients, max_keepalive_connections=stage.clients)
         async with (
             httpx2.AsyncClient(
@@ -136,7 +138,7 @@ class Load:
                 group.create_task(pause(stage.pause_s))
         return measured
 
-    async def _search_until(self, end: float, client: httpx2.AsyncClient, number: int, measured: Measured) -> None:
+    async def _search_until(self, end: float, client: httpx2.AsyncClient, number: int, measured: MeasuredLoad) -> None:
         # Clients that begin at the same time would search in step for the whole stage.
         await asyncio.sleep(self.think_s * number / measured.stage.clients)
         sent = 0
@@ -149,7 +151,7 @@ class Load:
         question = self.questions[(61 * client + sent) % len(self.questions)]
         return question if self.is_repeated else f"{question} {client} {sent}"
 
-    async def _search(self, client: httpx2.AsyncClient, question: str, measured: Measured) -> None:
+    async def _search(self, client: httpx2.AsyncClient, question: str, measured: MeasuredLoad) -> None:
         body = {"query": question, "limit": self.limit, "agent": LOAD_AGENT}
         began = time.perf_counter()
         try:
@@ -173,7 +175,7 @@ _FONT = 'font-family="system-ui, sans-serif" font-size="12"'
 _COLOURS = {"p50": "#8a94a6", "p95": "#5b9bd5", "p99": "#1f5fa8"}
 
 
-def picture(measured: Sequence[Measured], limits: Limits) -> str:
+def picture(measured: Sequence[MeasuredLoad], limits: LoadLimits) -> str:
     """Bars of the latencies of each stage, and the limits, as SVG."""
     highest = max([limits.p99_ms, *(each.latency_ms(SHARES["p99"]) for each in measured)])
     scale = (_BASE - _TOP) / highest
@@ -198,7 +200,7 @@ def picture(measured: Sequence[Measured], limits: Limits) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _bars(measured: Measured, left: float, width: float, scale: float) -> list[str]:
+def _bars(measured: MeasuredLoad, left: float, width: float, scale: float) -> list[str]:
     parts, bar = [], width / 4
     for index, (name, colour) in enumerate(_COLOURS.items()):
         took_ms = measured.latency_ms(SHARES[name])

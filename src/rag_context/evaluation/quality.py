@@ -15,7 +15,7 @@ from rag_context.api.search import MAX_LIMIT
 from rag_context.domain.documents import DOCUMENTATION
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.evaluation import measures
-from rag_context.evaluation.datasets import Dataset, Question, Text
+from rag_context.evaluation.datasets import Dataset, LabelledQuestion, LabelledText
 from rag_context.memory.service import Service
 from rag_context.ports.models import Tokenizer
 from rag_context.search.query import Answer, Level, Mode, Query, Result
@@ -42,19 +42,19 @@ OnProgress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Scores:
+class QualityScores:
     """One value a query for each measure, by its name; queries in the dataset's order."""
 
     by_measure: dict[str, list[float]]
 
     @classmethod
-    def of(cls, rows: Sequence[Mapping[str, float]]) -> "Scores":
+    def of(cls, rows: Sequence[Mapping[str, float]]) -> "QualityScores":
         """The values of each query by measure; all rows have the same measures."""
         return cls({measure: [row[measure] for row in rows] for measure in rows[0]})
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class QualityOutcome:
     """The measurements of one collection.
 
     `lost` is the share of the judged relevant documents among the first `DEEP` passages of hybrid searches of which
@@ -66,7 +66,7 @@ class Outcome:
     documents: int
     queries: int
     by_spans: bool
-    scores: dict[Mode, Scores]
+    scores: dict[Mode, QualityScores]
     lost: float | None
     unanswerable: float
 
@@ -98,7 +98,7 @@ async def open_measured(settings: Settings, data_dir: Path) -> AsyncIterator[Ser
         yield service
 
 
-async def evaluate(service: Service, dataset: Dataset, on_progress: OnProgress) -> Outcome:
+async def evaluate(service: Service, dataset: Dataset, on_progress: OnProgress) -> QualityOutcome:
     """Index a collection and run all its queries in every mode, with `minScore` 0.
 
     Raises:
@@ -109,7 +109,7 @@ async def evaluate(service: Service, dataset: Dataset, on_progress: OnProgress) 
     names = {id_: name for name, id_ in await index_groups(service, "document", files, on_progress)}
     offsets = {text.id: text.offset for text in dataset.documents}
     answers = await _answers(service, dataset, on_progress)
-    scores: dict[Mode, Scores] = {}
+    scores: dict[Mode, QualityScores] = {}
     for mode in MODES:
         rows = [
             _by_spans(question, answer, names, offsets, service.tokenizer)
@@ -117,9 +117,9 @@ async def evaluate(service: Service, dataset: Dataset, on_progress: OnProgress) 
             else by_grades(ranked_documents(answer.results, names), question.grades)
             for question, answer in zip(dataset.questions, answers[mode], strict=True)
         ]
-        scores[mode] = Scores.of(rows)
+        scores[mode] = QualityScores.of(rows)
     hybrid = answers[Mode.HYBRID]
-    return Outcome(
+    return QualityOutcome(
         dataset=dataset.name,
         documents=len(dataset.documents),
         queries=len(dataset.questions),
@@ -172,7 +172,7 @@ async def index_groups(
     return indexed
 
 
-def _fields(text: Text) -> Mapping[str, object]:
+def _fields(text: LabelledText) -> Mapping[str, object]:
     """A document as if it were a file."""
     return {
         "content": text.content,
@@ -229,7 +229,7 @@ async def complete_answer(service: Service, question: str, query: Query) -> Answ
     return answer
 
 
-def _query(question: Question, mode: Mode, limit: int) -> Query:
+def _query(question: LabelledQuestion, mode: Mode, limit: int) -> Query:
     return Query(question.text, limit=limit, mode=mode, min_score=0.0)
 
 
@@ -244,7 +244,7 @@ def by_grades(ranking: Sequence[str], grades: Mapping[str, int]) -> dict[str, fl
 
 
 def _by_spans(
-    question: Question, answer: Answer, names: dict[str, str], offsets: dict[str, int], tokenizer: Tokenizer
+    question: LabelledQuestion, answer: Answer, names: dict[str, str], offsets: dict[str, int], tokenizer: Tokenizer
 ) -> dict[str, float]:
     read = [
         (start, end)
@@ -276,7 +276,7 @@ def within_budget(results: Iterable[Result], names: dict[str, str], tokenizer: T
     return read
 
 
-async def _lost(service: Service, questions: Sequence[Question], names: dict[str, str]) -> float | None:
+async def _lost(service: Service, questions: Sequence[LabelledQuestion], names: dict[str, str]) -> float | None:
     threshold = service.model().calibration.threshold
     relevant = lost = 0
     for question in questions:

@@ -107,7 +107,7 @@ class Api:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class RemoteServer:
     """Our own server; `api` has its OpenAI-compatible addresses."""
 
     http: AsyncHttp
@@ -178,7 +178,7 @@ class Server:
 
 
 @asynccontextmanager
-async def reached(settings: Settings, url: str | None, timeout_s: float) -> AsyncIterator[Server]:
+async def reached(settings: Settings, url: str | None, timeout_s: float) -> AsyncIterator[RemoteServer]:
     """The server at `url`; by default that of the data directory, else the one that these settings would start.
 
     Args:
@@ -192,7 +192,7 @@ async def reached(settings: Settings, url: str | None, timeout_s: float) -> Asyn
         aclosing(AsyncHttp(address, timeout_s)) as http,
         httpx2.AsyncClient(timeout=timeout_s, trust_env=False) as client,
     ):
-        yield Server(http, Api(client, url or await http.find() or usual, bearer(settings.server.api_key)))
+        yield RemoteServer(http, Api(client, url or await http.find() or usual, bearer(settings.server.api_key)))
 
 
 def bearer(key: SecretStr | None) -> dict[str, str]:
@@ -204,7 +204,7 @@ def bearer(key: SecretStr | None) -> dict[str, str]:
 class Scratch:
     """Documents of a validation, under a project of their own."""
 
-    server: Server
+    server: RemoteServer
     project: str
     can_delete: bool
     sources: Counter[str] = field(default_factory=Counter)

@@ -12,7 +12,7 @@ from rag_context.evaluation.evidence_quality import EvidenceOutcome
 from rag_context.evaluation.evidence_report import as_objects, evidence_grids
 from rag_context.evaluation.interface_quality import TOOLS, CollectionOutcome, ProjectOutcome
 from rag_context.evaluation.measures import Estimate, estimate, significance
-from rag_context.evaluation.quality import MODES, Outcome
+from rag_context.evaluation.quality import MODES, QualityOutcome
 from rag_context.evaluation.tables import Grid, for_terminal, percent, short
 from rag_context.search.query import Mode
 
@@ -32,7 +32,7 @@ _DATASET_COLUMNS = (
 class Outcomes:
     """All measurements of one run, by what was measured."""
 
-    judged: list[Outcome] = field(default_factory=list)
+    judged: list[QualityOutcome] = field(default_factory=list)
     by_tool: list[ProjectOutcome] = field(default_factory=list)
     in_collections: list[CollectionOutcome] = field(default_factory=list)
     with_evidence: list[EvidenceOutcome] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Row:
     """How likely the difference of hybrid to this mode is a matter of chance; empty for a macro mean."""
 
 
-def rows_of(outcomes: Sequence[Outcome]) -> list[Row]:
+def rows_of(outcomes: Sequence[QualityOutcome]) -> list[Row]:
     """Every measure of every collection; then, of several that are judged by documents, the macro mean."""
     rows = [row for outcome in outcomes for row in _rows_of(outcome)]
     graded = [outcome for outcome in outcomes if not outcome.by_spans]
@@ -109,7 +109,7 @@ def as_tables(found: Outcomes) -> RenderableType:
     return for_terminal([*grids, *evidence_grids(found.with_evidence)])
 
 
-def judged_grids(outcomes: Sequence[Outcome]) -> list[Grid]:
+def judged_grids(outcomes: Sequence[QualityOutcome]) -> list[Grid]:
     """Every measure by mode, the best in bold; and the sizes and labels of each collection."""
     headings = ("collection", "measure", *(mode.value for mode in MODES), "p against text", "p against vector")
     measures = tuple(map(_measure_cells, rows_of(outcomes)))
@@ -152,7 +152,7 @@ def _tool_rows(by_tool: Sequence[ProjectOutcome]) -> Iterator[tuple[str, ...]]:
         yield each.dataset, "first ten as in the search", *(percent(each.same_order[tool]) for tool in TOOLS)
 
 
-def _rows_of(outcome: Outcome) -> Iterator[Row]:
+def _rows_of(outcome: QualityOutcome) -> Iterator[Row]:
     scores = {mode: outcome.scores[mode].by_measure for mode in MODES}
     for measure, hybrid in scores[Mode.HYBRID].items():
         yield Row(
@@ -163,7 +163,7 @@ def _rows_of(outcome: Outcome) -> Iterator[Row]:
         )
 
 
-def _dataset_json(outcome: Outcome) -> dict[str, Any]:
+def _dataset_json(outcome: QualityOutcome) -> dict[str, Any]:
     return {
         "name": outcome.dataset,
         "documents": outcome.documents,
@@ -174,7 +174,7 @@ def _dataset_json(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _cells(outcome: Outcome) -> tuple[str, ...]:
+def _cells(outcome: QualityOutcome) -> tuple[str, ...]:
     lost = "" if outcome.lost is None else percent(outcome.lost)
     return outcome.dataset, str(outcome.documents), str(outcome.queries), lost, percent(outcome.unanswerable)
 

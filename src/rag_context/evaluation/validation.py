@@ -15,7 +15,7 @@ from rag_context.domain.documents import Status
 from rag_context.errors import BackendDataError, BackendError, InvalidInputError
 from rag_context.evaluation.end_to_end import EndToEnd, run_end_to_end
 from rag_context.evaluation.measures import Latency
-from rag_context.evaluation.remote import Api, Scratch, Server, say_hello
+from rag_context.evaluation.remote import Api, RemoteServer, Scratch, say_hello
 from rag_context.memory.telemetry import VALIDATING_AGENT
 
 SAMPLES = (
@@ -36,7 +36,7 @@ _END_TO_END = "50 Documents, 50 Questions"
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class ProbeDocument:
     """A document to index, and the question that must find its keyword among the first three passages."""
 
     content: str
@@ -46,21 +46,21 @@ class Probe:
 
 
 PROBES = (
-    Probe(
+    ProbeDocument(
         "MongoDB connections should implement retry logic with exponential backoff. The maximum number of retries "
         "should be set to 5, with an initial delay of 100ms doubling each time.",
         {"category": "architecture"},
         "mongodb retry logic implementation",
         "exponential backoff",
     ),
-    Probe(
+    ProbeDocument(
         "FireKirin jackpot threshold configuration: The Grand jackpot triggers at $500, the Major at $250, the Minor "
         "at $50, and the Mini at $10. These values are configured in the CRED3N7IAL collection.",
         {"category": "casino", "game": "FireKirin"},
         "FireKirin jackpot Grand threshold amount",
         "$500",
     ),
-    Probe(
+    ProbeDocument(
         "Selenium WebDriver timeout configuration should be set to 30 seconds for page loads, 10 seconds for element "
         "waits, and 5 seconds for JavaScript execution. Use explicit waits over implicit waits.",
         {"category": "architecture"},
@@ -108,7 +108,7 @@ Event = Heading | Step | Check | Warned | Latency
 
 
 @dataclass(slots=True)
-class Report:
+class ValidationReport:
     """The results of a validation."""
 
     steps: list[Step] = field(default_factory=list)
@@ -147,7 +147,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Backends:
+class DirectBackends:
     """Backends to check directly; for one that is None, the server's health report counts."""
 
     lm_studio: Api | None = None
@@ -166,7 +166,7 @@ class Validation:
     """
 
     def __init__(
-        self, server: Server, backends: Backends, *, timeout_s: float, on_event: Callable[[Event], None]
+        self, server: RemoteServer, backends: DirectBackends, *, timeout_s: float, on_event: Callable[[Event], None]
     ) -> None:
         self._server = server
         self._backends = backends
@@ -174,7 +174,7 @@ class Validation:
         self._on_event = on_event
         self._health: HealthResponse | None = None
         self._models: list[str] = []
-        self.report = Report()
+        self.report = ValidationReport()
 
     async def infrastructure(self) -> None:
         """Phase 1: every component answers."""
@@ -297,7 +297,7 @@ class Validation:
             self._warn("The test documents have no vectors yet; keyword search finds them")
         return f"{len(PROBES)} documents in project {scratch.project}"
 
-    async def _check(self, probe: Probe, project: str) -> None:
+    async def _check(self, probe: ProbeDocument, project: str) -> None:
         started = time.perf_counter()
         answer = await self._server.search(
             query=probe.question,

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 
 from rag_context.domain.documents import moment
-from rag_context.files.file_reading import Loaded, modified_at
+from rag_context.files.file_reading import LoadedFile, modified_at
 from rag_context.settings.environment import without
 
 GIT_S = 10.0
@@ -65,7 +65,7 @@ class FileTimes:
             if repository is not None:
                 repository.read()
 
-    def of(self, loaded: Loaded) -> datetime | None:
+    def of(self, loaded: LoadedFile) -> datetime | None:
         """When a file was written; None if its time is no time."""
         with self._lock:
             return self._committed(loaded) or modified_at(loaded)
@@ -76,7 +76,7 @@ class FileTimes:
             repository = self._repository(path.parent)
             return repository is not None and repository.has(path)
 
-    def _committed(self, loaded: Loaded) -> datetime | None:
+    def _committed(self, loaded: LoadedFile) -> datetime | None:
         repository = self._repository(loaded.path.parent)
         return None if repository is None else repository.committed(loaded.path, loaded.data)
 

@@ -21,7 +21,7 @@ from rag_context.files.file_reading import (
     FileInput,
     Found,
     Labels,
-    Loaded,
+    LoadedFile,
     Rejected,
     converted_inputs,
     load_file,
@@ -73,7 +73,7 @@ class Todo:
 class OpenFile:
     """A file whose documents are being sent."""
 
-    loaded: Loaded
+    loaded: LoadedFile
     entry: FileEntry | None
     twin: FileEntry | None
     sent: list[FileDocument] = field(default_factory=list)
@@ -188,18 +188,18 @@ class FileJobs:
             else:
                 yield from self._documents(OpenFile(loaded, each.entry, self._twin(loaded)))
 
-    def _load(self, found: Found) -> Loaded | Rejected:
+    def _load(self, found: Found) -> LoadedFile | Rejected:
         # Before it is opened: lock files and bundles can be very large.
         if not found.named and (reason := self._settings.generated.name(found.path)):
             return Rejected(printable(found.path), reason, failed=False)
         return load_file(found, max_bytes=self._settings.max_bytes)
 
-    def _record_unchanged(self, entry: FileEntry, loaded: Loaded) -> None:
+    def _record_unchanged(self, entry: FileEntry, loaded: LoadedFile) -> None:
         # The same content with a new stamp: with that recorded, the next run need not read the file.
         self.finished.append(replace(entry, stamp=loaded.stamp, read_ns=loaded.read_ns))
         self.unchanged(entry)
 
-    def _twin(self, loaded: Loaded) -> FileEntry | None:
+    def _twin(self, loaded: LoadedFile) -> FileEntry | None:
         """Another file that had the same content when it was read last."""
         path = loaded.path.as_posix()
         # A file of the same content: this one was renamed if the other is gone, else copied. Its vectors are reused.
@@ -228,14 +228,14 @@ class FileJobs:
         self._new += 1
         return self._new > EMBEDDED_AT_ONCE
 
-    def _inputs(self, loaded: Loaded) -> Iterator[FileInput | Rejected]:
+    def _inputs(self, loaded: LoadedFile) -> Iterator[FileInput | Rejected]:
         labels = self._settings.labels_of(loaded.path)
         if loaded.format is None:
             return iter([text_input(loaded, labels, self._settings.generated, self._times.of)])
         found = converted_inputs(loaded, loaded.format, self._converter, labels, self._times.of)
         return (self._from_elsewhere(item, loaded) if isinstance(item, FileInput) else item for item in found)
 
-    def _from_elsewhere(self, item: FileInput, loaded: Loaded) -> FileInput:
+    def _from_elsewhere(self, item: FileInput, loaded: LoadedFile) -> FileInput:
         """A conversation that came with a repository was recorded by another person, whatever it looks like."""
         if item.document.origin is not Origin.OWNER or not self._times.is_committed(loaded.path):
             return item

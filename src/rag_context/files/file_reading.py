@@ -121,7 +121,7 @@ def stamp_of(status: os.stat_result) -> FileStamp:
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedFile:
     """The bytes of a file, and its stamp just before they were read."""
 
     path: Path
@@ -139,7 +139,7 @@ class Loaded:
         return hashlib.blake2b(self.data, digest_size=16).digest()
 
 
-FileTime: TypeAlias = Callable[[Loaded], datetime | None]
+FileTime: TypeAlias = Callable[[LoadedFile], datetime | None]
 """Says when a file was written."""
 
 
@@ -188,7 +188,7 @@ def content_type_of(path: Path) -> str:
     return CONTENT_TYPES_BY_SUFFIX.get(path.suffix.lower(), DOCUMENTATION)
 
 
-def modified_at(loaded: Loaded) -> datetime | None:
+def modified_at(loaded: LoadedFile) -> datetime | None:
     """When a file was last changed; None if its time is no time."""
     try:
         return moment(loaded.stamp.modified_ns // 1000)
@@ -215,7 +215,7 @@ def read_file(
     return text_input(loaded, labels, times=times)
 
 
-def load_file(found: Found, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Loaded | Rejected:
+def load_file(found: Found, *, max_bytes: int = DEFAULT_MAX_BYTES) -> LoadedFile | Rejected:
     """The bytes of a file; of one that cannot be used, only as many as it takes to detect that."""
     path = found.path
     try:
@@ -230,7 +230,7 @@ def load_file(found: Found, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Loaded | R
 
 
 def text_input(
-    loaded: Loaded,
+    loaded: LoadedFile,
     labels: Labels = _NO_LABELS,
     generated: Generated | None = None,
     times: FileTime = modified_at,
@@ -259,7 +259,7 @@ def text_input(
 
 
 def converted_inputs(
-    loaded: Loaded,
+    loaded: LoadedFile,
     format_: Format,
     converter: Converter,
     labels: Labels = _NO_LABELS,
@@ -299,7 +299,7 @@ def _rejected(found: Found, error: _UnusableError) -> Rejected:
     return Rejected(printable(found.path), str(error), failed=found.named or not error.expected, unknown=error.unknown)
 
 
-def _loaded(found: Found, max_bytes: int) -> Loaded:
+def _loaded(found: Found, max_bytes: int) -> LoadedFile:
     if kind := UNSUPPORTED.get(found.path.suffix.lower()):
         raise _UnusableError(f"{kind} files are not supported yet", expected=True)
     try:
@@ -324,7 +324,7 @@ def _loaded(found: Found, max_bytes: int) -> Loaded:
     if len(data) > limit:
         advice = "; see indexing.max_file_bytes" if format_ is None else ""
         raise _UnusableError(f"larger than {limit} bytes ({status.st_size}){advice}")
-    return Loaded(found.path, found.named, data, format_, stamp_of(status), read_ns)
+    return LoadedFile(found.path, found.named, data, format_, stamp_of(status), read_ns)
 
 
 def _text(data: bytes) -> str:

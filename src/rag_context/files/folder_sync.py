@@ -27,7 +27,7 @@ from rag_context.files.file_jobs import FileJobs, ReadingSettings, Todo
 from rag_context.files.file_reading import Found, Rejected, stamp_of
 from rag_context.files.formats.converter import Converter
 from rag_context.files.sending import CONCURRENCY, Job, in_thread, send
-from rag_context.files.target import Target
+from rag_context.files.target import IndexTarget
 from rag_context.files.walk import Root, find_changed, outermost, walk
 from rag_context.ports.writing import FileManifest
 
@@ -70,7 +70,7 @@ class FolderSync:
         racy_ns: a file that changed less than so long before it was read is not trusted by its stamp.
     """
 
-    target: Target
+    target: IndexTarget
     manifest: FileManifest
     settings: ReadingSettings
     converter: Converter

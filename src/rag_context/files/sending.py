@@ -18,7 +18,7 @@ from rag_context.api.wire import metadata_json
 from rag_context.domain.documents import CHAT
 from rag_context.errors import InvalidInputError
 from rag_context.files.file_reading import FILES_SESSION, Labels, Rejected
-from rag_context.files.target import Target
+from rag_context.files.target import IndexTarget
 
 BATCH = 100
 """Documents in one batch."""
@@ -108,7 +108,7 @@ class VersionOrder:
                 del self._last[source]
 
 
-async def send(batches: AsyncIterator[list[Job]], target: Target, concurrency: int = CONCURRENCY) -> None:
+async def send(batches: AsyncIterator[list[Job]], target: IndexTarget, concurrency: int = CONCURRENCY) -> None:
     """Send every batch; versions of one document in their order.
 
     Raises:

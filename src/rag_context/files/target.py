@@ -13,7 +13,7 @@ OnReceipt = Callable[[int, BulkReceipt], None]
 """Called with the receipt of a line, by its position in the batch."""
 
 
-class Target(Protocol):
+class IndexTarget(Protocol):
     """An index that documents are sent to. All methods raise `RagContextError` only."""
 
     async def bulk(self, lines: Sequence[BulkLine], on_receipt: OnReceipt) -> None:

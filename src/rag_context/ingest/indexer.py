@@ -24,8 +24,8 @@ from rag_context.errors import (
 from rag_context.ingest.chunk_context import cut_alike
 from rag_context.ingest.chunking.syntax import Outline, marks
 from rag_context.ingest.redaction import Redactor
-from rag_context.ingest.submissions import Entry, Preparation, Receipt, Submission
-from rag_context.ingest.text_vectors import SLICE_S, StoredVectors, TextVectors, UnfinishedVectors, stacked
+from rag_context.ingest.submissions import BatchEntry, Preparation, Receipt, Submission
+from rag_context.ingest.text_vectors import SLICE_S, ReusableVectors, TextVectors, UnfinishedVectors, stacked
 from rag_context.ports.models import Embedder
 from rag_context.ports.reading import DocumentStore
 from rag_context.ports.writing import IndexWriter, PendingClaims, VectorRebuilder, Version
@@ -79,7 +79,7 @@ class Indexer:
         document_store: Dependency,
         writer: IndexWriter,
         policy: IndexingPolicy,
-        stored_vectors: StoredVectors | None = None,
+        stored_vectors: ReusableVectors | None = None,
         claims: PendingClaims | None = None,
         try_write: Callable[[], Awaitable[None]] | None = None,
         outline: Outline = marks,
@@ -140,7 +140,7 @@ class Indexer:
             each if isinstance(each, Exception) else None for each in identified
         ]
         waiting = {
-            number: Entry(submission, each)
+            number: BatchEntry(submission, each)
             for number, (submission, each) in enumerate(zip(submissions, identified, strict=True))
             if not isinstance(each, Exception)
         }
@@ -238,7 +238,7 @@ class Indexer:
             return await retrying(lambda: self._writer.delete(id_))
 
     async def _index_together(
-        self, entries: Sequence[Entry], deadline: Deadline, least_s: float
+        self, entries: Sequence[BatchEntry], deadline: Deadline, least_s: float
     ) -> list[Receipt | Exception]:
         """Index entries of different documents."""
         # Until they are written: another version of one of them must not be compared with the same stored one.
@@ -256,7 +256,7 @@ class Indexer:
             duplicates = await self._duplicates(written)
             return [entry.result(duplicates.get(entry.identified.id, ())) for entry in entries]
 
-    async def _replace(self, entries: Sequence[Entry], deadline: Deadline, least_s: float) -> None:
+    async def _replace(self, entries: Sequence[BatchEntry], deadline: Deadline, least_s: float) -> None:
         """Prepare, embed and store; leaves in each entry what became of it."""
         # Embedding takes most of the time: a full disk must not cost that of each document of a long stream.
         if self._is_refused and self._try_write is not None:
@@ -280,7 +280,7 @@ class Indexer:
         with span("index.write", {"rag.chunks": sum(len(entry.chunks) for entry in entries)}):
             await self._write(entries)
 
-    async def _embed(self, entries: Sequence[Entry], deadline: Deadline) -> None:
+    async def _embed(self, entries: Sequence[BatchEntry], deadline: Deadline) -> None:
         """Embed what is not deferred, or leave in each entry why its vectors follow."""
         for entry in entries:
             entry.warning = FOLLOW if entry.is_deferred else None
@@ -306,7 +306,7 @@ class Indexer:
         await self._embed_missing(entries, vectors, made_by, deadline)
 
     async def _embed_missing(
-        self, entries: Sequence[Entry], vectors: dict[str, Vector], made_by: str, deadline: Deadline
+        self, entries: Sequence[BatchEntry], vectors: dict[str, Vector], made_by: str, deadline: Deadline
     ) -> None:
         failure: BackendError | None = None
         try:
@@ -330,7 +330,7 @@ class Indexer:
                 )
                 entry.is_unfinished = entry.identified.id in self._unfinished
 
-    async def _write(self, entries: Sequence[Entry]) -> None:
+    async def _write(self, entries: Sequence[BatchEntry]) -> None:
         """Store documents; leaves in each entry whether its vectors are in too, or why it could not be stored."""
         waiting = list(entries)
 
@@ -367,7 +367,7 @@ class Indexer:
                 entry.warning = "The index's model has just changed; found by keyword search now, vectors follow"
             await self._write(rejected)  # without vectors, so that no model can be wrong
 
-    async def _duplicates(self, entries: Sequence[Entry]) -> dict[str, list[str]]:
+    async def _duplicates(self, entries: Sequence[BatchEntry]) -> dict[str, list[str]]:
         """Ids of near-duplicates by document; none where they cannot be read: the documents are stored already."""
         documents = [entry.document for entry in entries if entry.document is not None]
         if not documents:

@@ -23,7 +23,7 @@ from rag_context.domain.documents import (
 )
 from rag_context.domain.search import Filter
 from rag_context.errors import FieldError, InvalidInputError
-from rag_context.ingest.secret_rules import ASSIGNED, RULES, TABLE_HEADING, TABLE_NAMES, Rule
+from rag_context.ingest.secret_rules import ASSIGNED, RULES, TABLE_HEADING, TABLE_NAMES, SecretRule
 from rag_context.ingest.secret_values import looks_random
 
 MARK = "[REDACTED:"
@@ -294,7 +294,7 @@ def _fold(content: str) -> str:
     return content.replace("\u0130", "i").lower()
 
 
-def _secrets(rule: Rule, content: str, offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _secrets(rule: SecretRule, content: str, offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
     end = 0
     for offset in offsets:
         # An anchor inside the last secret begins no other one.

@@ -31,7 +31,7 @@ from rag_context.ingest.secret_values import (
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class SecretRule:
     """The group `secret` of `pattern`, which begins with one of `anchors`; those are in lower case."""
 
     kind: str
@@ -82,19 +82,19 @@ _PARAMETER = r" ?= ?(?P<secret>[^\s\"'`;&<>]{8,256})(?=[\s\"'`;&<>)]|$)"
 
 def _token(
     kind: str, anchors: str, shape: str, is_secret: Callable[[str], bool] = is_no_filler, start: str = _WORD_START
-) -> Rule:
+) -> SecretRule:
     """A token of known shape, wherever a word may begin; anchors apart by spaces."""
-    return Rule(kind, tuple(anchors.split()), re.compile(f"{start}(?P<secret>{shape})"), is_secret)
+    return SecretRule(kind, tuple(anchors.split()), re.compile(f"{start}(?P<secret>{shape})"), is_secret)
 
 
-def _marked(kind: str, anchors: str, shape: str, is_secret: Callable[[str], bool] = is_no_filler) -> Rule:
+def _marked(kind: str, anchors: str, shape: str, is_secret: Callable[[str], bool] = is_no_filler) -> SecretRule:
     """A token whose beginning is no part of other words: it may follow `-` and `_`."""
     return _token(kind, anchors, shape, is_secret, _ANY_START)
 
 
-def _value(kind: str, anchors: str, pattern: str, is_secret: Callable[[str], bool]) -> Rule:
+def _value(kind: str, anchors: str, pattern: str, is_secret: Callable[[str], bool]) -> SecretRule:
     """A value in a place that makes it a secret: the group `secret` of the pattern."""
-    return Rule(kind, tuple(anchors.split()), re.compile(pattern, re.IGNORECASE), is_secret)
+    return SecretRule(kind, tuple(anchors.split()), re.compile(pattern, re.IGNORECASE), is_secret)
 
 
 _SERVICES = (
@@ -214,14 +214,14 @@ RULES = (
         start="",
     ),
     _token("password-hash", "$y$ $gy$", r"\$g?y\$[./A-Za-z0-9]{1,8}\$[./A-Za-z0-9]{1,86}\$[./A-Za-z0-9]{43}", start=""),
-    Rule(
+    SecretRule(
         "mailchimp-token",
         ("-us",),
         re.compile(r"(?<![\w-])(?P<secret>[0-9a-f]{32}-us\d{1,2})(?![\w-])"),
         is_no_filler,
         32,
     ),
-    Rule(
+    SecretRule(
         "azure-devops-token",
         ("azdo",),
         re.compile(r"(?<!\w)(?P<secret>[A-Za-z0-9]{76}AZDO[A-Za-z0-9]{4})(?!\w)"),
@@ -479,7 +479,7 @@ RULES = (
         r"[@bru]{0,2}\\?(?P<quote>[\"'`])(?P<secret>[^\"'`\s\\]{8,256})\\?(?P=quote)",
         looks_assigned,
     ),
-    Rule(
+    SecretRule(
         ASSIGNED,
         tuple(_NAME_ANCHORS.split()),
         re.compile(

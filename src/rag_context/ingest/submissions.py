@@ -95,7 +95,7 @@ class Prepared:
 
 
 @dataclass(slots=True)
-class Entry:
+class BatchEntry:
     """A submission on its way in: each step notes here what it made.
 
     `written` tells whether the vectors are stored too, or why the document could not be stored.

@@ -97,7 +97,7 @@ def stacked(texts: Sequence[str], vectors: dict[str, Vector]) -> Matrix:
     return np.stack([vectors[text] for text in texts])
 
 
-class StoredVectors:
+class ReusableVectors:
     """Finds the vectors of texts among those of given documents.
 
     Args:

@@ -8,7 +8,7 @@ from rag_context.api.maintenance import ComponentHealth, HealthResponse, ModelNa
 from rag_context.domain.documents import Counts, Status
 from rag_context.domain.reports import counted
 from rag_context.domain.vectors import EmbeddingModel
-from rag_context.resilience.component_checks import Finding
+from rag_context.resilience.component_checks import ComponentFinding
 
 STALLED_S = 120.0
 """Pending documents without progress for this long are reported as a fault."""
@@ -49,7 +49,7 @@ class IndexingProgress:
 
 
 def health_response(
-    findings: Sequence[Finding],
+    findings: Sequence[ComponentFinding],
     counts: Counts | None,
     vector_problem: str | None,
     *,
@@ -93,7 +93,7 @@ def health_response(
     )
 
 
-def _status(finding: Finding, vector_problem: str | None) -> Status:
+def _status(finding: ComponentFinding, vector_problem: str | None) -> Status:
     """A store that rejects writes or misses vectors is degraded, and so is the service without its cache."""
     if finding.name not in ROLES and finding.status is Status.UNAVAILABLE:
         return Status.DEGRADED
@@ -102,7 +102,7 @@ def _status(finding: Finding, vector_problem: str | None) -> Status:
     return finding.status
 
 
-def _detail(finding: Finding, counts: Counts | None, vector_problem: str | None) -> str:
+def _detail(finding: ComponentFinding, counts: Counts | None, vector_problem: str | None) -> str:
     """The description of a component's state, with problems first."""
     if finding.status is not Status.HEALTHY:
         return finding.detail

@@ -24,7 +24,7 @@ from rag_context.ports.reading import DocumentStore, MetricsStore
 from rag_context.projects.records import Label
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.query import Answer, Level, RetrieverReport, RetrieverStatus
-from rag_context.tracing import Span
+from rag_context.tracing import TraceSpan
 
 logger = logging.getLogger(__name__)
 
@@ -209,7 +209,7 @@ def _drained(queue: deque[str]) -> list[str]:
     return items
 
 
-def describe(traced: Span, response: SearchResponse) -> None:
+def describe(traced: TraceSpan, response: SearchResponse) -> None:
     """Note in a search's span how it was answered."""
     level, results = response.fallback_level, len(response.results)
     traced.set({"rag.level": level, "rag.results": results, "rag.cached": bool(response.cached)})
@@ -217,7 +217,7 @@ def describe(traced: Span, response: SearchResponse) -> None:
         traced.fail("NoAnswer")
 
 
-def describe_indexing(traced: Span, results: Sequence[Receipt | Exception]) -> None:
+def describe_indexing(traced: TraceSpan, results: Sequence[Receipt | Exception]) -> None:
     """Note in a span what became of the documents that were stored together."""
     receipts = [each for each in results if isinstance(each, Receipt)]
     traced.set({"rag.chunks": sum(len(each.chunk_ids) for each in receipts)})

@@ -80,7 +80,7 @@ class Rendered:
     chars: int = 0
 
 
-class Section(StrEnum):
+class ContextSection(StrEnum):
     """The parts of a context, in their order."""
 
     CRITICAL = "## Critical Context (Always Relevant)"
@@ -88,16 +88,16 @@ class Section(StrEnum):
     LINKED = "## Related Context (Linked Documents)"
 
 
-WEIGHTS = {Section.CRITICAL: 3.0, Section.RELEVANT: 5.0, Section.LINKED: 2.0}
+WEIGHTS = {ContextSection.CRITICAL: 3.0, ContextSection.RELEVANT: 5.0, ContextSection.LINKED: 2.0}
 """Weights of the sections when a budget is divided. Within a section the nth document weighs 1/sqrt(n): the first
 ones get more, and the later ones still get something."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ContextEntry:
     """A document for a context. `whole` None: it is too large, or was not rendered in time."""
 
-    section: Section
+    section: ContextSection
     document: RetrievedDocument
     whole: Rendered | None = None
 
@@ -106,7 +106,7 @@ class Entry:
 class Slot:
     """An entry with its share of the budget: `tokens` for an excerpt, None for the whole document."""
 
-    entry: Entry
+    entry: ContextEntry
     tokens: int | None = None
 
 
@@ -127,12 +127,12 @@ def may_fit(chars: int, max_tokens: int | None) -> bool:
     return max_tokens is None or chars <= MAX_CHARS_PER_TOKEN * max_tokens
 
 
-def distinct(entries: Sequence[Entry]) -> list[Entry]:
+def distinct(entries: Sequence[ContextEntry]) -> list[ContextEntry]:
     """The entries without repeated documents; the first entry of each is kept."""
     return list({entry.document.path: entry for entry in reversed(entries)}.values())[::-1]
 
 
-def allocate(entries: Sequence[Entry], count: Count, max_tokens: int | None) -> list[Slot]:
+def allocate(entries: Sequence[ContextEntry], count: Count, max_tokens: int | None) -> list[Slot]:
     """Divide the budget: which documents are included, whole or with how many tokens. The others do not fit.
 
     The most relevant document is always included.
@@ -144,8 +144,8 @@ def allocate(entries: Sequence[Entry], count: Count, max_tokens: int | None) -> 
     """
     if max_tokens is None:
         return [Slot(entry, None if entry.whole is not None else UNBOUNDED_EXCERPT_TOKENS) for entry in entries]
-    rule, *alone = count([RULE, *Section])
-    headings = dict(zip(Section, alone, strict=True))
+    rule, *alone = count([RULE, *ContextSection])
+    headings = dict(zip(ContextSection, alone, strict=True))
     costs = count([_head(entry.document, None) for entry in entries])
     heads = {id(entry): cost + rule for entry, cost in zip(entries, costs, strict=True)}
     left = [each for each in entries if _fits_alone(each, heads[id(each)], max_tokens - headings[each.section])]
@@ -164,7 +164,9 @@ def allocate(entries: Sequence[Entry], count: Count, max_tokens: int | None) -> 
     return []
 
 
-def assemble(shown: Sequence[Entry], candidates: Sequence[Entry], count: Count, max_tokens: int | None) -> Assembled:
+def assemble(
+    shown: Sequence[ContextEntry], candidates: Sequence[ContextEntry], count: Count, max_tokens: int | None
+) -> Assembled:
     """Assemble the text of a context.
 
     Args:
@@ -173,7 +175,7 @@ def assemble(shown: Sequence[Entry], candidates: Sequence[Entry], count: Count, 
         count: counts the tokens of headings.
         max_tokens: most tokens; what does not fit is omitted.
     """
-    order = list(Section)
+    order = list(ContextSection)
     entries = [each for each in sorted(shown, key=lambda each: order.index(each.section)) if each.whole is not None]
     first = {entry.section: position for position, entry in reversed(list(enumerate(entries)))}
     heads = [_head(entry.document, entry.whole) for entry in entries]
@@ -182,7 +184,7 @@ def assemble(shown: Sequence[Entry], candidates: Sequence[Entry], count: Count, 
     rule, *costs = count([RULE, *heads])
     spent = 0
     parts: list[str] = []
-    kept: dict[Section, list[RetrievedDocument]] = {section: [] for section in Section}
+    kept: dict[ContextSection, list[RetrievedDocument]] = {section: [] for section in ContextSection}
     for position, (entry, head, cost) in enumerate(zip(entries, heads, costs, strict=True)):
         if entry.whole is None:
             continue
@@ -198,14 +200,14 @@ def assemble(shown: Sequence[Entry], candidates: Sequence[Entry], count: Count, 
     return Assembled(
         text="".join(parts).rstrip("\n") + "\n" if parts else "",
         tokens=spent,
-        critical=tuple(kept[Section.CRITICAL]),
-        relevant=tuple(kept[Section.RELEVANT]),
-        linked=tuple(document for document in kept[Section.LINKED] if isinstance(document, LinkedDocument)),
+        critical=tuple(kept[ContextSection.CRITICAL]),
+        relevant=tuple(kept[ContextSection.RELEVANT]),
+        linked=tuple(document for document in kept[ContextSection.LINKED] if isinstance(document, LinkedDocument)),
         omitted=tuple(entry.document.path for entry in candidates if entry.document.path not in included),
     )
 
 
-def _fits_alone(entry: Entry, head: int, budget: int) -> bool:
+def _fits_alone(entry: ContextEntry, head: int, budget: int) -> bool:
     """Whether a document would fit a context of its own, at least as an excerpt."""
     whole = entry.whole.tokens if entry.whole is not None else math.inf
     return head + min(whole, EXCERPT_LINE_TOKENS + LEAST_TOKENS) <= budget
@@ -230,22 +232,22 @@ def _shares(needs: Sequence[float], weights: Sequence[float], budget: float) -> 
     return shares
 
 
-def _weights(entries: Sequence[Entry]) -> list[float]:
+def _weights(entries: Sequence[ContextEntry]) -> list[float]:
     raw: list[float] = []
-    seen: dict[Section, int] = dict.fromkeys(Section, 0)
+    seen: dict[ContextSection, int] = dict.fromkeys(ContextSection, 0)
     for entry in entries:
         seen[entry.section] += 1
         raw.append(1.0 / math.sqrt(seen[entry.section]))
     totals = {
         section: sum(weight for entry, weight in zip(entries, raw, strict=True) if entry.section is section)
-        for section in Section
+        for section in ContextSection
     }
     return [WEIGHTS[entry.section] * weight / totals[entry.section] for entry, weight in zip(entries, raw, strict=True)]
 
 
-def _first_to_drop(entries: Sequence[Entry]) -> Entry:
+def _first_to_drop(entries: Sequence[ContextEntry]) -> ContextEntry:
     """The entry to drop first: the last linked one, then the last found one except the first, then a critical one."""
-    for section, protected in ((Section.LINKED, 0), (Section.RELEVANT, 1), (Section.CRITICAL, 0)):
+    for section, protected in ((ContextSection.LINKED, 0), (ContextSection.RELEVANT, 1), (ContextSection.CRITICAL, 0)):
         of_section = [entry for entry in entries if entry.section is section]
         if len(of_section) > protected:
             return of_section[-1]

@@ -126,7 +126,7 @@ class ConfigFile(_Section):
     custom_doc_types: Annotated[list[CustomDocType], Field(max_length=100)] = []
 
 
-class Source(StrEnum):
+class ValueSource(StrEnum):
     """The source of a value."""
 
     CALL = "call"
@@ -140,7 +140,7 @@ class Traced:
 
     name: str
     value: object
-    source: Source
+    source: ValueSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +267,7 @@ def _traced(
         Traced(
             name := each.name,
             getattr(options, name),
-            Source.CALL if name in given else Source.PROJECT if name in project else Source.DEFAULT,
+            ValueSource.CALL if name in given else ValueSource.PROJECT if name in project else ValueSource.DEFAULT,
         )
         for each in fields(options)
     )

@@ -74,14 +74,14 @@ _Keyword: TypeAlias = Callable[[Any, Any, Any, Any], Iterable[ValidationError] |
 
 
 @dataclass
-class _Work:
+class _SchemaWork:
     """The remaining steps of a validation, and its present depth."""
 
     steps_left: int
     depth: int = 0
 
 
-_work: ContextVar[_Work] = ContextVar("work")
+_work: ContextVar[_SchemaWork] = ContextVar("work")
 
 
 class TooManyStepsError(Exception):
@@ -262,7 +262,7 @@ def _errors(validator: Validator, front_matter: Mapping[str, Json]) -> list[Vali
         TooDeepError: the schema nests more than `MAX_DEPTH` keywords.
     """
     size = len(json.dumps(front_matter)) + 1
-    _work.set(_Work(min(MAX_STEPS, max(MAX_STEPS // 50, MAX_MESSAGE_BYTES // size))))
+    _work.set(_SchemaWork(min(MAX_STEPS, max(MAX_STEPS // 50, MAX_MESSAGE_BYTES // size))))
     errors = validator.iter_errors(dict(front_matter))
     return sorted(errors, key=lambda error: list(map(str, error.absolute_path)))
 

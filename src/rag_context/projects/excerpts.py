@@ -19,10 +19,10 @@ from rag_context.projects.assembly import (
     DOCUMENT_LEVEL,
     LEAST_TOKENS,
     Assembled,
-    Entry,
+    ContextEntry,
+    ContextSection,
     Rendered,
     Renderer,
-    Section,
     Slot,
     allocate,
     assemble,
@@ -132,7 +132,7 @@ class Excerpts:
 
     async def assembled(
         self,
-        entries: Sequence[Entry],
+        entries: Sequence[ContextEntry],
         passages: Mapping[str, Sequence[Passage]],
         max_tokens: int | None,
         warn: Callable[[str, str], None],
@@ -183,10 +183,10 @@ class Excerpts:
         return await asyncio.to_thread(self._rendered_all, selections)
 
     async def _with_texts(
-        self, entries: Sequence[Entry], max_tokens: int | None, warn: Callable[[str, str], None]
-    ) -> list[Entry]:
+        self, entries: Sequence[ContextEntry], max_tokens: int | None, warn: Callable[[str, str], None]
+    ) -> list[ContextEntry]:
         """The entries with their rendered texts, as many as can be rendered in time."""
-        first = sorted(entries, key=lambda each: each.section is not Section.RELEVANT)
+        first = sorted(entries, key=lambda each: each.section is not ContextSection.RELEVANT)
         fitting = {
             each.document.path: each.document.content
             for each in first

@@ -19,8 +19,8 @@ from rag_context.errors import InvalidInputError
 from rag_context.projects.document_lists import DocumentList
 from rag_context.projects.project_documents import project_document
 from rag_context.projects.records import (
-    Boosts,
     ProjectDocument,
+    PromotionBoosts,
     PromotionLevel,
     RetrievalOptions,
     doc_type_tag,
@@ -62,7 +62,7 @@ class Match:
     passages: tuple[Passage, ...] = ()
 
 
-def boost_of(level: PromotionLevel, boosts: Boosts | None) -> float:
+def boost_of(level: PromotionLevel, boosts: PromotionBoosts | None) -> float:
     """The boost of a promotion level."""
     if boosts is None:
         return 0.0
@@ -84,7 +84,7 @@ def best_first(matches: Sequence[Match]) -> tuple[Match, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class FoundDocuments:
     """The documents that a search found, each once, the best first; and the answer that they come from."""
 
     matches: tuple[Match, ...]
@@ -124,7 +124,7 @@ async def find(
     first: Answer,
     lookup: DocumentList,
     aside: Collection[str] = (),
-) -> Findings:
+) -> FoundDocuments:
     """Find enough documents for `max_results`, with a second, wider search if the first found too few.
 
     Args:
@@ -140,15 +140,15 @@ async def find(
     counted = sum(match.document.path not in aside for match in matches)
     # Fewer results than the limit: a wider search would find the same ones.
     if counted >= options.max_results or len(first.results) < query.limit:
-        return Findings(matches, first)
+        return FoundDocuments(matches, first)
     try:
         async with asyncio.timeout(deadline.remaining_s):
             further = await search(replace(query, limit=WIDENED * query.limit))
     except TimeoutError:
-        return Findings(matches, first)
+        return FoundDocuments(matches, first)
     if further.level > first.level:  # a component has failed since: its answer is worse, though longer
-        return Findings(matches, first)
-    return Findings(_matches(further.results, options, lookup), further)
+        return FoundDocuments(matches, first)
+    return FoundDocuments(_matches(further.results, options, lookup), further)
 
 
 async def find_critical(

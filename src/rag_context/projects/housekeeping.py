@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class HousekeepingRules:
     """The settings of this background work.
 
     Args:
@@ -49,13 +49,15 @@ class Rules:
     adopts: bool = False
 
 
-DEFAULT_RULES = Rules()
+DEFAULT_RULES = HousekeepingRules()
 
 
 class Housekeeping:
     """Runs beside a server until it is cancelled."""
 
-    def __init__(self, projects: Projects, rules: Rules, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, projects: Projects, rules: HousekeepingRules, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._projects = projects
         self._rules = rules
         self._clock = clock

@@ -19,7 +19,15 @@ from rag_context.ingest.indexer import Indexer
 from rag_context.projects.document_lists import DocumentLists
 from rag_context.projects.project_documents import DocsFolder
 from rag_context.projects.project_opening import Activation, external_scope
-from rag_context.projects.sync import Progress, Scope, Synchroniser, SyncProgress, SyncReport, is_document, no_progress
+from rag_context.projects.sync import (
+    Progress,
+    Synchroniser,
+    SyncProgress,
+    SyncReport,
+    SyncScope,
+    is_document,
+    no_progress,
+)
 from rag_context.projects.tenants import current_branch, head_file, is_checking_out
 from rag_context.resilience.deadline import ended, set_within
 
@@ -251,7 +259,7 @@ class ProjectFollower:
             _, late = await asyncio.wait(self._tasks, timeout=timeout_s)
             await asyncio.gather(*map(ended, late))
 
-    def _synchroniser(self, tenant: Tenant, root: Path, scope: Scope) -> Synchroniser:
+    def _synchroniser(self, tenant: Tenant, root: Path, scope: SyncScope) -> Synchroniser:
         tools = self._dependencies
         # A synchroniser uses the last few of these. Clones and branches in the same folder come last, because they have
         # more files in common with this one than other repositories of the same name.

@@ -15,11 +15,11 @@ from rag_context.projects.config import (
 from rag_context.projects.doc_types import DocTypes, doc_types_of
 from rag_context.projects.links import inside, located
 from rag_context.projects.records import DocumentNotFoundError, RetrievalOptions, SchemaValidationError
-from rag_context.projects.sync import Scope, is_document, patterns
+from rag_context.projects.sync import SyncScope, is_document, patterns
 from rag_context.projects.tenants import checked_branch, current_branch, external_tenant, path_hash, repository_root
 
 
-def external_scope(external: ExternalDocs) -> Scope:
+def external_scope(external: ExternalDocs) -> SyncScope:
     """The files of the folder that are indexed: documents that match the patterns.
 
     Raises:

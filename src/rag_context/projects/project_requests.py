@@ -33,7 +33,7 @@ from rag_context.projects.tenants import Tenants, is_named
 from rag_context.search.query import Answer
 
 
-class ProjectRequest(Protocol):
+class RequestInProject(Protocol):
     """A request that may name a project."""
 
     @property
@@ -82,7 +82,7 @@ class ProjectResolver:
     def __init__(self, projects: Projects) -> None:
         self._projects = projects
 
-    async def resolve(self, request: ProjectRequest, caller: CallerId) -> ResolvedProject:
+    async def resolve(self, request: RequestInProject, caller: CallerId) -> ResolvedProject:
         """The project that a request names, else the one that the caller has activated.
 
         Raises:

@@ -17,12 +17,12 @@ from rag_context.domain.search import Filter
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.ports.models import ChatModel
 from rag_context.projects.activation import Projects
-from rag_context.projects.housekeeping import DEFAULT_RULES, Housekeeping, Rules, removal_time, why_gone
+from rag_context.projects.housekeeping import DEFAULT_RULES, Housekeeping, HousekeepingRules, removal_time, why_gone
 from rag_context.projects.project_opening import Activation
 from rag_context.projects.project_questions import ProjectQuestions, RecordSearch
 from rag_context.projects.project_requests import (
-    ProjectRequest,
     ProjectResolver,
+    RequestInProject,
     followed,
     following_warnings,
     level_name,
@@ -47,7 +47,7 @@ class ProjectDependencies:
     projects: Projects
     retrieval: RetrievalDependencies
     chat: ChatModel | None = None
-    rules: Rules = DEFAULT_RULES
+    rules: HousekeepingRules = DEFAULT_RULES
 
 
 class ProjectService:
@@ -230,7 +230,7 @@ class ProjectService:
             listed.append(listed_project(project, self._resolver.behind(tenant), self._grace, self._now()))
         return wire.ListProjectsResponse(projects=listed)
 
-    async def _files_of(self, request: ProjectRequest, context: CallContext) -> Activation:
+    async def _files_of(self, request: RequestInProject, context: CallContext) -> Activation:
         """The project whose files a request is about, on the branch that is checked out now."""
         activation = await self._projects.checked_out(followed(await self._resolver.resolve(request, context.caller)))
         if request.branch not in (None, activation.tenant.branch):

@@ -73,14 +73,14 @@ def promotion_tag(level: PromotionLevel) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Boosts:
+class PromotionBoosts:
     """The additions to the relevance of promoted documents, which stays at most 1.0."""
 
     important: float = 0.10
     critical: float = 0.15
 
 
-DEFAULT_BOOSTS = Boosts()
+DEFAULT_BOOSTS = PromotionBoosts()
 
 DEFAULT_MAX_TOKENS = 8_000
 """The default for the most tokens of an assembled context."""
@@ -104,7 +104,7 @@ class RetrievalOptions:
     min_promotion_level: PromotionLevel = PromotionLevel.STANDARD
     promotion_levels: tuple[PromotionLevel, ...] = ()
     doc_types: tuple[str, ...] = ()
-    boosts: Boosts | None = DEFAULT_BOOSTS
+    boosts: PromotionBoosts | None = DEFAULT_BOOSTS
     include_superseded: bool = False
     follow_related_docs: bool = False
     max_tokens: int | None = DEFAULT_MAX_TOKENS

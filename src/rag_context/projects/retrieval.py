@@ -15,11 +15,11 @@ from rag_context.domain.documents import Tenant, end_of, utc_now
 from rag_context.domain.vectors import EmbeddingModel, Vector
 from rag_context.errors import BackendError, InvalidInputError
 from rag_context.ports.reading import DocumentStore
-from rag_context.projects.assembly import Assembled, Entry, Renderer, Section, may_fit
+from rag_context.projects.assembly import Assembled, ContextEntry, ContextSection, Renderer, may_fit
 from rag_context.projects.document_lists import DocumentList, DocumentLists, Link, follow
 from rag_context.projects.excerpts import Excerpts, Text, opening_quote, quote_of, text_of
 from rag_context.projects.finding import (
-    Findings,
+    FoundDocuments,
     Match,
     Search,
     find,
@@ -88,10 +88,10 @@ class Run:
         self._warnings = warnings
         self._texts: dict[str, Text] = {}
 
-    async def find(self, aside: Collection[str] = ()) -> Findings:
+    async def find(self, aside: Collection[str] = ()) -> FoundDocuments:
         """Find the relevant documents; those `aside` are in the context anyway and do not count as results."""
         if self._query is None or self._answer is None:
-            return Findings((), Answer((), Level.PRIMARY, {}, 0))
+            return FoundDocuments((), Answer((), Level.PRIMARY, {}, 0))
         return await find(
             self._dependencies.search,
             self._query,
@@ -197,7 +197,7 @@ class Run:
             documents.append(document)
         return documents
 
-    async def assembled(self, entries: Sequence[Entry], matches: Sequence[Match]) -> Assembled:
+    async def assembled(self, entries: Sequence[ContextEntry], matches: Sequence[Match]) -> Assembled:
         """Assemble the context; a document that does not fit as a whole is represented by its best parts."""
         dependencies = self._dependencies
         excerpts = Excerpts(dependencies.documents, dependencies.renderer, self._deadline, self._texts)
@@ -357,9 +357,9 @@ class RetrievalService:
             run.candidates(relevant),
         )
         entries = [
-            *(Entry(Section.CRITICAL, document) for document in (*critical, *rest)),
-            *(Entry(Section.RELEVANT, document) for document in documents),
-            *(Entry(Section.LINKED, document) for document in await run.linked(links)),
+            *(ContextEntry(ContextSection.CRITICAL, document) for document in (*critical, *rest)),
+            *(ContextEntry(ContextSection.RELEVANT, document) for document in documents),
+            *(ContextEntry(ContextSection.LINKED, document) for document in await run.linked(links)),
         ]
         assembled = await run.assembled(entries, (*first, *relevant))
         return RagContext(

@@ -99,7 +99,7 @@ def no_progress(_progress: SyncProgress) -> None:
     """Ignores progress."""
 
 
-class Scope(Protocol):
+class SyncScope(Protocol):
     """Which files of a docs folder are documents, by path relative to it."""
 
     def __call__(self, path: str) -> bool: ...
@@ -111,7 +111,7 @@ def is_document(path: str) -> bool:
     return file.suffix.lower() in SUFFIXES and _NO_DOCUMENT.fullmatch(file.name) is None
 
 
-def patterns(include: Sequence[str], exclude: Sequence[str]) -> Scope:
+def patterns(include: Sequence[str], exclude: Sequence[str]) -> SyncScope:
     """The files that match one of the first and none of the second patterns, in the syntax of `.gitignore`.
 
     Raises:
@@ -158,7 +158,7 @@ class Synchroniser:
         document_lists: DocumentLists,
         *,
         related_tenants: Sequence[Tenant] = (),
-        scope: Scope = is_document,
+        scope: SyncScope = is_document,
         max_bytes: int = DEFAULT_MAX_BYTES,
     ) -> None:
         self.folder = folder

@@ -25,7 +25,7 @@ EMBEDDER = "embedder"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ComponentFinding:
     """The result of the last check of one dependency.
 
     Attributes:
@@ -43,7 +43,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class _CachedFinding:
-    finding: Finding
+    finding: ComponentFinding
     until: float
     failures: int
     openings: int
@@ -73,7 +73,9 @@ class HealthMonitor:
         self._cached: dict[str, _CachedFinding] = {}
         self._writes = {name: _WriteCheck(write, clock) for name, write in (writes or {}).items()}
 
-    async def examine(self, state: Hashable = None, model: EmbeddingModel | None = None) -> tuple[Finding, ...]:
+    async def examine(
+        self, state: Hashable = None, model: EmbeddingModel | None = None
+    ) -> tuple[ComponentFinding, ...]:
         """Check all dependencies at once; returns one finding each, in their order.
 
         Args:
@@ -97,14 +99,14 @@ class HealthMonitor:
         for check in self._writes.values():
             check.invalidate()
 
-    async def _examine(self, role: str, part: Dependency, state: Hashable) -> Finding:
+    async def _examine(self, role: str, part: Dependency, state: Hashable) -> ComponentFinding:
         finding = await self._probe(role, part, state)
         check = self._writes.get(part.name)
         if check is None or finding.status is not Status.HEALTHY:
             return finding
         return replace(finding, write_error=await check.error(part))
 
-    async def _probe(self, role: str, part: Dependency, state: Hashable) -> Finding:
+    async def _probe(self, role: str, part: Dependency, state: Hashable) -> ComponentFinding:
         # Only successes are cached: a failure, an opened breaker or another count makes the next report look again.
         cached = self._cached.get(part.name)
         if cached is not None and self._is_valid(cached, part, state):
@@ -112,7 +114,7 @@ class HealthMonitor:
         started = self._clock()
         status, detail = await _probed(part)
         detail = "; ".join(filter(None, (detail, self._notes.get(part.name))))
-        finding = Finding(part.name, role, status, (self._clock() - started) * 1000.0, detail)
+        finding = ComponentFinding(part.name, role, status, (self._clock() - started) * 1000.0, detail)
         if status is Status.HEALTHY:
             until = self._clock() + SUCCESS_TTL_S
             self._cached[part.name] = _CachedFinding(finding, until, part.failures, part.breaker.openings, state)

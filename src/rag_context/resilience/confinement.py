@@ -26,7 +26,7 @@ _FORBIDDEN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ProcessLimits:
     """Bounds of one request.
 
     `cpu_s` is computing time, so that a busy machine changes no outcome; `wall_s` ends a process that waits instead.
@@ -39,13 +39,13 @@ class Limits:
     unpacked_bytes: int = 256 << 20
 
 
-class Source(Protocol):
+class ByteSource(Protocol):
     """A stream that is read from."""
 
     def read(self, size: int, /) -> bytes: ...
 
 
-class Sink(Protocol):
+class ByteSink(Protocol):
     """A stream that is written to."""
 
     def write(self, data: bytes, /) -> object: ...
@@ -57,7 +57,7 @@ class CutOffError(Exception):
     """The other process has ended."""
 
 
-def send(sink: Sink, *frames: bytes) -> None:
+def send(sink: ByteSink, *frames: bytes) -> None:
     """Write frames. Raises: OSError if the other process has ended."""
     for frame in frames:
         sink.write(_LENGTH.pack(len(frame)))
@@ -65,7 +65,7 @@ def send(sink: Sink, *frames: bytes) -> None:
     sink.flush()
 
 
-def receive(source: Source) -> bytes:
+def receive(source: ByteSource) -> bytes:
     """The next frame. Raises: CutOffError at the end of the stream, or for an impossible length."""
     size: int = _LENGTH.unpack(_exactly(source, _LENGTH.size))[0]
     if size > MAX_FRAME_BYTES:  # a worker that a file has taken over may announce any length
@@ -73,7 +73,7 @@ def receive(source: Source) -> bytes:
     return _exactly(source, size)
 
 
-def _exactly(source: Source, size: int) -> bytes:
+def _exactly(source: ByteSource, size: int) -> bytes:
     # A buffered stream returns less only at its end.
     data = source.read(size)
     if len(data) < size:
@@ -81,7 +81,7 @@ def _exactly(source: Source, size: int) -> bytes:
     return data
 
 
-def confine(limits: Limits) -> None:
+def confine(limits: ProcessLimits) -> None:
     """Restrict this process: memory, priority, no network, no other programs, no core dumps."""
     sys.dont_write_bytecode = True
     # An audit hook cannot be removed, whatever a file makes a library do.
@@ -94,7 +94,7 @@ def confine(limits: Limits) -> None:
             resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
 
 
-def renew(limits: Limits) -> None:
+def renew(limits: ProcessLimits) -> None:
     """Allow the next request its computing time, counted from now; beyond it the system ends the process (SIGPROF)."""
     if sys.platform != "win32":
         signal.setitimer(signal.ITIMER_PROF, limits.cpu_s)

@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from threading import BoundedSemaphore, Lock, Timer
 
-from rag_context.resilience.confinement import CutOffError, Limits, receive, send
+from rag_context.resilience.confinement import CutOffError, ProcessLimits, receive, send
 
 _END_S = 5.0
 
 _BOOT = (
     "import importlib, json, sys; args = json.loads(sys.argv[1]); sys.path[:] = args['path']; "
-    "from rag_context.resilience.confinement import Limits; "
-    "importlib.import_module(args['module']).run(Limits(**args['limits']))"
+    "from rag_context.resilience.confinement import ProcessLimits; "
+    "importlib.import_module(args['module']).run(ProcessLimits(**args['limits']))"
 )
 """Isolated (-I), so that no module of the folder that is read can take a library's place."""
 
@@ -41,7 +41,7 @@ class WorkerProcesses:
         workers: most processes at a time.
     """
 
-    def __init__(self, module: str, limits: Limits, *, workers: int = 2) -> None:
+    def __init__(self, module: str, limits: ProcessLimits, *, workers: int = 2) -> None:
         self._module = module
         self._limits = limits
         self._places = BoundedSemaphore(workers)
@@ -110,7 +110,7 @@ class WorkerProcesses:
 class Worker:
     """One process; `is_ready` for the next request, which its user says after an answer that is complete."""
 
-    def __init__(self, module: str, limits: Limits) -> None:
+    def __init__(self, module: str, limits: ProcessLimits) -> None:
         self.is_ready = True
         self._limits = limits
         path = [place for place in sys.path if place]

@@ -167,7 +167,7 @@ def ranked_code(question: str, fused: Floats, features: Mapping[int, CodeFeature
     if best <= 0.0:
         return fused
     names_minor = _MINOR_WORD.search(question) is not None
-    terms = _Question(symbols_in(question), is_symbol(question), question_words(question), {})
+    terms = _CodeQuestion(symbols_in(question), is_symbol(question), question_words(question), {})
     scores = []
     for score, each in zip(fused[rows].tolist(), features.values(), strict=True):
         defines, gain = terms.gain(each)
@@ -178,7 +178,7 @@ def ranked_code(question: str, fused: Floats, features: Mapping[int, CodeFeature
     return ranked
 
 
-class _Question(NamedTuple):
+class _CodeQuestion(NamedTuple):
     """What a question says of code: the names in it, whether it is nothing but one, and its words."""
 
     symbols: tuple[Symbol, ...]

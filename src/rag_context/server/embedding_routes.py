@@ -145,7 +145,7 @@ class EmbeddingApp:
     """The ASGI application, behind the same guards as the whole server's."""
 
     def __init__(self, embedder: Embedder, options: ServerOptions) -> None:
-        handlers = _Handlers(embedder)
+        handlers = _EmbeddingHandlers(embedder)
         gets: dict[str, Handler] = {
             "/v1/models": handlers.models,
             "/v1/models/{name:path}": handlers.model,
@@ -163,7 +163,7 @@ class EmbeddingApp:
         await self._stack(scope, receive, send)
 
 
-class _Handlers:
+class _EmbeddingHandlers:
     """The routes' handlers."""
 
     def __init__(self, embedder: Embedder) -> None:

@@ -34,7 +34,7 @@ from rag_context.errors import (
 from rag_context.logs import REQUEST_ID
 from rag_context.projects.records import ProjectError
 from rag_context.server.requests import ClientGoneError, HttpRequest, Reply, RequestRejectedError, attach_request
-from rag_context.tracing import Span, server_span
+from rag_context.tracing import TraceSpan, server_span
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ _Headers = tuple[tuple[bytes, bytes], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailureReport:
     """Why there is no answer: what HTTP writes, MCP shows and a client in this process raises."""
 
     status: int
@@ -67,14 +67,14 @@ class Failure:
         return Reply(body.to_json(), self.status, headers=(*self.headers, *wait))
 
 
-def failure_of(error: Exception, request_id: str) -> Failure:
+def failure_of(error: Exception, request_id: str) -> FailureReport:
     """What `error` means to a caller. An error that is not ours is logged, and reported as 500."""
     match error:
         case SearchFailedError():
-            return Failure(_STRICT_STATUS[error.failure.code], error.failure, retry_after(error.retry_after_s))
+            return FailureReport(_STRICT_STATUS[error.failure.code], error.failure, retry_after(error.retry_after_s))
         case RequestRejectedError():
             body = error_body(error.status, error.code, str(error), request_id)
-            return Failure(error.status, body, error.retry_after_s, error.headers)
+            return FailureReport(error.status, body, error.retry_after_s, error.headers)
         case InvalidInputError():
             return _failure(400, ErrorCode.INVALID_INPUT, str(error), request_id, error.details)
         case ProjectError():
@@ -86,26 +86,28 @@ def failure_of(error: Exception, request_id: str) -> Failure:
             return _failure(409, ErrorCode.CONFLICT, str(error), request_id)
         case OverloadedError():
             body = error_body(503, ErrorCode.OVERLOADED, str(error), request_id)
-            return Failure(503, body, retry_after(error.retry_after_s))
+            return FailureReport(503, body, retry_after(error.retry_after_s))
         case BackendError():
             log_failure(logger, error)
             # What a plug-in raised says nothing about a database, and its author needs to know whose fault it is.
             sentence = str(error) if isinstance(error, ProviderFailedError) else component_sentence(error.component)
             wait = error.retry_after_s if isinstance(error, BackendUnavailableError) else None
-            return Failure(503, error_body(503, ErrorCode.SERVICE_UNAVAILABLE, sentence, request_id), retry_after(wait))
+            return FailureReport(
+                503, error_body(503, ErrorCode.SERVICE_UNAVAILABLE, sentence, request_id), retry_after(wait)
+            )
         case HTTPException() if error.status_code in _HTTP:
             code, sentence = _HTTP[error.status_code]
             headers = tuple((k.lower().encode(), v.encode()) for k, v in (error.headers or {}).items())
             body = error_body(error.status_code, code, sentence, request_id)
-            return Failure(error.status_code, body, headers=headers)
+            return FailureReport(error.status_code, body, headers=headers)
     logger.error("unexpected %s", type(error).__name__, exc_info=error)
     return _failure(500, ErrorCode.INTERNAL_ERROR, "Internal server error", request_id)
 
 
 def _failure(
     status: int, code: ErrorCode, message: str, request_id: str, details: tuple[FieldError, ...] = ()
-) -> Failure:
-    return Failure(status, error_body(status, code, message, request_id, details))
+) -> FailureReport:
+    return FailureReport(status, error_body(status, code, message, request_id, details))
 
 
 def error_body(
@@ -150,7 +152,7 @@ access = logging.getLogger("rag_context.access")
 _REQUEST_ID_PATTERN = re.compile(rb"[!-~]{1,128}")
 _SINGLE = (b"host", b"content-length", b"content-type", b"authorization", b"x-api-key", b"origin")
 _CLIENT_GONE = 499
-_NO_SPAN = Span()
+_NO_SPAN = TraceSpan()
 _PROBES = frozenset({"/live", "/ready", "/health", "/metrics"})
 """Called every few seconds by orchestrators."""
 LINGER_BYTES = 1024 * 1024
@@ -227,7 +229,7 @@ class RequestIdMiddleware:
                     raise RequestRejectedError(400, ErrorCode.INVALID_INPUT, f"Header {single.decode()} given twice")
 
 
-def _describe(traced: Span, scope: Scope, status: int) -> None:
+def _describe(traced: TraceSpan, scope: Scope, status: int) -> None:
     """Name the span by its route: names in addresses would be texts, and one name each."""
     route = getattr(scope.get("route"), "path", None)
     if route is not None:

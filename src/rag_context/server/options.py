@@ -29,7 +29,7 @@ ANYONE = Caller("anyone", Access.WRITE)
 
 
 @dataclass(frozen=True, slots=True)
-class ApiKey:
+class HashedKey:
     """A named key, known by its SHA-256 only. `access` write includes read."""
 
     name: str
@@ -37,7 +37,7 @@ class ApiKey:
     access: Access = Access.WRITE
 
     @classmethod
-    def parse(cls, name: str, hashed: str, access: Access = Access.WRITE) -> "ApiKey":
+    def parse(cls, name: str, hashed: str, access: Access = Access.WRITE) -> "HashedKey":
         """Read `sha256:<64 hex digits>`.
 
         Raises:
@@ -54,7 +54,7 @@ def hash_key(key: str) -> str:
     return f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"
 
 
-def identify(presented: bytes, keys: Iterable[ApiKey]) -> Caller | None:
+def identify(presented: bytes, keys: Iterable[HashedKey]) -> Caller | None:
     """The owner of a presented key; every key is compared, in constant time."""
     digest = hashlib.sha256(presented).digest()
     caller = None
@@ -74,7 +74,7 @@ class ServerOptions:
     """Further names this server answers to; `*.example.com` for all below, `*` for any."""
     cors_origins: frozenset[str] = frozenset()
     """Web pages of these origins may call the API, `https://app.example.com`."""
-    api_keys: tuple[ApiKey, ...] = ()
+    api_keys: tuple[HashedKey, ...] = ()
     vocabulary: Vocabulary = field(default_factory=Vocabulary)
     instance_id: str = ""
     secret: str = field(default="", repr=False)

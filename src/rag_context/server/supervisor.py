@@ -21,7 +21,7 @@ from typing import Any
 
 from rag_context.errors import RagContextError
 from rag_context.resilience.deadline import set_within
-from rag_context.server.worker_process import Event, Report, SupervisorEnd, channel
+from rag_context.server.worker_process import SupervisorEnd, WorkerEvent, WorkerReport, channel
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ _DESCRIPTORS_S = 0.1
 """Pause where the process has no descriptor left for a connection."""
 
 
-class WorkerFailedError(RagContextError):
+class ServerWorkerFailedError(RagContextError):
     """A worker cannot start. `status` is what the program exits with."""
 
     def __init__(self, message: str, status: int) -> None:
@@ -103,7 +103,7 @@ class Supervisor:
         self._clock = clock
         self._stopping = asyncio.Event()
         self._failed = asyncio.Event()
-        self._failure: WorkerFailedError | None = None
+        self._failure: ServerWorkerFailedError | None = None
         self._changed = asyncio.Event()
         """Set where a worker began to take connections."""
         self._turn = 0
@@ -200,7 +200,7 @@ class Supervisor:
             message = failure.message if failure is not None else f"worker {worker.number} ended with status {status}"
             # One that has never served fails for a reason that starting it again does not remove.
             if not worker.served.is_set():
-                self._failure = self._failure or WorkerFailedError(
+                self._failure = self._failure or ServerWorkerFailedError(
                     message, failure.status if failure is not None else 1
                 )
                 self._failed.set()
@@ -211,7 +211,7 @@ class Supervisor:
             await set_within(self._stopping, delay_s)
             delay_s = min(2 * delay_s, LAST_DELAY_S)
 
-    async def _run(self, worker: _Worker) -> Report | None:
+    async def _run(self, worker: _Worker) -> WorkerReport | None:
         """Run a worker to its end; returns what it reported if it could not start."""
         failure = None
         try:
@@ -227,11 +227,11 @@ class Supervisor:
             if self._stopping.is_set():
                 worker.link.ask_to_stop()
             async for report in worker.link.reports():
-                failure = report if report.event is Event.FAILED else failure
+                failure = report if report.event is WorkerEvent.FAILED else failure
                 self._note(worker, report.event)
             await process.wait()
         except OSError as error:  # no memory, no descriptors: there may be some later
-            failure = Report(Event.FAILED, 1, f"worker {worker.number} cannot be started: {error}")
+            failure = WorkerReport(WorkerEvent.FAILED, 1, f"worker {worker.number} cannot be started: {error}")
         finally:
             worker.is_serving = worker.is_ready = False
             worker.connections = 0
@@ -240,19 +240,19 @@ class Supervisor:
                 worker.link = None
         return failure
 
-    def _note(self, worker: _Worker, event: Event) -> None:
+    def _note(self, worker: _Worker, event: WorkerEvent) -> None:
         match event:
-            case Event.SERVING:
+            case WorkerEvent.SERVING:
                 worker.is_serving = True
                 worker.served.set()
                 self._changed.set()
                 pid = worker.process.pid if worker.process is not None else 0
                 logger.info("worker %d serves, process %d", worker.number, pid)
-            case Event.READY:
+            case WorkerEvent.READY:
                 worker.is_ready = True
                 logger.info("worker %d is ready", worker.number)
                 self._share()
-            case Event.CLOSED:
+            case WorkerEvent.CLOSED:
                 worker.connections -= 1
 
     def _share(self) -> None:

@@ -31,7 +31,7 @@ _SURPLUS = b"s"
 _READ_BYTES = 4096
 
 
-class Event(StrEnum):
+class WorkerEvent(StrEnum):
     """What a worker reports."""
 
     SERVING = "serving"
@@ -45,10 +45,10 @@ class Event(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class WorkerReport:
     """One report; `status` and `message` belong to a failure: the status to exit with, and a line per problem."""
 
-    event: Event
+    event: WorkerEvent
     status: int = 0
     message: str = ""
 
@@ -84,7 +84,7 @@ class SupervisorEnd:
         with suppress(OSError):
             self._socket.send(_SURPLUS * connections)
 
-    async def reports(self) -> AsyncIterator[Report]:
+    async def reports(self) -> AsyncIterator[WorkerReport]:
         """What the worker reports, until it ends."""
         loop, rest = asyncio.get_running_loop(), b""
         with suppress(OSError):
@@ -92,7 +92,7 @@ class SupervisorEnd:
                 *lines, rest = (rest + received).split(b"\n")
                 for line in lines:
                     fields = json.loads(line)
-                    yield Report(Event(fields.pop("event")), **fields)
+                    yield WorkerReport(WorkerEvent(fields.pop("event")), **fields)
 
     def ask_to_stop(self) -> None:
         """Send no more connections; the worker answers what it has, and ends."""
@@ -132,7 +132,7 @@ class WorkerEnd:
             return Surplus()
         return socket.socket(fileno=descriptors[0]) if data and descriptors else None
 
-    def report(self, report: Report) -> None:
+    def report(self, report: WorkerReport) -> None:
         """Send a report. The supervisor reads at all times; what it has no room for now is sent with the next one."""
         self._unsent += json.dumps(asdict(report)).encode() + b"\n"
         with suppress(OSError):
@@ -204,7 +204,7 @@ class WorkerServer(Server):
         self._link = link
         self._ready = ready
         self._tasks: set[asyncio.Task[None]] = set()
-        self._protocol = _closing_protocol(options, lambda: link.report(Report(Event.CLOSED)))
+        self._protocol = _closing_protocol(options, lambda: link.report(WorkerReport(WorkerEvent.CLOSED)))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop; SIGINT, which the supervisor sends at its second signal, stops without waiting.
@@ -226,7 +226,7 @@ class WorkerServer(Server):
             )
         )
         loop.add_reader(self._link.fileno(), self._receive)
-        self._link.report(Report(Event.SERVING))
+        self._link.report(WorkerReport(WorkerEvent.SERVING))
         self._run(self._report_ready())
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -263,11 +263,11 @@ class WorkerServer(Server):
             )
         except OSError:  # its client has gone
             connection.close()
-            self._link.report(Report(Event.CLOSED))
+            self._link.report(WorkerReport(WorkerEvent.CLOSED))
 
     async def _report_ready(self) -> None:
         await self._ready()
-        self._link.report(Report(Event.READY))
+        self._link.report(WorkerReport(WorkerEvent.READY))
 
     def _run(self, work: Any) -> None:
         task = asyncio.create_task(work)

@@ -188,7 +188,7 @@ async def _suffer(fault: Fault) -> None:
 
 
 @dataclass(slots=True)
-class _Record:
+class _MemoryRecord:
     collection: Collection
     rows: dict[str, tuple[Entry, Vector]] = field(default_factory=dict)
 
@@ -198,7 +198,7 @@ class MemoryCollections:
 
     def __init__(self) -> None:
         self.capabilities = Capabilities()
-        self._records: dict[str, _Record] = {}
+        self._records: dict[str, _MemoryRecord] = {}
 
     async def collections(self) -> list[Collection]:
         return [self._shown(self._records[name]) for name in sorted(self._records)]
@@ -211,7 +211,7 @@ class MemoryCollections:
         if collection.name in self._records:
             return False
         created = collection.created or datetime.now(UTC)
-        self._records[collection.name] = _Record(replace(collection, count=0, dimension=None, created=created))
+        self._records[collection.name] = _MemoryRecord(replace(collection, count=0, dimension=None, created=created))
         return True
 
     async def drop(self, name: str) -> None:
@@ -268,7 +268,7 @@ class MemoryCollections:
     async def health(self) -> ProviderHealth:
         return ProviderHealth(Status.HEALTHY, datetime.now(UTC), 0.0, collections=len(self._records))
 
-    def _known(self, name: str) -> _Record:
+    def _known(self, name: str) -> _MemoryRecord:
         if name not in self._records:
             raise NotFoundError(f"Collection '{name}' not found")
         return self._records[name]
@@ -277,11 +277,11 @@ class MemoryCollections:
         rows = self._known(name).rows
         return [rows[id_] for id_ in sorted(rows) if matches(where, rows[id_][0].metadata)]
 
-    def _shown(self, record: _Record) -> Collection:
+    def _shown(self, record: _MemoryRecord) -> Collection:
         return replace(record.collection, count=len(record.rows))
 
 
-def _check_dimension(record: _Record, dimension: int) -> None:
+def _check_dimension(record: _MemoryRecord, dimension: int) -> None:
     bound = record.collection.dimension
     if bound is not None and bound != dimension:
         raise InvalidInputError(

@@ -41,7 +41,7 @@ from rag_context.ports.writing import Version, written_in_turn
 
 
 @dataclass(slots=True)
-class _Entry:
+class _StoredEntry:
     document: Document
     chunks: tuple[Chunk, ...]
     vectors: Matrix | None
@@ -55,7 +55,7 @@ class MemoryStore:
     version: int = 0
     searches: list[SearchRecord] = field(default_factory=list)
     errors: list[ErrorRecord] = field(default_factory=list)
-    _entries: dict[str, _Entry] = field(default_factory=dict)
+    _entries: dict[str, _StoredEntry] = field(default_factory=dict)
     _versions: Counter[Tenant] = field(default_factory=Counter)
     """How often each tenant's documents were changed."""
     model: EmbeddingModel | None = None
@@ -65,7 +65,7 @@ class MemoryStore:
             self._check_model(version.made_by)
         document = version.document
         self._entries.pop(document.id, None)
-        self._entries[document.id] = _Entry(document, tuple(version.chunks), version.vectors)
+        self._entries[document.id] = _StoredEntry(document, tuple(version.chunks), version.vectors)
         self._changed(document.tenant)
         return version.vectors is not None
 
@@ -350,13 +350,13 @@ class MemoryTexts:
         ]
 
 
-def _ref(entry: _Entry, chunk: Chunk) -> ChunkRef:
+def _ref(entry: _StoredEntry, chunk: Chunk) -> ChunkRef:
     document, at = entry.document, microseconds(chunk.occurred_at)
     kind, thread = document.content_type, document.thread
     return ChunkRef(chunk.id, document.id, chunk.position, kind, thread, chunk.speaker, at)
 
 
-def _listing(entry: _Entry) -> Listing:
+def _listing(entry: _StoredEntry) -> Listing:
     document = entry.document
     return Listing(document.id, document.occurred_at, entry.vectors is not None, **document.described())
 

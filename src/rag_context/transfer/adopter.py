@@ -46,7 +46,7 @@ Bulk: TypeAlias = Callable[[Sequence[BulkLine], Callable[[int, BulkReceipt], Non
 
 
 @dataclass(slots=True)
-class Plan:
+class AdoptionPlan:
     """What a source holds, and which of it becomes documents.
 
     `superseded` are earlier versions of a document; `covered` are passages of documents that another source has.
@@ -86,9 +86,9 @@ class RecordReader:
     def __init__(self, content_types: Collection[str]) -> None:
         self._content_types = content_types
 
-    async def plan(self, source: ForeignSource) -> Plan:
+    async def plan(self, source: ForeignSource) -> AdoptionPlan:
         """Read all records, and decide which become documents. Raises: BackendError, NotFoundError."""
-        plan = Plan()
+        plan = AdoptionPlan()
         async for record in source.records():
             plan.records += 1
             plan.chunk_ids |= record.chunk_ids
@@ -143,7 +143,9 @@ class Adopter:
         self._documents = documents
         self._bulk = bulk
 
-    async def adopt(self, source: ForeignSource, plan: Plan, on_progress: Callable[[int, int], None]) -> Adopted:
+    async def adopt(
+        self, source: ForeignSource, plan: AdoptionPlan, on_progress: Callable[[int, int], None]
+    ) -> Adopted:
         """Submit the documents of a plan. What is done stays; the same call again continues.
 
         Raises:

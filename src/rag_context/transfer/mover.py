@@ -49,7 +49,7 @@ class Index:
 
 
 @dataclass(slots=True)
-class Difference:
+class MoveDifference:
     """How the target differs from the source: documents of the source by id, and what only the target has."""
 
     missing: dict[str, Stored] = field(default_factory=dict)
@@ -92,9 +92,9 @@ class Mover:
         # A document that the target has in a newer version stays: a repeated move takes nothing back.
         self._importer = Importer(target.documents, target.writer, target.registry, Conflict.KEEP)
 
-    async def compare(self, on_progress: OnProgress) -> Difference:
+    async def compare(self, on_progress: OnProgress) -> MoveDifference:
         """Compare the two. Raises: BackendError where one is unavailable."""
-        found = Difference()
+        found = MoveDifference()
         total = (await self._source.documents.counts()).documents
         compared = 0
         inventories = (_inventory(index.documents) for index in (self._source, self._target))

@@ -17,7 +17,7 @@ COLLECTION = "p4nth30n_context"
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class AdoptionOrigin:
     """One place to read.
 
     Attributes:
@@ -48,7 +48,7 @@ class Places:
         return any((self.mongodb, self.qdrant, self.chroma))
 
 
-async def open_origins(settings: Settings, places: Places, stack: AsyncExitStack) -> list[Origin]:
+async def open_origins(settings: Settings, places: Places, stack: AsyncExitStack) -> list[AdoptionOrigin]:
     """Open what the caller named, or what the settings name: documents first, then passages.
 
     Raises:
@@ -58,7 +58,7 @@ async def open_origins(settings: Settings, places: Places, stack: AsyncExitStack
     stores = settings.stores
     mongodb = places.mongodb or (None if places.are_named else stores.mongodb_uri)
     qdrant = places.qdrant or (None if places.are_named else stores.qdrant_url)
-    found: list[Origin] = []
+    found: list[AdoptionOrigin] = []
     if mongodb is not None:
         found.append(await _mongodb(settings, mongodb, stack))
     if qdrant is not None:
@@ -73,7 +73,7 @@ async def open_origins(settings: Settings, places: Places, stack: AsyncExitStack
     return found
 
 
-async def _mongodb(settings: Settings, uri: str, stack: AsyncExitStack) -> Origin:
+async def _mongodb(settings: Settings, uri: str, stack: AsyncExitStack) -> AdoptionOrigin:
     await _imported("rag_context.stores.mongodb", "pymongo", "mongodb")
     from rag_context.stores.mongodb.other_documents import open_other_documents  # noqa: PLC0415  (an extra)
 
@@ -82,10 +82,10 @@ async def _mongodb(settings: Settings, uri: str, stack: AsyncExitStack) -> Origi
         open_other_documents(uri, documents=stores.mongodb_documents, metrics=stores.mongodb_metrics)
     )
     is_ours = stores.documents == "mongodb" and uri == stores.mongodb_uri
-    return Origin(documents, False, True, documents.mark_adopted if is_ours else None)
+    return AdoptionOrigin(documents, False, True, documents.mark_adopted if is_ours else None)
 
 
-async def _qdrant(settings: Settings, url: str, places: Places, stack: AsyncExitStack) -> Origin:
+async def _qdrant(settings: Settings, url: str, places: Places, stack: AsyncExitStack) -> AdoptionOrigin:
     await _imported("rag_context.stores.qdrant", "qdrant_client", "qdrant")
     from rag_context.stores.qdrant.other_points import open_other_points  # noqa: PLC0415  (an extra)
 
@@ -99,10 +99,10 @@ async def _qdrant(settings: Settings, url: str, places: Places, stack: AsyncExit
             grpc_port=stores.qdrant_grpc_port,
         )
     )
-    return Origin(points, True, bool(places.qdrant or places.collection))
+    return AdoptionOrigin(points, True, bool(places.qdrant or places.collection))
 
 
-async def _chroma(place: str, collection: str, stack: AsyncExitStack) -> Origin:
+async def _chroma(place: str, collection: str, stack: AsyncExitStack) -> AdoptionOrigin:
     is_address = place.startswith(("http://", "https://"))
     if not is_address:
         await _imported("chromadb", "chromadb", "chroma")
@@ -112,7 +112,7 @@ async def _chroma(place: str, collection: str, stack: AsyncExitStack) -> Origin:
     from rag_context.stores.chroma.other_rows import open_other_rows  # noqa: PLC0415  (an extra)
 
     where = place if is_address else Path(place)
-    return Origin(await stack.enter_async_context(open_other_rows(where, collection)), True, True)
+    return AdoptionOrigin(await stack.enter_async_context(open_other_rows(where, collection)), True, True)
 
 
 async def _imported(module: str, library: str, extra: str) -> None:

@@ -21,9 +21,9 @@ from rag_context.collections.labels import BUILT
 from rag_context.collections.provider_connections import (
     DEFAULT,
     PROBE_S,
-    Connection,
     Connections,
     Opener,
+    ProviderConnection,
     TextEmbedder,
     closing,
 )
@@ -341,7 +341,7 @@ async def open_connections(
             embedder = default_embedder
             if connection.embedder is not None:
                 embedder = await _embedder(id_, settings, connection.embedder, stack)
-            made.append(Connection(id_, connection.provider, openers[id_], embedder, note=notes.get(id_)))
+            made.append(ProviderConnection(id_, connection.provider, openers[id_], embedder, note=notes.get(id_)))
         yield await stack.enter_async_context(closing(Connections(made)))
 
 

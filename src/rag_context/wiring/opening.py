@@ -21,7 +21,7 @@ from rag_context.errors import ConfigurationError
 from rag_context.ingest.chunking.code import SyntaxProcesses
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ingest.redaction import RedactionMode, Redactor
-from rag_context.ingest.text_vectors import StoredVectors
+from rag_context.ingest.text_vectors import ReusableVectors
 from rag_context.memory.background_maintenance import BackgroundMaintenance, Duties
 from rag_context.memory.bound_embedder import BoundEmbedder, OpenFormer
 from rag_context.memory.index_maintenance import Audit
@@ -32,7 +32,7 @@ from rag_context.ports.models import ChatModel
 from rag_context.ports.reading import DocumentStore
 from rag_context.projects.activation import Projects
 from rag_context.projects.assembly import Renderer
-from rag_context.projects.housekeeping import Rules
+from rag_context.projects.housekeeping import HousekeepingRules
 from rag_context.projects.project_service import ProjectDependencies
 from rag_context.projects.retrieval import RetrievalDependencies
 from rag_context.resilience.admission import AdaptiveLimit, Admission, Admissions, Bounds, FixedLimit
@@ -307,7 +307,7 @@ def _indexer(stores: Stores, backends: Backends, syntax: SyntaxProcesses, settin
         document_store=backends.document_store,
         writer=stores.writer,
         policy=IndexingPolicy(DEFAULT_WINDOW, settings.indexing.timeout_s, _redactor(settings)),
-        stored_vectors=StoredVectors(
+        stored_vectors=ReusableVectors(
             stores.documents, backends.document_store, stores.vectors, backends.vector_store, stores.registry
         ),
         claims=stores.claims,
@@ -453,9 +453,9 @@ def _project_tag(named: str) -> str | None:
     return None if project is None else project.tag
 
 
-def _rules(settings: Settings) -> Rules:
+def _rules(settings: Settings) -> HousekeepingRules:
     """Projects in a data directory are this machine's; a store on a server may have projects of other machines."""
-    return Rules(
+    return HousekeepingRules(
         follow=settings.projects.follow,
         grace=timedelta(days=settings.projects.forget_after_days),
         adopts=settings.stores.documents == "embedded",

@@ -22,7 +22,7 @@ from rag_context.files.formats.json_stream import Fields, beginning, elements, f
 from rag_context.files.histories.conversation import message_of, messages_of
 from rag_context.files.histories.copied import is_copied
 from rag_context.files.histories.transcripts import CLIENTS
-from rag_context.resilience.confinement import Limits
+from rag_context.resilience.confinement import ProcessLimits
 from rag_context.resilience.worker_processes import WorkerFailedError, WorkerProcesses
 from rag_context.settings.installation import install_command
 
@@ -129,8 +129,10 @@ class Converter:
         workers: most processes at a time.
     """
 
-    def __init__(self, limits: Limits | None = None, *, workers: int = 2) -> None:
-        self._processes = WorkerProcesses("rag_context.files.formats.worker", limits or Limits(), workers=workers)
+    def __init__(self, limits: ProcessLimits | None = None, *, workers: int = 2) -> None:
+        self._processes = WorkerProcesses(
+            "rag_context.files.formats.worker", limits or ProcessLimits(), workers=workers
+        )
 
     def __enter__(self) -> "Converter":
         return self

@@ -17,7 +17,7 @@ from bs4.element import PreformattedString
 from markdownify import MarkdownConverter
 
 from rag_context.files.formats.exchange import ConversionError, Extracted, title_block
-from rag_context.resilience.confinement import Limits
+from rag_context.resilience.confinement import ProcessLimits
 
 _UNSEEN = (
     "title, script, style, noscript, template, svg, math annotation, iframe, object, embed, canvas, img, picture, "
@@ -43,7 +43,7 @@ _OLD_OR_LOCKED = b"\xd0\xcf\x11\xe0"
 _ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
 
 
-def extract_html(data: bytes, _limits: Limits) -> Extracted:
+def extract_html(data: bytes, _limits: ProcessLimits) -> Extracted:
     """The page as Markdown, under its browser title if it has no heading of its own.
 
     Raises:
@@ -105,7 +105,7 @@ _MARKDOWN = MarkdownConverter(
 )
 
 
-def extract_word(data: bytes, limits: Limits) -> Extracted:
+def extract_word(data: bytes, limits: ProcessLimits) -> Extracted:
     """The document as Markdown.
 
     Raises:

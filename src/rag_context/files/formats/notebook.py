@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 from rag_context.files.formats.exchange import ConversionError, Extracted
 from rag_context.files.formats.json_stream import Fields, objects
-from rag_context.resilience.confinement import Limits
+from rag_context.resilience.confinement import ProcessLimits
 
 MAX_OUTPUT_CHARS = 2000
 """Of the output of one cell; long logs and tables are of little use."""
 
 
-def extract(data: bytes, _limits: Limits) -> Extracted:
+def extract(data: bytes, _limits: ProcessLimits) -> Extracted:
     """A notebook (nbformat 3 or 4) as Markdown.
 
     Raises:

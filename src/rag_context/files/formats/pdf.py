@@ -7,7 +7,7 @@ import pypdfium2
 from pypdfium2 import PdfDocument, PdfiumError
 
 from rag_context.files.formats.exchange import MAX_CHARS, ConversionError, Extracted, title_block
-from rag_context.resilience.confinement import Limits
+from rag_context.resilience.confinement import ProcessLimits
 
 _WRONG_PASSWORD = pypdfium2.raw.FPDF_ERR_PASSWORD
 # PDFium's marks of a word that is broken at the end of a line.
@@ -17,7 +17,7 @@ _SENTENCE_END = re.compile(r"[.!?…]['\"”’)\]]*\s|\n")
 _CARRIED_CHARS = 600
 
 
-def extract(data: bytes, _limits: Limits) -> Extracted:
+def extract(data: bytes, _limits: ProcessLimits) -> Extracted:
     """The text of all pages as Markdown.
 
     Raises:

@@ -30,7 +30,7 @@ from rag_context.files.histories.client_records import counted, read
 from rag_context.files.histories.conversation import Conversation, documents
 from rag_context.files.histories.copied import copied
 from rag_context.files.histories.transcripts import CLIENTS
-from rag_context.resilience.confinement import CutOffError, Limits, confine, receive, renew, send
+from rag_context.resilience.confinement import CutOffError, ProcessLimits, confine, receive, renew, send
 
 _CLIENTS = {client.format: client for client in CLIENTS}
 _READERS = {
@@ -42,7 +42,7 @@ _READERS = {
 """The module here and its function, by format."""
 
 
-def run(limits: Limits) -> None:
+def run(limits: ProcessLimits) -> None:
     """Answer requests on standard input until it ends, or until a failure that affects later requests."""
     confine(limits)
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
@@ -68,7 +68,7 @@ def run(limits: Limits) -> None:
 
 
 def extract(
-    format_: Format, name: str, data: bytes, beside: bytes, limits: Limits, ways: Ways = WHOLE
+    format_: Format, name: str, data: bytes, beside: bytes, limits: ProcessLimits, ways: Ways = WHOLE
 ) -> Iterator[Extracted]:
     """The documents in a file.
 
@@ -101,7 +101,7 @@ def extract(
 
 
 def _documents(
-    format_: Format, path: PurePath, data: bytes, beside: bytes, limits: Limits, ways: Ways
+    format_: Format, path: PurePath, data: bytes, beside: bytes, limits: ProcessLimits, ways: Ways
 ) -> Iterable[Extracted]:
     match format_:
         case Format.CHATGPT:
@@ -141,8 +141,10 @@ def _documents_of(conversations: Iterable[Conversation], origin: str | None, way
         raise ConversionError(reason, expected=True)
 
 
-def _document(format_: Format, data: bytes, limits: Limits) -> Extracted:
+def _document(format_: Format, data: bytes, limits: ProcessLimits) -> Extracted:
     """By the libraries of the extra, each loaded when the first file needs it."""
     module, name = _READERS[format_]
-    extract_: Callable[[bytes, Limits], Extracted] = getattr(import_module(f"rag_context.files.formats.{module}"), name)
+    extract_: Callable[[bytes, ProcessLimits], Extracted] = getattr(
+        import_module(f"rag_context.files.formats.{module}"), name
+    )
     return extract_(data, limits)

@@ -43,7 +43,7 @@ from rag_context.files.histories.databases import Connection, opened, session_li
 from rag_context.files.histories.places import Location, Transcript, at, local_path
 from rag_context.files.histories.transcripts import CLIENTS
 from rag_context.files.sending import CONCURRENCY, Job, batched, in_thread, send
-from rag_context.files.target import Target
+from rag_context.files.target import IndexTarget
 from rag_context.ports.writing import FileManifest
 
 DOCUMENT_CHARS = 40_000
@@ -141,7 +141,7 @@ class HistoryImport:
         racy_ns: a file that changed less than so long before it was read is read again.
     """
 
-    target: Target
+    target: IndexTarget
     manifest: FileManifest
     converter: Converter
     choice: Choice

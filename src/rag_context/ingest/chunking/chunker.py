@@ -21,11 +21,11 @@ from rag_context.ingest.chunking import code, prose
 from rag_context.ingest.chunking.prose import Speech
 from rag_context.ingest.chunking.syntax import Outline, marks
 from rag_context.ingest.chunking.text_blocks import (
-    Block,
     Boundary,
     Range,
     Ruler,
     Strength,
+    TextBlock,
     grouped,
     headed,
     path_over,
@@ -241,7 +241,7 @@ def _prose(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
     sections = prose.sections(text, fences)
     hard_level = 3 if text.count("\n", 0, -1) >= LONG_DOCUMENT_LINES else 1
     blocks = [
-        Block(
+        TextBlock(
             section.start,
             section.end,
             section.path,
@@ -258,7 +258,7 @@ def _prose(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
 
 
 def _blocked(
-    ruler: Ruler, blocks: Sequence[Block], boundaries: Sequence[Boundary], sizes: ChunkSizes, separator: str
+    ruler: Ruler, blocks: Sequence[TextBlock], boundaries: Sequence[Boundary], sizes: ChunkSizes, separator: str
 ) -> list[documents.Span]:
     units = headed(blocks)
     packer = Packer(ruler, _merged(boundaries, units, Strength.BLOCK), sizes)
@@ -268,7 +268,7 @@ def _blocked(
     return _spans(ruler.text, pieces, headings)
 
 
-def _merged(boundaries: Sequence[Boundary], blocks: Sequence[Block], strength: Strength) -> list[Boundary]:
+def _merged(boundaries: Sequence[Boundary], blocks: Sequence[TextBlock], strength: Strength) -> list[Boundary]:
     # The start of a block takes the place of a weaker boundary at the same offset.
     edges = {block.start for block in blocks if block.start}
     rest = [boundary for boundary in boundaries if boundary.offset not in edges]

@@ -16,8 +16,8 @@ from pathlib import PurePosixPath
 
 from rag_context.ingest.chunking import syntax
 from rag_context.ingest.chunking.syntax import Mark, Outline
-from rag_context.ingest.chunking.text_blocks import Block, Boundary, Ruler, Strength
-from rag_context.resilience.confinement import Limits
+from rag_context.ingest.chunking.text_blocks import Boundary, Ruler, Strength, TextBlock
+from rag_context.resilience.confinement import ProcessLimits
 from rag_context.resilience.worker_processes import WorkerFailedError, WorkerProcesses
 
 logger = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 IN_PROCESS_CHARS = 4000
 """Longest source that is parsed in this process: the most memory that any of it was found to need is 28 MB."""
 
-LIMITS = Limits(cpu_s=10, wall_s=60.0, memory_bytes=160 << 20)
+LIMITS = ProcessLimits(cpu_s=10, wall_s=60.0, memory_bytes=160 << 20)
 """Of one parse. Two megabytes of ordinary source need 52 MB (C) to 110 MB (JavaScript), the interpreter included."""
 
 REUSED_CHARS = 500_000
@@ -43,7 +43,7 @@ _CLOSERS = re.compile(r"[ \t]*+(?:[\])};,>]|end\b|fi\b|done\b|else\b|elif\b|exce
 class SyntaxProcesses:
     """Parses sources in bounded processes, which start with the first source that needs one. A context manager."""
 
-    def __init__(self, limits: Limits = LIMITS) -> None:
+    def __init__(self, limits: ProcessLimits = LIMITS) -> None:
         # Two, so that a short source does not wait for a long one (see `Computing`).
         self._processes = WorkerProcesses("rag_context.ingest.chunking.syntax", limits, workers=2)
 
@@ -68,7 +68,7 @@ class SyntaxProcesses:
         return syntax.unpacked(frame) if frame else None
 
 
-def definitions(ruler: Ruler, source: str, max_tokens: int, outline: Outline) -> list[Block] | None:
+def definitions(ruler: Ruler, source: str, max_tokens: int, outline: Outline) -> list[TextBlock] | None:
     """The definitions of a source text and what lies between them, without gaps.
 
     None without a grammar for `source`, and for a text that `outline` cannot follow.
@@ -81,20 +81,20 @@ def definitions(ruler: Ruler, source: str, max_tokens: int, outline: Outline) ->
     return None if marks is None else _blocks(ruler.text, marks)
 
 
-def _blocks(text: str, marks: Sequence[Mark]) -> list[Block]:
+def _blocks(text: str, marks: Sequence[Mark]) -> list[TextBlock]:
     """The stretches between marks; one without a word (a closing brace) goes to the stretch before it."""
     following = [*(mark.offset for mark in marks[1:]), len(text)]
     starts = [_from(text, mark, end) for mark, end in zip(marks, following, strict=True)]
-    blocks: list[Block] = []
+    blocks: list[TextBlock] = []
     begun = 0
     for mark, end in zip(marks, [*starts[1:], len(text)], strict=True):
         if _WORD.search(text, begun, end):
-            blocks.append(Block(begun, end, mark.path))
+            blocks.append(TextBlock(begun, end, mark.path))
             begun = end
         elif blocks:
             blocks[-1] = replace(blocks[-1], end=end)
             begun = end
-    return blocks or [Block(0, len(text))]
+    return blocks or [TextBlock(0, len(text))]
 
 
 def _from(text: str, mark: Mark, following: int) -> int:
@@ -103,10 +103,10 @@ def _from(text: str, mark: Mark, following: int) -> int:
     return line_end.end() if line_end else mark.offset
 
 
-def braced_blocks(text: str) -> list[Block]:
+def braced_blocks(text: str) -> list[TextBlock]:
     """Blocks of `text` that end at a separator (a closing brace alone on its line, at the margin)."""
     starts = [0, *(match.end() for match in _BRACE_END.finditer(text) if match.end() < len(text)), len(text)]
-    return [Block(start, end) for start, end in pairwise(starts)]
+    return [TextBlock(start, end) for start, end in pairwise(starts)]
 
 
 def line_boundaries(text: str) -> list[Boundary]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from rag_context.domain.provenance import front_matter, is_role, role_name, text_start
-from rag_context.ingest.chunking.text_blocks import Block, Boundary, Range, Strength
+from rag_context.ingest.chunking.text_blocks import Boundary, Range, Strength, TextBlock
 
 _FENCE = re.compile(
     # Also behind list markers and quote marks, where fences of README files often open, and behind a speaker.
@@ -75,7 +75,7 @@ _WRAP_COLUMNS = range(40, 132)
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ProseSection:
     """The text from one heading up to the next, of whatever level; level 0 stands before the first heading."""
 
     start: int
@@ -110,11 +110,11 @@ def fences(text: str) -> list[Range]:
     return found
 
 
-def sections(text: str, fenced: Sequence[Range]) -> list[Section]:
+def sections(text: str, fenced: Sequence[Range]) -> list[ProseSection]:
     """The sections of `text` in order, without gaps; a text without headings is one section of level 0."""
     headings = list(_outside(_HEADING, text, fenced))
     starts = [0, *(match.start() for match in headings), len(text)]
-    found = [Section(0, starts[1], 0, 0, ())] if starts[1] else []
+    found = [ProseSection(0, starts[1], 0, 0, ())] if starts[1] else []
     trail: list[tuple[int, str]] = []
     for match, end in zip(headings, starts[2:], strict=True):
         level = len(match["marks"])
@@ -122,7 +122,7 @@ def sections(text: str, fenced: Sequence[Range]) -> list[Section]:
             trail.pop()
         trail.append((level, heading_text(match["text"] or "")))
         path = tuple(name for _, name in trail if name)
-        found.append(Section(match.start(), end, _body(text, match.end(), end), level, path))
+        found.append(ProseSection(match.start(), end, _body(text, match.end(), end), level, path))
     return found
 
 
@@ -158,14 +158,14 @@ def _body(text: str, start: int, end: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class ConversationText:
     """The turns of a conversation without gaps, each under its speaker, and the last time stamp before each."""
 
-    turns: Sequence[Block]
+    turns: Sequence[TextBlock]
     clocks: Sequence[str]
 
 
-def conversation(text: str, fences: Sequence[Range] = ()) -> Conversation:
+def conversation(text: str, fences: Sequence[Range] = ()) -> ConversationText:
     """The turns of `text`, and their times where the text states them."""
     found: list[tuple[int, tuple[str, ...], str]] = []
     clock, manner = "", ""
@@ -180,8 +180,8 @@ def conversation(text: str, fences: Sequence[Range] = ()) -> Conversation:
     if not found or found[0][0] > 0:
         found.insert(0, (0, (), ""))
     ends = [*(start for start, _, _ in found[1:]), len(text)]
-    blocks = [Block(start, end, path) for (start, path, _), end in zip(found, ends, strict=True)]
-    return Conversation(blocks, [clock for _, _, clock in found])
+    blocks = [TextBlock(start, end, path) for (start, path, _), end in zip(found, ends, strict=True)]
+    return ConversationText(blocks, [clock for _, _, clock in found])
 
 
 class Speech:
@@ -195,7 +195,7 @@ class Speech:
         turns: its turns, as `conversation` finds them.
     """
 
-    def __init__(self, text: str, turns: Sequence[Block]) -> None:
+    def __init__(self, text: str, turns: Sequence[TextBlock]) -> None:
         blocks = [replace(turn, path=tuple(map(_name, turn.path))) for turn in turns]
         if len(blocks) > 1 and not blocks[0].path and not text[body_start(text) : blocks[0].end].strip():
             blocks = [replace(blocks[1], start=0), *blocks[2:]]  # front matter has no speaker

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from tree_sitter import Language, Node, Parser, Point, Tree
 
-from rag_context.resilience.confinement import CutOffError, Limits, confine, receive, renew, send
+from rag_context.resilience.confinement import CutOffError, ProcessLimits, confine, receive, renew, send
 
 Range = tuple[int, int]
 
@@ -159,7 +159,7 @@ def unpacked(data: bytes) -> list[Mark]:
     return found
 
 
-def run(limits: Limits) -> None:
+def run(limits: ProcessLimits) -> None:
     """Answer requests on standard input until it ends: the worker process.
 
     A request is three frames: parameters (JSON), the text in UTF-8, and the starts of tokens as an array of integers.

@@ -144,7 +144,7 @@ class Boundary(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class TextBlock:
     """A section, turn or definition under one heading path."""
 
     start: int
@@ -163,9 +163,9 @@ def substantial(max_tokens: int) -> int:
     return min(SUBSTANTIAL_TOKENS, max_tokens // 4)
 
 
-def headed(blocks: Sequence[Block]) -> list[Block]:
+def headed(blocks: Sequence[TextBlock]) -> list[TextBlock]:
     """Each bare heading together with the block right below it, so that no size can part them."""
-    found: list[Block] = []
+    found: list[TextBlock] = []
     for block in blocks:
         above = found[-1] if found else None
         if above and above.bare and block.path[: len(above.path)] == above.path:
@@ -175,7 +175,7 @@ def headed(blocks: Sequence[Block]) -> list[Block]:
     return found
 
 
-def grouped(blocks: Sequence[Block], ruler: Ruler, max_tokens: int) -> list[Range]:
+def grouped(blocks: Sequence[TextBlock], ruler: Ruler, max_tokens: int) -> list[Range]:
     """Pack neighbouring blocks that are too small to stand alone; a group may be larger than a chunk.
 
     A chunk of five words ("Status: accepted") has an embedding that resembles half of all questions, and takes
@@ -183,7 +183,7 @@ def grouped(blocks: Sequence[Block], ruler: Ruler, max_tokens: int) -> list[Rang
     enough is closed at the next block. A smaller one is joined with the following or the preceding group, as far as
     they fit as a whole; the side with the longer common path is nearer, and of equals the following one.
     """
-    groups: list[Block] = []
+    groups: list[TextBlock] = []
     for block in blocks:
         forward = _forward(groups[-1], block, ruler, max_tokens) if groups else None
         backward = _backward(groups, ruler, max_tokens)
@@ -198,7 +198,7 @@ def grouped(blocks: Sequence[Block], ruler: Ruler, max_tokens: int) -> list[Rang
     return [(group.start, group.end) for group in groups]
 
 
-def _forward(running: Block, block: Block, ruler: Ruler, max_tokens: int) -> Block | None:
+def _forward(running: TextBlock, block: TextBlock, ruler: Ruler, max_tokens: int) -> TextBlock | None:
     """Both as one, if `running` is too small to stand alone and what follows fits, or is introduced by it."""
     if ruler.count(running.start, running.end) >= substantial(max_tokens):
         return None
@@ -214,7 +214,7 @@ def _forward(running: Block, block: Block, ruler: Ruler, max_tokens: int) -> Blo
     return joined if fits or (introduced and too_large) else None
 
 
-def _backward(groups: Sequence[Block], ruler: Ruler, max_tokens: int) -> Block | None:
+def _backward(groups: Sequence[TextBlock], ruler: Ruler, max_tokens: int) -> TextBlock | None:
     """The last two groups as one, if the last is too small to stand alone and has something above it in common."""
     if len(groups) < 2 or groups[-1].hard:
         return None
@@ -236,7 +236,7 @@ def common(left: tuple[str, ...], right: tuple[str, ...]) -> tuple[str, ...]:
     return left[:same]
 
 
-def path_over(blocks: Sequence[Block], starts: Sequence[int], start: int, end: int) -> tuple[str, ...]:
+def path_over(blocks: Sequence[TextBlock], starts: Sequence[int], start: int, end: int) -> tuple[str, ...]:
     """The deepest path that all text of `start..end` stands under; `starts` are those of the blocks."""
     covering = blocks[max(0, bisect_right(starts, start) - 1) : bisect_left(starts, end)]
     claiming = [block for block in covering if not (block.bare or block.preamble)] or covering

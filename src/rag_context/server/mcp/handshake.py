@@ -281,7 +281,7 @@ class Wire:
 _WAITING_LINES = 16
 
 
-class Conversation:
+class OpeningReader:
     """A client's lines, read in a thread of its own, which answers what `opening` can answer.
 
     The process does not wait for that thread at its end.

@@ -26,7 +26,7 @@ from mcp.shared.exceptions import MCPError
 from rag_context.api.operations import Access
 from rag_context.api.toolsets import Toolsets
 from rag_context.domain.callers import CallerId
-from rag_context.server.mcp.handshake import Conversation, OversizedLineError, Wire
+from rag_context.server.mcp.handshake import OpeningReader, OversizedLineError, Wire
 from rag_context.server.mcp.messages import InvalidMessageError, line_of, negotiable, oversized, read_message
 from rag_context.server.mcp.protocol import Context, McpServer, Memory, RequestContext, client_of
 
@@ -43,7 +43,7 @@ DRAIN_S = 10.0
 
 
 async def serve_stdio(
-    conversation: Conversation,
+    conversation: OpeningReader,
     memory: Callable[[], Awaitable[Memory]],
     toolsets: Toolsets,
     *,
@@ -72,7 +72,7 @@ async def serve_stdio(
 
 
 async def _notify_of_resources(
-    conversation: Conversation, memory: Callable[[], Awaitable[Memory]], traffic: "_Traffic"
+    conversation: OpeningReader, memory: Callable[[], Awaitable[Memory]], traffic: "_Traffic"
 ) -> None:
     """Notify a client that got an empty list of resources, once there is an index to list."""
     with suppress(MCPError):  # it cannot be opened, and calls report that
@@ -84,11 +84,11 @@ async def _notify_of_resources(
 class _Traffic:
     """What goes over the wire, and which requests are still unanswered."""
 
-    def __init__(self, conversation: Conversation) -> None:
+    def __init__(self, conversation: OpeningReader) -> None:
         self._answered_id: types.RequestId | None = conversation.opening.request_id
         self._open: set[types.RequestId] = set()
         self._settled = asyncio.Event()
-        self._reader = _Reader(conversation)
+        self._reader = _InputReader(conversation)
         self._writer = _Writer(conversation.wire)
 
     async def lines(self) -> AsyncIterator[str]:
@@ -137,10 +137,10 @@ class _Traffic:
         self._settled.set()
 
 
-class _Reader:
+class _InputReader:
     """Lines of a conversation, waited for in a thread that the process does not wait for at its end."""
 
-    def __init__(self, conversation: Conversation) -> None:
+    def __init__(self, conversation: OpeningReader) -> None:
         self._conversation = conversation
         self._loop = asyncio.get_running_loop()
         self._lines: asyncio.Queue[bytes | OversizedLineError | None] = asyncio.Queue()

@@ -1,7 +1,7 @@
 """Streamable HTTP at `/mcp`: each request is answered by itself, as JSON unless the caller requested progress.
 
 A session is an identifier, given with the answer to `initialize` and returned by the client in a header. It keeps
-nothing but its row in `Sessions`, so that a server can have many.
+nothing but its row in `McpSessions`, so that a server can have many.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ CREATE INDEX IF NOT EXISTS sessions_by_use ON sessions (owner, used_s);
 """Not synchronous: the sessions end with the server, and so does the file."""
 
 
-class Sessions:
+class McpSessions:
     """The sessions that were opened, by the key that opened them: another key cannot use them.
 
     Args:
@@ -134,7 +134,7 @@ def _owner(key: str | None) -> str:
     return "" if key is None else f"key {key}"
 
 
-class Endpoint:
+class McpEndpoint:
     """The ASGI endpoint.
 
     Args:
@@ -144,7 +144,7 @@ class Endpoint:
     """
 
     def __init__(
-        self, plain: StreamableHTTPSessionManager, streaming: StreamableHTTPSessionManager, sessions: Sessions
+        self, plain: StreamableHTTPSessionManager, streaming: StreamableHTTPSessionManager, sessions: McpSessions
     ) -> None:
         self._plain = plain
         self._streaming = streaming
@@ -176,7 +176,7 @@ class Endpoint:
         open_session = None
         if opens_session(message):
             open_session = partial(self._sessions.open, caller_id(request).key, named_client(message))
-        answer = _Answer(send, open_session)
+        answer = _HttpAnswer(send, open_session)
         await self._answer(scope, receive, body, answer, session=session, toolsets=toolsets)
         if not answer.begun:
             raise ClientGoneError
@@ -186,7 +186,7 @@ class Endpoint:
         scope: Scope,
         receive: Receive,
         body: bytes,
-        answer: "_Answer",
+        answer: "_HttpAnswer",
         *,
         session: str | None,
         toolsets: Toolsets,
@@ -214,7 +214,7 @@ class Endpoint:
         await (Reply(b"", 200) if ended else _no_session()).send(send)
 
 
-class _Answer:
+class _HttpAnswer:
     """A `send` that notices whether an answer was begun, and adds the session that an answer to `initialize` opens."""
 
     def __init__(self, send: Send, open_session: Callable[[], str] | None) -> None:
@@ -273,7 +273,7 @@ def _no_session() -> Reply:
 
 
 @asynccontextmanager
-async def open_endpoint(memory: Memory, options: ServerOptions) -> AsyncIterator[Endpoint]:
+async def open_endpoint(memory: Memory, options: ServerOptions) -> AsyncIterator[McpEndpoint]:
     """The endpoint over a memory."""
 
     async def opened() -> Memory:
@@ -282,9 +282,9 @@ async def open_endpoint(memory: Memory, options: ServerOptions) -> AsyncIterator
     server = McpServer(opened, _request_context).server()
     plain = _manager(server, options, json_response=True)
     streaming = _manager(server, options, json_response=False)
-    with closing(Sessions(file=options.sessions_file)) as sessions:
+    with closing(McpSessions(file=options.sessions_file)) as sessions:
         async with plain.run(), streaming.run():
-            yield Endpoint(plain, streaming, sessions)
+            yield McpEndpoint(plain, streaming, sessions)
 
 
 def _manager(server: Server[Any], options: ServerOptions, *, json_response: bool) -> StreamableHTTPSessionManager:

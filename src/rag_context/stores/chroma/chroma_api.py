@@ -223,7 +223,7 @@ class Near:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RowComparison:
     """Compares rows of a collection with a vector.
 
     Cosines are computed here, from the vectors that Chroma returns, so that a row has the same one wherever it is read.

@@ -25,12 +25,18 @@ from rag_context.stores.chroma.chroma_api import (
     repeated,
 )
 from rag_context.stores.chroma.collections_registry import (
-    CollectionRecord,
-    CollectionRegistry,
+    ChromaCollectionRecord,
+    ChromaCollectionRegistry,
     fields_of,
     is_foreign,
 )
-from rag_context.stores.chroma.collections_storage import CollectionStorage, ForeignShape, OurShape, rows_of, size_of
+from rag_context.stores.chroma.collections_storage import (
+    ChromaCollectionStorage,
+    ForeignShape,
+    OurShape,
+    rows_of,
+    size_of,
+)
 from rag_context.stores.chroma.server import TIMEOUT_S, ChromaServer
 from rag_context.stores.engines import (
     check_dimension,
@@ -98,7 +104,7 @@ class ChromaCollections:
 
     def __init__(self, api: ChromaApi, prefix: str, folder: Path | None = None, hidden: Sequence[str] = ()) -> None:
         self._api = api
-        self._registry = CollectionRegistry(api, prefix, hidden)
+        self._registry = ChromaCollectionRegistry(api, prefix, hidden)
         self._folder = folder
         self._describing = asyncio.Lock()
 
@@ -182,7 +188,7 @@ class ChromaCollections:
             BackendError: Chroma did not answer, or rejected the call.
         """
 
-        async def page(storage: CollectionStorage) -> EntryPage:
+        async def page(storage: ChromaCollectionStorage) -> EntryPage:
             ids = await storage.ids(where)
             some = ids[offset : offset + limit]
             existing = await storage.get(some)
@@ -260,7 +266,7 @@ class ChromaCollections:
 
         return await timed_health(measure)
 
-    async def _counted(self, record: CollectionRecord) -> Collection:
+    async def _counted(self, record: ChromaCollectionRecord) -> Collection:
         try:
             count = 0 if record.rows is None else await self._api.count(record.rows.id)
         except CollectionGoneError:
@@ -277,7 +283,7 @@ class ChromaCollections:
                 raise unknown_collection(name) from error
             return await self._counted(replace(record, collection=changed))
 
-    async def _write(self, record: CollectionRecord, dimension: int, rows: Rows) -> None:
+    async def _write(self, record: ChromaCollectionRecord, dimension: int, rows: Rows) -> None:
         _check(record, dimension)
         stored = record.rows or await self._created_rows(record)
         try:
@@ -288,7 +294,7 @@ class ChromaCollections:
             )  # another process was faster
             raise
 
-    async def _created_rows(self, record: CollectionRecord) -> CollectionInfo:
+    async def _created_rows(self, record: ChromaCollectionRecord) -> CollectionInfo:
         """Create the storage for the documents of a collection."""
         # Left behind by a removal: it has no owner any more, and it takes the name.
         leftover = await self._api.find(record.rows_name)
@@ -299,20 +305,20 @@ class ChromaCollections:
             raise RowsMovedError(COMPONENT, f"{self._api.label}: the collection was replaced meanwhile")
         return rows
 
-    async def _read(self, name: str, empty: T, work: Callable[[CollectionStorage], Awaitable[T]]) -> T:
+    async def _read(self, name: str, empty: T, work: Callable[[ChromaCollectionStorage], Awaitable[T]]) -> T:
         """Do `work` with the documents of a collection; `empty` if it has none."""
 
-        async def read(record: CollectionRecord) -> T:
+        async def read(record: ChromaCollectionRecord) -> T:
             shape = ForeignShape() if record.collection.foreign else OurShape()
-            return empty if record.rows is None else await work(CollectionStorage(self._api, record.rows, shape))
+            return empty if record.rows is None else await work(ChromaCollectionStorage(self._api, record.rows, shape))
 
         return await self._do(name, read, self._registry.require_any)
 
     async def _do(
         self,
         name: str,
-        work: Callable[[CollectionRecord], Awaitable[T]],
-        find: Callable[[str], Awaitable[CollectionRecord]] | None = None,
+        work: Callable[[ChromaCollectionRecord], Awaitable[T]],
+        find: Callable[[str], Awaitable[ChromaCollectionRecord]] | None = None,
     ) -> T:
         """Do `work`, and retry it if rows were replaced meanwhile."""
         find = find or self._registry.require
@@ -323,7 +329,7 @@ class ChromaCollections:
         return await repeated(attempt)
 
 
-def _check(record: CollectionRecord, dimension: int) -> None:
+def _check(record: ChromaCollectionRecord, dimension: int) -> None:
     check_dimension(record.collection.name, record.collection.dimension, dimension)
 
 

@@ -31,9 +31,9 @@ from rag_context.stores.chroma.chroma_api import (
     ChromaApi,
     CollectionGoneError,
     CollectionInfo,
-    Comparison,
     Near,
     Part,
+    RowComparison,
     Rows,
     Where,
     matrix_of,
@@ -311,14 +311,14 @@ class ChromaVectors:
         every = (await self._api.get(collection, where=condition(where))).ids
         return await comparison.of_all(self._api, collection, every, limit)
 
-    def _comparison(self, vector: Vector, where: Filter | None) -> Comparison:
+    def _comparison(self, vector: Vector, where: Filter | None) -> RowComparison:
         def matrix(rows: Rows) -> Matrix:
             found = matrix_of(rows, self._api.label)
             if len(found) and found.shape[1:] != vector.shape:
                 raise _wrong_dimension(vector, found.shape[1])
             return found
 
-        return Comparison(vector, lambda fields: where is None or passes(fields, where), matrix)
+        return RowComparison(vector, lambda fields: where is None or passes(fields, where), matrix)
 
     async def _all_fields(self, ids: Sequence[str]) -> AsyncIterator[Rows]:
         for some in pages(ids):

@@ -24,7 +24,7 @@ _ROWS = "documents"
 
 
 @dataclass(frozen=True, slots=True)
-class CollectionRecord:
+class ChromaCollectionRecord:
     """The record of a collection, and where it and its documents are in Chroma; without its count."""
 
     id: str
@@ -56,7 +56,7 @@ class CollectionRecord:
         """Whether documents are its own."""
         return rows.fields.get(_OWNER) == (self.owner or self.id)
 
-    def with_documents(self, rows: CollectionInfo | None) -> "CollectionRecord":
+    def with_documents(self, rows: CollectionInfo | None) -> "ChromaCollectionRecord":
         """The record with its documents, if they are its own; their dimension becomes that of the collection."""
         if rows is None or not self.owns(rows):
             return replace(self, rows=None)
@@ -70,7 +70,7 @@ def new_rows_name(name: str) -> str:
 
 
 def fields_of(collection: Collection, documents_name: str | None, owner: str | None = None) -> Fields:
-    """A collection's record as fields; `documents_name` and `owner` as those of `CollectionRecord`."""
+    """A collection's record as fields; `documents_name` and `owner` as those of `ChromaCollectionRecord`."""
     recorded = {
         "name": collection.name,
         "metadata": collection.metadata,
@@ -94,7 +94,7 @@ def is_foreign(opened: CollectionInfo) -> bool:
     return _RECORD not in opened.fields and _OWNER not in opened.fields
 
 
-def record_of(opened: CollectionInfo) -> CollectionRecord:
+def record_of(opened: CollectionInfo) -> ChromaCollectionRecord:
     """The record of a collection that has one.
 
     Raises:
@@ -115,12 +115,12 @@ def record_of(opened: CollectionInfo) -> CollectionRecord:
     except (KeyError, TypeError, ValueError) as error:
         message = f"The record of Chroma's collection {opened.name!r} cannot be read."
         raise BackendDataError(COMPONENT, message) from error
-    return CollectionRecord(
+    return ChromaCollectionRecord(
         opened.id, opened.name, collection, documents_name=recorded.get("place"), owner=recorded.get("owner")
     )
 
 
-class CollectionRegistry:
+class ChromaCollectionRegistry:
     """Finds and creates the records of collections. Every method raises `BackendError` where Chroma does not answer.
 
     Args:
@@ -134,7 +134,7 @@ class CollectionRegistry:
         self._prefix = prefix
         self._hidden = tuple(hidden)
 
-    async def all(self) -> list[CollectionRecord]:
+    async def all(self) -> list[ChromaCollectionRecord]:
         """The records of all collections; one of another program is left out where one of ours has its name."""
         existing = await self._api.all()
         ours = self._ours_among(existing)
@@ -142,7 +142,7 @@ class CollectionRegistry:
         foreign = [_foreign_record(one) for one in existing if self._is_shown(one) and one.name not in our_names]
         return ours + foreign
 
-    async def ours(self) -> list[CollectionRecord]:
+    async def ours(self) -> list[ChromaCollectionRecord]:
         """The records of our collections."""
         return self._ours_among(await self._api.all())
 
@@ -156,7 +156,7 @@ class CollectionRegistry:
         await self.find(collection.name)  # raises where the name is that of a collection which is not ours
         return False
 
-    async def find(self, name: str) -> CollectionRecord | None:
+    async def find(self, name: str) -> ChromaCollectionRecord | None:
         """The record of one of our collections, if it exists.
 
         Raises:
@@ -171,31 +171,31 @@ class CollectionRegistry:
         record = record_of(opened)
         return record.with_documents(await self._api.find(record.rows_name))
 
-    async def find_any(self, name: str) -> CollectionRecord | None:
+    async def find_any(self, name: str) -> ChromaCollectionRecord | None:
         """The record of a collection of ours or of another program, if it exists."""
         return await self.find(name) or await self._find_foreign(name)
 
-    async def require(self, name: str) -> CollectionRecord:
+    async def require(self, name: str) -> ChromaCollectionRecord:
         """As `find`. Raises: NotFoundError."""
         record = await self.find(name)
         if record is None:
             raise unknown_collection(name)
         return record
 
-    async def require_any(self, name: str) -> CollectionRecord:
+    async def require_any(self, name: str) -> ChromaCollectionRecord:
         """As `find_any`. Raises: NotFoundError."""
         record = await self.find_any(name)
         if record is None:
             raise unknown_collection(name)
         return record
 
-    def _ours_among(self, existing: Sequence[CollectionInfo]) -> list[CollectionRecord]:
+    def _ours_among(self, existing: Sequence[CollectionInfo]) -> list[ChromaCollectionRecord]:
         by_name = {opened.name: opened for opened in existing}
         prefix = f"{self._prefix}."
         records = [record_of(opened) for name, opened in by_name.items() if name.startswith(prefix) and is_ours(opened)]
         return [record.with_documents(by_name.get(record.rows_name)) for record in records]
 
-    async def _find_foreign(self, name: str) -> CollectionRecord | None:
+    async def _find_foreign(self, name: str) -> ChromaCollectionRecord | None:
         opened = await self._api.find(name) if NAME.fullmatch(name) else None
         return None if opened is None or not self._is_shown(opened) else _foreign_record(opened)
 
@@ -203,8 +203,8 @@ class CollectionRegistry:
         return is_foreign(opened) and not opened.name.startswith(self._hidden)
 
 
-def _foreign_record(opened: CollectionInfo) -> CollectionRecord:
+def _foreign_record(opened: CollectionInfo) -> ChromaCollectionRecord:
     """The record of another program's collection, with its own metadata, in which labels may stand."""
     metadata = {key: value for key, value in opened.fields.items() if value is not None and not key.startswith("$")}
     collection = Collection(opened.name, metadata, dimension=opened.dimension, foreign=True)
-    return CollectionRecord(opened.id, opened.name, collection, rows=opened)
+    return ChromaCollectionRecord(opened.id, opened.name, collection, rows=opened)

@@ -21,9 +21,9 @@ from rag_context.stores.chroma.chroma_api import (
     WIDE_LEAST,
     ChromaApi,
     CollectionInfo,
-    Comparison,
     Fields,
     Near,
+    RowComparison,
     Rows,
     Where,
     either,
@@ -138,7 +138,7 @@ def _where(condition: Condition) -> Where:
             return either([_where(part) for part in parts])
 
 
-class CollectionStorage:
+class ChromaCollectionStorage:
     """Reads rows. Every call raises CollectionGoneError if they were all removed.
 
     Args:
@@ -197,7 +197,7 @@ class CollectionStorage:
 
     async def _best(self, vector: Vector, limit: int, where: Clause) -> list[Near]:
         """The nearest rows, by the cheapest method first, then by more exact ones."""
-        comparison = Comparison(vector, lambda fields: matches(where, self._shape.metadata(fields)), self._matrix)
+        comparison = RowComparison(vector, lambda fields: matches(where, self._shape.metadata(fields)), self._matrix)
         condition, _ = self._shape.condition(where)
         # Chroma's index finds less the more a filter excludes, so few rows are compared one by one.
         few = (await self._api.get(self._id, where=condition, limit=FEW + 1)).ids

@@ -68,7 +68,7 @@ class _Got:
 
 
 @dataclass(frozen=True, slots=True)
-class _Near:
+class _NearestRows:
     ids: list[list[str]]
     metadatas: list[list[dict[str, Any] | None]]
     embeddings: list[list[list[float]]]
@@ -83,7 +83,7 @@ class _Limits:
 _COLLECTION = TypeAdapter(_Collection)
 _ALL = TypeAdapter(list[_Collection])
 _GOT = TypeAdapter(_Got)
-_NEAR = TypeAdapter(_Near)
+_NEAR = TypeAdapter(_NearestRows)
 _LIMITS = TypeAdapter(_Limits)
 _NUMBER = TypeAdapter(int)
 _ANYTHING = TypeAdapter[dict[str, Any]](dict[str, Any])

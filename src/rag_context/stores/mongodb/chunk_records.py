@@ -69,7 +69,7 @@ _BEFORE, _AFTER = "before", "after"
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkTerms:
+class MongoChunkTerms:
     """The distinct terms of a chunk, how often each occurs, and how many terms it has in all."""
 
     terms: list[str]
@@ -82,11 +82,11 @@ class ChunkTerms:
         return {"terms": self.terms, "counts": self.counts, "repeated": repeated, "length": self.length}
 
 
-def chunk_terms(chunk: Chunk) -> ChunkTerms:
+def chunk_terms(chunk: Chunk) -> MongoChunkTerms:
     """The terms of a chunk by the analyser."""
     counted = Counter(terms(chunk.searchable))
     distinct = sorted(counted)
-    return ChunkTerms(distinct, [counted[term] for term in distinct], counted.total())
+    return MongoChunkTerms(distinct, [counted[term] for term in distinct], counted.total())
 
 
 def records_of(document: Entry, chunks: Sequence[Chunk]) -> Iterator[Entry]:

@@ -43,7 +43,7 @@ from rag_context.stores.mongodb.document_records import (
     time_of,
 )
 from rag_context.stores.mongodb.filters import after_cursor, condition, key_of
-from rag_context.stores.mongodb.index_state import Change, IndexState, MongoRegistry
+from rag_context.stores.mongodb.index_state import MongoChange, MongoIndexState, MongoRegistry
 from rag_context.stores.mongodb.indexes import Indexes
 from rag_context.stores.mongodb.mongo import COMPONENT, Mongo
 from rag_context.stores.mongodb.revisions import Revisions
@@ -65,7 +65,7 @@ class MongoDocuments(MongoRegistry):
     Every method raises `BackendError` if the server is unavailable.
     """
 
-    def __init__(self, mongo: Mongo, state: IndexState, indexes: Indexes, revisions: Revisions) -> None:
+    def __init__(self, mongo: Mongo, state: MongoIndexState, indexes: Indexes, revisions: Revisions) -> None:
         super().__init__(mongo, state)
         self._indexes = indexes
         self._revisions = revisions
@@ -261,7 +261,7 @@ class MongoDocuments(MongoRegistry):
     async def mark_indexed(self, document_id: str, content_hash: str, made_by: str | None = None) -> bool:
         version = {"_id": document_id, "contentHash": content_hash}
 
-        async def mark(change: Change) -> bool:
+        async def mark(change: MongoChange) -> bool:
             require_model(COMPONENT, change.fingerprint, made_by)
             return await self._mark(version, INDEXED, change)
 
@@ -275,7 +275,7 @@ class MongoDocuments(MongoRegistry):
         return marked
 
     async def mark_pending(self, document_ids: Collection[str]) -> None:
-        async def mark(change: Change) -> None:
+        async def mark(change: MongoChange) -> None:
             for id_ in document_ids:
                 await self._mark({"_id": id_, "status": INDEXED}, PENDING, change)
 
@@ -285,7 +285,7 @@ class MongoDocuments(MongoRegistry):
     async def delete(self, document_id: str) -> bool:
         key = {"_id": key_of(document_id), **OURS}
 
-        async def remove(change: Change) -> Entry | None:
+        async def remove(change: MongoChange) -> Entry | None:
             before = await self._written.find_one_and_delete(key, SIZE)
             change.replaced(before, None)
             return before
@@ -313,7 +313,7 @@ class MongoDocuments(MongoRegistry):
         fields = {name: value for name, value in entry.items() if name != "_id"}
         query = {"_id": entry["_id"], **version}
 
-        async def show(change: Change) -> tuple[bool, Entry | None]:
+        async def show(change: MongoChange) -> tuple[bool, Entry | None]:
             # Changes are numbered in order, so `sequence` sorts documents by age.
             on_insert = {"sequence": change.number, "retrievalStats": {"queryCount": 0}}
             update = {
@@ -336,7 +336,7 @@ class MongoDocuments(MongoRegistry):
             await self._revisions.withdraw(entry)
         return is_shown
 
-    async def _mark(self, query: Entry, status: str, change: Change) -> bool:
+    async def _mark(self, query: Entry, status: str, change: MongoChange) -> bool:
         before = await self._written.find_one_and_update(query, {"$set": {"status": status}}, projection=SIZE)
         if before is None:
             return False

@@ -80,7 +80,7 @@ class TenantTotals:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class MongoSnapshot:
     """The record as it was read. `turnover` counts all chunks ever added or removed."""
 
     name: str
@@ -115,7 +115,7 @@ def totals_of(entry: Entry | None) -> Totals:
 
 
 @dataclass(slots=True)
-class Change:
+class MongoChange:
     """A change under way: its number, the model recorded when it began, and what it adds up to."""
 
     number: int
@@ -152,14 +152,14 @@ def _id_of(tenant: object) -> str:
     return f"tenant:{json.dumps([owner.project, owner.branch, owner.path_hash])}"
 
 
-class IndexState:
+class MongoIndexState:
     """The record of the state, with this process's copy of it."""
 
     def __init__(self, mongo: Mongo) -> None:
         self._mongo = mongo
         self._writing = mongo.writing
         self._records = mongo.writing.state
-        self._last: Snapshot | None = None
+        self._last: MongoSnapshot | None = None
         self._tenants: LRUCache[Tenant, tuple[int, TenantTotals]] = LRUCache(TENANTS)
         """Each with the version at which it was read."""
         self._doubt = ""
@@ -179,7 +179,7 @@ class IndexState:
         """
         return self._last is None or self._last.adopted is None
 
-    async def current(self) -> Snapshot:
+    async def current(self) -> MongoSnapshot:
         """The last known state, read from the server only if there is none. Raises: BackendError."""
         return self._last or await self.refresh()
 
@@ -198,7 +198,7 @@ class IndexState:
             known = self._tenants[tenant] = version, TenantTotals(stamp, entry.get("turnover", 0), totals)
         return known[1]
 
-    async def refresh(self) -> Snapshot:
+    async def refresh(self) -> MongoSnapshot:
         """Read the record; it is created if it is missing. Raises: BackendError."""
         async with self._mongo.reached():
             entry = await self._mongo.state.find_one({"_id": _ID})
@@ -207,7 +207,7 @@ class IndexState:
                 entry = await self._begin(0)
         return self._publish(entry)
 
-    async def change(self, work: Callable[[Change], Awaitable[T]]) -> T:
+    async def change(self, work: Callable[[MongoChange], Awaitable[T]]) -> T:
         """Do `work` on the documents, then update the counters. It completes even if the caller is cancelled.
 
         Raises:
@@ -271,7 +271,7 @@ class IndexState:
             found = self._mongo.state.find({"_id": {"$regex": "^tenant:"}}, {"totals": 1})
             return {entry["_id"]: Totals(**entry["totals"]) async for entry in found}
 
-    async def correct(self, seen: Snapshot, counted: Mapping[str, Totals]) -> bool:
+    async def correct(self, seen: MongoSnapshot, counted: Mapping[str, Totals]) -> bool:
         """Correct the counters, unless the record has changed since it was `seen`; the version grows.
 
         Raises:
@@ -304,12 +304,12 @@ class IndexState:
         if self._changes:
             await asyncio.wait(self._changes, timeout=_CLOSING_S)
 
-    async def _change(self, work: Callable[[Change], Awaitable[T]]) -> T:
+    async def _change(self, work: Callable[[MongoChange], Awaitable[T]]) -> T:
         async with self._writing.reached():
             # Before the work: if the process ends during it, `begun` and `version` differ, and the counters are counted
             # again.
             begun = _snapshot(await self._begin(1))
-        change = Change(begun.begun, begun.fingerprint)
+        change = MongoChange(begun.begun, begun.fingerprint)
         try:
             async with self._writing.reached():
                 result = await work(change)
@@ -348,7 +348,7 @@ class IndexState:
                 )
         return entry
 
-    async def _complete(self, change: Change) -> None:
+    async def _complete(self, change: MongoChange) -> None:
         # Before the record of the index: who sees its version must find what has changed.
         for id_, (delta, turnover) in change.tenants.items():
             await self._add_to_tenant(id_, {**_growth(delta), "version": 1, "turnover": turnover})
@@ -368,7 +368,7 @@ class IndexState:
                 await self._records.update_one({"_id": id_}, {"$inc": growth}, upsert=True)
                 return
 
-    def _publish(self, entry: Entry) -> Snapshot:
+    def _publish(self, entry: Entry) -> MongoSnapshot:
         """Keep the record, unless a newer one is known; the count starts again for another index."""
         seen, last = _snapshot(entry), self._last
         if last is None or last.name != seen.name:
@@ -384,8 +384,8 @@ def _growth(delta: Totals) -> Entry:
     return {f"totals.{name}": count for name, count in asdict(delta).items()}
 
 
-def _snapshot(entry: Entry) -> Snapshot:
-    return Snapshot(
+def _snapshot(entry: Entry) -> MongoSnapshot:
+    return MongoSnapshot(
         name=entry["name"],
         begun=entry["begun"],
         version=entry["version"],
@@ -402,7 +402,7 @@ def _snapshot(entry: Entry) -> Snapshot:
 class MongoRegistry:
     """`ModelRegistry` and `GenerationRegistry` over the record of the index's state."""
 
-    def __init__(self, mongo: Mongo, state: IndexState) -> None:
+    def __init__(self, mongo: Mongo, state: MongoIndexState) -> None:
         self._mongo = mongo
         self._documents = mongo.documents
         self._written = mongo.writing.documents
@@ -480,7 +480,7 @@ class MongoRegistry:
         where = {"next.fingerprint": made_by, "debris": generation}
         return await self._state.record(where, ended, {"begun": 1, "version": 1, **_EPOCH})
 
-    async def _await_vectors(self, change: Change) -> None:
+    async def _await_vectors(self, change: MongoChange) -> None:
         """Make all documents pending, and set the change of the totals."""
         vectors = (await self._state.current()).totals.vectors
         change.is_of_all = True

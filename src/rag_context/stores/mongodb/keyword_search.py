@@ -26,7 +26,7 @@ from rag_context.stores.mongodb.chunk_records import (
 )
 from rag_context.stores.mongodb.document_records import OURS, Entry, chunks_of, occurred_at, reference
 from rag_context.stores.mongodb.filters import condition, tenant_of
-from rag_context.stores.mongodb.index_state import IndexState
+from rag_context.stores.mongodb.index_state import MongoIndexState
 from rag_context.stores.mongodb.indexes import Indexes
 from rag_context.stores.mongodb.mongo import INDEX_NOT_FOUND, TIME_EXPIRED, Mongo, is_code
 from rag_context.stores.server_stores import MOST_PER_TERM, FrequencyCache, TermStatistics, log_failure
@@ -94,7 +94,7 @@ class MongoTexts:
         budget: chunks that one round may read.
     """
 
-    def __init__(self, mongo: Mongo, state: IndexState, indexes: Indexes, budget: int = BUDGET) -> None:
+    def __init__(self, mongo: Mongo, state: MongoIndexState, indexes: Indexes, budget: int = BUDGET) -> None:
         self._mongo = mongo
         self._state = state
         self._indexes = indexes

@@ -29,7 +29,7 @@ from rag_context.stores.mongodb.document_records import (
     similarity_of,
 )
 from rag_context.stores.mongodb.document_store import MongoDocuments
-from rag_context.stores.mongodb.index_state import NOTHING, Change, IndexState, Snapshot, Totals
+from rag_context.stores.mongodb.index_state import NOTHING, MongoChange, MongoIndexState, MongoSnapshot, Totals
 from rag_context.stores.mongodb.indexes import Indexes
 from rag_context.stores.mongodb.keyword_search import MongoTexts
 from rag_context.stores.mongodb.mongo import Mongo, connect
@@ -83,11 +83,11 @@ async def open_mongodb(
         ConfigurationError: the address is invalid.
     """
     mongo = connect(uri, documents=documents, metrics=metrics)
-    state = IndexState(mongo)
+    state = MongoIndexState(mongo)
     indexes = Indexes(mongo)
     revisions = Revisions(mongo, state)
     document_store = MongoDocuments(mongo, state, indexes, revisions)
-    maintenance = Maintenance(mongo, state, indexes, revisions)
+    maintenance = MongoMaintenance(mongo, state, indexes, revisions)
     rounds = start_rounds(maintenance.round, f"MongoDB at {mongo.address}")
     try:
         yield MongoStore(
@@ -106,7 +106,7 @@ async def open_mongodb(
         await mongo.close()
 
 
-class Maintenance:
+class MongoMaintenance:
     """Follows other processes' writes, creates missing indexes, and counts again after interrupted changes.
 
     Args:
@@ -118,7 +118,7 @@ class Maintenance:
     """
 
     def __init__(
-        self, mongo: Mongo, state: IndexState, indexes: Indexes, revisions: Revisions, stalled_s: float = STALLED_S
+        self, mongo: Mongo, state: MongoIndexState, indexes: Indexes, revisions: Revisions, stalled_s: float = STALLED_S
     ) -> None:
         self._mongo = mongo
         self._state = state
@@ -145,7 +145,7 @@ class Maintenance:
             await self._show(seen.totals)
             self._shown, self._shown_at = seen.totals, now_s
 
-    def _is_off(self, seen: Snapshot, now_s: float) -> bool:
+    def _is_off(self, seen: MongoSnapshot, now_s: float) -> bool:
         """Whether the counters must be counted again, and can be counted now.
 
         Interrupted changes stay open, others are completed: the least number of open changes over a while is that of
@@ -163,7 +163,7 @@ class Maintenance:
             return not seen.is_consistent
         return False
 
-    async def _count_again(self, seen: Snapshot) -> None:
+    async def _count_again(self, seen: MongoSnapshot) -> None:
         if await self._state.correct(seen, await self._state.count_by_tenant()):
             logger.info("the counters of the index were counted again")
 
@@ -184,7 +184,7 @@ class Maintenance:
 class MongoAuditor:
     """`IndexAuditor` over one collection and the record of its state."""
 
-    def __init__(self, mongo: Mongo, state: IndexState, indexes: Indexes, revisions: Revisions) -> None:
+    def __init__(self, mongo: Mongo, state: MongoIndexState, indexes: Indexes, revisions: Revisions) -> None:
         self._mongo = mongo
         self._state = state
         self._indexes = indexes
@@ -233,7 +233,7 @@ class MongoAuditor:
             await self._count_again()
 
     async def invalidate(self, document_ids: Collection[str]) -> None:
-        async def forget(change: Change) -> None:
+        async def forget(change: MongoChange) -> None:
             change.is_of_all = True
             query = {"_id": {"$in": list(document_ids)}, **OURS}
             await self._mongo.writing.documents.update_many(query, {"$set": {"contentHash": ""}})

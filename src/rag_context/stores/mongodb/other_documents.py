@@ -7,7 +7,7 @@ from typing import Any
 
 from rag_context.ports.foreign import ForeignRecord
 from rag_context.stores.mongodb.document_records import THEIRS, Entry
-from rag_context.stores.mongodb.index_state import IndexState
+from rag_context.stores.mongodb.index_state import MongoIndexState
 from rag_context.stores.mongodb.mongo import Mongo, connect
 
 _NOT_READ = {"chunks.embedding": 0, "retrievalStats": 0}
@@ -51,7 +51,7 @@ class OtherDocuments:
             BackendError: the server is unavailable.
         """
         # The version grows, so that cached answers with the originals are dropped.
-        await IndexState(self._mongo).record({}, {"adopted": count}, {"begun": 1, "version": 1, "epoch": 1})
+        await MongoIndexState(self._mongo).record({}, {"adopted": count}, {"begun": 1, "version": 1, "epoch": 1})
 
 
 def _record(entry: Entry) -> ForeignRecord:

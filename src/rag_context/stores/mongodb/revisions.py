@@ -20,7 +20,7 @@ from rag_context.errors import BackendError, BackendTimeoutError
 from rag_context.resilience.deadline import ended
 from rag_context.stores.mongodb.chunk_records import chunk_of, of_document, read_chunks, records_of
 from rag_context.stores.mongodb.document_records import OURS, SIZE, Entry, chunks_entry, chunks_of, entry_of
-from rag_context.stores.mongodb.index_state import Change, IndexState
+from rag_context.stores.mongodb.index_state import MongoChange, MongoIndexState
 from rag_context.stores.mongodb.mongo import COMPONENT, Mongo
 from rag_context.stores.server_stores import log_failure
 
@@ -52,7 +52,7 @@ class Revisions:
         clock: monotonic seconds.
     """
 
-    def __init__(self, mongo: Mongo, state: IndexState, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, mongo: Mongo, state: MongoIndexState, clock: Callable[[], float] = time.monotonic) -> None:
         self._mongo = mongo.writing
         self._state = state
         self._clock = clock
@@ -111,7 +111,7 @@ class Revisions:
         changed = {name: fresh[name] for name in (*chunks_entry([], ""), "termCount")}
         update = {"$set": changed, "$unset": {"terms": "", "occurrences": "", "lengths": ""}}
 
-        async def replace(change: Change) -> Entry | None:
+        async def replace(change: MongoChange) -> Entry | None:
             before = await self._mongo.documents.find_one_and_update(version, update, projection=SIZE)
             if before is not None:
                 change.replaced(before, {**before, **changed})

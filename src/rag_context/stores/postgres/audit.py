@@ -12,7 +12,7 @@ from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendDataError
 from rag_context.ports.vector_checks import NORM_TOLERANCE
 from rag_context.ports.writing import DocumentCheck
-from rag_context.stores.postgres.connection import Connection, Database, Row
+from rag_context.stores.postgres.connection import Connection, PostgresDatabase, Row
 from rag_context.stores.postgres.generations import drop_all_vectors, drop_unused
 from rag_context.stores.postgres.rows import (
     CHUNK_COLUMNS,
@@ -23,7 +23,14 @@ from rag_context.stores.postgres.rows import (
     read_text,
     stored,
 )
-from rag_context.stores.postgres.state import SUMS, Change, IndexState, Snapshot, model_of, read_snapshot
+from rag_context.stores.postgres.state import (
+    SUMS,
+    IndexState,
+    PostgresChange,
+    PostgresSnapshot,
+    model_of,
+    read_snapshot,
+)
 
 _AT_ONCE = 200
 """Documents that are read together."""
@@ -100,7 +107,7 @@ WHERE c.key > $1 AND c.key % $2 = 0 ORDER BY c.key LIMIT $3
 class PostgresAuditor:
     """`IndexAuditor` over one database."""
 
-    def __init__(self, database: Database, state: IndexState) -> None:
+    def __init__(self, database: PostgresDatabase, state: IndexState) -> None:
         self._database = database
         self._state = state
 
@@ -131,7 +138,7 @@ class PostgresAuditor:
             await drop_unused(self._database)
 
     async def invalidate(self, document_ids: Collection[str]) -> None:
-        async def invalidated(connection: Connection, _change: Change) -> None:
+        async def invalidated(connection: Connection, _change: PostgresChange) -> None:
             await connection.execute(
                 "UPDATE rag_context.documents SET content_hash = '' WHERE id = ANY ($1)",
                 [stored(id_) for id_ in document_ids],
@@ -142,7 +149,7 @@ class PostgresAuditor:
     async def _analyse_again(self, after: int) -> int | None:
         """Analyse the stale ones of the next chunks again; returns the last chunk, None at the end."""
 
-        async def analysed(connection: Connection, change: Change) -> int | None:
+        async def analysed(connection: Connection, change: PostgresChange) -> int | None:
             rows = await connection.fetch(_ANALYSED, after, 1, ANALYSED_AT_ONCE)
             stale = await asyncio.to_thread(_stale, rows)
             for row, words in stale:
@@ -163,7 +170,7 @@ class PostgresAuditor:
 class _Examination:
     """One examination, in one snapshot."""
 
-    def __init__(self, connection: Connection, seen: Snapshot) -> None:
+    def __init__(self, connection: Connection, seen: PostgresSnapshot) -> None:
         self._connection = connection
         self._seen = seen
         self._found = Findings()
@@ -258,7 +265,7 @@ def _stale(rows: Sequence[Row]) -> list[tuple[Row, ChunkTerms]]:
     ]
 
 
-async def _copy_fields(connection: Connection, change: Change) -> None:
+async def _copy_fields(connection: Connection, change: PostgresChange) -> None:
     """Copy the fields of documents to their chunks where they differ."""
     copied = ", ".join(f"{name} = d.{name}" for name in _FIELDS)
     await connection.execute(
@@ -268,7 +275,7 @@ async def _copy_fields(connection: Connection, change: Change) -> None:
     change.of().turnover += 1
 
 
-async def _drop_bad_vectors(connection: Connection, change: Change) -> None:
+async def _drop_bad_vectors(connection: Connection, change: PostgresChange) -> None:
     """Delete invalid vectors; their documents are pending until they have new ones."""
     model = _recorded_model(change.model)
     if model is not None:
@@ -283,7 +290,7 @@ async def _drop_bad_vectors(connection: Connection, change: Change) -> None:
     await _await_vectors(connection, change)
 
 
-async def _await_vectors(connection: Connection, change: Change) -> None:
+async def _await_vectors(connection: Connection, change: PostgresChange) -> None:
     """Make indexed documents pending that do not have all their vectors."""
     incomplete = _INCOMPLETE.format(generation=change.generation)
     marked = await connection.execute(
@@ -292,7 +299,7 @@ async def _await_vectors(connection: Connection, change: Change) -> None:
     change.of().pending += int(marked.split()[-1])
 
 
-async def _count_again(connection: Connection, change: Change) -> None:
+async def _count_again(connection: Connection, change: PostgresChange) -> None:
     """Set the counters to the real counts; the version grows, so that cached answers are dropped."""
     real = await connection.fetchrow(_RECOUNTED.format(generation=change.generation))
     removed = await connection.execute("DELETE FROM rag_context.changes")
@@ -306,7 +313,7 @@ async def _count_again(connection: Connection, change: Change) -> None:
     change.is_empty = True  # there is nothing to add to these
 
 
-_REPAIRS: dict[IssueKind, Callable[[Connection, Change], Awaitable[object]]] = {
+_REPAIRS: dict[IssueKind, Callable[[Connection, PostgresChange], Awaitable[object]]] = {
     IssueKind.NO_MODEL: drop_all_vectors,
     IssueKind.WRONG_TAGS: _copy_fields,
     IssueKind.BAD_VECTORS: _drop_bad_vectors,

@@ -15,10 +15,10 @@ from rag_context.domain.documents import CHAT, CODE, Tenant
 from rag_context.domain.search import Filter, KeywordHit, Neighbours, Passage, RawScores, VectorHit
 from rag_context.domain.vectors import Vector
 from rag_context.ports.reading import CandidateRequest, Snapshot
-from rag_context.stores.postgres.connection import Database, Row
+from rag_context.stores.postgres.connection import PostgresDatabase, Row
 from rag_context.stores.postgres.driver import Plan
 from rag_context.stores.postgres.filters import Parameters, condition
-from rag_context.stores.postgres.keywords import PostgresTexts, Question
+from rag_context.stores.postgres.keywords import PostgresTexts, TermQuery
 from rag_context.stores.postgres.rows import (
     CHUNK_TIME,
     LISTING_COLUMNS,
@@ -27,7 +27,7 @@ from rag_context.stores.postgres.rows import (
     reference_from,
     stored,
 )
-from rag_context.stores.postgres.state import Snapshot as IndexSnapshot
+from rag_context.stores.postgres.state import PostgresSnapshot as IndexSnapshot
 from rag_context.stores.postgres.vector_search import PostgresVectors
 
 T = TypeVar("T")
@@ -140,7 +140,7 @@ class PostgresCandidates:
         texts: finds chunks by keywords.
     """
 
-    def __init__(self, database: Database, vectors: PostgresVectors, texts: PostgresTexts) -> None:
+    def __init__(self, database: PostgresDatabase, vectors: PostgresVectors, texts: PostgresTexts) -> None:
         self._database = database
         self._vectors = vectors
         self._texts = texts
@@ -263,7 +263,7 @@ class _Fetched:
         question: the terms of its query.
     """
 
-    def __init__(self, requested: CandidateRequest, question: Question) -> None:
+    def __init__(self, requested: CandidateRequest, question: TermQuery) -> None:
         self.requested = requested
         self.question = question
         self._scores = RawScores.unknown(1)

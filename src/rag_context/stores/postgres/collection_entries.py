@@ -33,7 +33,7 @@ from rag_context.ports.provider import Collection, Entry, KeywordScore
 from rag_context.stores.engines import check_distinct, metadata_text
 from rag_context.stores.postgres.connection import Connection, Row
 from rag_context.stores.postgres.filters import Parameters
-from rag_context.stores.postgres.keywords import ENTRY_PROFILE, Question, keys_of
+from rag_context.stores.postgres.keywords import ENTRY_PROFILE, TermQuery, keys_of
 from rag_context.stores.postgres.rows import ChunkTerms
 
 MOST_DIMENSIONS = 16_000
@@ -242,7 +242,7 @@ async def best_by_keywords(
         *parameters.values,
     )
     keys = keys_of(query)
-    question = Question.of(query, await _frequencies(connection, key, keys, where), entries, average_length)
+    question = TermQuery.of(query, await _frequencies(connection, key, keys, where), entries, average_length)
 
     async def scored(extra: str, value: object) -> list[Row]:
         parameters = Parameters(key, keys, value)

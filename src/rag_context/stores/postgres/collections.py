@@ -39,7 +39,7 @@ from rag_context.stores.postgres.collection_entries import (
     remove_entries,
     unescaped,
 )
-from rag_context.stores.postgres.connection import Connection, Database
+from rag_context.stores.postgres.connection import Connection, PostgresDatabase
 from rag_context.stores.postgres.filters import Parameters
 from rag_context.stores.postgres.writer import SCHEMA
 from rag_context.stores.tokens import distinct
@@ -67,7 +67,7 @@ async def open_postgres_collections(
         pool_size: connections at most.
         statement_cache_size: prepared statements kept by each connection; 0 behind PgBouncer.
     """
-    database = Database(url, pool_size=pool_size, statement_cache_size=statement_cache_size)
+    database = PostgresDatabase(url, pool_size=pool_size, statement_cache_size=statement_cache_size)
     collections = PostgresCollections(database)
     try:
         yield collections
@@ -91,7 +91,7 @@ class PostgresCollections:
     one collection take turns, whichever servers they come from.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
         self._discarded = DiscardedRows(lambda: database.write(remove_discarded))
 

@@ -17,7 +17,7 @@ from rag_context.stores.postgres.driver import (
     COMPONENT,
     CONNECT_S,
     IDLE_S,
-    Connections,
+    ConnectionPool,
     Connector,
     Plan,
     decoded_vector,
@@ -67,7 +67,7 @@ _NO_TIMEOUTS = {"statement_timeout": "0", "lock_timeout": "0"}
 """Of other connections, whatever their user has: to build an index may take hours, and waits for transactions."""
 
 
-class Database:
+class PostgresDatabase:
     """One database.
 
     Args:
@@ -85,7 +85,7 @@ class Database:
         self._pool_size = pool_size
         self._statement_cache_size = statement_cache_size
         self._connector = Connector(url)
-        self._pool: Connections | None = None
+        self._pool: ConnectionPool | None = None
         self._opening: asyncio.Task[Any] | None = None
         self._vector_schema = "public"
         self._running: set[asyncio.Task[Any]] = set()
@@ -211,7 +211,7 @@ class Database:
                 with suppress(TimeoutError, OSError, asyncpg.InterfaceError, asyncpg.PostgresError):
                     await pool.release(connection, RELEASE_S)
 
-    async def _opened(self) -> Connections:
+    async def _opened(self) -> ConnectionPool:
         """The pool; the first callers wait for it together."""
         if self._pool is not None:
             return self._pool
@@ -220,7 +220,7 @@ class Database:
             self._opening.add_done_callback(log_failure())
         return await asyncio.shield(self._opening)
 
-    async def _open(self) -> Connections:
+    async def _open(self) -> ConnectionPool:
         with translated(self.address):
             connection = await self._connect(is_migrated=False)
             try:
@@ -238,7 +238,7 @@ class Database:
                 reset=_nothing_to_reset,
                 **self._options(_LOCK_TIMEOUT),
             )
-            self._pool = Connections(pool, self._pool_size)
+            self._pool = ConnectionPool(pool, self._pool_size)
         return self._pool
 
     async def _connect(self, *, is_migrated: bool = True) -> Connection:

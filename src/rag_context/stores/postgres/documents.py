@@ -26,7 +26,7 @@ from rag_context.ports.vector_checks import require_comparable
 from rag_context.ports.writing import Version, written_in_turn
 from rag_context.resilience.admission import Computing
 from rag_context.stores.postgres import writer
-from rag_context.stores.postgres.connection import Connection, Database
+from rag_context.stores.postgres.connection import Connection, PostgresDatabase
 from rag_context.stores.postgres.filters import Parameters, condition
 from rag_context.stores.postgres.generations import drop_all_vectors
 from rag_context.stores.postgres.rows import (
@@ -51,7 +51,7 @@ from rag_context.stores.postgres.rows import (
     stored_from,
     tenant_from,
 )
-from rag_context.stores.postgres.state import FIRST_ROWS, Change, IndexState, model_of, try_read, try_write
+from rag_context.stores.postgres.state import FIRST_ROWS, IndexState, PostgresChange, model_of, try_read, try_write
 from rag_context.stores.search_statistics import RetrievalCounts
 
 _DOCUMENT = f"""
@@ -91,7 +91,7 @@ class PostgresDocuments:
     Every method raises `BackendError` where the server fails.
     """
 
-    def __init__(self, database: Database, state: IndexState) -> None:
+    def __init__(self, database: PostgresDatabase, state: IndexState) -> None:
         self._database = database
         self._state = state
         self._retrievals = RetrievalCounts(
@@ -286,7 +286,7 @@ class PostgresDocuments:
         return model_of((await self._state.refresh()).model)
 
     async def adopt_model(self, model: EmbeddingModel) -> None:
-        async def adopt(connection: Connection, change: Change) -> None:
+        async def adopt(connection: Connection, change: PostgresChange) -> None:
             recorded = model_of(change.model)
             if recorded == model:
                 change.is_empty = True

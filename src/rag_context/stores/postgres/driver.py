@@ -86,7 +86,7 @@ class Connector:
         )
 
 
-class Connections:
+class ConnectionPool:
     """A pool of connections, opened as they are needed.
 
     Args:

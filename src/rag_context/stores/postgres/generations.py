@@ -9,10 +9,17 @@ from dataclasses import asdict
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
 from rag_context.errors import BackendError
 from rag_context.ports.vector_checks import can_switch, no_rebuild, require_shape
-from rag_context.stores.postgres.connection import Connection, Database
+from rag_context.stores.postgres.connection import Connection, PostgresDatabase
 from rag_context.stores.postgres.driver import COMPONENT
 from rag_context.stores.postgres.rows import read_text, stored
-from rag_context.stores.postgres.state import WRITERS, Change, IndexState, Snapshot, fingerprint_of, model_of
+from rag_context.stores.postgres.state import (
+    WRITERS,
+    IndexState,
+    PostgresChange,
+    PostgresSnapshot,
+    fingerprint_of,
+    model_of,
+)
 from rag_context.stores.postgres.writer import SCHEMA, VECTOR_FIELDS
 
 TOUCH_S = 1.0
@@ -48,7 +55,7 @@ class PostgresRebuilder:
 
     def __init__(
         self,
-        database: Database,
+        database: PostgresDatabase,
         state: IndexState,
         build_index: Callable[[int], Awaitable[object]],
         now: Callable[[], float] = time.time,
@@ -64,7 +71,7 @@ class PostgresRebuilder:
         return None if model is None else Rebuild(model, seen.next_touched or 0.0)
 
     async def begin(self, model: EmbeddingModel) -> bool:
-        async def begun(connection: Connection, change: Change) -> bool:
+        async def begun(connection: Connection, change: PostgresChange) -> bool:
             recorded = await connection.fetchval("SELECT next_model FROM rag_context.state")
             change.is_empty = True
             if fingerprint_of(recorded) == model.fingerprint:
@@ -101,7 +108,7 @@ class PostgresRebuilder:
         return 0 if row is None else int(row[0])
 
     async def add(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str) -> bool:
-        async def added(connection: Connection, change: Change) -> bool:
+        async def added(connection: Connection, change: PostgresChange) -> bool:
             change.is_empty = True  # searches do not use these vectors yet
             generation = await _run_of(connection, made_by)
             rows = await connection.fetch(
@@ -145,7 +152,7 @@ class PostgresRebuilder:
             # Before the switch, which would leave searches without an index while it is built.
             await self._build_index(seen.next_generation)
 
-        async def switched(connection: Connection, change: Change) -> bool:
+        async def switched(connection: Connection, change: PostgresChange) -> bool:
             generation = await _run_of(connection, made_by)
             is_missing = _MISSING_VECTORS.format(generation=generation)
             documents = await connection.fetchval("SELECT count(*) FROM rag_context.documents")
@@ -167,7 +174,7 @@ class PostgresRebuilder:
         return is_switched
 
     async def abandon(self) -> None:
-        async def abandoned(connection: Connection, change: Change) -> None:
+        async def abandoned(connection: Connection, change: PostgresChange) -> None:
             change.is_empty = True
             await connection.execute(_NO_RUN)
 
@@ -175,7 +182,7 @@ class PostgresRebuilder:
         await self._state.refresh()
         await drop_unused(self._database)
 
-    async def _require_run(self, made_by: str | None) -> Snapshot:
+    async def _require_run(self, made_by: str | None) -> PostgresSnapshot:
         """The state while a run, of the model `made_by` if one is given, is under way. Raises: BackendRejectedError."""
         seen = await self._state.refresh()
         recorded = fingerprint_of(seen.next_model)
@@ -184,7 +191,7 @@ class PostgresRebuilder:
         return seen
 
 
-async def drop_all_vectors(connection: Connection, change: Change) -> int:
+async def drop_all_vectors(connection: Connection, change: PostgresChange) -> int:
     """Begin an empty generation without a model; every document becomes pending. Returns how many documents there are.
 
     The tables of the other generations are dropped later, so that searches under way still find them.
@@ -199,7 +206,7 @@ async def drop_all_vectors(connection: Connection, change: Change) -> int:
     return documents
 
 
-async def drop_unused(database: Database) -> None:
+async def drop_unused(database: PostgresDatabase) -> None:
     """Drop the vectors of generations that are neither in use nor being made, unless a reader is in the way now."""
 
     async def dropped(connection: Connection) -> None:
@@ -240,7 +247,7 @@ async def _run_of(connection: Connection, made_by: str) -> int:
     return generation
 
 
-async def _mark(connection: Connection, change: Change, missing: Collection[str]) -> None:
+async def _mark(connection: Connection, change: PostgresChange, missing: Collection[str]) -> None:
     """Make these documents pending, and all others indexed."""
     before = await connection.fetchval("SELECT count(*) FROM rag_context.documents WHERE status = 'pending'")
     # Only those that change: each update writes another copy of the row.

@@ -13,7 +13,7 @@ from cachetools import LRUCache
 from rag_context.domain.documents import CHAT, Tenant
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit
 from rag_context.domain.text import CONVERSATION, PROSE, signed, term_key, terms
-from rag_context.stores.postgres.connection import Database, Row
+from rag_context.stores.postgres.connection import PostgresDatabase, Row
 from rag_context.stores.postgres.driver import Plan
 from rag_context.stores.postgres.filters import Parameters, condition
 from rag_context.stores.postgres.rows import REFERENCE_COLUMNS, reference_from
@@ -51,7 +51,7 @@ ENTRY_PROFILE = f"{PROSE.k1}::float8 AS k1, {PROSE.b}::float8 AS b"
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class TermQuery:
     """The distinct terms of a query, and what the index, or a collection, knows of each. Arrays are `(t,)`."""
 
     keys: Sequence[int]
@@ -60,7 +60,7 @@ class Question:
     @classmethod
     def of(
         cls, counted: Mapping[str, int], frequencies: Sequence[int], texts: int, average_length: float
-    ) -> "Question":
+    ) -> "TermQuery":
         """The question for the terms of a query, of which so many of all `texts` hold each."""
         return cls(keys_of(counted), TermStatistics.of(list(counted.values()), frequencies, texts, average_length))
 
@@ -151,11 +151,11 @@ class PostgresTexts:
         first_round: chunks that the first round may read.
     """
 
-    def __init__(self, database: Database, state: IndexState, first_round: int = FIRST_ROUND) -> None:
+    def __init__(self, database: PostgresDatabase, state: IndexState, first_round: int = FIRST_ROUND) -> None:
         self._database = database
         self._state = state
         self._first_round = first_round
-        self._questions: LRUCache[tuple[str, Tenant, str], Question] = LRUCache(QUESTIONS)
+        self._questions: LRUCache[tuple[str, Tenant, str], TermQuery] = LRUCache(QUESTIONS)
         self._frequencies = FrequencyCache(FREQUENCIES)
 
     async def search(self, query: str, *, limit: int, where: Filter) -> list[KeywordHit]:
@@ -190,7 +190,7 @@ class PostgresTexts:
         found = {hit.chunk.id: hit for hit in question.hits(await self._database.fetch(statement, *parameters.values))}
         return {chunk.id: found[chunk.id] for chunk in chunks if chunk.id in found}
 
-    def tables(self, question: Question, scoring: str, parameters: Parameters, limit: str, passing: str) -> str:
+    def tables(self, question: TermQuery, scoring: str, parameters: Parameters, limit: str, passing: str) -> str:
         """What finds the best chunks inside of a statement; the last table is `found_by_terms (key, id, score)`.
 
         Args:
@@ -219,7 +219,7 @@ class PostgresTexts:
         tables.append(f"found_by_terms AS (SELECT * FROM best_{len(tables) - 1})")  # noqa: S608
         return ", ".join(tables)
 
-    async def question(self, query: str, tenant: Tenant) -> Question:
+    async def question(self, query: str, tenant: Tenant) -> TermQuery:
         """What a tenant's chunks know of a query's terms. Raises: BackendError."""
         # Not the newest state: frequencies may be a little off, and a call before each search would cost more.
         seen = await self._state.of_tenant(tenant)
@@ -229,7 +229,7 @@ class PostgresTexts:
         counted = Counter(terms(query))
         chunks = max(seen.chunks, 0)
         frequencies = await self._frequencies_of(keys_of(counted), seen)
-        question = Question.of(counted, frequencies, chunks, seen.terms / max(chunks, 1))
+        question = TermQuery.of(counted, frequencies, chunks, seen.terms / max(chunks, 1))
         self._questions[query, tenant, seen.stamp] = question
         return question
 

@@ -19,7 +19,7 @@ from rag_context.domain.reports import (
     middle,
     summary,
 )
-from rag_context.stores.postgres.connection import Connection, Database
+from rag_context.stores.postgres.connection import Connection, PostgresDatabase
 from rag_context.stores.postgres.driver import Plan
 from rag_context.stores.postgres.rows import read_text, stored
 from rag_context.stores.postgres.writer import SCHEMA
@@ -64,7 +64,7 @@ class PostgresMetrics:
         exact_records: spans of at least so many searches are summed up in bins.
     """
 
-    def __init__(self, database: Database, exact_records: int = EXACT_RECORDS) -> None:
+    def __init__(self, database: PostgresDatabase, exact_records: int = EXACT_RECORDS) -> None:
         self._database = database
         self._exact_records = exact_records
 

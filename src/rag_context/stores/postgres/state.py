@@ -21,7 +21,7 @@ from cachetools import LRUCache
 from rag_context.domain.documents import Tenant
 from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendDataError, BackendError
-from rag_context.stores.postgres.connection import ANSWER_S, Connection, Database
+from rag_context.stores.postgres.connection import ANSWER_S, Connection, PostgresDatabase
 from rag_context.stores.postgres.driver import COMPONENT, Plan, translated
 from rag_context.stores.postgres.rows import TENANT, stored
 from rag_context.stores.server_stores import log_failure
@@ -140,7 +140,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class PostgresSnapshot:
     """The index at one moment. Models are JSON."""
 
     name: str
@@ -191,7 +191,7 @@ class Difference:
 
 
 @dataclass(slots=True)
-class Change:
+class PostgresChange:
     """What a transaction changes, and the generation that it writes vectors to."""
 
     generation: int
@@ -212,12 +212,12 @@ class Change:
         return fingerprint_of(self.model)
 
 
-async def read_snapshot(connection: Connection) -> Snapshot:
+async def read_snapshot(connection: Connection) -> PostgresSnapshot:
     """Read the state in one snapshot. Raises: BackendDataError where it is missing."""
     row = await connection.fetchrow(_READ)
     if row is None:
         raise _without_state()
-    return Snapshot(*row)
+    return PostgresSnapshot(*row)
 
 
 def _without_state() -> BackendDataError:
@@ -238,25 +238,25 @@ def model_of(recorded: str | None) -> EmbeddingModel | None:
 class IndexState:
     """The state that this process knows of, and the frame of every change."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
-        self._snapshot: Snapshot | None = None
+        self._snapshot: PostgresSnapshot | None = None
         self._tenants: LRUCache[Tenant, tuple[int, TenantCounters]] = LRUCache(TENANTS)
         """Each with the version at which it was read."""
         self._version = 0
-        self._reading: asyncio.Task[Snapshot] | None = None
-        self._next_read: asyncio.Task[Snapshot] | None = None
+        self._reading: asyncio.Task[PostgresSnapshot] | None = None
+        self._next_read: asyncio.Task[PostgresSnapshot] | None = None
 
     @property
     def version(self) -> int:
         return self._version
 
     @property
-    def snapshot(self) -> Snapshot | None:
+    def snapshot(self) -> PostgresSnapshot | None:
         """The state as it was read last; None before that. No I/O."""
         return self._snapshot
 
-    async def current(self) -> Snapshot:
+    async def current(self) -> PostgresSnapshot:
         """The state as it was read last, at most some hundred milliseconds ago. Raises: BackendError."""
         return self._snapshot or await self.refresh()
 
@@ -278,7 +278,7 @@ class IndexState:
         known = self._tenants.get(tenant)
         return None if known is None else known[1].chunks
 
-    async def refresh(self) -> Snapshot:
+    async def refresh(self) -> PostgresSnapshot:
         """Read the state. A read that began earlier does not count, but all that wait share the next one.
 
         Raises:
@@ -293,15 +293,15 @@ class IndexState:
             self._next_read = _started(self._read_after(self._reading))
         return await asyncio.shield(self._next_read)
 
-    async def change(self, work: Callable[[Connection, Change], Awaitable[T]]) -> T:
-        """Run `work` in a transaction beside other writers, and record what it notes in its `Change`.
+    async def change(self, work: Callable[[Connection, PostgresChange], Awaitable[T]]) -> T:
+        """Run `work` in a transaction beside other writers, and record what it notes in its `PostgresChange`.
 
         Raises:
             BackendError: nothing was changed, unless the connection was lost during the commit.
         """
         return await self._change(work, _BESIDE_OTHERS)
 
-    async def change_alone(self, work: Callable[[Connection, Change], Awaitable[T]]) -> T:
+    async def change_alone(self, work: Callable[[Connection, PostgresChange], Awaitable[T]]) -> T:
         """As `change`, while no one else writes."""
         return await self._change(work, _ALONE)
 
@@ -315,7 +315,7 @@ class IndexState:
         if not await self._database.read(lambda connection: connection.fetchval(statement)):
             return
 
-        async def corrected(connection: Connection, change: Change) -> None:
+        async def corrected(connection: Connection, change: PostgresChange) -> None:
             # Of two that correct at once, the second would correct again what the first did.
             await connection.execute("SELECT pg_advisory_xact_lock($1)", _CORRECTING)
             change.of().vectors = await connection.fetchval(_WRONG_VECTORS.format(generation=change.generation))
@@ -333,12 +333,12 @@ class IndexState:
 
         await self._database.write(folded)
 
-    async def _change(self, work: Callable[[Connection, Change], Awaitable[T]], lock: str) -> T:
+    async def _change(self, work: Callable[[Connection, PostgresChange], Awaitable[T]], lock: str) -> T:
         async def changed(connection: Connection) -> tuple[T, bool]:
             # By a statement of its own: the next one sees what was committed before the lock was granted.
             await connection.execute(lock, WRITERS)
             row = await connection.fetchrow("SELECT generation, model, next_generation FROM rag_context.state")
-            change = Change(*row)
+            change = PostgresChange(*row)
             result = await work(connection, change)
             if change.is_empty:
                 return result, False
@@ -359,13 +359,13 @@ class IndexState:
             self._version += 1
         return result
 
-    async def _read_after(self, earlier: "asyncio.Task[Snapshot]") -> Snapshot:
+    async def _read_after(self, earlier: "asyncio.Task[PostgresSnapshot]") -> PostgresSnapshot:
         # Whether the earlier read fails concerns those that wait for it; this one only needs its end.
         await asyncio.wait({earlier})
         self._reading = asyncio.current_task()
         return await self._read()
 
-    async def _read(self) -> Snapshot:
+    async def _read(self) -> PostgresSnapshot:
         seen = await self._database.read(read_snapshot, Plan.EITHER)
         last = self._snapshot
         if last is None or (last.name, last.version) != (seen.name, seen.version):
@@ -389,7 +389,7 @@ class Claims:
     session (behind PgBouncer, or where the server accepts no more), every claim is granted.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
         self._session: Connection | None = None
         self._turn = asyncio.Lock()
@@ -431,7 +431,7 @@ class Claims:
             return answer
 
 
-async def try_read(database: Database, statement: str) -> None:
+async def try_read(database: PostgresDatabase, statement: str) -> None:
     """Run a query that reads little. Raises: BackendError (why searches would fail)."""
 
     async def attempt(connection: Connection) -> None:
@@ -441,7 +441,7 @@ async def try_read(database: Database, statement: str) -> None:
     await database.write(attempt)
 
 
-async def try_write(database: Database) -> None:
+async def try_write(database: PostgresDatabase) -> None:
     """Write what changes nothing of the index. Raises: BackendError (why a write would fail).
 
     After a write that found the disk full, there has to be space for 2 MiB: less may fit where a document does not.

@@ -24,13 +24,13 @@ from rag_context.resilience.deadline import ended
 from rag_context.stores.postgres import writer
 from rag_context.stores.postgres.audit import PostgresAuditor
 from rag_context.stores.postgres.candidates import PostgresCandidates
-from rag_context.stores.postgres.connection import Connection, Database
+from rag_context.stores.postgres.connection import Connection, PostgresDatabase
 from rag_context.stores.postgres.documents import PostgresDocuments
 from rag_context.stores.postgres.generations import PostgresRebuilder, drop_unused
 from rag_context.stores.postgres.keywords import PostgresTexts
 from rag_context.stores.postgres.metrics import PostgresMetrics
 from rag_context.stores.postgres.rows import ChunkTerms
-from rag_context.stores.postgres.state import FOLDED_FROM, WRITERS, Claims, IndexState, Snapshot
+from rag_context.stores.postgres.state import FOLDED_FROM, WRITERS, Claims, IndexState, PostgresSnapshot
 from rag_context.stores.postgres.vector_search import EXACT_ROWS, PostgresVectors
 from rag_context.stores.server_stores import log_failure, start_rounds
 
@@ -66,7 +66,7 @@ WHERE n.nspname = 'rag_context' AND c.relname = $1
 class PostgresStore:
     """The ports of one database. `documents` is the document store, the index writer and the model registry."""
 
-    database: Database
+    database: PostgresDatabase
     documents: PostgresDocuments
     vectors: PostgresVectors
     texts: PostgresTexts
@@ -92,7 +92,7 @@ async def open_postgres(
         statement_cache_size: prepared statements kept by each connection; 0 behind PgBouncer.
         exact_rows: vectors that are compared one by one at most.
     """
-    database = Database(url, pool_size=pool_size, statement_cache_size=statement_cache_size)
+    database = PostgresDatabase(url, pool_size=pool_size, statement_cache_size=statement_cache_size)
     state = IndexState(database)
     documents = PostgresDocuments(database, state)
     vectors = PostgresVectors(database, state, documents, exact_rows)
@@ -123,7 +123,7 @@ class PostgresBulk:
         vectors: their index.
     """
 
-    def __init__(self, database: Database, state: IndexState, vectors: PostgresVectors) -> None:
+    def __init__(self, database: PostgresDatabase, state: IndexState, vectors: PostgresVectors) -> None:
         self._database = database
         self._state = state
         self._vectors = vectors
@@ -241,7 +241,12 @@ class Maintenance:
     """
 
     def __init__(
-        self, database: Database, state: IndexState, vectors: PostgresVectors, bulk: PostgresBulk, exact_rows: int
+        self,
+        database: PostgresDatabase,
+        state: IndexState,
+        vectors: PostgresVectors,
+        bulk: PostgresBulk,
+        exact_rows: int,
     ) -> None:
         self._database = database
         self._state = state
@@ -284,7 +289,7 @@ class Maintenance:
             ended_at = time.monotonic()
             self._recount_at = ended_at + max(RECOUNT_EVERY_S, (ended_at - began) / RECOUNT_SHARE)
 
-    async def _build_due(self, seen: Snapshot) -> None:
+    async def _build_due(self, seen: PostgresSnapshot) -> None:
         """Build the due indexes beside these rounds, which must go on: it takes long."""
         if self._building is not None and not self._building.done():
             return
@@ -298,7 +303,7 @@ class Maintenance:
             log_failure("an index was not built, and will be tried again", logging.WARNING)
         )
 
-    def _needs_index(self, seen: Snapshot) -> bool:
+    def _needs_index(self, seen: PostgresSnapshot) -> bool:
         """Whether there are enough vectors, and no more are being added."""
         is_quiet = self._maintained_at is None or seen.vectors == self._counted
         return seen.vectors > self._vectors.indexed_from and (is_quiet or seen.vectors > GROWTH * self._exact_rows)

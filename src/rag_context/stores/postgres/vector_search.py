@@ -12,12 +12,12 @@ from rag_context.domain.reports import counted
 from rag_context.domain.search import Filter, Passage, VectorHit
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError, BackendError
-from rag_context.stores.postgres.connection import Connection, Database, Row
+from rag_context.stores.postgres.connection import Connection, PostgresDatabase, Row
 from rag_context.stores.postgres.documents import PostgresDocuments
 from rag_context.stores.postgres.driver import Plan, is_missing_table, is_other_dimension
 from rag_context.stores.postgres.filters import Parameters, condition
 from rag_context.stores.postgres.rows import REFERENCE_COLUMNS, reference_from
-from rag_context.stores.postgres.state import FIRST_VECTOR, IndexState, Snapshot, model_of, try_read
+from rag_context.stores.postgres.state import FIRST_VECTOR, IndexState, PostgresSnapshot, model_of, try_read
 from rag_context.stores.postgres.writer import dimension_of
 
 EXACT_ROWS = 20_000
@@ -99,7 +99,7 @@ class PostgresVectors:
     """
 
     def __init__(
-        self, database: Database, state: IndexState, documents: PostgresDocuments, exact_rows: int = EXACT_ROWS
+        self, database: PostgresDatabase, state: IndexState, documents: PostgresDocuments, exact_rows: int = EXACT_ROWS
     ) -> None:
         self._database = database
         self._state = state
@@ -127,7 +127,7 @@ class PostgresVectors:
             return []
         await self._state.of_tenant(where.tenant)
 
-        async def found(seen: Snapshot) -> list[Row]:
+        async def found(seen: PostgresSnapshot) -> list[Row]:
             parameters = Parameters(vector)
             tables = self.tables(seen, vector, limit, where, parameters, "$1", condition(where, parameters, "c"))
             statement = f"""WITH {tables}
@@ -142,7 +142,7 @@ class PostgresVectors:
 
     def tables(
         self,
-        seen: Snapshot,
+        seen: PostgresSnapshot,
         vector: Vector,
         limit: int,
         where: Filter,
@@ -202,7 +202,7 @@ class PostgresVectors:
                     ORDER BY cosine DESC, id LIMIT {most}"""  # noqa: S608
         return ", ".join([*tables, f"found_by_vector AS MATERIALIZED ({found})"])
 
-    def plan(self, seen: Snapshot, where: Filter) -> Plan:
+    def plan(self, seen: PostgresSnapshot, where: Filter) -> Plan:
         """How a statement with these `tables` is planned: once where no value of it decides on the plan."""
         is_open = where == Filter(where.tenant) and (seen.generation not in self._indexed or where in self._broad)
         return Plan.ONCE if is_open else Plan.EACH_TIME
@@ -218,7 +218,7 @@ class PostgresVectors:
         if passing is not None and seen is not None and passing > self._narrow(seen, where.tenant):
             self._broad[where] = True
 
-    def _narrow(self, seen: Snapshot, tenant: Tenant) -> int:
+    def _narrow(self, seen: PostgresSnapshot, tenant: Tenant) -> int:
         """Up to so many chunks that pass are compared one by one although there is an index."""
         narrow = min(self._exact_rows, max(int(NARROW_SHARE * seen.vectors), 1))
         own = self._state.chunks_of(tenant)
@@ -257,7 +257,7 @@ class PostgresVectors:
     async def ping(self) -> str:
         """Read the state and one of the vectors in use; returns one line for people. Raises: BackendError."""
 
-        async def read(seen: Snapshot) -> Snapshot:
+        async def read(seen: PostgresSnapshot) -> PostgresSnapshot:
             await try_read(self._database, FIRST_VECTOR.format(generation=seen.generation))
             return seen
 
@@ -329,7 +329,7 @@ class PostgresVectors:
         )
         return bool(counted > self.indexed_from)
 
-    async def in_use(self, work: Callable[[Snapshot], Awaitable[T]], queried: int = 0) -> T:
+    async def in_use(self, work: Callable[[PostgresSnapshot], Awaitable[T]], queried: int = 0) -> T:
         """The result of `work` on the generation in use; repeated where that was just replaced.
 
         `queried` is the dimension of the query's vector, if there is one.

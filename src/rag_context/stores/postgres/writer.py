@@ -23,7 +23,7 @@ from rag_context.stores.postgres.rows import (
     read_text,
     stored,
 )
-from rag_context.stores.postgres.state import Change, Difference
+from rag_context.stores.postgres.state import Difference, PostgresChange
 
 SCHEMA = "rag_context"
 
@@ -88,7 +88,7 @@ class ChunkRows:
                 self._vectors.append((key, vector))
                 counted.vectors += 1
 
-    async def copy(self, connection: Connection, change: Change) -> None:
+    async def copy(self, connection: Connection, change: PostgresChange) -> None:
         """Copy all of them into the tables, and count them."""
         for table, columns, rows in (
             ("chunks", self._columns, self._chunks),
@@ -105,7 +105,9 @@ class ChunkRows:
             difference.vectors += counted.vectors
 
 
-async def write_document(connection: Connection, change: Change, version: Version, words: Sequence[ChunkTerms]) -> None:
+async def write_document(
+    connection: Connection, change: PostgresChange, version: Version, words: Sequence[ChunkTerms]
+) -> None:
     """Put a document in place of its earlier version. Without vectors it is pending, and unchanged chunks keep theirs.
 
     Raises:
@@ -139,7 +141,7 @@ async def write_document(connection: Connection, change: Change, version: Versio
 
 async def write_new(
     connection: Connection,
-    change: Change,
+    change: PostgresChange,
     documents: Sequence[WholeDocument],
     words: Sequence[Sequence[ChunkTerms]],
     made_by: str | None,
@@ -188,7 +190,7 @@ async def write_new(
 
 
 async def rechunk_document(
-    connection: Connection, change: Change, version: Version, words: Sequence[ChunkTerms]
+    connection: Connection, change: PostgresChange, version: Version, words: Sequence[ChunkTerms]
 ) -> bool:
     """As `write_document`, in place of this version only; False if it does not exist any more."""
     document = version.document
@@ -204,7 +206,12 @@ async def rechunk_document(
 
 
 async def attach_vectors(
-    connection: Connection, change: Change, document_id: str, content_hash: str, vectors: Matrix, made_by: str | None
+    connection: Connection,
+    change: PostgresChange,
+    document_id: str,
+    content_hash: str,
+    vectors: Matrix,
+    made_by: str | None,
 ) -> bool:
     """Store the vectors of a pending document; False if this version does not exist any more.
 
@@ -246,7 +253,7 @@ async def attach_vectors(
     return True
 
 
-async def delete_document(connection: Connection, change: Change, document_id: str) -> bool:
+async def delete_document(connection: Connection, change: PostgresChange, document_id: str) -> bool:
     """Delete a document with all its rows; False if it is unknown."""
     await connection.execute(_ONE_WRITER, stored(document_id))
     tenant = await connection.fetchval("SELECT tenant FROM rag_context.documents WHERE id = $1", stored(document_id))
@@ -287,11 +294,13 @@ async def dimension_of(connection: Connection, generation: int) -> int | None:
     return dimension
 
 
-async def _check_vectors(connection: Connection, change: Change, vectors: Matrix, chunks: int) -> None:
+async def _check_vectors(connection: Connection, change: PostgresChange, vectors: Matrix, chunks: int) -> None:
     require_shape(COMPONENT, vectors, chunks, await dimension_of(connection, change.generation))
 
 
-async def _vectors_of(connection: Connection, change: Change, document_id: str) -> dict[tuple[str, str, str], Vector]:
+async def _vectors_of(
+    connection: Connection, change: PostgresChange, document_id: str
+) -> dict[tuple[str, str, str], Vector]:
     """A document's vectors, by id, text and context of their chunks."""
     rows = await connection.fetch(
         f"""SELECT c.id, p.text, p.context, v.embedding
@@ -303,7 +312,7 @@ async def _vectors_of(connection: Connection, change: Change, document_id: str) 
     return {(row[0], read_text(row[1]), read_text(row[2])): row[3] for row in rows}
 
 
-async def _remove_chunks(connection: Connection, change: Change, document_id: str, tenant: int) -> None:
+async def _remove_chunks(connection: Connection, change: PostgresChange, document_id: str, tenant: int) -> None:
     # Counted first: the database removes them with their chunks, and does not say how many.
     vectors = await connection.fetchval(
         f"""SELECT count(*) FROM rag_context.chunks AS c

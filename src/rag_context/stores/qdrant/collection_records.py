@@ -24,7 +24,7 @@ from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError
 from rag_context.ports.provider import Collection, Entry
 from rag_context.stores.engines import FLOAT_CHARS, engine_name, unknown_collection
-from rag_context.stores.qdrant.qdrant_api import ORDERING, Connection
+from rag_context.stores.qdrant.qdrant_api import ORDERING, QdrantConnection
 from rag_context.stores.qdrant.qdrant_errors import COMPONENT, NoCollectionError, NoPointError
 from rag_context.stores.tokens import And, AnyOf, Condition, NoneOf, Or, Range, numbers_of, tokens_of
 
@@ -86,7 +86,7 @@ class CollectionRecord:
 class CollectionRegistry:
     """The records of all collections whose names in Qdrant begin with a prefix."""
 
-    def __init__(self, connection: Connection, prefix: str) -> None:
+    def __init__(self, connection: QdrantConnection, prefix: str) -> None:
         self._connection = connection
         self._client: AsyncQdrantClient = connection.client
         self._name = connection.collection

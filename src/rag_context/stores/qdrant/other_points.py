@@ -7,7 +7,7 @@ from rag_context.errors import NotFoundError
 from rag_context.ports.foreign import ForeignRecord
 from rag_context.stores.engines import read_fields
 from rag_context.stores.qdrant.points import CHUNK_ID, is_ours
-from rag_context.stores.qdrant.qdrant_api import Connection, Transport, connect
+from rag_context.stores.qdrant.qdrant_api import QdrantConnection, Transport, connect
 from rag_context.stores.qdrant.qdrant_errors import NoCollectionError
 from rag_context.stores.qdrant.qdrant_vectors import TIMEOUT_S
 
@@ -32,7 +32,7 @@ async def open_other_points(
 class OtherPoints:
     """`ForeignSource` over the points that this package did not store."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: QdrantConnection) -> None:
         self._connection = connection
 
     @property

@@ -62,7 +62,7 @@ _LONGEST_PAUSE_MS = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class QdrantConnection:
     """A client bound to one collection. Every call ends in time, with an answer or an error of ours."""
 
     client: AsyncQdrantClient
@@ -99,7 +99,7 @@ class Connection:
                 return
         raise BackendTimeoutError(COMPONENT, "Qdrant accepted a write and did not confirm it; it is repeated.")
 
-    def to(self, collection: str) -> "Connection":
+    def to(self, collection: str) -> "QdrantConnection":
         """The same connection, for another collection."""
         return replace(self, collection=collection)
 
@@ -232,7 +232,7 @@ def connect(
     grpc_port: int,
     timeout_s: float,
     consistency: Consistency = "one",
-) -> Connection:
+) -> QdrantConnection:
     """A connection that is made with the first call; nothing is sent to the server here.
 
     Raises:
@@ -245,7 +245,7 @@ def connect(
     try:
         client = _client(url, api_key, transport, grpc_port, timeout_s)
         read_consistency = None if consistency == "one" else models.ReadConsistencyType(consistency)
-        return Connection(client, collection, timeout_s, read_consistency)
+        return QdrantConnection(client, collection, timeout_s, read_consistency)
     except ValueError:  # which repeats the address, and a password in it
         message = "stores.qdrant_url (a connection's url) is not an address that Qdrant can be reached at."
         raise ConfigurationError(message) from None
@@ -256,7 +256,7 @@ def _client(url: str, api_key: str | None, transport: Transport, grpc_port: int,
         url=url,
         prefer_grpc=transport == "grpc",
         grpc_port=grpc_port,
-        # Whole seconds only; `Connection.call` keeps the exact time.
+        # Whole seconds only; `QdrantConnection.call` keeps the exact time.
         timeout=math.ceil(timeout_s),
         # The key as a header: given as a key, it makes the client print a warning on every plain connection.
         headers={"api-key": api_key} if api_key else None,

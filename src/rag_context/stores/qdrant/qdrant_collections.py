@@ -13,7 +13,7 @@ from rag_context.domain.where import matches
 from rag_context.ports.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
 from rag_context.stores.engines import check_distinct, few_at_once, timed_health, unknown_collection
 from rag_context.stores.qdrant.collection_records import REGISTRY, CollectionRecord, CollectionRegistry, points_of
-from rag_context.stores.qdrant.qdrant_api import Connection, Transport, connect
+from rag_context.stores.qdrant.qdrant_api import QdrantConnection, Transport, connect
 from rag_context.stores.qdrant.stored_collections import CollectionStorage, ForeignCollection
 from rag_context.stores.tokens import CAPABILITIES
 
@@ -57,7 +57,7 @@ async def open_qdrant_collections(
 class QdrantCollections:
     """Fits `provider.Provider`: a record per collection, a point per document."""
 
-    def __init__(self, connection: Connection, prefix: str, hidden: Sequence[str] = ()) -> None:
+    def __init__(self, connection: QdrantConnection, prefix: str, hidden: Sequence[str] = ()) -> None:
         self._connection = connection
         self._hidden = tuple(hidden)
         self._registry = CollectionRegistry(connection, prefix)

@@ -34,7 +34,15 @@ from rag_context.stores.qdrant.points import (
     source_blocks,
     stale_points,
 )
-from rag_context.stores.qdrant.qdrant_api import PAGE, Connection, Consistency, Transport, connect, nearest, vector_of
+from rag_context.stores.qdrant.qdrant_api import (
+    PAGE,
+    Consistency,
+    QdrantConnection,
+    Transport,
+    connect,
+    nearest,
+    vector_of,
+)
 from rag_context.stores.qdrant.qdrant_errors import COMPONENT, NoCollectionError
 from rag_context.stores.qdrant.vector_collection import CollectionPlan, VectorCollection
 
@@ -103,7 +111,7 @@ class QdrantVectors:
     would be wrong), and the next `put` creates it again.
     """
 
-    def __init__(self, connection: Connection, plan: CollectionPlan) -> None:
+    def __init__(self, connection: QdrantConnection, plan: CollectionPlan) -> None:
         self._connection = connection
         self._plan = plan
         self._name = plan.name

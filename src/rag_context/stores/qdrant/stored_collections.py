@@ -36,7 +36,7 @@ from rag_context.stores.qdrant.collection_records import (
     point_id,
     size_of,
 )
-from rag_context.stores.qdrant.qdrant_api import Connection, nearest, vector_of
+from rag_context.stores.qdrant.qdrant_api import QdrantConnection, nearest, vector_of
 from rag_context.stores.qdrant.qdrant_errors import COMPONENT, NoCollectionError
 from rag_context.stores.tokens import AnyOf, distinct, narrow, present
 
@@ -51,7 +51,7 @@ T = TypeVar("T")
 class CollectionStorage:
     """The storage of the documents of the collection in `record`. It does not exist before the first vector."""
 
-    def __init__(self, connection: Connection, registry: CollectionRegistry, record: CollectionRecord) -> None:
+    def __init__(self, connection: QdrantConnection, registry: CollectionRegistry, record: CollectionRecord) -> None:
         self._connection = connection.to(record.storage)
         self._registry = registry
         self._name = record.collection.name
@@ -223,7 +223,7 @@ class ForeignCollection:
         name: of the collection, in Qdrant and here.
     """
 
-    def __init__(self, connection: Connection, name: str) -> None:
+    def __init__(self, connection: QdrantConnection, name: str) -> None:
         self._connection = connection.to(name)
         self._name = name
 

@@ -10,7 +10,7 @@ from rag_context.domain.reports import counted
 from rag_context.errors import BackendRejectedError, ForeignDataError
 from rag_context.stores.qdrant.filters import INDEXES
 from rag_context.stores.qdrant.points import DOCUMENT_ID, FOREIGN, OURS, PATH_HASH
-from rag_context.stores.qdrant.qdrant_api import Connection
+from rag_context.stores.qdrant.qdrant_api import QdrantConnection
 from rag_context.stores.qdrant.qdrant_errors import COMPONENT, NoCollectionError
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class CollectionPlan:
 class VectorCollection:
     """One collection, with cached properties, which may be outdated and are read again where that matters."""
 
-    def __init__(self, connection: Connection, plan: CollectionPlan) -> None:
+    def __init__(self, connection: QdrantConnection, plan: CollectionPlan) -> None:
         self._connection = connection
         self._plan = plan
         self._dimension: int | None = None

@@ -52,7 +52,7 @@ class Database:
         self._generation = 0
         self._version_lock = threading.Lock()
         self._is_closed = False
-        self._calls: queue.SimpleQueue[Call[object] | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[DatabaseCall[object] | None] = queue.SimpleQueue()
         self._readers = [Reader(file) for _ in range(READERS)]
         self._threads = [
             threading.Thread(target=self._serve, args=(reader,), name=f"rag-context-reader-{number}", daemon=True)
@@ -88,7 +88,7 @@ class Database:
         """
         if self._is_closed:
             raise BackendUnavailableError(COMPONENT, f"{self.file.path.name!r} was closed.")
-        call = Call(work)
+        call = DatabaseCall(work)
         self._calls.put(call)  # type: ignore[arg-type]
         try:
             return await call.future
@@ -158,7 +158,7 @@ class Database:
         with reader.lock:
             reader.close_connection()
 
-    def _run(self, call: "Call[object]", reader: Reader) -> None:
+    def _run(self, call: "DatabaseCall[object]", reader: Reader) -> None:
         """Run a call, and repeat it if a frozen file was changed meanwhile, or the log had to be made again."""
         for _ in range(ATTEMPTS):
             self.file.await_log()
@@ -212,7 +212,7 @@ class Database:
             self._version = max(self._version, self._base + stored)
 
 
-class Call(Generic[T]):
+class DatabaseCall(Generic[T]):
     """One call on its way through a thread; its result goes back to the caller's loop."""
 
     def __init__(self, work: Callable[[sqlite3.Connection], T]) -> None:

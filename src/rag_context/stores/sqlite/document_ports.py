@@ -24,7 +24,7 @@ from rag_context.resilience.admission import Computing
 from rag_context.stores.search_statistics import RetrievalCounts
 from rag_context.stores.sqlite import changes, document_rows, vector_models
 from rag_context.stores.sqlite.database import Database
-from rag_context.stores.sqlite.memory.following import Memory
+from rag_context.stores.sqlite.memory.following import IndexInMemory
 
 
 class SqliteDocuments:
@@ -36,7 +36,7 @@ class SqliteDocuments:
     _has_split_vectors = False
     """Whether another store keeps the vectors."""
 
-    def __init__(self, database: Database, memory: Memory) -> None:
+    def __init__(self, database: Database, memory: IndexInMemory) -> None:
         self._database = database
         self._memory = memory
         self._retrievals = RetrievalCounts(lambda counts: database.write(partial(changes.add_retrievals, counts)))

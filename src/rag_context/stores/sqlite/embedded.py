@@ -17,7 +17,7 @@ from rag_context.stores.sqlite.faults import translated
 from rag_context.stores.sqlite.group_commit import ERASE_AFTER_S
 from rag_context.stores.sqlite.integrity import SqliteAuditor
 from rag_context.stores.sqlite.mark import IndexSize
-from rag_context.stores.sqlite.memory.following import Memory
+from rag_context.stores.sqlite.memory.following import IndexInMemory
 from rag_context.stores.sqlite.memory.search_ports import SqliteCandidates, SqliteTexts, SqliteVectors
 from rag_context.stores.sqlite.page_check import CHECK_EVERY_S
 from rag_context.stores.sqlite.search_rollups import SqliteMetrics
@@ -36,7 +36,7 @@ class SqliteStore:
     """The ports of one file. `documents` is the document store, the index writer and the model registry."""
 
     database: Database
-    memory: Memory
+    memory: IndexInMemory
     documents: SqliteDocuments
     vectors: SqliteVectors
     texts: SqliteTexts
@@ -80,7 +80,7 @@ async def open_database(
         ConfigurationError: the path can never be a database file.
     """
     database = Database(checked_file(path), lock_timeout_s=lock_timeout_s, erase_after_s=erase_after_s)
-    memory = Memory(database)
+    memory = IndexInMemory(database)
     documents = SqliteDocuments(database, memory)
     vectors, texts = SqliteVectors(database, memory), SqliteTexts(memory)
     discarded = DiscardedRows(partial(remove_discarded, database))
@@ -112,7 +112,7 @@ async def open_documents(
 ) -> AsyncIterator[SqliteDocumentBackend]:
     """As `open_database`, for documents whose vectors another store keeps."""
     database = Database(checked_file(path), lock_timeout_s=lock_timeout_s, erase_after_s=erase_after_s)
-    memory = Memory(database, has_vectors=False)
+    memory = IndexInMemory(database, has_vectors=False)
     documents, texts = SqliteSplitDocuments(database, memory), SqliteTexts(memory)
     try:
         database.follow(memory.follow)
@@ -139,7 +139,7 @@ def start_vectors(
     """As `open_vectors`, for a caller that closes them itself."""
     file = checked_file(path, is_marked=False)
     database = Database(file, lock_timeout_s=lock_timeout_s, erase_after_s=erase_after_s)
-    memory = Memory(database)
+    memory = IndexInMemory(database)
     vectors = SqliteVectorBackend(database, memory)
     database.follow(memory.follow)
     database.check_pages(CHECK_EVERY_S)

@@ -46,7 +46,7 @@ _PROBE = "INSERT INTO meta VALUES ('probe', {value}) ON CONFLICT (name) DO UPDAT
 
 
 @dataclass(slots=True)
-class _Request:
+class _WriteRequest:
     work: Work
     future: asyncio.Future[Any]
     result: object = None
@@ -78,7 +78,7 @@ class Writer:
         self._erase_at = time.monotonic() + self._erase_every_s
         self._loop = asyncio.get_running_loop()
         self._turns = asyncio.Semaphore(GROUP)
-        self._requests: queue.SimpleQueue[Sequence[_Request] | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[Sequence[_WriteRequest] | None] = queue.SimpleQueue()
         self.lock = threading.Lock()
         """Held while the connection is used. Who holds it may close the connection from another thread."""
         self.open_connection: sqlite3.Connection | None = None
@@ -113,7 +113,7 @@ class Writer:
     def _post(self, works: Sequence[Callable[[sqlite3.Connection], T]]) -> list[asyncio.Future[T]]:
         if self._closing:
             raise BackendUnavailableError(COMPONENT, f"{self._file.path.name!r} was closed.")
-        requests = [_Request(work, self._loop.create_future()) for work in works]
+        requests = [_WriteRequest(work, self._loop.create_future()) for work in works]
         self._requests.put(requests)
         return [request.future for request in requests]
 
@@ -160,9 +160,9 @@ class Writer:
         with self.lock:
             self.close_connection()
 
-    def _take(self) -> tuple[list[_Request], bool]:
+    def _take(self) -> tuple[list[_WriteRequest], bool]:
         """The queued requests, and whether they are the last."""
-        batch: list[_Request] = []
+        batch: list[_WriteRequest] = []
         # Waits for the first request only. What came during the previous commit forms the next batch, so a batch grows
         # with the load, and a single write does not wait for others.
         try:
@@ -185,7 +185,7 @@ class Writer:
         with suppress(BackendError, sqlite3.Error, OSError), self.lock:
             self._connected().execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
-    def _commit(self, batch: Sequence[_Request]) -> None:
+    def _commit(self, batch: Sequence[_WriteRequest]) -> None:
         """Run and commit; leaves in every request its result or its error."""
         try:
             connection = self._connected()
@@ -214,7 +214,7 @@ class Writer:
         # Before the callers get their results: a search after its own write must not find a cached answer of before.
         self._publish(version, IndexSize(*size))
 
-    def _attempt(self, connection: sqlite3.Connection, request: _Request) -> None:
+    def _attempt(self, connection: sqlite3.Connection, request: _WriteRequest) -> None:
         """Run one request; raises only what ended the whole transaction (no space, a broken disk)."""
         request.error = None
         connection.execute("SAVEPOINT request")
@@ -295,7 +295,7 @@ def _fails_for_all(error: Exception) -> bool:
     return isinstance(error, BackendError) or (isinstance(error, sqlite3.Error) and is_busy(error))
 
 
-def _complete(batch: Sequence[_Request]) -> None:
+def _complete(batch: Sequence[_WriteRequest]) -> None:
     """Give each caller the result or the error of its request, unless it was cancelled; called in their loop."""
     for request in batch:
         if request.future.done():

@@ -59,7 +59,7 @@ IDLE_S = 600.0
 T = TypeVar("T")
 
 
-class KeywordIndex:
+class CollectionTerms:
     """The terms of a collection's entries, built by its first keyword query. Safe to use from several threads.
 
     New entries are appended, and deleted ones are skipped until they are half of the index, when it is built again.
@@ -161,7 +161,7 @@ class LoadedCollection:
 
     def __init__(self, key: int) -> None:
         self._key = key
-        self.keywords = KeywordIndex(key)
+        self.keywords = CollectionTerms(key)
         self._lock = ReadWriteLock()
         self._changing = threading.Lock()
         self._clear()

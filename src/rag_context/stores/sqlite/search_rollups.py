@@ -58,7 +58,7 @@ Bins: TypeAlias = NDArray[np.int64]
 """`(BINS,)`, how many searches are in each bin of latencies."""
 
 
-class _Search(NamedTuple):
+class _SearchRecord(NamedTuple):
     """What is summed up of one search: `timestamp` in microseconds, and its values of `COUNTED`."""
 
     timestamp: int
@@ -68,7 +68,7 @@ class _Search(NamedTuple):
     values: tuple[str | int | None, ...]
 
     @classmethod
-    def read(cls, row: Sequence[Any]) -> "_Search":
+    def read(cls, row: Sequence[Any]) -> "_SearchRecord":
         """The search of a row with `_COLUMNS`."""
         timestamp, latency_ms, cache_hit, fallback, *values = row
         return cls(timestamp, latency_ms, cache_hit, fallback, tuple(values))
@@ -146,7 +146,7 @@ def _append(searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord], con
     connection.executemany(_insert("searches", SEARCH_COLUMNS), map(search_row, searches))
     connection.executemany(_insert("errors", ERROR_COLUMNS), map(error_row, errors))
     searched = [
-        _Search(
+        _SearchRecord(
             microseconds(each.timestamp),
             each.latency_ms,
             each.cache_hit,
@@ -168,7 +168,7 @@ def _prune(before: int, connection: sqlite3.Connection) -> int:
         (before, PRUNED_AT_ONCE),
     ).fetchall()
     connection.executemany("DELETE FROM searches WHERE key = ?", [row[:1] for row in old])
-    _add_to_slots([_Search.read(row[1:]) for row in old], connection, sign=-1)
+    _add_to_slots([_SearchRecord.read(row[1:]) for row in old], connection, sign=-1)
     cursor = connection.execute(
         "DELETE FROM errors WHERE key IN (SELECT key FROM errors WHERE timestamp < ? LIMIT ?)",
         (before, PRUNED_AT_ONCE - len(old)),
@@ -272,7 +272,7 @@ def sum_up_again(connection: sqlite3.Connection) -> None:
     connection.execute("DELETE FROM search_tallies")
     rows = connection.execute(f"SELECT {_COLUMNS} FROM searches ORDER BY timestamp")  # noqa: S608
     while batch := rows.fetchmany(_REBUILT_AT_ONCE):
-        _add_to_slots([_Search.read(row) for row in batch], connection)
+        _add_to_slots([_SearchRecord.read(row) for row in batch], connection)
 
 
 def _read_slots(first: int, end: int, connection: sqlite3.Connection) -> list[_Slot]:
@@ -285,16 +285,16 @@ def _read_slots(first: int, end: int, connection: sqlite3.Connection) -> list[_S
     return list(map(_Slot._make, rows))
 
 
-def _add_to_slots(searches: Sequence[_Search], connection: sqlite3.Connection, sign: int = 1) -> None:
+def _add_to_slots(searches: Sequence[_SearchRecord], connection: sqlite3.Connection, sign: int = 1) -> None:
     """Add searches to the sums of their slots, or subtract them (`sign` -1)."""
-    by_slot: dict[int, list[_Search]] = {}
+    by_slot: dict[int, list[_SearchRecord]] = {}
     for search in searches:
         by_slot.setdefault(search.timestamp // SLOT_US, []).append(search)
     for number, inside in by_slot.items():
         _change(number, inside, sign, connection)
 
 
-def _change(number: int, searches: Sequence[_Search], sign: int, connection: sqlite3.Connection) -> None:
+def _change(number: int, searches: Sequence[_SearchRecord], sign: int, connection: sqlite3.Connection) -> None:
     stored = _read_slots(number, number + 1, connection)
     before = stored[0] if stored else _Slot(number, 0, 0.0, 0, 0, b"")
     queries = before.queries + sign * len(searches)

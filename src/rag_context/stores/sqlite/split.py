@@ -15,7 +15,7 @@ from rag_context.stores.sqlite import changes, vector_models
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.document_ports import SqliteDocuments
 from rag_context.stores.sqlite.faults import COMPONENT
-from rag_context.stores.sqlite.memory.following import Memory
+from rag_context.stores.sqlite.memory.following import IndexInMemory
 from rag_context.stores.sqlite.memory.search_ports import SqliteVectors
 from rag_context.stores.sqlite.migration import is_foreign_file
 
@@ -116,7 +116,7 @@ class SqliteDocumentWriter:
 class SqliteVectorBackend(SqliteVectors):
     """`VectorStorage` over an embedded file with copies of another store's documents."""
 
-    def __init__(self, database: Database, memory: Memory) -> None:
+    def __init__(self, database: Database, memory: IndexInMemory) -> None:
         super().__init__(database, memory)
         self._is_closed = False
 

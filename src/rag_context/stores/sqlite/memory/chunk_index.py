@@ -27,8 +27,8 @@ from rag_context.stores.sqlite.memory.columns import (
     ChunkColumns,
     Codes,
     DocumentColumns,
+    DocumentFields,
     StoredChunk,
-    StoredDocument,
     StoredVector,
     turns_around,
 )
@@ -57,7 +57,7 @@ class Change:
     """Keys of chunks that were deleted."""
     without_vector: Sequence[int] = ()
     """Keys of chunks that lost their vector."""
-    documents: Sequence[StoredDocument] = ()
+    documents: Sequence[DocumentFields] = ()
     chunks: Sequence[StoredChunk] = ()
     """New ones, by ascending key."""
     vectors: Sequence[StoredVector] = ()

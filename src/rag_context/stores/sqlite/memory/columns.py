@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 K = TypeVar("K", bound=Hashable)
 
 
-class StoredDocument(NamedTuple):
+class DocumentFields(NamedTuple):
     """A document as it is read from the file."""
 
     key: int
@@ -39,7 +39,7 @@ class StoredDocument(NamedTuple):
     """The values of `FILTERED`."""
 
     @classmethod
-    def read(cls, row: Sequence[Any]) -> "StoredDocument":
+    def read(cls, row: Sequence[Any]) -> "DocumentFields":
         """The document of a row of these columns, the values of `FILTERED` last."""
         return cls._make((*row[:10], tuple(row[10:])))
 
@@ -167,7 +167,7 @@ class DocumentColumns:
     def __len__(self) -> int:
         return len(self._ids)
 
-    def put(self, documents: Sequence[StoredDocument]) -> None:
+    def put(self, documents: Sequence[DocumentFields]) -> None:
         """Add documents, or replace the fields of those that are there; damaged ones are left out."""
         documents = [document for document in documents if self._is_readable(document)]
         if not documents:
@@ -202,7 +202,7 @@ class DocumentColumns:
         numbers[_TAGS, at] = [self._tags.number(d.tags) for d in documents]
         self._keys[at] = [d.key for d in documents]
 
-    def _is_readable(self, document: StoredDocument) -> bool:
+    def _is_readable(self, document: DocumentFields) -> bool:
         """Whether the fields are what filters can compare."""
         are_kinds = set(map(type, document[1:8])) == {str}
         if are_kinds and (self._tags.find(document.tags) is not None or _are_tags(document.tags)):
@@ -282,13 +282,13 @@ class DocumentColumns:
         copy.put([self._stored(row) for row in rows.tolist()])
         return copy
 
-    def _stored(self, row: int) -> StoredDocument:
+    def _stored(self, row: int) -> DocumentFields:
         numbers = self._numbers[:, row]
         kind, session, *stated = (codes.values[numbers[field]] for field, codes in self._texts.items())
         project, branch, path_hash = self._tenants.values[numbers[_TENANT]]
         source, tags = self._sources.values[numbers[_SOURCE]], self._tags.values[numbers[_TAGS]]
         names = (project, branch, path_hash, kind or "", session or "", source, tags)
-        return StoredDocument(int(self._keys[row]), self._ids[row], *names, self.thread(row), tuple(stated))
+        return DocumentFields(int(self._keys[row]), self._ids[row], *names, self.thread(row), tuple(stated))
 
     def _equalities(self, where: Filter) -> list[tuple[Codes[object], int, object]]:
         equal: list[tuple[Any, int, object]] = [(self._tenants, _TENANT, tenant_values(where.tenant))]

@@ -28,7 +28,7 @@ from rag_context.stores.sqlite.document_rows import lenient
 from rag_context.stores.sqlite.faults import COMPONENT, is_undecodable
 from rag_context.stores.sqlite.filters import tenant_values
 from rag_context.stores.sqlite.memory.chunk_index import Change, MemoryIndex
-from rag_context.stores.sqlite.memory.columns import StoredChunk, StoredDocument, StoredVector
+from rag_context.stores.sqlite.memory.columns import DocumentFields, StoredChunk, StoredVector
 from rag_context.stores.sqlite.memory.vector_scan import matrix_of
 
 # CROSS JOIN makes SQLite read the left table first. Its planner has no statistics here, and might choose otherwise.
@@ -158,7 +158,7 @@ class IndexSnapshot:
         return matrix_of([vector for (vector,) in rows], len(rows[0][0]) // 4)
 
 
-class Memory:
+class IndexInMemory:
     """The index in memory of one file.
 
     Args:
@@ -312,7 +312,7 @@ class Memory:
         (self._loading,) = connection.execute("SELECT chunks FROM totals").fetchone()
         followed = _Followed(self._database.file.generation, _position(connection), self._has_vectors)
         for documents in _batches(connection.execute(_DOCUMENTS, (0,))):
-            followed.index.apply(Change(documents=list(map(StoredDocument.read, documents))))
+            followed.index.apply(Change(documents=list(map(DocumentFields.read, documents))))
         for chunks in _batches(connection.execute(_CHUNKS, (0,)), CHUNKS_AT_ONCE):
             followed.index.apply(Change(chunks=[StoredChunk(*row) for row in chunks]))
         return followed
@@ -360,7 +360,7 @@ def _catch_up(followed: _Followed, connection: sqlite3.Connection) -> None:
     change = Change(
         deleted=[key for key, is_there in deleted if not is_there],
         without_vector=[key for key, is_there in deleted if is_there],
-        documents=list(map(StoredDocument.read, connection.execute(_DOCUMENTS, (was.last_chunk,)))),
+        documents=list(map(DocumentFields.read, connection.execute(_DOCUMENTS, (was.last_chunk,)))),
         chunks=[StoredChunk(*row) for row in connection.execute(_CHUNKS, (was.last_chunk,))],
         vectors=[StoredVector(*row) for row in vectors],
     )

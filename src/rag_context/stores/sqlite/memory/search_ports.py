@@ -15,7 +15,7 @@ from rag_context.ports.reading import CandidateRequest, Snapshot
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.document_rows import read_passages
 from rag_context.stores.sqlite.faults import COMPONENT
-from rag_context.stores.sqlite.memory.following import CATCH_UP_S, IndexSnapshot, Memory
+from rag_context.stores.sqlite.memory.following import CATCH_UP_S, IndexInMemory, IndexSnapshot
 from rag_context.stores.sqlite.memory.vector_scan import vector_of
 
 BEHIND = "Documents that were just stored are still being read into memory, and are not part of this answer"
@@ -37,7 +37,7 @@ class SqliteVectors:
         memory: its chunks in memory.
     """
 
-    def __init__(self, database: Database, memory: Memory) -> None:
+    def __init__(self, database: Database, memory: IndexInMemory) -> None:
         self._database = database
         self._memory = memory
 
@@ -99,7 +99,7 @@ class SqliteTexts:
         memory: its chunks in memory.
     """
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: IndexInMemory) -> None:
         self._memory = memory
 
     async def search(self, query: str, *, limit: int, where: Filter) -> list[KeywordHit]:
@@ -125,7 +125,7 @@ class SqliteCandidates:
         needs_vectors: whether it answers only once the vectors are in memory.
     """
 
-    def __init__(self, memory: Memory, *, needs_vectors: bool) -> None:
+    def __init__(self, memory: IndexInMemory, *, needs_vectors: bool) -> None:
         self._memory = memory
         self._needs_vectors = needs_vectors
 
