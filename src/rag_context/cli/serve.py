@@ -20,6 +20,7 @@ from rag_context.api.wire import Vocabulary
 from rag_context.cli.command_line import ExitCode
 from rag_context.cli.console import Console
 from rag_context.cli.options import ConfigOptions, named_path, with_options
+from rag_context.cli.serve_start import Start
 from rag_context.client.address import Announcement, is_every_address, server_url
 from rag_context.errors import ConfigurationError
 from rag_context.logs import configure_logging
@@ -91,28 +92,6 @@ def _checked(paths: Sequence[Path]) -> list[Path]:
     from rag_context.cli.index_files import watched  # noqa: PLC0415
 
     return watched(paths)
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """What a process of a server starts with.
-
-    Attributes:
-        roots: files and folders to index and follow.
-        is_reindexing: whether an index of another model is embedded again.
-        place: which of several workers it is; None: it is alone.
-    """
-
-    settings: Settings
-    options: ServerOptions
-    roots: tuple[Path, ...]
-    is_reindexing: bool
-    place: WorkerSlot | None = None
-
-    @property
-    def is_first(self) -> bool:
-        """Whether this process does what only one process of a server may do."""
-        return self.place is None or self.place.number == 1
 
 
 async def _supervise(start: Start, listener: socket.socket, console: Console) -> ExitCode:

@@ -21,7 +21,6 @@ from rag_context.stores.chroma.chroma_api import (
     CollectionInfo,
     Rows,
     RowsMovedError,
-    open_folder,
     repeated,
 )
 from rag_context.stores.chroma.collections_registry import (
@@ -37,6 +36,7 @@ from rag_context.stores.chroma.collections_storage import (
     rows_of,
     size_of,
 )
+from rag_context.stores.chroma.opened_folder import open_folder
 from rag_context.stores.chroma.server import TIMEOUT_S, ChromaServer
 from rag_context.stores.engines import (
     check_dimension,

@@ -37,11 +37,11 @@ from rag_context.stores.chroma.chroma_api import (
     Rows,
     Where,
     matrix_of,
-    open_folder,
     pages,
     repeated,
 )
 from rag_context.stores.chroma.filters import cheap_condition, condition, passes
+from rag_context.stores.chroma.opened_folder import open_folder
 from rag_context.stores.chroma.payload import (
     DOCUMENT_ID,
     OURS,

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from rag_context.errors import NotFoundError
 from rag_context.ports.foreign import ForeignRecord
-from rag_context.stores.chroma.chroma_api import ChromaApi, open_folder, pages
+from rag_context.stores.chroma.chroma_api import ChromaApi, pages
+from rag_context.stores.chroma.opened_folder import open_folder
 from rag_context.stores.chroma.payload import is_ours
 from rag_context.stores.chroma.server import ChromaServer
 from rag_context.stores.engines import read_fields
