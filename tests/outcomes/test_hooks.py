@@ -419,6 +419,63 @@ def test_a_client_that_names_no_session_takes_plain_text_once_a_start(agent: Age
     assert start.startswith("<rag-context>") and DECISION in start
 
 
+def transcript(file: Path, folder: Path, *said: str, **fields: str) -> Path:
+    """A session of Claude Code: the person and the model in turn."""
+    lines = [
+        {
+            "type": role,
+            "uuid": f"{file.stem}-{number}",
+            "sessionId": file.stem,
+            "timestamp": f"2026-01-02T03:04:{number:02}.000Z",
+            "cwd": str(folder),
+            "version": "2.1.197",
+            "entrypoint": "cli",
+            "message": {"role": role, "content": text},
+            **fields,
+        }
+        for number, text in enumerate(said)
+        for role in [("user", "assistant")[number % 2]]
+    ]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+def test_a_conversation_is_taken_in_when_it_stops_without_what_hooks_showed(tmp_path: Path) -> None:
+    folder, data, place = tmp_path / "proj", tmp_path / "data", tmp_path / "home/.claude/projects/-proj"
+    folder.mkdir()
+    agent = Agent(data, folder)
+    answer = "The crane is painted yellow, which was agreed with the harbour master in May."
+    with served(data, HOME=str(tmp_path / "home"), CLAUDE_CONFIG_DIR="") as server:
+        server.wait_ready()
+        decide(server, folder)
+        asked = f"{agent.prompt()}\n\nWhich colour is the crane painted?"
+        assert DECISION in asked
+        program = transcript(place / "program.jsonl", folder, asked, answer, entrypoint="sdk-cli")
+        mine = transcript(place / "s1.jsonl", folder, asked, answer)
+        for file in (program, mine, mine):
+            assert agent.hook("stop", transcript_path=str(file)) == ""
+
+        def chats() -> list[dict[str, str]]:
+            listed: list[dict[str, str]] = server.tool("list", {"contentType": "chat"}).json()["documents"]
+            return listed
+
+        wait_until(chats)
+        assert (
+            agent.hook("stop", transcript_path=str(transcript(place / "s2.jsonl", folder, asked, answer)), agent_id="a")
+            == ""
+        )
+        assert (
+            agent.hook("compact", transcript_path=str(transcript(place / "s3.jsonl", folder, "Hello", "Hello."))) == ""
+        )
+        wait_until(lambda: {each["sessionId"] for each in chats()} == {"s1", "s3"})
+        (taken,) = (each for each in chats() if each["sessionId"] == "s1")
+        content = server.tool("get", {"documentId": taken["documentId"]}).json()["content"]
+        assert answer in content
+        assert DECISION not in content
+        assert "rag-context" not in content
+
+
 def test_the_program_explains_itself_to_a_person(place: Path) -> None:
     assert Agent(place, place).raw("--help", b"").startswith("Usage: rag-context-hook")
     assert command("config", data_dir=place / "data").returncode == 0
