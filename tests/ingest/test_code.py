@@ -1,10 +1,11 @@
 """Definitions by syntax tree, and code without a grammar (C-1)."""
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.ingest.chunking import syntax
 from rag_context.ingest.chunking.code import braced_blocks, definitions, line_boundaries
 from rag_context.ingest.chunking.syntax import MAX_DEPTH, marks
 from rag_context.ingest.chunking.text_blocks import Ruler, Strength
@@ -263,10 +264,10 @@ def test_broken_code_is_covered_without_gaps(text: str, extension: str) -> None:
     blocks(text, f"a.{extension}", 2)
 
 
-def test_a_text_that_takes_the_grammar_too_long_is_left_to_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert definitions(Ruler("def a(): pass\n" * 500, Words()), "a.py", 64, marks) is not None
-    monkeypatch.setattr(syntax, "MAX_PARSE_S", -1.0)
-    assert definitions(Ruler("def a(): pass\n" * 500, Words()), "a.py", 64, marks) is None
+def test_a_text_that_takes_the_grammar_too_long_is_left_to_its_lines() -> None:
+    ruler = Ruler("def a(): pass\n" * 500, Words())
+    assert definitions(ruler, "a.py", 64, marks) is not None
+    assert definitions(ruler, "a.py", 64, partial(marks, max_parse_s=-1.0)) is None
 
 
 def test_wrappers_without_end_are_no_definition() -> None:

@@ -119,18 +119,21 @@ def has_grammar(extension: str) -> bool:
     return extension in _GRAMMARS
 
 
-def marks(text: str, extension: str, token_starts: Sequence[int], max_tokens: int) -> list[Mark] | None:
-    """Where definitions begin and end, in order; None if the grammar cannot be followed in `MAX_PARSE_S`.
+def marks(
+    text: str, extension: str, token_starts: Sequence[int], max_tokens: int, *, max_parse_s: float = MAX_PARSE_S
+) -> list[Mark] | None:
+    """Where definitions begin and end, in order; None if the grammar cannot be followed in the time.
 
     Args:
         text: the source.
         extension: names its grammar; one of those that `has_grammar`.
         token_starts: where the embedder's tokens begin, ascending, in characters.
         max_tokens: a definition of more tokens is followed by those inside it.
+        max_parse_s: how much of the processor's time its grammar may take.
     """
     # A lone surrogate becomes `?`, which is one character too: offsets stay right.
     encoded = text.encode("utf-8", "replace")
-    tree = _parsed(Parser(_language(extension)), encoded)
+    tree = _parsed(Parser(_language(extension)), encoded, max_parse_s)
     if tree is None:
         return None
     walk = _Walk(text, encoded, token_starts, max_tokens)
@@ -178,14 +181,14 @@ def run(limits: ProcessLimits) -> None:
         send(answers, packed(found) if found is not None else b"")
 
 
-def _parsed(parser: Parser, encoded: bytes) -> Tree | None:
+def _parsed(parser: Parser, encoded: bytes, max_parse_s: float) -> Tree | None:
     """The syntax tree; None if parsing takes too long.
 
     Recovery from errors is superlinear, and a parse of plain bytes holds the interpreter's lock to its end: half a
     megabyte of `${` as Python stopped every thread for five seconds. Between callbacks the others run.
     """
     # Time of this thread, not of the clock: a busy machine must not change how a file is cut.
-    end_s = time.thread_time() + MAX_PARSE_S
+    end_s = time.thread_time() + max_parse_s
 
     def piece(offset: int, _point: Point) -> bytes:
         return encoded[offset : offset + _PIECE_BYTES]
