@@ -17,6 +17,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import NamedTuple
 
 from rag_context.domain.provenance import front_matter, is_role, role_name, text_start
 from rag_context.ingest.chunking.text_blocks import Boundary, Range, Strength, TextBlock
@@ -51,6 +52,7 @@ _TURN = re.compile(
 _SENTENCE_END = re.compile(
     r"(?P<stop>(?<![.!?…])[.!?…]++)[\"'”’»)\]*_`]*+(?P<space>\s++)|[。！？｡]++[」』”’）】〉》\"')]*+\s*+",
 )
+_TEXT = re.compile(r"\S")
 _LINE_END = re.compile(r"\n(?:[ \t\r]*+\n)*+")
 _LIST_ITEM = re.compile(r"[ \t]*+(?:[-*+•>|#:]|\d{1,9}[.)]\s|\[)")
 _LIST_NUMBER = re.compile(r"(?:^|\n)[ \t>]*+(?:\d{1,4}|[A-Za-z]|[ivxIVX]{1,5})$")
@@ -74,8 +76,7 @@ _WRAP_COLUMNS = range(40, 132)
 """Lengths in characters of a line that may have been broken by an editor rather than by its writer."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProseSection:
+class ProseSection(NamedTuple):
     """The text from one heading up to the next, of whatever level; level 0 stands before the first heading."""
 
     start: int
@@ -151,10 +152,8 @@ def _outside(pattern: re.Pattern[str], text: str, fenced: Sequence[Range]) -> It
 
 def _body(text: str, start: int, end: int) -> int:
     """Start of the first line in `text[start:end]` that is more than white space; `end` without one."""
-    blank = len(text[start:end]) - len(text[start:end].lstrip())
-    if start + blank >= end:
-        return end
-    return text.rfind("\n", start, start + blank) + 1
+    first = _TEXT.search(text, start, end)
+    return end if first is None else text.rfind("\n", start, first.start()) + 1
 
 
 @dataclass(frozen=True, slots=True)
