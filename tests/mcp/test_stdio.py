@@ -50,7 +50,7 @@ class Pipe:
 
     async def receive(self) -> dict[str, Any]:
         """The next message."""
-        line = await asyncio.wait_for(self.lines.readline(), 10)
+        line = await asyncio.wait_for(self.lines.readline(), 60)
         message: dict[str, Any] = json.loads(line)
         return message
 
@@ -61,7 +61,7 @@ class Pipe:
     async def rest(self) -> list[dict[str, Any]]:
         """Close, and whatever still comes."""
         self.close()
-        await asyncio.wait_for(self.server, 10)
+        await asyncio.wait_for(self.server, 60)
         os.close(self._out)
         return [json.loads(line) async for line in self.lines]
 
@@ -194,7 +194,7 @@ async def test_requests_before_the_end_are_answered_before_the_end() -> None:
 async def test_a_cancelled_call_stops_is_not_answered_and_does_not_delay_the_end() -> None:
     """P-1."""
     service = Gated()
-    async with asyncio.timeout(10), piped(service) as pipe:
+    async with asyncio.timeout(60), piped(service) as pipe:
         await pipe.send(search(1))
         await service.begun.wait()
         await pipe.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
@@ -209,7 +209,7 @@ async def test_a_client_that_stops_reading_is_no_failure_of_the_server() -> None
         pipe.lines._transport.close()  # type: ignore[attr-defined]
         await pipe.send(*(search(number) for number in range(5)))
         pipe.close()
-        await asyncio.wait_for(pipe.server, 10)
+        await asyncio.wait_for(pipe.server, 60)
     assert pipe.server.exception() is None
 
 
@@ -222,7 +222,7 @@ async def test_an_end_in_the_middle_of_what_a_client_sends_is_an_end() -> None:
         sending = asyncio.create_task(pipe.send(pings))
         await pipe.receive()
         pipe.server.cancel()
-        await asyncio.wait({pipe.server}, timeout=10)
+        await asyncio.wait({pipe.server}, timeout=60)
         assert pipe.server.done()
         assert pipe.server.cancelled() or pipe.server.exception() is None
         await sending

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx2
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)

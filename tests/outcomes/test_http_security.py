@@ -12,11 +12,10 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from tests.end_to_end.process import Served, command, served
+from tests.end_to_end.process import TIMEOUT_S, Served, command, served
 
 SEARCH = "/tools/rag_context_search"
 JSON = {"content-type": "application/json"}
-TIMEOUT_S = 30.0
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import shutil
 import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -167,8 +166,5 @@ def test_where_the_old_model_is_gone_keyword_search_answers_and_says_so(
         assert server.index("A heron waits at the weir.", source="/new.md")["status"] == "pending"
         embedder.long_text_s = 0.0
         wait_until(lambda: run(server, statusOnly=True)["status"] == "current")
-        end = time.monotonic() + 5.0
-        while not complete(server) and time.monotonic() < end:
-            time.sleep(0.1)
-        assert complete(server)
+        wait_until(lambda: complete(server))
         assert server.search("heron weir", mode="vector")["results"][0]["source"] == "/new.md"

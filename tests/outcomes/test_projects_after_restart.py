@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from rag_context.server.options import hash_key
-from tests.end_to_end.process import Served, served
+from tests.end_to_end.process import TIMEOUT_S, Served, served
 from tests.outcomes.repositories import Caller, Repository, repository
 
-TIMEOUT_S = 30.0
 KEYS = {"writer": "write", "reader": "read"}
 
 

@@ -11,11 +11,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.end_to_end.process import Served, served
+from tests.end_to_end.process import TIMEOUT_S, Served, served
 
 TRIES = 300
 MOST_S = 12.0
-TIMEOUT_S = 30.0
 THEIR_TITLE = "Zirconium ledger"
 SECRET = "the vault opens with marmalade"
 

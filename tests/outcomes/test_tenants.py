@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.process import COMMAND, Served, command, environment, served
+from tests.end_to_end.process import COMMAND, TIMEOUT_S, Served, command, environment, served
 from tests.outcomes.repositories import Caller, Repository, repository
 
 DAY_S = 86_400.0
 GRACE_S = 4.0
-TIMEOUT_S = 30.0
 
 
 @pytest.fixture(scope="module")

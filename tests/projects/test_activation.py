@@ -31,7 +31,7 @@ SAMPLE = Path(__file__).parents[2] / "examples" / "sample-project"
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
     """Wait for something that happens in the background."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not await holds():
             await asyncio.sleep(0.02)
 
