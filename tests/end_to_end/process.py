@@ -16,7 +16,7 @@ import httpx2
 
 COMMAND = str(Path(sys.executable).with_name("rag-context"))
 TIMEOUT_S = 120.0
-"""Only a failure takes so long: a server took 12 s to start on two cores beside twenty busy processes, others over 30."""
+"""Only a failure takes so long. On two cores beside twenty busy processes, servers took 12 s to over 30 s to start."""
 
 
 OTHERS = ("RAG_", "MCP_", "LOG_LEVEL", "COVERAGE_", "DATABASE_URL", "POSTGRES_URL", "OTEL_")
