@@ -21,7 +21,9 @@ class AgentClient:
         files: what it needs in its home folder to work without an account, by the address of the model.
         variables: the same as variables of its environment.
         prompt: the words of one turn.
-        resume: the words of a turn that goes on with the last session of the folder; None: it cannot without a window.
+        resume: the words of a turn that goes on with the last session of the folder.
+        role: the role of the message that carries what a hook says before and beside a prompt.
+        trusted: options with which it runs hooks without approval in its window.
     """
 
     name: str
@@ -30,7 +32,9 @@ class AgentClient:
     files: Callable[[str], Mapping[str, str]]
     variables: Callable[[str], Mapping[str, str]]
     prompt: Callable[[str], Sequence[str]]
-    resume: Callable[[str], Sequence[str]] | None = None
+    resume: Callable[[str], Sequence[str]]
+    role: str
+    trusted: Sequence[str] = ()
 
     @property
     def version(self) -> str:
@@ -69,6 +73,7 @@ CLAUDE_CODE = AgentClient(
     },
     lambda prompt: ["-p", prompt, "--model", "mock-model"],
     lambda prompt: ["-p", prompt, "--model", "mock-model", "--continue"],
+    "system",
 )
 CODEX = AgentClient(
     "codex",
@@ -78,6 +83,8 @@ CODEX = AgentClient(
     lambda _url: {"MOCK_KEY": "x"},
     lambda prompt: ["exec", "--skip-git-repo-check", prompt],
     lambda prompt: ["exec", "--skip-git-repo-check", "resume", "--last", prompt],
+    "developer",
+    ["--dangerously-bypass-hook-trust"],
 )
 GEMINI = AgentClient(
     "gemini",
@@ -87,6 +94,7 @@ GEMINI = AgentClient(
     lambda url: {"GEMINI_API_KEY": "x", "GOOGLE_GEMINI_BASE_URL": url, "GEMINI_CLI_TRUST_WORKSPACE": "true"},
     lambda prompt: ["-m", "gemini-2.5-flash", "-p", prompt],
     lambda prompt: ["-m", "gemini-2.5-flash", "--resume", "latest", "-p", prompt],
+    "user",
 )
 OPENCODE = AgentClient(
     "opencode",
@@ -111,6 +119,7 @@ OPENCODE = AgentClient(
     lambda _url: {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"},
     lambda prompt: ["run", prompt],
     lambda prompt: ["run", "--continue", prompt],
+    "user",
 )
 COPILOT = AgentClient(
     "copilot",
@@ -126,6 +135,7 @@ COPILOT = AgentClient(
     },
     lambda prompt: ["-p", prompt, "--allow-all-tools"],
     lambda prompt: ["--continue", "-p", prompt, "--allow-all-tools"],
+    "user",
 )
 QWEN = AgentClient(
     "qwen",
@@ -139,6 +149,7 @@ QWEN = AgentClient(
     },
     lambda prompt: ["-p", prompt],
     lambda prompt: ["--continue", "-p", prompt],
+    "user",
 )
 
 CLIENTS: Final = {each.name: each for each in (CLAUDE_CODE, CODEX, GEMINI, OPENCODE, COPILOT, QWEN)}

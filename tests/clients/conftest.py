@@ -33,6 +33,20 @@ def answering() -> Iterator[Model]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory, answering: Model, client: AgentClient) -> Iterator[Machine]:
+    """A machine on which the client has all that `install` gives it, with a running server."""
+    home = tmp_path_factory.mktemp(client.name) / "Jo Ann's"
+    home.mkdir()
+    made = Machine(home, answering)
+    made.set_up(client)
+    done = made.rag_context("install", client.name)
+    assert done.returncode == 0, done.stderr
+    with made.serving():
+        yield made
+    assert made.processes() == [], "processes of hooks, clients or servers are left behind"
+
+
 @pytest.fixture
 def machine(tmp_path: Path, answering: Model, client: AgentClient) -> Machine:
     """A machine on which the client can work, and nothing of ours is set up."""

@@ -149,7 +149,6 @@ class Machine:
     ) -> Turn:
         """Give a client a prompt, and wait for the end of the turn. No process of it is left behind."""
         words = client.resume if is_resumed else client.prompt
-        assert words is not None
         program = installed_clients() / "node_modules" / client.program
         start = ["node", str(program)] if program.suffix == ".js" else [str(program)]
         before = len(self.model.sent)
@@ -168,6 +167,19 @@ class Machine:
         finally:
             end_group(process)
         return Turn(process.returncode, out, err, self.model.sent[before:])
+
+    def files(self) -> list[Path]:
+        """Every file of the home folder that is no data of ours."""
+        own = (self.home / ".local" / "share" / "rag-context", self.home / "tmp", self.home / "work")
+        return [
+            file
+            for file in sorted(self.home.rglob("*"))
+            if file.is_file() and not any(file.is_relative_to(folder) for folder in own)
+        ]
+
+    def contents(self) -> dict[str, bytes]:
+        """What is in them, by their paths."""
+        return {file.relative_to(self.home).as_posix(): file.read_bytes() for file in self.files()}
 
     def processes(self) -> list[str]:
         """The command lines of all processes of this machine that still run (Linux)."""

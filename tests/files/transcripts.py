@@ -13,6 +13,7 @@ ASKED = "Which pump failed at pontoon C?"
 ANSWERED = "The bilge pump with the cracked impeller."
 AGAIN = "Order a spare one by Friday."
 CLOSED = "The spare impeller is ordered."
+GEMINI_CLI = "This is the Gemini CLI. We are setting up the context for our chat."
 INJECTED = "ZEBRA"
 
 AT = "2026-01-02T03:04:05.000Z"
@@ -100,7 +101,7 @@ def gemini() -> str:
         return {"id": id_, "timestamp": at, "type": type_, "content": content, **more}
 
     hook = f"<hook_context>{INJECTED} &lt;hook&gt;</hook_context>"
-    context = message("m0", "user", f"<session_context>\n{INJECTED}\n</session_context>")
+    context = message("m0", "user", f"<session_context>\n{GEMINI_CLI}\n{INJECTED}\n</session_context>")
     call = {"name": "shell", "args": {}, "result": [{"functionResponse": {"response": {"output": INJECTED}}}]}
     return lines(
         {"sessionId": "gemini-1", "projectHash": "p", "startTime": AT, "lastUpdated": AT, "kind": "main"},

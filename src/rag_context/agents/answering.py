@@ -14,6 +14,7 @@ from typing import Any, Literal
 from rag_context.agents.calls import Call, read_call
 from rag_context.agents.framing import framed
 from rag_context.agents.gate import Gate, Moment, Scores, Shown, Verdict, Withheld
+from rag_context.agents.hook import FORGETFUL
 from rag_context.agents.sessions import Sessions, SessionState
 from rag_context.agents.workspace import Workspace, workspace
 from rag_context.domain.documents import utc_now
@@ -98,7 +99,8 @@ class HookAnswers:
         self._on_project(project.tag)
         match call.event:
             case "session-start":
-                await self._sessions.start(call.session_id, call.source)
+                source = "clear" if call.client in FORGETFUL else call.source
+                await self._sessions.start(call.session_id, source)
                 await self._sessions.record(self._printed(call, project))
             case "prompt" if call.prompt:
                 return await self._said(call, project, "prompt", call.prompt, None, bound_s)

@@ -31,6 +31,7 @@ _CHANGES = frozenset((
 _AFTER_READING = frozenset({"gemini", "opencode"})
 """Clients that take text only after a tool: there the decision about a file comes when it is read."""
 
+_QUOTED = re.compile(r'\s*"([^"]*)"\s*')
 _PATCHED = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE)
 
 
@@ -107,8 +108,13 @@ def read_call(question: Mapping[str, Any]) -> Call:
 
 
 def spoken(prompt: str) -> str:
-    """A prompt without blocks that this memory, another one or the client has put into it."""
-    return _INJECTED.words(prompt)[0]
+    """A prompt without blocks that this memory, another one or the client has put into it.
+
+    OpenCode puts what it is given on its command line in quotation marks: these words are the person's all the same.
+    """
+    words = _INJECTED.words(prompt)[0]
+    quoted = _QUOTED.fullmatch(words)
+    return quoted[1] if quoted is not None else words
 
 
 def _actions(payload: Mapping[str, Any], client: str) -> Iterator[Action]:

@@ -63,6 +63,9 @@ FLAT = {"copilot": "additionalContext", "cursor": "additional_context"}
 PLAIN = frozenset({"kiro", "amazon-q"})
 """Clients that take the text as it is."""
 
+FORGETFUL = frozenset({"copilot", "gemini"})
+"""Clients that leave out what hooks said where a session goes on: that counts as a new start."""
+
 USAGE = f"""\
 Usage: rag-context-hook {{{"|".join(EVENTS)}}} --client NAME [--data-dir DIR]
 
@@ -96,7 +99,7 @@ def _run(arguments: "Sequence[str]") -> None:
         return
     payload.setdefault("cwd", os.getcwd())
     folder = os.path.abspath(os.path.join(options.get("--data-dir") or data_dir(), FOLDER))
-    digest = _digest(folder, payload) if event == "session-start" else None
+    digest = _digest(folder, client, payload) if event == "session-start" else None
     if digest is not None:
         _write(shaped(client, payload, digest["text"]))
     question = {"event": event, "client": client, "payload": payload, "printed": digest and digest["shown"]}
@@ -167,9 +170,10 @@ def is_subagent(payload: "dict[str, Any]") -> bool:
     return parent is not None
 
 
-def _digest(folder: str, payload: "dict[str, Any]") -> "dict[str, Any] | None":
+def _digest(folder: str, client: str, payload: "dict[str, Any]") -> "dict[str, Any] | None":
     """What is said at this start of a session: nothing where it goes on, or in a sub-agent."""
-    if payload.get("source") in ("resume", "fork") or is_subagent(payload):
+    goes_on = payload.get("source") in ("resume", "fork") and client not in FORGETFUL
+    if goes_on or is_subagent(payload):
         return None
     from pathlib import Path  # noqa: PLC0415  (only the start of a session needs to know its project)
 

@@ -233,6 +233,8 @@ _GEMINI_MARKS = Marks(
     },
     prefaces=(
         Preface("--- Content from referenced files ---", "--- End of content ---", CONTEXT),
+        # With its tags, or the text without them would leave the first one behind.
+        Preface("<session_context>\nThis is the Gemini CLI.", "</session_context>", CONTEXT),
         Preface("This is the Gemini CLI. We are setting up the context for our chat.", "", CONTEXT),
         Preface("This is Qwen Code. We are setting up the context for our chat.", "", CONTEXT),
     ),
