@@ -73,7 +73,7 @@ function rows(page, fields) {
 
 function none(fields) {
   if (Object.keys(fields).length) return empty("No document matches", h("span", {}, "Leave a filter out, or ", h("a", { href: link("documents") }, "show all documents"), ". To find a document by its content, use ", h("a", { href: link("search") }, "Search"), "."));
-  return empty("The memory is empty", h("span", {}, "Fill it with ", h("code", {}, "rag-context index PATH"), ", or let an agent call ", h("code", {}, "rag_context_index"), "."));
+  return empty("The memory is empty", h("span", {}, "Take in what your agents said on this machine with ", h("code", {}, "rag-context import-history"), ", files with ", h("code", {}, "rag-context index PATH"), ", or let an agent call ", h("code", {}, "rag_context_index"), "."));
 }
 
 function pager(page, cursors, move) {

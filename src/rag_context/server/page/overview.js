@@ -156,7 +156,7 @@ function componentsTable(health) {
 }
 
 function latestList({ documents }) {
-  if (!documents.length) return empty("The memory is empty", h("span", {}, "Fill it with ", h("code", {}, "rag-context index PATH"), ", or let an agent call ", h("code", {}, "rag_context_index"), "."));
+  if (!documents.length) return empty("The memory is empty", h("span", {}, "Take in what your agents said on this machine with ", h("code", {}, "rag-context import-history"), ", files with ", h("code", {}, "rag-context index PATH"), ", or let an agent call ", h("code", {}, "rag_context_index"), "."));
   return h("ul", { class: "rows" }, documents.map(each => h("li", {},
     h("a", { href: link("documents", {}, each.documentId) }, each.title || each.source),
     tag(each.contentType), each.status === "pending" && tag("waiting for vectors", "warn"),

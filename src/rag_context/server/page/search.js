@@ -82,7 +82,7 @@ function label(answer) {
 function nothing(answer, fields) {
   if (answer.fallbackLevel > 2) return h("div", { class: "box w12" }, empty("Nothing could be searched", h("span", {}, "This says nothing about what the memory knows. ", h("a", { href: link("overview") }, "The overview"), " shows what is down; try again in a moment.")));
   const filters = Object.keys(fields).filter(name => !["query", "mode", "limit", "explain", "strict", "agent"].includes(name));
-  const advice = answer.totalIndexed === 0 ? "The memory is empty. Fill it with rag-context index PATH."
+  const advice = answer.totalIndexed === 0 ? "The memory is empty. Fill it with rag-context import-history, or rag-context index PATH."
     : filters.length ? `The search was narrowed by ${filters.map(name => titled(name).toLowerCase()).join(", ")}. Leave a filter out, or ask in other words.`
       : "Ask in other words, or set the minimum score to 0 to see what comes nearest.";
   return h("div", { class: "box w12" }, empty("Nothing found", advice));
