@@ -1,8 +1,8 @@
 """The labelled set of the gate: projects with histories, and moments at which something of them is worth saying or not.
 
-What was said, and every prompt, is written by hand in `gate_set/`, a file for each project, before any rule was chosen; a seeded
-generator draws the rest: the sessions in which it was said, among everyday requests and reports, and which prompt comes in which project.
-Four projects are for choosing rules, four for reporting.
+What was said, and every prompt, is written by hand in `gate_set/`, a file for each project, before any rule was chosen;
+a seeded generator draws the rest: the sessions in which it was said, among everyday requests and reports, and which
+prompt comes in which project. Four projects are for choosing rules, four for reporting.
 """
 
 import random
@@ -67,7 +67,9 @@ def gate_set(part: str) -> GateSet:
     """One of `PARTS`, the same on every run."""
     random_ = random.Random(f"{SEED}/{part}")
     read = [tomllib.loads(path.read_text()) for path in sorted(FOLDER.glob("*.toml"))]
-    ordinary = next(each for each in read if "steering" in each)
+    # Everyday work is of one part only, too: what a rule learns of its wording says nothing of the other.
+    everyday = next(each for each in read if "steering" in each)
+    ordinary = {name: values[PARTS.index(part) :: len(PARTS)] for name, values in everyday.items()}
     general = next(each for each in read if each.get("name") == "")
     projects = [each for each in read if each.get("part") == part]
     documents = [line for project in (*projects, general) for line in _history(project, ordinary, random_)]
