@@ -19,9 +19,10 @@ PARTS = ("choosing", "reporting")
 SEED = 11
 BEGIN = datetime(2025, 9, 1, 9, tzinfo=UTC)
 
-Label = Literal["needs", "near", "unrelated"]
+Label = Literal["needs", "near", "repeated", "unrelated"]
 
 LEADS = ("This is what I have so far:", "For context, the current code:", "I pasted the relevant part below.")
+ACKNOWLEDGED = ("Noted.", "Understood, I will keep to that.", "OK.", "All right, I changed it accordingly.")
 ORDINARY, STEERING, OTHER_MEANING, PASTED, CROSSED = 30, 4, 8, 6, 12
 """Prompts of each sort that have nothing to do with the memory, for each project."""
 
@@ -68,8 +69,7 @@ def gate_set(part: str) -> GateSet:
     random_ = random.Random(f"{SEED}/{part}")
     read = [tomllib.loads(path.read_text()) for path in sorted(FOLDER.glob("*.toml"))]
     # Everyday work is of one part only, too: what a rule learns of its wording says nothing of the other.
-    everyday = next(each for each in read if "steering" in each)
-    ordinary = {name: values[PARTS.index(part) :: len(PARTS)] for name, values in everyday.items()}
+    ordinary = tomllib.loads((FOLDER / f"everyday_{part}.toml").read_text())
     general = next(each for each in read if each.get("name") == "")
     projects = [each for each in read if each.get("part") == part]
     documents = [line for project in (*projects, general) for line in _history(project, ordinary, random_)]
@@ -93,12 +93,13 @@ def _history(
             about = f" Applies to `{fact['path']}`." if "path" in fact else ""
             yield common | {"content": said[0] + about, "contentType": "decision", "sessionId": name, "source": name}
             continue
-        if "path" in fact:
-            # Where it was done stands in the same message, or in the report that follows.
-            if number % 2:
-                said[-1] += f" This is about {Path(fact['path']).name}."
-            else:
-                said.append(f"Done, {fact['path']} does it that way now.")
+        if "path" in fact and number % 2:  # where it was done stands in the same message, or in the report that follows
+            said[-1] += f" This is about {Path(fact['path']).name}."
+        report = f"Done, {fact['path']} does it that way now." if "path" in fact and not number % 2 else ""
+        if len(said) % 2:
+            said.append(report or random_.choice(ACKNOWLEDGED))
+        elif report:
+            said[-1] += f" {report}"
         turns = [*_work(project, ordinary, random_), *_turns(said), *_work(project, ordinary, random_)]
         content = "\n\n".join(f"[{speaker}] {text}" for speaker, text in turns)
         yield common | {"content": content, "contentType": "chat", "sessionId": name, "source": f"sessions/{name}"}
@@ -144,6 +145,8 @@ def _prompts(
             yield Asked(name, "near", "near", text)
     for text in random_.sample(ordinary["prompts"], ORDINARY):
         yield Asked(name, "unrelated", "ordinary", text.format(**_values(project, random_)))
+    for text in ordinary["asked_before"]:
+        yield Asked(name, "repeated", "asked before", text.format(**_values(project, random_)))
     for text in random_.sample(ordinary["steering"], STEERING):
         yield Asked(name, "unrelated", "steering", text)
     for text in random_.sample(ordinary["words"], OTHER_MEANING):
@@ -160,7 +163,12 @@ def _prompts(
 def _actions(project: Mapping[str, Any], ordinary: Mapping[str, Any], random_: random.Random) -> Iterator[Action]:
     code = ["\n".join(text.splitlines()[1:-1]) for text in ordinary["pasted"]]
     name = project["name"]
-    recorded = {fact["path"]: fact["holds"] for fact in project["facts"] if "path" in fact}
+    recorded = {
+        path: fact["holds"]
+        for path in project["files"]
+        for fact in project["facts"]
+        if fact.get("path") == path or Path(path).name in " ".join(fact["said"])
+    }
     for path in dict.fromkeys((*project["files"], *recorded)):
         for text in random_.sample(code, 2):
             yield Action(name, text, path, recorded.get(path))

@@ -23,7 +23,7 @@ PASSAGE = Shown(
     occurred_at=NOW - timedelta(days=3),
     origin=Origin.OWNER,
     tokens=10,
-    scores=Scores(0.9, 0.8, 1, 1, 3, 4),
+    scores=Scores(),
 )
 
 

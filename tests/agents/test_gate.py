@@ -99,13 +99,13 @@ async def test_without_tokens_nothing_is_said(harness: ServiceHarness) -> None:
 async def test_a_question_comes_with_its_answer(harness: ServiceHarness) -> None:
     talk = (
         "User: Why do we keep invoices in PostgreSQL instead of MongoDB?\n\n"
-        "Assistant: Auditors need transactions over several invoices, and MongoDB had lost one in the migration."
+        "Assistant: Because auditors need transactions over several invoices, and MongoDB had lost one."
     )
     await index(harness, talk, BILLING, contentType="chat", source="talk")
     (said,) = (await decided(harness, prompt())).passages
     assert said.text == (
         "Why do we keep invoices in PostgreSQL instead of MongoDB?\n"
-        "Auditors need transactions over several invoices, and MongoDB had lost one in the migration."
+        "Because auditors need transactions over several invoices, and MongoDB had lost one."
     )
 
 

@@ -12,12 +12,12 @@ import tempfile
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 from rag_context.agents.framing import framed
-from rag_context.agents.gate import PROJECT_TAG, Scores, Shown
+from rag_context.agents.gate import PROJECT_TAG, Shown, digest
 from rag_context.agents.hook import DIGEST, FOLDER, file_name
-from rag_context.agents.units import Kind, kind_of, unit_of
-from rag_context.domain.documents import Origin, utc_now
+from rag_context.domain.documents import utc_now
 from rag_context.domain.search import ChunkRef, Filter, Neighbours, Passage
 from rag_context.errors import BackendError
 from rag_context.ports.models import Tokenizer
@@ -42,8 +42,13 @@ UNITS = 8
 UNIT_TOKENS = 90
 """How many quotations a digest has at most, and how long each may be."""
 
-KINDS = frozenset({Kind.DECISION, Kind.INSTRUCTION})
-_NO_SCORES = Scores(0.0, 0.0, None, None, 0, 0)
+
+class Around(NamedTuple):
+    """A passage, with those before and after it in its document."""
+
+    passage: Passage
+    before: Passage | None
+    after: Passage | None
 
 
 class Digests:
@@ -174,19 +179,18 @@ class Digests:
             raise
 
     async def _decided(self, tag: str) -> list[Shown]:
-        """Decisions and instructions of a project, the last one first."""
-        units: dict[str, Shown] = {}
+        """What is quoted of a project."""
+        found: dict[str, Around] = {}
         for period in PERIODS:
             since = None if period is None else self._now() - period
-            passages = await self._passages(Filter(tags=(tag,), since=since))
-            new = [each for each in passages if each[0].chunk.id not in units]
-            # In a thread: to find whose words they are takes a millisecond each.
-            units |= await asyncio.to_thread(self._units, new)
-            if len(units) >= UNITS:
+            found |= {each.passage.chunk.id: each for each in await self._passages(Filter(tags=(tag,), since=since))}
+            # In a thread: it reads many messages.
+            quoted = await asyncio.to_thread(self._digest, list(found.values()))
+            if len(quoted) >= UNITS:
                 break
-        return sorted(units.values(), key=lambda unit: unit.occurred_at, reverse=True)[:UNITS]
+        return quoted
 
-    async def _passages(self, where: Filter) -> list[tuple[Passage, Passage | None, Passage | None]]:
+    async def _passages(self, where: Filter) -> list[Around]:
         """The passages of the newest documents, each with those before and after it."""
         ids: list[str] = []
         for listing in await self._documents.listing(where, limit=DOCUMENTS):
@@ -202,33 +206,10 @@ class Digests:
 
         nobody = Neighbours()
         return [
-            (passages[id_], at(neighbours.get(id_, nobody).before), at(neighbours.get(id_, nobody).after))
+            Around(passages[id_], at(neighbours.get(id_, nobody).before), at(neighbours.get(id_, nobody).after))
             for id_ in ids
             if id_ in passages
         ]
 
-    def _units(self, passages: Iterable[tuple[Passage, Passage | None, Passage | None]]) -> dict[str, Shown]:
-        found = {each[0].chunk.id: self._unit(*each) for each in passages}
-        return {id_: unit for id_, unit in found.items() if unit is not None}
-
-    def _unit(self, passage: Passage, before: Passage | None, after: Passage | None) -> Shown | None:
-        """What is quoted of a passage: a decision or an instruction of a trusted origin."""
-        kind = kind_of(passage, before)
-        if kind not in KINDS or passage.chunk.origin in (Origin.WEB, Origin.UNKNOWN):
-            return None
-        unit = unit_of(passage, before, after, self._tokenizer, UNIT_TOKENS)
-        if unit is None:
-            return None
-        return Shown(
-            text=unit.text,
-            document_id=passage.document_id,
-            chunk_ids=unit.chunk_ids,
-            kind=kind,
-            title=passage.title,
-            source=passage.source,
-            session_id=passage.session_id,
-            occurred_at=passage.occurred_at,
-            origin=passage.chunk.origin,
-            tokens=unit.tokens,
-            scores=_NO_SCORES,
-        )
+    def _digest(self, found: Iterable[Around]) -> list[Shown]:
+        return digest(found, self._tokenizer, most=UNITS, unit_tokens=UNIT_TOKENS)

@@ -1,17 +1,20 @@
 """What is worth saying to an agent unasked: judges what a search returned for a prompt, or before an action.
 
-Scores alone cannot tell: a passage is shown if both retrievers found it, it is relevant, it holds the rare terms of
-the prompt, and it is of the project or of none. Everything else is withheld, each with the reason and its scores.
+One score cannot tell (docs/hooks.md has the curve). What counts is what a passage is, of which project, and by whom;
+for a prompt how relevant it is, which of the prompt's terms and names it holds, and whether the prompt is an everyday
+chore; before an action, whether it speaks of that file or command. Everything else is withheld, each with the reason.
 """
 
-from collections.abc import Awaitable, Callable
+import math
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
-from rag_context.agents.units import Kind, Unit, kind_of, said, unit_of
+from rag_context.agents.prompts import Sought, command_words, file_pattern, mentions, sought_by
+from rag_context.agents.units import Found, Kind, Unit, orders, rendered, said, units_of
 from rag_context.domain.documents import Origin
-from rag_context.domain.own_words import OTHERS, own_words
+from rag_context.domain.provenance import USER
 from rag_context.domain.search import Filter, Passage
 from rag_context.domain.text import terms
 from rag_context.ports.models import Tokenizer
@@ -20,31 +23,49 @@ from rag_context.search.query import Answer, Level, Query, Result
 PROJECT_TAG = "project:"
 """A tag that begins so says which project a document belongs to; without one it belongs to none, and fits all."""
 
-QUESTION_CHARS = 1_000
-"""So much of a prompt's own words is searched for, as much as a search takes."""
-
 CANDIDATES = 20
-PER_DOCUMENT = 3
-"""How many passages are judged, and how many of one document."""
+CANDIDATES_AT_ACTION = 60
+PER_DOCUMENT = 6
+"""How many passages are judged, before an action more, as reports on a file outnumber what was decided about it; and
+how many of one document: enough for a question with what came of it."""
 
+GENERAL_RELEVANCE = 0.3
 GENERAL_ROUNDS = 4
-"""How often documents of other projects are left out to find those of none behind them."""
+"""Least relevance of what belongs to no project, and how often documents of others are left out to find it."""
 
-FEWEST_TERMS = 2
-"""A prompt of fewer terms ("continue", "yes please") says nothing that could be searched for."""
+COVERAGE_LOG_ODDS = 2.0
+NAME_LOG_ODDS = 1.5
+EVERYDAY = (Kind.REQUEST, Kind.REPORT)
+EVERYDAY_WEIGHT = 1.0
+"""Messages that decide nothing: a prompt that is nearer to the best of them is everyday work itself. A passage loses as
+much as it is less relevant than that, times this weight."""
 
-FILLERS = frozenset(
-    terms(
-        "yes no ok okay please thanks thank great good nice sure cool continue go ahead proceed next done again try let"
-    )
-)
-"""Terms that steer a conversation and name no topic."""
+FEW_TERMS = 3
+"""A prompt of fewer terms is not wholly covered by a passage that holds them all."""
 
-LEAST_RELEVANCE = 0.5
-LEAST_SHARE = 0.35
-"""Of a passage that is shown: its calibrated relevance, and the share of the prompt's idf mass that it holds."""
+NOTHING_HELD_LOG_ODDS = -1.5
+INSTRUCTION_LOG_ODDS = 1.0
+CHORE_LOG_ODDS = -0.75
+"""What a passage gains that holds all of the prompt's terms, or one of its identifiers, and loses that holds none; what
+an instruction gains, which says little of what it applies to; and what all lose where the prompt is for everyday work.
+In log-odds, where they can be added to the relevance."""
 
-MOST_SHOWN = 3
+BAR = 1.0
+"""Least strength of what is said at a prompt: the most silent that shows 80 % of what is needed on one part of a
+labelled set, on which the weights were chosen too. `python -m benchmarks.gate` shows what it does on the other part."""
+
+MOST_AT_PROMPT = 3
+MOST_AT_ACTION = 2
+"""Most units that are said at once."""
+
+MOST_INSTRUCTIONS = 3
+"""How many standing instructions a digest begins with."""
+
+NEARLY_THE_SAME = 0.6
+"""Share of the terms of the shorter of two units that the other has too, from which only the newer is said."""
+
+NOTED_WITHHELD = 8
+"""So many of the best that are withheld are noted."""
 
 Search = Callable[[Query], Awaitable[Answer]]
 
@@ -53,8 +74,8 @@ Search = Callable[[Query], Awaitable[Answer]]
 class Moment:
     """When something could be said to an agent: at a prompt, or before it edits a file or runs a command.
 
-    `text` is the prompt, the command, or what is edited; `path` the file that is edited, below the project's root.
-    Without a `project_tag` nothing is said. `shown` are the ids of chunks that this session was shown already;
+    `text` is the prompt, the command, or what is edited; `path` the file that is edited. Without a `project_tag`
+    nothing is said. `shown` are the ids of chunks that this session was shown already (`Shown.chunk_ids`);
     `tokens_left` is what the session's budget and that of the event leave.
     """
 
@@ -70,19 +91,26 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What a candidate was judged by: relevance and share of the idf mass 0..1, ranks from 1 (None: not found)."""
+    """What a candidate was judged by.
 
-    relevance: float
-    share: float
-    vector_rank: int | None
-    text_rank: int | None
-    terms_held: int
-    terms: int
+    `relevance` is calibrated, `coverage` the share of the prompt's terms that it holds, both 0..1; `names` whether it
+    holds one of the prompt's identifiers, or speaks of the file or the command; ranks count from 1 (None: not among
+    the candidates of that retriever).
+    """
+
+    strength: float = 0.0
+    relevance: float = 0.0
+    coverage: float = 0.0
+    names: bool = False
+    is_chore: bool = False
+    everyday: float = 0.0
+    vector_rank: int | None = None
+    text_rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A passage that is said, with the message that it answers; `chunk_ids` are what it is made of."""
+    """A unit that is said; `chunk_ids` are those of all messages that it is made of."""
 
     text: str
     document_id: str
@@ -99,7 +127,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """A candidate that is not said, and why."""
+    """A unit that is not said, and why."""
 
     document_id: str
     chunk_id: str
@@ -110,17 +138,28 @@ class Withheld:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is said, best first, what is not, and in one phrase why nothing is ("" if something is)."""
+    """What is said, best first, the best of what is not, and in one phrase why nothing is ("" if something is)."""
 
     passages: tuple[Shown, ...] = ()
     withheld: tuple[Withheld, ...] = ()
     reason: str = ""
 
 
-@dataclass(slots=True)
-class _Collected:
-    """What was judged so far, and what may still be said."""
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A unit with its scores, and why it cannot be said whatever else is; None if it can."""
 
+    unit: Unit
+    scores: Scores
+    objection: str | None
+    terms: frozenset[str]
+
+
+@dataclass(slots=True)
+class _Said:
+    """What is said so far, and what may still be."""
+
+    most: int
     tokens_left: int
     used: set[str]
     shown: list[Shown] = field(default_factory=list)
@@ -133,116 +172,234 @@ class Gate:
     Args:
         search: answers a query of the agents' memory, as `Service.rank` does.
         tokenizer: counts tokens.
+        bar: least strength of what is said at a prompt.
     """
 
-    def __init__(self, search: Search, tokenizer: Tokenizer) -> None:
+    def __init__(self, search: Search, tokenizer: Tokenizer, bar: float = BAR) -> None:
         self._search = search
         self._tokenizer = tokenizer
+        self._bar = bar
 
     async def decide(self, moment: Moment) -> Verdict:
-        """What to say at a moment; nothing where the search fails."""
+        """What to say at a moment; nothing where the search is not complete."""
         if moment.project_tag is None:
             return Verdict(reason="no project")
-        question = question_of(moment)
-        sought = frozenset(terms(question)) - FILLERS
-        if len(sought) < FEWEST_TERMS:
-            return Verdict(reason="the prompt says too little")
-        answers = await self._candidates(question, moment.project_tag)
+        sought, speaks_of = _sought(moment)
+        if not sought.terms and not sought.names:
+            return Verdict(
+                reason="the prompt says too little" if moment.event == "prompt" else "the action says too little"
+            )
+        limit = CANDIDATES if moment.event == "prompt" else CANDIDATES_AT_ACTION
+        answers = await self._candidates(sought.text, limit, moment.project_tag)
         if any(answer.level is not Level.PRIMARY for answer in answers):
             return Verdict(reason="the search was not complete")
-        collected = _Collected(moment.tokens_left, set(moment.shown))
-        results = sorted((result for answer in answers for result in answer.results), key=_strength, reverse=True)
-        for result in results:
-            self._judge(result, sought, moment, collected)
-        reason = "" if collected.shown else "nothing passed" if results else "nothing found"
-        return Verdict(tuple(collected.shown), tuple(collected.withheld), reason)
+        results = {result.passage.chunk.id: result for answer in answers for result in answer.results}
+        found = [(unit, [results[id_] for id_ in unit.found]) for unit in units_of(results.values())]
+        if moment.event == "prompt":
+            everyday = max((_relevance(by) for unit, by in found if unit.kind in EVERYDAY), default=0.0)
+            judged = [self._for_prompt(unit, by, sought, everyday, moment) for unit, by in found]
+            judged.sort(key=lambda each: each.scores.strength, reverse=True)
+        else:
+            judged = [_for_action(unit, by, speaks_of, moment) for unit, by in found]
+            judged.sort(key=lambda each: each.unit.conclusion.occurred_at, reverse=True)
+        return self._verdict(_without_outdated(judged), moment)
 
-    async def _candidates(self, question: str, tag: str) -> list[Answer]:
+    async def _candidates(self, text: str, limit: int, tag: str) -> list[Answer]:
         """What the project's documents and those of no project say; each alone, so that neither crowds the other."""
-        query = Query(question, CANDIDATES, Filter(tags=(tag,)), min_score=LEAST_RELEVANCE, per_document=PER_DOCUMENT)
+        query = Query(text, limit, Filter(tags=(tag,)), min_score=0.0, per_document=PER_DOCUMENT)
         answers = [await self._search(query)]
         # No store can filter by the absence of tags: documents of projects are left out once they are known.
-        others: tuple[str, ...] = ()
+        query, others = replace(query, min_score=GENERAL_RELEVANCE), set[str]()
         for _ in range(GENERAL_ROUNDS):
-            answer = await self._search(replace(query, where=Filter(without_documents=others)))
+            answer = await self._search(replace(query, where=Filter(without_documents=tuple(sorted(others)))))
             general = tuple(result for result in answer.results if not _is_of_project(result.passage))
-            if general or len(answer.results) < CANDIDATES:
+            if general or len(answer.results) < limit:
                 return [*answers, replace(answer, results=general)]
-            others += tuple({result.passage.document_id for result in answer.results})
+            others.update(result.passage.document_id for result in answer.results)
         return answers
 
-    def _judge(self, result: Result, sought: frozenset[str], moment: Moment, collected: _Collected) -> None:
-        passage = result.passage
-        scores = _scores(result, sought)
-        reason = _objection(result, scores, moment) or (
-            "enough was said" if len(collected.shown) >= MOST_SHOWN else self._add(result, scores, collected)
-        )
-        if reason is not None:
-            collected.withheld.append(Withheld(passage.document_id, passage.chunk.id, passage.source, reason, scores))
+    def _for_prompt(
+        self, unit: Unit, results: Sequence[Result], sought: Sought, everyday: float, moment: Moment
+    ) -> _Candidate:
+        text = f"{unit.conclusion.chunk.context}\n{unit.text}"
+        own = frozenset(terms(text))
+        coverage = len(sought.terms & own) / max(len(sought.terms), FEW_TERMS)
+        names = any(name in text.lower() for name in sought.names)
+        scores = _scores(unit, results, coverage, names, everyday, is_chore=sought.is_chore)
+        objection = _objection(unit, results, moment)
+        if objection is None and scores.strength < self._bar:
+            objection = "not strong enough"
+        return _Candidate(unit, scores, objection, own)
 
-    def _add(self, result: Result, scores: Scores, collected: _Collected) -> str | None:
-        """Say it, if it fits; else why it is not said."""
-        passage = result.passage
-        unit = unit_of(passage, result.before, result.after, self._tokenizer, collected.tokens_left)
-        if unit is None:
-            return "nothing of it fits" if collected.tokens_left > 0 else "no tokens left"
-        if collected.used.intersection((passage.chunk.id, *unit.chunk_ids)):
+    def _verdict(self, judged: Iterable[_Candidate], moment: Moment) -> Verdict:
+        most = MOST_AT_PROMPT if moment.event == "prompt" else MOST_AT_ACTION
+        so_far = _Said(most, moment.tokens_left, set(moment.shown))
+        for candidate in judged:
+            reason = candidate.objection or self._say(candidate, so_far)
+            if reason is not None and len(so_far.withheld) < NOTED_WITHHELD:
+                so_far.withheld.append(_withheld(candidate, reason))
+        reason = "" if so_far.shown else "nothing passed" if so_far.withheld else "nothing found"
+        return Verdict(tuple(so_far.shown), tuple(so_far.withheld), reason)
+
+    def _say(self, candidate: _Candidate, so_far: _Said) -> str | None:
+        """Say a unit, if it is new and fits; else why it is not said."""
+        if len(so_far.shown) >= so_far.most:
+            return "enough is said"
+        if candidate.unit.conclusion.chunk.id in so_far.used:
             return "already said"
-        collected.used.update(unit.chunk_ids)
-        collected.tokens_left -= unit.tokens
-        collected.shown.append(_shown(result, unit, scores))
+        if so_far.tokens_left <= 0:
+            return "no tokens left"
+        text, tokens = rendered(candidate.unit, self._tokenizer, so_far.tokens_left)
+        if not text:
+            return "it does not fit"
+        shown = _shown(candidate.unit, text, tokens, candidate.scores)
+        so_far.used.update(shown.chunk_ids)
+        so_far.tokens_left -= tokens
+        so_far.shown.append(shown)
         return None
 
 
-def question_of(moment: Moment) -> str:
-    """What is searched for: the prompt's own words without what is pasted, or the file and what is done with it."""
-    if moment.event == "action":
-        return f"{moment.path or ''} {moment.text}".strip()[:QUESTION_CHARS]
-    return own_words(moment.text).replace(OTHERS, " ").strip()[:QUESTION_CHARS]
+def digest(found: Iterable[Found], tokenizer: Tokenizer, *, most: int, unit_tokens: int) -> list[Shown]:
+    """What an agent is shown at the start of a session: what the owner of the project wants, and what was decided last.
+
+    Standing instructions come first, then decisions, the last ones first. Of those that say nearly the same, the newest
+    is shown.
+
+    Args:
+        found: passages of the project's documents.
+        tokenizer: counts tokens.
+        most: how many units.
+        unit_tokens: longest unit.
+    """
+    kept = (
+        unit
+        for unit in units_of(found)
+        if unit.kind in (Kind.INSTRUCTION, Kind.DECISION)
+        and unit.conclusion.chunk.origin not in (Origin.WEB, Origin.UNKNOWN)
+    )
+    judged = [_Candidate(unit, Scores(), _distrust(unit), frozenset(terms(unit.text))) for unit in kept]
+    units = [each.unit for each in _without_outdated(judged) if each.objection is None]
+    units.sort(key=lambda unit: unit.conclusion.occurred_at, reverse=True)
+    instructions = [unit for unit in units if unit.kind is Kind.INSTRUCTION][:MOST_INSTRUCTIONS]
+    decisions = [unit for unit in units if unit.kind is Kind.DECISION]
+    texts = [(unit, *rendered(unit, tokenizer, unit_tokens)) for unit in (*instructions, *decisions)[:most]]
+    return [_shown(unit, text, tokens, Scores()) for unit, text, tokens in texts if text]
 
 
-def _objection(result: Result, scores: Scores, moment: Moment) -> str | None:
-    passage = result.passage
-    if passage.session_id == moment.session_id:
+def _sought(moment: Moment) -> tuple[Sought, Callable[[str], bool]]:
+    """What is searched for, and whether a text speaks of the file or the command."""
+    if moment.event == "prompt":
+        return sought_by(moment.text), lambda _text: False
+    if moment.path is not None:
+        pattern = file_pattern(moment.path)
+        return Sought(moment.path, frozenset(terms(moment.path))), lambda text: pattern.search(text) is not None
+    words = command_words(moment.text)
+    return Sought(" ".join(words), frozenset(terms(" ".join(words)))), lambda text: mentions(text, words)
+
+
+def _for_action(unit: Unit, results: Sequence[Result], speaks_of: Callable[[str], bool], moment: Moment) -> _Candidate:
+    passages = [*unit.passages, *(result.passage for result in results)]
+    names = any(speaks_of(said(passage)) for passage in passages)
+    objection = _objection(unit, results, moment)
+    if objection is None and not names:
+        objection = "it does not speak of the file" if moment.path else "it does not speak of the command"
+    if objection is None and unit.kind is Kind.ANSWER:
+        objection = "it decides nothing"
+    return _Candidate(
+        unit, _scores(unit, results, 0.0, names, 0.0, is_chore=False), objection, frozenset(terms(unit.text))
+    )
+
+
+def _objection(unit: Unit, results: Sequence[Result], moment: Moment) -> str | None:
+    """What speaks against a unit whatever its scores."""
+    conclusion = unit.conclusion
+    if conclusion.session_id == moment.session_id:
         return "of this session"
-    if result.newer is not None:
+    if unit.kind in (Kind.QUESTION, Kind.REQUEST, Kind.REPORT, Kind.CODE):
+        return f"a {unit.kind} that decides nothing"
+    if unit.kind is Kind.STATEMENT and conclusion.chunk.speaker not in (None, USER):
+        return "a statement that answers nothing"
+    if any(result.newer is not None for result in results if result.passage.chunk.id == conclusion.chunk.id):
         return "a later statement gives another value"
-    if passage.chunk.origin in (Origin.WEB, Origin.UNKNOWN):
-        return "of unknown origin"
-    if scores.relevance < LEAST_RELEVANCE:
-        return "not relevant enough"
-    if scores.vector_rank is None or scores.text_rank is None:
-        return "found by one retriever only"
-    if scores.share < LEAST_SHARE or scores.terms_held < FEWEST_TERMS:
-        return "too few of the prompt's terms"
+    return _distrust(unit)
+
+
+def _distrust(unit: Unit) -> str | None:
+    """Why a unit is not said because of whose words it is."""
+    if any(passage.chunk.origin in (Origin.WEB, Origin.UNKNOWN) and orders(said(passage)) for passage in unit.passages):
+        return "it gives orders that are not the owner's"
     return None
 
 
-def _strength(result: Result) -> float:
-    return result.ranked.score + result.ranked.candidate.share
+def _without_outdated(judged: Sequence[_Candidate]) -> list[_Candidate]:
+    """The same with an objection to those of which a newer one, that could be said, says nearly the same."""
+    sayable = [each for each in judged if each.objection is None]
+
+    def is_outdated(each: _Candidate) -> bool:
+        return each.objection is None and any(
+            other.unit.conclusion.occurred_at > each.unit.conclusion.occurred_at
+            and len(each.terms & other.terms) >= NEARLY_THE_SAME * min(len(each.terms), len(other.terms))
+            for other in sayable
+        )
+
+    reason = "a newer one says nearly the same"
+    return [replace(each, objection=reason) if is_outdated(each) else each for each in judged]
 
 
-def _scores(result: Result, sought: frozenset[str]) -> Scores:
-    held = sought.intersection(terms(f"{result.passage.chunk.context}\n{said(result.passage)}"))
-    share = result.ranked.candidate.share
-    return Scores(result.ranked.score, share, result.vector_rank, result.text_rank, len(held), len(sought))
+def _scores(
+    unit: Unit, results: Sequence[Result], coverage: float, names: bool, everyday: float, *, is_chore: bool
+) -> Scores:
+    relevance = _relevance(results)
+    vector = [result.vector_rank for result in results if result.vector_rank is not None]
+    text = [result.text_rank for result in results if result.text_rank is not None]
+    strength = (
+        _log_odds(relevance)
+        + (COVERAGE_LOG_ODDS * coverage + NAME_LOG_ODDS * names if coverage or names else NOTHING_HELD_LOG_ODDS)
+        + INSTRUCTION_LOG_ODDS * (unit.kind is Kind.INSTRUCTION)
+        + CHORE_LOG_ODDS * is_chore
+        - EVERYDAY_WEIGHT * max(0.0, _log_odds(everyday) - _log_odds(relevance))
+    )
+    return Scores(
+        strength,
+        relevance,
+        coverage,
+        names,
+        is_chore,
+        everyday,
+        vector_rank=min(vector, default=None),
+        text_rank=min(text, default=None),
+    )
 
 
-def _shown(result: Result, unit: Unit, scores: Scores) -> Shown:
-    passage = result.passage
+def _relevance(results: Sequence[Result]) -> float:
+    return max(result.ranked.score for result in results)
+
+
+def _log_odds(relevance: float) -> float:
+    within = min(max(relevance, 1e-6), 1.0 - 1e-6)
+    return math.log(within / (1.0 - within))
+
+
+def _shown(unit: Unit, text: str, tokens: int, scores: Scores) -> Shown:
+    conclusion = unit.conclusion
     return Shown(
-        text=unit.text,
-        document_id=passage.document_id,
+        text=text,
+        document_id=conclusion.document_id,
         chunk_ids=unit.chunk_ids,
-        kind=kind_of(passage, result.before),
-        title=passage.title,
-        source=passage.source,
-        session_id=passage.session_id,
-        occurred_at=passage.occurred_at,
-        origin=passage.chunk.origin,
-        tokens=unit.tokens,
+        kind=unit.kind,
+        title=conclusion.title,
+        source=conclusion.source,
+        session_id=conclusion.session_id,
+        occurred_at=conclusion.occurred_at,
+        origin=conclusion.chunk.origin,
+        tokens=tokens,
         scores=scores,
     )
+
+
+def _withheld(candidate: _Candidate, reason: str) -> Withheld:
+    conclusion = candidate.unit.conclusion
+    return Withheld(conclusion.document_id, conclusion.chunk.id, conclusion.source, reason, candidate.scores)
 
 
 def _is_of_project(passage: Passage) -> bool:

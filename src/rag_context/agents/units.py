@@ -1,24 +1,31 @@
-"""What is shown of a passage: a decision with its reason, a question with its answer, cut at a sentence's end. Pure.
+"""What is shown of what a search found: a decision with its reason, a question with its answer. Pure.
 
-A message of a conversation says little without the one that it answers. What kind of statement a passage is follows
-from how it was submitted, else from its wording.
+A message of a conversation says little without the one that it answers, and the message that matches a prompt best is
+often the question and not what came of it. So messages that stand together make one unit: its conclusion, and the
+question before it. What kind of statement a message is follows from how it was submitted, else from its wording.
 """
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
+from rag_context.agents.prompts import sought_by
 from rag_context.domain.documents import CHAT, CODE, DECISION
-from rag_context.domain.own_words import shown
-from rag_context.domain.provenance import USER, text_start
+from rag_context.domain.own_words import instructions
+from rag_context.domain.provenance import USER, is_role, text_start
 from rag_context.domain.search import Passage
 from rag_context.ports.models import Tokenizer
 
-QUESTION_TOKENS = 80
+QUESTION_TOKENS = 60
 """Longest question that stands before its answer; of a longer one the last sentences are shown."""
 
-MIN_TOKENS = 12
+LEAST_TOKENS = 6
 """Fewer than these say nothing."""
+
+AHEAD = 2
+"""So many messages behind the one that was found may the conclusion be."""
 
 
 class Kind(StrEnum):
@@ -28,84 +35,228 @@ class Kind(StrEnum):
     INSTRUCTION = "instruction"
     FIX = "fix"
     ANSWER = "answer"
-    QUESTION = "question"
     STATEMENT = "statement"
     CODE = "code"
+    QUESTION = "question"
+    REQUEST = "request"
+    REPORT = "report"
 
+
+CONCLUSIONS = (Kind.DECISION, Kind.INSTRUCTION, Kind.FIX)
 
 _DECIDED = re.compile(
-    r"\b(?:decided|decision|agreed (?:on|to|that)"
-    r"|we(?:'ll| will)? (?:chose|choose|settled?|picked|standardi[sz]ed?|go|went)"
-    r"|let's (?:use|go|keep|stick)|(?:instead of|rather than|in favou?r of|not [^.\n]{1,40}, because))\b",
+    r"\b(?:decided|decision|agreed|we(?:'ll| will| only| always| never)? (?:chose|choose|keep|kept|settled?|picked|"
+    r"standardi[sz]ed?|go|went|stay|stick|use)"
+    r"|let's (?:use|go|keep|stick|stay|not)|instead of|rather than|in favou?r of|no longer|not any more|"
+    r"(?:must|should) (?:not|never|stay|always|be|only)|(?:(?<=[.;:,] )|(?<=and )|(?<=but )|^)never)\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+_PROPOSED = re.compile(
+    r"\b(?:or|could|options?|either|two ways|alternatives?|shall|(?:i|we|you) (?:can|may|might))\b", re.IGNORECASE
+)
+_CAUSE = re.compile(
+    r"\b(?:root cause|(?:cause|problem|reason|culprit|bug|fault) (?:was|is)|was the (?:cause|problem|reason|culprit)"
+    r"|were the (?:cause|problem|reason|culprit)|caused by|turned out|the fix|solved (?:by|with)|resolved by|"
+    r"fixed (?:by|with)|work(?:ed)? ?around)\b",
     re.IGNORECASE,
 )
-_FIXED = re.compile(
-    r"\b(?:root cause|(?:cause|problem|reason|culprit|bug) (?:was|is)|caused by|turned out|fixed (?:it|this|the|by)|"
-    r"the fix|solved|resolved|work ?around)\b",
+_REASON = re.compile(
+    r"\b(?:because|since|so (?:that|it|they|we|\w+ing)|otherwise|therefore|hence|as (?:the|it|they|we|our|a)|due to|"
+    r"until|must|may not|cannot|can't|could not|forbid\w*|demands?|requires?|expects?|never|instead|without|"
+    r"not an? \w+)\b|\d ?(?:%|[munk]?s\b|(?:second|minute|hour|day|month|year|metre|euro|dollar|byte|customer|user)s?\b"
+    r"|[kmg]i?b\b)",
+    re.IGNORECASE,
+)
+"""A reason, or a figure with its unit."""
+
+_REPORTED = re.compile(
+    r"\W*(?:done|fixed|resolved|pushed|merged|committed|updated|finished|ok(?:ay)?|noted|understood|will do|sure|"
+    r"(?:i|i've|i have|we) (?:just |have |also )?(?:added|renamed|moved|removed|changed|wrote|made|corrected|raised|"
+    r"updated|fixed|started|set|created|ran|reverted|deleted|replaced|cleaned|split|extracted)|"
+    r"there is (?:now )?a new|(?:two|three|some|several|a few) remarks|you are right|it ran|the pull request)\b",
+    re.IGNORECASE,
+)
+_INTERROGATIVE = re.compile(
+    r"\W*(?:why|what|where|when|which|who|whose|how|is|are|does|do|did|has|have|should|may|was|were|can we|could we)\b",
     re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(r"[.!?…](?=[\s\"')\]]|$)|\n")
 _SPEAKER = re.compile(r"^[ \t]*(?:\[[^\]\n]{1,40}\]:?|\*\*[^*\n]{1,40}\*\*:?|@?\w[\w .'-]{0,38}:)[ \t]*")
 
 
+class Found(Protocol):
+    """A passage that was found, with the messages of its conversation right before and after it."""
+
+    @property
+    def passage(self) -> Passage: ...
+
+    @property
+    def before(self) -> Passage | None: ...
+
+    @property
+    def after(self) -> Passage | None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What is shown, and the ids of the chunks that it is made of."""
+    """A conclusion and the question before it; `found` are the chunks by which it was found, best first."""
 
-    text: str
-    chunk_ids: tuple[str, ...]
-    tokens: int
+    conclusion: Passage
+    question: Passage | None
+    kind: Kind
+    found: tuple[str, ...]
+
+    @property
+    def passages(self) -> tuple[Passage, ...]:
+        """What it is made of, in the order of the conversation."""
+        return (self.conclusion,) if self.question is None else (self.question, self.conclusion)
+
+    @property
+    def chunk_ids(self) -> tuple[str, ...]:
+        """The chunks that it is made of, and those by which it was found."""
+        return tuple(dict.fromkeys([*(passage.chunk.id for passage in self.passages), *self.found]))
+
+    @property
+    def text(self) -> str:
+        """All of it, without the names of speakers."""
+        return "\n".join(map(said, self.passages))
+
+
+def units_of(found: Iterable[Found]) -> list[Unit]:
+    """The units that these passages belong to, in the order of their first."""
+    found = list(found)
+    known: dict[tuple[str, int], Passage] = {}
+    for each in found:
+        for passage in (each.before, each.passage, each.after):
+            if passage is not None:
+                known[passage.document_id, passage.chunk.position] = passage
+    members: dict[str, list[str]] = {}
+    conclusions: dict[str, Passage] = {}
+    for each in found:
+        conclusion = _conclusion(each.passage, known)
+        conclusions[conclusion.chunk.id] = conclusion
+        members.setdefault(conclusion.chunk.id, []).append(each.passage.chunk.id)
+    return [
+        Unit(conclusions[id_], _question_before(conclusions[id_], known), _kind(conclusions[id_], known), tuple(ids))
+        for id_, ids in members.items()
+    ]
+
+
+def _conclusion(passage: Passage, known: Mapping[tuple[str, int], Passage]) -> Passage:
+    """What a passage of a conversation leads to: itself, or what comes of it in the next messages."""
+    kind = _kind(passage, known)
+    if passage.content_type != CHAT or kind in CONCLUSIONS:
+        return passage
+    before = known.get((passage.document_id, passage.chunk.position - 1))
+    if kind is Kind.REPORT and before is not None and _kind(before, known) in CONCLUSIONS:
+        return before  # "Done, src/a.py does it that way now" says where it applies
+    answer = passage
+    if passage.chunk.speaker != USER and _PROPOSED.search(said(passage)) is None:
+        return passage
+    for number, each in enumerate(_following(passage, known)):
+        its_kind = _kind(each, known)
+        if its_kind in (Kind.DECISION, Kind.FIX):
+            return each
+        if number == 0 and kind is Kind.QUESTION and its_kind in (Kind.ANSWER, Kind.STATEMENT):
+            answer = each
+            if _PROPOSED.search(said(each)) is None:
+                return answer
+        elif each.chunk.speaker == USER or _PROPOSED.search(said(each)) is None:
+            break  # what came of it is said, or something else begins
+    return answer
+
+
+def _following(passage: Passage, known: Mapping[tuple[str, int], Passage]) -> list[Passage]:
+    found = []
+    for position in range(passage.chunk.position + 1, passage.chunk.position + 1 + AHEAD):
+        following = known.get((passage.document_id, position))
+        if following is None:
+            break
+        found.append(following)
+    return found
+
+
+def _question_before(passage: Passage, known: Mapping[tuple[str, int], Passage]) -> Passage | None:
+    """The question, or the problem, that a message of a conversation answers; an instruction answers none."""
+    if passage.content_type != CHAT or _kind(passage, known) is Kind.INSTRUCTION:
+        return None
+    before = known.get((passage.document_id, passage.chunk.position - 1))
+    if before is not None and before.chunk.speaker != USER and passage.chunk.speaker == USER:
+        if _PROPOSED.search(said(before)) is None:
+            return None  # a report: what the user says next is about something else
+        before = known.get((passage.document_id, passage.chunk.position - 2))
+    return before if before is not None and before.chunk.speaker == USER else None
+
+
+def _kind(passage: Passage, known: Mapping[tuple[str, int], Passage]) -> Kind:
+    return kind_of(passage, known.get((passage.document_id, passage.chunk.position - 1)))
 
 
 def kind_of(passage: Passage, before: Passage | None) -> Kind:
     """What kind of statement a passage is; `before` is the message that stands before it."""
-    chunk, metadata = passage.chunk, passage.metadata
+    metadata = passage.metadata
     if passage.content_type == CODE:
         return Kind.CODE
-    if chunk.is_standing:
-        return Kind.INSTRUCTION
     if passage.content_type == DECISION or metadata.decision_id is not None or DECISION in metadata.tags:
         return Kind.DECISION
+    if passage.content_type != CHAT:
+        return Kind.STATEMENT
+    if passage.chunk.is_standing:
+        return Kind.INSTRUCTION
     text = said(passage)
-    if _asks(text) and chunk.speaker == USER:
-        return Kind.QUESTION
-    if _FIXED.search(text):
+    if passage.chunk.speaker == USER:
+        if asks(text):
+            return Kind.QUESTION
+        is_choice = before is not None and before.chunk.speaker != USER and _PROPOSED.search(said(before)) is not None
+        if _DECIDED.search(text) or (is_choice and not _is_request(text)):
+            return Kind.DECISION
+        return Kind.FIX if _CAUSE.search(text) else Kind.REQUEST if _is_request(text) else Kind.STATEMENT
+    if _CAUSE.search(text):
         return Kind.FIX
-    if _DECIDED.search(text):
-        return Kind.DECISION
-    is_reply = before is not None and passage.content_type == CHAT and _asks(said(before))
-    return Kind.ANSWER if is_reply else Kind.STATEMENT
+    if _REPORTED.match(text):
+        return Kind.REPORT
+    if before is None or not asks(said(before)):
+        return Kind.STATEMENT
+    question = sought_by(said(before))
+    # What an agent only read in the code, such as what a file does, it can read there again, as it is by then.
+    is_known = question.is_chore or not (question.terms or question.names) or _REASON.search(text) is None
+    return Kind.REPORT if is_known and is_role(passage.chunk.speaker or "") else Kind.ANSWER
 
 
-def unit_of(
-    passage: Passage, before: Passage | None, after: Passage | None, tokenizer: Tokenizer, budget: int
-) -> Unit | None:
-    """The passage with what belongs to it, in at most `budget` tokens; None if nothing of it can be shown."""
-    kind = kind_of(passage, before)
-    question, answer = (passage, after) if kind is Kind.QUESTION else (before, passage)
-    if answer is None:
-        return None
-    parts, used = [], [answer.chunk.id]
-    if question is not None and passage.content_type == CHAT and _asks(said(question)):
-        text = _end_of(said(question), tokenizer, min(QUESTION_TOKENS, budget // 3))
-        parts, used = [text] if text else [], [question.chunk.id, answer.chunk.id]
-    left = budget - sum(tokenizer.count(parts))
-    text = cut(said(answer), tokenizer, left)
-    if not text or sum(tokenizer.count([text])) < MIN_TOKENS:
-        return None
-    parts.append(text)
-    return Unit("\n".join(parts), tuple(used), sum(tokenizer.count(parts)))
+def asks(text: str) -> bool:
+    """Whether a message is a question and nothing more: it ends with one, or begins as one."""
+    text = text.rstrip()
+    return text.endswith("?") or ("?" in text and _INTERROGATIVE.match(text) is not None)
+
+
+def _is_request(text: str) -> bool:
+    """Whether a message only says what is to be done: one short sentence that is no statement of a fact."""
+    return len(text.split()) <= 12
 
 
 def said(passage: Passage) -> str:
-    """The text of a passage without its front matter and the name of its speaker; of a user only their own words."""
+    """The text of a passage without its front matter and the name of its speaker."""
     text = passage.chunk.text
     text = text[text_start(text) :].strip()
     if passage.content_type != CHAT:
         return text
-    if passage.chunk.speaker == USER:
-        text = shown(text)
     return _SPEAKER.sub("", text, count=1) if passage.chunk.speaker is not None else text
+
+
+def orders(text: str) -> bool:
+    """Whether a text tells its reader what to do."""
+    return bool(instructions(text))
+
+
+def rendered(unit: Unit, tokenizer: Tokenizer, budget: int) -> tuple[str, int]:
+    """A unit in at most `budget` tokens, cut at the end of a sentence, and how many it has; "" if nothing fits."""
+    question = "" if unit.question is None else said(unit.question)
+    question = _end_of(question, tokenizer, min(QUESTION_TOKENS, budget // 3))
+    conclusion = cut(said(unit.conclusion), tokenizer, budget - sum(tokenizer.count([question])))
+    tokens = list(tokenizer.count([question, conclusion]))
+    if tokens[1] < LEAST_TOKENS:
+        return "", 0
+    return "\n".join(filter(None, (question, conclusion))), sum(tokens)
 
 
 def cut(text: str, tokenizer: Tokenizer, budget: int) -> str:
@@ -122,10 +273,6 @@ def cut(text: str, tokenizer: Tokenizer, budget: int) -> str:
 
 def _end_of(text: str, tokenizer: Tokenizer, budget: int) -> str:
     """The last sentences of a text that fit into `budget` tokens."""
-    starts = [0, *(match.end() for match in _SENTENCE_END.finditer(text) if match.end() < len(text))]
+    starts: Sequence[int] = [0, *(match.end() for match in _SENTENCE_END.finditer(text) if match.end() < len(text))]
     fitting = (text[start:].strip() for start in starts)
     return next((part for part in fitting if sum(tokenizer.count([part])) <= budget), "")
-
-
-def _asks(text: str) -> bool:
-    return "?" in text
