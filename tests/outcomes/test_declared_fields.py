@@ -13,7 +13,8 @@ from typing import Any, get_type_hints
 import pytest
 
 from mcp import Client
-from rag_context.domain.documents import FilterFields, FilterOptions
+from rag_context.client.parameters import FilterOptions
+from rag_context.domain.documents import FilterFields
 from tests.end_to_end.process import Served, command, environment, served
 from tests.servers import qdrant
 from tests.servers.chroma import chroma_server
@@ -72,7 +73,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("src/rag_context", "scripts", "docs", "deploy/prometheus"):
         shutil.copytree(REPOSITORY / name, copy / name)
     table = copy / "src/rag_context/domain/documents.py"
-    before, marker, after = table.read_text().partition("\n\n\nclass FilterOptions")
+    before, marker, after = table.read_text().partition("\n\n\n@dataclass(frozen=True, slots=True)\nclass Metadata(")
     assert marker
     table.write_text(f"{before}{DECLARATION.rstrip()}{marker}{after}")
     for store, script in COLUMNS.items():

@@ -10,7 +10,7 @@ from rag_context.api.maintenance import TimeRange
 from rag_context.api.operations import Operation, projects
 from rag_context.api.search import Mode
 from rag_context.api.wire import metadata_json
-from rag_context.domain.documents import FilterOptions, Json, Metadata
+from rag_context.domain.documents import Json, Metadata
 from rag_context.domain.vectors import Vector
 
 MetadataLike: TypeAlias = Metadata | Mapping[str, object]
@@ -29,6 +29,13 @@ class TenantOptions(TypedDict, total=False):
     project: str | None
     branch: str | None
     path_hash: str | None
+
+
+class FilterOptions(TypedDict, total=False):
+    """`domain.documents.FilterFields` as arguments of callers, for type checkers."""
+
+    category: str | None
+    game: str | None
 
 
 class Filters(TenantOptions, FilterOptions, total=False):

@@ -17,8 +17,6 @@ from functools import cache, partial
 from typing import Annotated, Any, TypeAlias, get_type_hints
 from uuid import UUID, uuid5
 
-from typing_extensions import TypedDict
-
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 CHAT = "chat"
@@ -102,13 +100,6 @@ class FilterFields:
             is_counted=True,
         ),
     ] = None
-
-
-class FilterOptions(TypedDict, total=False):
-    """`FilterFields` as arguments of callers, for type checkers."""
-
-    category: str | None
-    game: str | None
 
 
 @dataclass(frozen=True, slots=True)
