@@ -1,5 +1,7 @@
 """The gate on a part of its labelled set: what it says, and where it is silent, with room for another machine."""
 
+import asyncio
+
 import pytest
 from benchmarks.gate import Outcome, measure
 from benchmarks.gate_prompts import gate_set
@@ -8,9 +10,9 @@ from rag_context.agents.gate import BAR
 
 
 @pytest.fixture(scope="module")
-async def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """Every fifth prompt and action of the part for reporting."""
-    return await measure("reporting", tmp_path_factory.mktemp("gate") / "data", every=5, bars=(BAR,))
+    return asyncio.run(measure("reporting", tmp_path_factory.mktemp("gate") / "data", every=5, bars=(BAR,)))
 
 
 def test_the_labelled_set_is_the_same_on_every_run_and_its_parts_share_no_prompt() -> None:
@@ -21,7 +23,7 @@ def test_the_labelled_set_is_the_same_on_every_run_and_its_parts_share_no_prompt
     assert len(choosing.prompts) + len(reporting.prompts) >= 400
 
 
-async def test_the_gate_says_what_is_needed_and_little_else(outcome: Outcome) -> None:
+def test_the_gate_says_what_is_needed_and_little_else(outcome: Outcome) -> None:
     (point,) = outcome.curve
     assert point.right >= 0.65
     assert point.silent_unrelated >= 0.85
@@ -29,7 +31,7 @@ async def test_the_gate_says_what_is_needed_and_little_else(outcome: Outcome) ->
     assert outcome.rows[0].tokens is not None and outcome.rows[0].tokens <= 300
 
 
-async def test_the_gate_speaks_of_a_file_or_a_command_before_it_is_touched(outcome: Outcome) -> None:
+def test_the_gate_speaks_of_a_file_or_a_command_before_it_is_touched(outcome: Outcome) -> None:
     edits, other_edits, commands, other_commands = outcome.actions
     assert edits.right >= 0.6 and commands.right >= 0.4
     assert other_edits.silent >= 0.9 and other_commands.silent >= 0.9
