@@ -103,6 +103,7 @@ def test_yesterdays_decision_reaches_todays_session(installed: Machine, client: 
     assert REPLY in kept
     assert SLUICE not in kept
     assert "rag-context" not in kept
+    wait_until(lambda: json.loads(installed.rag_context("health", "--json").stdout)["pendingDocuments"] == 0)
 
     request = turn(installed, client, BERTHS_AGAIN, folder).first
     assert BERTHS in request.text, installed.rag_context("log", "--injected", cwd=folder).stdout
