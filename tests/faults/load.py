@@ -236,17 +236,20 @@ MISSING = re.compile(r"(\d+) of (\d+) passages have no vectors yet")
 """What a search says while documents wait for their vectors, before any other warning."""
 
 
+LEVEL_1: tuple[tuple[str | None, set[str]], ...] = ((None, set()), (VECTORS_ONLY, {"text"}), (INEXACT, {"ranking"}))
+"""What an answer at level 1 may say beside that, and which parts then failed."""
+
+
 def _is_honest(answer: dict[str, Any]) -> bool:
     """Whether level and warning say what the retrievers did."""
     amiss = {name for name, leg in answer["legs"].items() if leg["status"] != "ok"}
     match answer["fallbackLevel"], answer.get("warning"):
-        case 1, None:
-            return not amiss
         case 1, str() as warning if (found := MISSING.match(warning)) is not None:
             missing, passages = map(int, found.groups())
-            return missing <= TOLERABLE * passages and not amiss
+            other = warning.partition("; ")[2] or None
+            return missing <= TOLERABLE * passages and (other, amiss) in LEVEL_1
         case 1, warning:
-            return (warning, amiss) in ((VECTORS_ONLY, {"text"}), (INEXACT, {"ranking"}))
+            return (warning, amiss) in LEVEL_1
         case 2, str() as warning if warning == KEYWORDS_ONLY:
             return answer["results"] != [] and "text" not in amiss
         case 2, str() as warning:

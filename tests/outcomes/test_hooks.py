@@ -1,7 +1,6 @@
 """What agents are shown unasked: the real program of the hooks, and the real processes that answer it."""
 
 import json
-import os
 import signal
 import socket
 import stat
@@ -127,7 +126,9 @@ def test_the_start_of_a_session_needs_no_server_and_is_remembered_by_the_next(pl
         wait_until(lambda: not any((data / "hooks").glob("*.digest.json")))
 
 
-def test_a_server_that_hangs_one_that_died_and_garbage_leave_the_client_alone(tmp_path: Path) -> None:
+def test_a_server_that_hangs_one_that_died_and_garbage_leave_the_client_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, data = tmp_path / "proj", tmp_path / "data"
     folder.mkdir()
     agent = Agent(data, folder, settings={"RAG_CONTEXT_HOOKS__BOUND_MS": "300"})
@@ -141,7 +142,7 @@ def test_a_server_that_hangs_one_that_died_and_garbage_leave_the_client_alone(tm
         hooks = data / "hooks"
         (hooks / "serve-0.sock").write_text("no socket")
         with socket.socket(socket.AF_UNIX) as dead:
-            os.chdir(hooks)
+            monkeypatch.chdir(hooks)  # the path of a socket may have some 100 characters only
             dead.bind("serve-9.sock")
         for payload in (
             b"",
@@ -271,7 +272,9 @@ def test_what_was_shown_and_withheld_is_listed_with_its_reason_until_it_is_clear
     assert DECISION.encode() not in b"".join(each.read_bytes() for each in agent.data_dir.glob("injections.db*"))
 
 
-def test_what_the_hook_did_not_wait_for_does_not_count_as_shown(agent: Agent, server: Served) -> None:
+def test_what_the_hook_did_not_wait_for_does_not_count_as_shown(
+    agent: Agent, server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     question = {
         "event": "prompt",
         "client": "claude-code",
@@ -279,7 +282,7 @@ def test_what_the_hook_did_not_wait_for_does_not_count_as_shown(agent: Agent, se
         "payload": {"session_id": agent.session, "cwd": str(agent.folder), "prompt": QUESTION},
     }
     with socket.socket(socket.AF_UNIX) as gone:
-        os.chdir(agent.data_dir / "hooks")
+        monkeypatch.chdir(agent.data_dir / "hooks")
         gone.connect(f"serve-{server.process.pid}.sock")
         gone.sendall(json.dumps(question).encode() + b"\n")
         assert gone.recv(1) == HEARD

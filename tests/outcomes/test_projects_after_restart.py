@@ -69,7 +69,7 @@ def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restarted]:
     (shop.root / "docs/gone.md").unlink()
     shop.write("docs/new.md", "# New\n\nOrders come.\n")
     moved.root.rename(folder / "elsewhere")
-    before = shutil.copytree(data, folder / "before")
+    before = shutil.copytree(data, folder / "before", ignore=shutil.ignore_patterns("*.sock"))
     with served(data, "--config", str(config)) as server:
         asked: dict[str, Any] = {"query": "orders", "project": "shop", "min_relevance_score": 0}
         first = Caller(server.url, "reader").call("semantic_search", **asked)

@@ -221,7 +221,7 @@ async def test_searches_cancelled_at_any_moment_leave_a_store_that_works(store: 
 async def test_more_searches_than_connections_wait_for_their_turn(proxy: FaultProxy) -> None:
     uri = f"{proxy.url('mongodb')}/faults?directConnection=true&maxPoolSize=2"
     async with open_mongodb(uri) as store:
-        await put(store, "first")
+        await eventually(store, lambda opened: put(opened, "first"))
         assert await asyncio.gather(*(search(store) for _ in range(30))) == [1] * 30
 
 
