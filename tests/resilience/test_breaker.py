@@ -144,14 +144,12 @@ def test_the_first_cooldowns_may_all_be_short() -> None:
     assert [cooldown(openings) for openings in (1, 2, 3, 4, 5, 500)] == [1.0, 1.0, 1.0, 2.0, 4.0, 15.0]
 
 
-def test_a_probe_may_come_at_once_where_the_cause_has_ended() -> None:
-    clock = FrozenClock()
-    breaker = make(clock)
+def test_it_is_closed_at_once_where_the_cause_has_ended() -> None:
+    breaker = make(FrozenClock())
     open_it(breaker)
-    breaker.half_open()
-    assert breaker.state is BreakerState.HALF_OPEN
-    with breaker.probe() as permit:
-        permit.succeed()
+    breaker.reset()
+    assert breaker.state is BreakerState.CLOSED
+    fail(breaker)
     assert breaker.closed
 
 
@@ -160,7 +158,7 @@ def test_failures_from_before_the_cause_ended_are_not_counted() -> None:
     fail(breaker)
     with breaker.permit() as slow:
         fail(breaker)
-        breaker.half_open()
+        breaker.reset()
         slow.fail()
     fail(breaker)
     fail(breaker)

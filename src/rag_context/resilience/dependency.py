@@ -198,13 +198,15 @@ class Breaker:
             if permit.verdict is not None and (permit.verdict or self.closed):
                 self._record(permit.verdict)
 
-    def half_open(self) -> None:
-        """Let a probe in at once where it is open; count failures from 0 where it is closed: the cause has ended."""
+    def reset(self) -> None:
+        """Close it and count failures from 0: the cause has ended.
+
+        A single probe would decide too much: where many callers are answered at once that it is open, the process is
+        so busy that the probe is late.
+        """
         self._era += 1
-        if self._open_until is None:
-            self._failures = 0
-        else:
-            self._open_until = min(self._open_until, self._clock())
+        self._failures = self._openings = 0
+        self._open_until = None
 
     def _is_counted(self, permit: Permit) -> bool:
         """Whether a failure belongs to an event that was counted: it may have failed for the same reason."""

@@ -272,7 +272,7 @@ def _dependencies(
             load,
             duties,
             # A backend's own probe has shown that it answers: the next search need not wait for the cooldown.
-            breaker.half_open,
+            breaker.reset,
             stores.auditor,
         ),
         health=HealthMonitor(monitored, writes=stores.writes, notes=local_notes(settings.stores)),
