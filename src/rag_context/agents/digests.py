@@ -204,9 +204,9 @@ class Digests:
         def at(ref: ChunkRef | None) -> Passage | None:
             return None if ref is None else passages.get(ref.id)
 
-        nobody = Neighbours()
+        alone = Neighbours()
         return [
-            Around(passages[id_], at(neighbours.get(id_, nobody).before), at(neighbours.get(id_, nobody).after))
+            Around(passages[id_], at(neighbours.get(id_, alone).before), at(neighbours.get(id_, alone).after))
             for id_ in ids
             if id_ in passages
         ]
