@@ -6,16 +6,18 @@ own sets, and prints the same tables.
 
 import argparse
 import asyncio
+import json
 import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks.interface_quality import Extra, InterfaceOutcomes
 from benchmarks.open_sets import write_open_sets
 from benchmarks.quality_page import page, picture
 from rag_context.cli.console import Console
 from rag_context.evaluation.datasets import load_set
-from rag_context.evaluation.measuring import Extra, measured
-from rag_context.evaluation.report import Outcomes, as_json, as_tables
+from rag_context.evaluation.measuring import measured
+from rag_context.evaluation.report import Outcomes, as_object, as_tables
 from rag_context.logs import configure_logging
 from rag_context.settings import load_settings
 
@@ -31,17 +33,17 @@ def main() -> None:
     options = parser.parse_args()
     configure_logging("error")
     chosen: dict[Extra, bool] = {"projects": options.projects, "collections": options.collections}
-    extras = {extra for extra, is_chosen in chosen.items() if is_chosen}
+    interfaces = InterfaceOutcomes([extra for extra, is_chosen in chosen.items() if is_chosen])
     settings = load_settings(flags={}, cwd=Path.cwd()).settings
     with tempfile.TemporaryDirectory(prefix="rag-context-open-") as folder:
         paths = options.datasets or write_open_sets(Path(folder))
-        found = asyncio.run(measured(settings, [*map(load_set, paths)], None, _show, extras))
+        found = asyncio.run(measured(settings, [*map(load_set, paths)], None, _show, interfaces.measure))
     if options.markdown is not None:
-        _write_page(options.markdown, found)
+        _write_page(options.markdown, found, interfaces)
     if options.json:
-        sys.stdout.write(f"{as_json(found)}\n")
+        sys.stdout.write(f"{json.dumps(as_object(found) | interfaces.as_object())}\n")
     else:
-        Console().draw(as_tables(found))
+        Console().draw(as_tables(found, interfaces.grids()))
 
 
 def _show(doing: str, done: int, total: int) -> None:
@@ -49,8 +51,8 @@ def _show(doing: str, done: int, total: int) -> None:
         sys.stderr.write(f"{doing}: {total}\n")
 
 
-def _write_page(path: Path, found: Outcomes) -> None:
-    path.write_text(page(found, path), encoding="utf-8")
+def _write_page(path: Path, found: Outcomes, interfaces: InterfaceOutcomes) -> None:
+    path.write_text(page(found, interfaces, path), encoding="utf-8")
     if found.judged:
         path.with_suffix(".svg").write_text(picture(found.judged), encoding="utf-8")
 

@@ -4,11 +4,12 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
+from benchmarks.interface_quality import InterfaceOutcomes
 from rag_context._version import __version__
 from rag_context.evaluation.evidence_quality import FIRST_SESSIONS, FIRST_SIDES, EvidenceOutcome
 from rag_context.evaluation.evidence_report import evidence_grids
 from rag_context.evaluation.quality import DEEP, FIRST, MODES, QualityOutcome
-from rag_context.evaluation.report import Outcomes, Row, collection_grid, judged_grids, rows_of, tool_grid
+from rag_context.evaluation.report import Outcomes, Row, judged_grids, rows_of
 from rag_context.search.query import Mode
 
 _WIDTH = 760
@@ -137,22 +138,21 @@ MEANING = f"""## What the numbers mean
 """
 
 
-def page(found: Outcomes, path: Path) -> str:
+def page(found: Outcomes, interfaces: InterfaceOutcomes, path: Path) -> str:
     """The whole page in Markdown, for the file `path`; its picture stands beside it under the same name."""
     parts = [INTRODUCTION]
     if found.judged:
         shown = path.name if path.is_absolute() else path.as_posix()
         names = " ".join(f"DATA/{outcome.dataset}" for outcome in found.judged)
         parts += [
-            f"```console\n$ rag-context eval {names} --markdown {shown}\n```\n",
+            f"```console\n$ python -m benchmarks.quality {names} --markdown {shown}\n```\n",
             f"![Means by collection and mode]({path.with_suffix('.svg').name})\n",
         ]
         for grid in judged_grids(found.judged):
             parts += [*grid.markdown(), ""]
-    if found.by_tool:
-        parts += [PROJECTS, *tool_grid(found.by_tool).markdown(), ""]
-    if found.in_collections:
-        parts += [COLLECTIONS, *collection_grid(found.in_collections).markdown(), ""]
+    introductions = [PROJECTS] * bool(interfaces.by_tool) + [COLLECTIONS] * bool(interfaces.in_collections)
+    for introduction, grid in zip(introductions, interfaces.grids(), strict=True):
+        parts += [introduction, *grid.markdown(), ""]
     if found.with_evidence:
         parts += [SECTION, *evidence_markdown(found.with_evidence), LAYOUT]
     return "\n".join([*parts, MEANING])

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.interface_quality import project_dataset
 from benchmarks.quality_page import evidence_markdown
 from rich.console import Console
 
@@ -17,7 +18,6 @@ from rag_context.evaluation.evidence_quality import (
     Returned,
     corrected,
     evaluate_evidence,
-    project_dataset,
 )
 from rag_context.evaluation.evidence_report import as_objects, at_limits, figures
 from rag_context.evaluation.quality import MODES

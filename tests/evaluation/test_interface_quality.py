@@ -1,16 +1,15 @@
 """Retrieval quality through collections."""
 
-import json
 from pathlib import Path
 
 import pytest
+from benchmarks.interface_quality import InterfaceOutcomes, evaluate_collections
 from benchmarks.quality_page import page
 
 from rag_context.errors import InvalidInputError
 from rag_context.evaluation.datasets import Dataset, EvidenceQuestion, EvidenceSet, LabelledItem, load_dataset
-from rag_context.evaluation.interface_quality import evaluate_collections
 from rag_context.evaluation.quality import open_measured
-from rag_context.evaluation.report import Outcomes, as_json
+from rag_context.evaluation.report import Outcomes
 from rag_context.search.query import Mode
 from rag_context.settings import Settings
 from tests.evaluation.collections import BREAD, FOX, WHALE, write_graded, write_spans
@@ -33,9 +32,9 @@ async def test_documents_are_measured_as_a_collection(tmp_path: Path) -> None:
         Mode.VECTOR: [1.0, 1.0],
         Mode.HYBRID: [1.0, 1.0],
     }
-    outcomes = Outcomes(in_collections=[found])
-    assert json.loads(as_json(outcomes))["collections"][0]["modes"] == {"text": 1.0, "vector": 1.0, "hybrid": 1.0}
-    assert "| graded | nDCG@10 | 1.000 (1.000 to 1.000) |" in page(outcomes, Path("quality.md"))
+    outcomes = InterfaceOutcomes(in_collections=[found])
+    assert outcomes.as_object()["collections"][0]["modes"] == {"text": 1.0, "vector": 1.0, "hybrid": 1.0}
+    assert "| graded | nDCG@10 | 1.000 (1.000 to 1.000) |" in page(Outcomes(), outcomes, Path("quality.md"))
 
 
 async def test_each_project_of_a_set_is_a_collection_of_its_own(tmp_path: Path) -> None:

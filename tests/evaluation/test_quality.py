@@ -1,15 +1,14 @@
 """Retrieval quality on labelled collections, by searches and by the project tools."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from benchmarks.interface_quality import TOOLS, InterfaceOutcomes, evaluate_projects
 from benchmarks.quality_page import page
 
 from rag_context.errors import BackendDataError, BackendUnavailableError, InvalidInputError
 from rag_context.evaluation.datasets import Dataset, LabelledQuestion, LabelledText, load_dataset
-from rag_context.evaluation.interface_quality import TOOLS, evaluate_projects
 from rag_context.evaluation.quality import (
     BUDGET_TOKENS,
     evaluate,
@@ -18,7 +17,7 @@ from rag_context.evaluation.quality import (
     ranked_documents,
     within_budget,
 )
-from rag_context.evaluation.report import Outcomes, as_json
+from rag_context.evaluation.report import Outcomes
 from rag_context.search.query import Mode, Query
 from rag_context.settings import Settings
 from rag_context.testing import Fault
@@ -161,10 +160,11 @@ async def test_the_tools_rank_as_a_search_does_and_a_difference_shows(tmp_path: 
         assert (found.documents, found.queries) == (3, 2)
         assert found.same_order == dict.fromkeys(TOOLS, 1.0)
         assert {tuple(found.scores[tool].by_measure["nDCG@10"]) for tool in TOOLS} == {(1.0, 1.0)}
-        (row, *_) = json.loads(as_json(Outcomes(by_tool=[found])))["projects"]
+        outcomes = InterfaceOutcomes(by_tool=[found])
+        (row, *_) = outcomes.as_object()["projects"]
         assert row["tools"] == dict.fromkeys(TOOLS, 1.0)
         assert "| graded | first ten as in the search | 100.0% | 100.0% | 100.0% |" in page(
-            Outcomes(by_tool=[found]), Path("q.md")
+            Outcomes(), outcomes, Path("q.md")
         )
         *others, last = dataset.documents  # which answers neither question
         other = replace(dataset, documents=(*others, LabelledText(last.id, "", f"{PROMOTED}{last.content}")))

@@ -1,15 +1,15 @@
 """Reports of what was measured."""
 
 import io
-import json
 from pathlib import Path
 from xml.etree import ElementTree
 
+from benchmarks.interface_quality import InterfaceOutcomes
 from benchmarks.quality_page import page, picture
 from rich.console import Console
 
 from rag_context.evaluation.quality import MODES, QualityOutcome, QualityScores
-from rag_context.evaluation.report import ALL, Outcomes, as_json, as_tables, rows_of
+from rag_context.evaluation.report import ALL, Outcomes, as_object, as_tables, rows_of
 from rag_context.search.query import Mode
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -35,7 +35,7 @@ def test_the_macro_mean_covers_graded_collections_only() -> None:
 
 
 def test_programs_get_every_mean_interval_and_p_value() -> None:
-    found = json.loads(as_json(Outcomes([graded("one", 0.4), spans()])))
+    found = as_object(Outcomes([graded("one", 0.4), spans()]))
     first = found["measures"][0]
     assert (first["dataset"], first["measure"]) == ("one", "nDCG@10")
     assert set(first["modes"]) == {"text", "vector", "hybrid"}
@@ -60,8 +60,8 @@ def test_tables_show_shares_without_a_leading_zero() -> None:
 
 
 def test_the_page_says_how_to_repeat_it_and_what_it_leaves_out() -> None:
-    text = page(Outcomes([graded("one", 0.4), spans()]), Path("docs/quality.md"))
-    assert "rag-context eval DATA/one DATA/a & b --markdown docs/quality.md\n" in text
+    text = page(Outcomes([graded("one", 0.4), spans()]), InterfaceOutcomes(), Path("docs/quality.md"))
+    assert "python -m benchmarks.quality DATA/one DATA/a & b --markdown docs/quality.md\n" in text
     assert "![Means by collection and mode](quality.svg)" in text
     assert "| one | nDCG@10 | .200 (.200 to .200) |" in text
     assert "Real conversations" in text

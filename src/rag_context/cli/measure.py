@@ -1,5 +1,6 @@
 """`eval`: labelled sets, and how well searches of them do."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -11,8 +12,8 @@ from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Console
 from rag_context.cli.options import Options, with_options
 from rag_context.evaluation.datasets import Dataset, EvidenceSet, load_set
-from rag_context.evaluation.measuring import Extra, measured
-from rag_context.evaluation.report import Outcomes, as_json, as_tables
+from rag_context.evaluation.measuring import measured
+from rag_context.evaluation.report import Outcomes, as_object, as_tables
 from rag_context.logs import configure_logging
 from rag_context.settings import Settings
 
@@ -28,17 +29,6 @@ class EvalOptions(Options):
     keep_index: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Store the indexes here, and use existing ones.")
     ] = None
-    projects: Annotated[
-        bool,
-        typer.Option("--projects", help="Also query rag_query and semantic_search, with the documents as files."),
-    ] = False
-    collections: Annotated[bool, typer.Option("--collections", help="Also query the documents as collections.")] = False
-
-    @property
-    def extras(self) -> frozenset[Extra]:
-        """What is measured beside the memory's searches."""
-        chosen: dict[Extra, bool] = {"projects": self.projects, "collections": self.collections}
-        return frozenset(extra for extra, is_chosen in chosen.items() if is_chosen)
 
 
 @with_options
@@ -53,7 +43,7 @@ def measure(options: EvalOptions) -> ExitCode:
     datasets = [load_set(path) for path in options.datasets or ()]
     found = run_to_end(_measured(settings, datasets, options, console))
     if options.as_json:
-        console.line(as_json(found))
+        console.line(json.dumps(as_object(found)))
     else:
         console.draw(as_tables(found))
     return ExitCode.OK
@@ -70,4 +60,4 @@ async def _measured(
                 tasks[doing] = progress.add_task(doing, total=total)
             progress.update(tasks[doing], completed=done)
 
-        return await measured(settings, datasets, options.keep_index, show, options.extras)
+        return await measured(settings, datasets, options.keep_index, show)

@@ -8,14 +8,7 @@ from rag_context.domain.documents import Tenant
 from rag_context.domain.search import Filter
 from rag_context.errors import InvalidInputError
 from rag_context.evaluation import measures
-from rag_context.evaluation.datasets import (
-    Dataset,
-    EvidenceQuestion,
-    EvidenceSet,
-    LabelledItem,
-    LabelledQuestion,
-    LabelledText,
-)
+from rag_context.evaluation.datasets import EvidenceQuestion, EvidenceSet, LabelledItem
 from rag_context.evaluation.quality import (
     FIRST,
     MODES,
@@ -94,17 +87,6 @@ async def evaluate_evidence(service: Service, dataset: EvidenceSet, on_progress:
     return EvidenceOutcome(
         dataset.name, len(dataset.items), len({session for session in sessions.values() if session}), tuple(measured)
     )
-
-
-def project_dataset(dataset: EvidenceSet) -> Dataset:
-    """The same set as documents with grades, for the project tools."""
-    texts = tuple(LabelledText(item.id, "", item.content) for item in dataset.items)
-    questions = tuple(
-        LabelledQuestion(question.id, question.text, dict.fromkeys(question.evidence, 1))
-        for question in dataset.questions
-        if question.evidence
-    )
-    return Dataset(dataset.name, texts, questions, by_spans=False)
 
 
 async def index_items(service: Service, items: Sequence[LabelledItem], on_progress: OnProgress) -> dict[str, str]:

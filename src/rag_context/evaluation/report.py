@@ -1,6 +1,5 @@
 """Reports of measurements, as tables and as JSON."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +9,6 @@ from rich.text import Text
 
 from rag_context.evaluation.evidence_quality import EvidenceOutcome
 from rag_context.evaluation.evidence_report import as_objects, evidence_grids
-from rag_context.evaluation.interface_quality import TOOLS, CollectionOutcome, ProjectOutcome
 from rag_context.evaluation.measures import Estimate, estimate, significance
 from rag_context.evaluation.quality import MODES, QualityOutcome
 from rag_context.evaluation.tables import Grid, for_terminal, percent, short
@@ -33,8 +31,6 @@ class Outcomes:
     """All measurements of one run, by what was measured."""
 
     judged: list[QualityOutcome] = field(default_factory=list)
-    by_tool: list[ProjectOutcome] = field(default_factory=list)
-    in_collections: list[CollectionOutcome] = field(default_factory=list)
     with_evidence: list[EvidenceOutcome] = field(default_factory=list)
 
 
@@ -59,34 +55,13 @@ def rows_of(outcomes: Sequence[QualityOutcome]) -> list[Row]:
     return rows
 
 
-def as_json(found: Outcomes) -> str:
+def as_object(found: Outcomes) -> dict[str, Any]:
     """All measurements as one JSON object."""
-    return json.dumps(
-        {
-            "datasets": [_dataset_json(outcome) for outcome in found.judged],
-            "measures": [_row_json(row) for row in rows_of(found.judged)],
-            "projects": [
-                {
-                    "dataset": each.dataset,
-                    "measure": measure,
-                    "tools": {tool: estimate(each.scores[tool].by_measure[measure]).mean for tool in TOOLS},
-                    "sameOrder": each.same_order,
-                }
-                for each in found.by_tool
-                for measure in each.scores[TOOLS[0]].by_measure
-            ],
-            "collections": [
-                {
-                    "dataset": each.dataset,
-                    "measure": measure,
-                    "modes": {mode.value: estimate(each.scores[mode].by_measure[measure]).mean for mode in MODES},
-                }
-                for each in found.in_collections
-                for measure in each.scores[Mode.HYBRID].by_measure
-            ],
-            "evidence": as_objects(found.with_evidence),
-        }
-    )
+    return {
+        "datasets": [_dataset_json(outcome) for outcome in found.judged],
+        "measures": [_row_json(row) for row in rows_of(found.judged)],
+        "evidence": as_objects(found.with_evidence),
+    }
 
 
 def _row_json(row: Row) -> dict[str, Any]:
@@ -101,12 +76,10 @@ def _row_json(row: Row) -> dict[str, Any]:
     }
 
 
-def as_tables(found: Outcomes) -> RenderableType:
-    """Tables for a terminal."""
+def as_tables(found: Outcomes, further: Sequence[Grid] = ()) -> RenderableType:
+    """Tables for a terminal; `further` ones stand between those of judged collections and of sets with evidence."""
     grids = judged_grids(found.judged) if found.judged else []
-    grids += [tool_grid(found.by_tool)] if found.by_tool else []
-    grids += [collection_grid(found.in_collections)] if found.in_collections else []
-    return for_terminal([*grids, *evidence_grids(found.with_evidence)])
+    return for_terminal([*grids, *further, *evidence_grids(found.with_evidence)])
 
 
 def judged_grids(outcomes: Sequence[QualityOutcome]) -> list[Grid]:
@@ -119,37 +92,10 @@ def judged_grids(outcomes: Sequence[QualityOutcome]) -> list[Grid]:
     ]
 
 
-def tool_grid(by_tool: Sequence[ProjectOutcome]) -> Grid:
-    """Every measure by tool, and how often the first ten are those of the search."""
-    headings = ("collection", "measure", *TOOLS)
-    return Grid("Through the project tools", len(headings), headings, tuple(_tool_rows(by_tool)))
-
-
-def collection_grid(outcomes: Sequence[CollectionOutcome]) -> Grid:
-    """The leading measures of collections by mode."""
-    headings = ("set", "measure", *(mode.value for mode in MODES))
-    return Grid("As collections", len(headings), headings, tuple(_collection_rows(outcomes)))
-
-
 def _measure_cells(row: Row) -> tuple[str | Text, ...]:
     best = max(MODES, key=lambda mode: row.estimates[mode].mean)
-    means = (Text(_with_interval(row.estimates[mode]), style="bold" if mode is best else "") for mode in MODES)
+    means = (Text(with_interval(row.estimates[mode]), style="bold" if mode is best else "") for mode in MODES)
     return row.dataset, row.measure, *means, *(_p(row, mode) for mode in (Mode.TEXT, Mode.VECTOR))
-
-
-def _collection_rows(outcomes: Sequence[CollectionOutcome]) -> Iterator[tuple[str, ...]]:
-    for each in outcomes:
-        for measure in (LEADING, "recall@10"):
-            means = (_with_interval(estimate(each.scores[mode].by_measure[measure])) for mode in MODES)
-            yield each.dataset, measure, *means
-
-
-def _tool_rows(by_tool: Sequence[ProjectOutcome]) -> Iterator[tuple[str, ...]]:
-    for each in by_tool:
-        for measure in each.scores[TOOLS[0]].by_measure:
-            means = (_with_interval(estimate(each.scores[tool].by_measure[measure])) for tool in TOOLS)
-            yield each.dataset, measure, *means
-        yield each.dataset, "first ten as in the search", *(percent(each.same_order[tool]) for tool in TOOLS)
 
 
 def _rows_of(outcome: QualityOutcome) -> Iterator[Row]:
@@ -186,5 +132,6 @@ def _p(row: Row, mode: Mode) -> str:
     return "< .001" if p < 0.001 else short(p)
 
 
-def _with_interval(found: Estimate) -> str:
+def with_interval(found: Estimate) -> str:
+    """A mean and its interval."""
     return f"{short(found.mean)} ({short(found.low)} to {short(found.high)})"

@@ -6,10 +6,11 @@ A collection holds whole documents, one vector each.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
 from rag_context.api.collection_operations import AddDocumentsRequest, NewCollectionRequest, QueryCollectionRequest
 from rag_context.api.handlers import CallContext
@@ -23,8 +24,11 @@ from rag_context.domain.callers import CallerId
 from rag_context.domain.documents import Tenant
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendUnavailableError, ConflictError, InvalidInputError
-from rag_context.evaluation.datasets import Dataset, EvidenceQuestion, EvidenceSet, LabelledText
+from rag_context.evaluation.datasets import Dataset, EvidenceQuestion, EvidenceSet, LabelledQuestion, LabelledText
+from rag_context.evaluation.measures import estimate
 from rag_context.evaluation.quality import FIRST, MODES, OnProgress, QualityScores, by_grades
+from rag_context.evaluation.report import LEADING, with_interval
+from rag_context.evaluation.tables import Grid, percent
 from rag_context.memory.service import Service
 from rag_context.projects.project_service import ProjectService
 from rag_context.search.query import Level, Mode, Query
@@ -218,3 +222,93 @@ def _judged(dataset: Dataset | EvidenceSet) -> Iterator[_Judged]:
 
 def _name(project: str | None) -> str:
     return "eval" if project is None else f"eval-{project}"
+
+
+def project_dataset(dataset: EvidenceSet) -> Dataset:
+    """The same set as documents with grades, for the project tools."""
+    texts = tuple(LabelledText(item.id, "", item.content) for item in dataset.items)
+    questions = tuple(
+        LabelledQuestion(question.id, question.text, dict.fromkeys(question.evidence, 1))
+        for question in dataset.questions
+        if question.evidence
+    )
+    return Dataset(dataset.name, texts, questions, by_spans=False)
+
+
+Extra: TypeAlias = Literal["projects", "collections"]
+"""An interface whose answers are measured too: tools of projects, or collections."""
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceOutcomes:
+    """What interfaces return for the sets of one run.
+
+    `extras` are measured with every set that allows it, the tools of projects always with a set that is a project.
+    """
+
+    extras: Collection[Extra] = ()
+    by_tool: list[ProjectOutcome] = field(default_factory=list)
+    in_collections: list[CollectionOutcome] = field(default_factory=list)
+
+    async def measure(
+        self, service: Service, dataset: Dataset | EvidenceSet, directory: Path, on_progress: OnProgress
+    ) -> None:
+        """Measure one set, whose index is in the directory."""
+        if isinstance(dataset, EvidenceSet):
+            documents = project_dataset(dataset) if dataset.is_project else None
+        else:
+            documents = dataset if "projects" in self.extras and not dataset.by_spans else None
+        if documents is not None:
+            self.by_tool.append(await evaluate_projects(service, documents, directory / "project", on_progress))
+        if "collections" in self.extras and not (isinstance(dataset, Dataset) and dataset.by_spans):
+            self.in_collections.append(await evaluate_collections(service, dataset, on_progress))
+
+    def as_object(self) -> dict[str, Any]:
+        """The measurements for JSON."""
+        return {
+            "projects": [
+                {
+                    "dataset": each.dataset,
+                    "measure": measure,
+                    "tools": {tool: estimate(each.scores[tool].by_measure[measure]).mean for tool in TOOLS},
+                    "sameOrder": each.same_order,
+                }
+                for each in self.by_tool
+                for measure in each.scores[TOOLS[0]].by_measure
+            ],
+            "collections": [
+                {
+                    "dataset": each.dataset,
+                    "measure": measure,
+                    "modes": {mode.value: estimate(each.scores[mode].by_measure[measure]).mean for mode in MODES},
+                }
+                for each in self.in_collections
+                for measure in each.scores[Mode.HYBRID].by_measure
+            ],
+        }
+
+    def grids(self) -> list[Grid]:
+        """A table of each interface that was measured."""
+        found = []
+        if self.by_tool:
+            headings: tuple[str, ...] = ("collection", "measure", *TOOLS)
+            found.append(Grid("Through the project tools", len(headings), headings, tuple(_tool_rows(self.by_tool))))
+        if self.in_collections:
+            headings = ("set", "measure", *(mode.value for mode in MODES))
+            found.append(Grid("As collections", len(headings), headings, tuple(_collection_rows(self.in_collections))))
+        return found
+
+
+def _collection_rows(outcomes: Sequence[CollectionOutcome]) -> Iterator[tuple[str, ...]]:
+    for each in outcomes:
+        for measure in (LEADING, "recall@10"):
+            means = (with_interval(estimate(each.scores[mode].by_measure[measure])) for mode in MODES)
+            yield each.dataset, measure, *means
+
+
+def _tool_rows(by_tool: Sequence[ProjectOutcome]) -> Iterator[tuple[str, ...]]:
+    for each in by_tool:
+        for measure in each.scores[TOOLS[0]].by_measure:
+            means = (with_interval(estimate(each.scores[tool].by_measure[measure])) for tool in TOOLS)
+            yield each.dataset, measure, *means
+        yield each.dataset, "first ten as in the search", *(percent(each.same_order[tool]) for tool in TOOLS)
