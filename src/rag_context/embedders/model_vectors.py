@@ -88,17 +88,14 @@ class CachedEmbedder:
 
     @property
     def model(self) -> EmbeddingModel:
-        """The inner embedder's model, with its errors."""
         return self._inner.model
 
     @property
     def provenance(self) -> Provenance:
-        """The inner embedder's."""
         return self._inner.provenance
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The inner embedder's tokenizer."""
         return self._inner.tokenizer
 
     async def embed_query(self, text: str) -> Vector:
@@ -131,7 +128,6 @@ class CachedEmbedder:
         return await self._inner.embed_documents(texts)
 
     async def ping(self) -> str:
-        """Ping the inner embedder, without the cache."""
         return await self._inner.ping()
 
 

@@ -261,7 +261,6 @@ class OnnxEmbedder:
         return vector
 
     async def embed_documents(self, texts: Sequence[str]) -> Matrix:
-        """Embed passages: `(n, dim) float32`, a row per text in order. Raises as `embed_query` does."""
         model, pool = self._require()
         prefix = model.model.document_prefix
         rows = await pool.run([prefix + text for text in texts], Urgency.DOCUMENT)

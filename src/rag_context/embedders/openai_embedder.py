@@ -159,7 +159,6 @@ class OpenAIEmbedder:
         return await self._queries.join((model.fingerprint, text), lambda: self._query(model, text))
 
     async def embed_documents(self, texts: Sequence[str]) -> Matrix:
-        """Embed passages: `(n, dim) float32`, a row per text in order. Raises as `embed_query` does."""
         model = self.model
         rows: Matrix = np.empty((len(texts), model.dimension), np.float32)
         for start in range(0, len(texts), BATCH):

@@ -188,6 +188,5 @@ class RerankServer:
         return [found[index] for index in range(len(passages))]
 
     async def ping(self) -> str:
-        """Score a probe. Raises as `scores` does."""
         await self.scores(*PROBE)
         return f"{self._http.name}"

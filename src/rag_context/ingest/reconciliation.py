@@ -118,7 +118,6 @@ class Reconciler:
             await self._writer.mark_pending(gone)  # one of them may have been indexed since
 
     async def count(self) -> int:
-        """The number of vectors."""
         return await self._vectors.count()
 
     async def _compare(self, page: Mapping[str, Stored]) -> Divergence:
@@ -177,18 +176,13 @@ class TwoStoreAuditor:
         return replace(found, counts=counts, issues=_merged(issues))
 
     async def repair(self, kinds: Collection[IssueKind]) -> None:
-        """Repair both stores: documents whose vectors are wrong become pending, orphaned vectors are deleted.
-
-        Raises:
-            BackendError: not everything was repaired.
-        """
+        """Repair both stores: documents whose vectors are wrong become pending, orphaned vectors are deleted."""
         await self._documents.repair([kind for kind in kinds if kind not in NOT_IN_DOCUMENTS])
         found = await self._reconciler.compare()
         await self._reconciler.repair(found)
         await self._reconciler.purge(found)
 
     async def invalidate(self, document_ids: Collection[str]) -> None:
-        """Have these documents replaced when their sources are indexed again. Raises: BackendError."""
         await self._documents.invalidate(document_ids)
 
 

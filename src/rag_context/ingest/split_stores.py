@@ -63,9 +63,6 @@ class TwoStoreWriter:
 
         Such a write may succeed on a full disk. So the last error of storing vectors is raised again as long as a
         document waits for its vectors; storing them is retried meanwhile.
-
-        Raises:
-            BackendError: storing vectors would fail now.
         """
         if self._rejection is not None and await self._is_waited_for():
             raise BackendUnavailableError("vectors", self._rejection)
@@ -83,7 +80,6 @@ class TwoStoreWriter:
 
         Raises:
             BackendRejectedError: the vectors do not match the chunks or the index's model; nothing changed.
-            BackendError: the document could not be stored.
         """
         # Before anything is stored: afterwards a rejection would leave the new version without its vectors.
         document, chunks, vectors = version.document, version.chunks, version.vectors
@@ -101,15 +97,9 @@ class TwoStoreWriter:
             return False
 
     async def write_all(self, versions: Sequence[Version]) -> list[bool | Exception]:
-        """As `write` for each, one after the other."""
         return await written_in_turn(versions, self)
 
     async def attach(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str | None = None) -> bool:
-        """Add the vectors of a pending document; False where it was changed or deleted meanwhile.
-
-        Raises:
-            BackendError: they could not be stored, or were made by another model; the document stays pending.
-        """
         await self._check_model(made_by)
         stored = await self._documents.stored(document_id)
         document = await self._documents.get(document_id)
@@ -125,11 +115,6 @@ class TwoStoreWriter:
         return await self._add(document, chunks, vectors, made_by, self._in_background)
 
     async def rechunk(self, version: Version) -> bool:
-        """Put other chunks in place of this version's; False where the document was changed or deleted meanwhile.
-
-        Raises:
-            BackendError: they could not be stored, or were made by another model; the document is pending.
-        """
         document, chunks, vectors = version.document, version.chunks, version.vectors
         if vectors is not None:
             require_shape("documents", vectors, len(chunks))
@@ -139,11 +124,7 @@ class TwoStoreWriter:
         return vectors is None or await self._add(document, chunks, vectors, version.made_by, self._in_background)
 
     async def delete(self, document_id: str) -> bool:
-        """Delete a document: it is pending until its vectors are deleted, so that a crash leaves it complete.
-
-        Raises:
-            BackendError: nothing was deleted.
-        """
+        """Delete a document: it is pending until its vectors are deleted, so that a crash leaves it complete."""
         if await self._documents.stored(document_id) is None:
             return False
         await self._writer.mark_pending([document_id])
@@ -157,7 +138,6 @@ class TwoStoreWriter:
         return deleted
 
     async def recorded_model(self) -> EmbeddingModel | None:
-        """The model that made the vectors; None where none is recorded."""
         return await self._registry.recorded_model()
 
     async def adopt_model(self, model: EmbeddingModel) -> None:
@@ -165,7 +145,6 @@ class TwoStoreWriter:
 
         Raises:
             IndexMismatchError: the vectors of the index were made by another model.
-            BackendError: one of the stores is unavailable.
         """
         # In this order a recorded model always has a storage.
         await self._in_background.prepare(model)

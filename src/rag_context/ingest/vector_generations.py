@@ -83,12 +83,7 @@ class GenerationRegistry(Protocol):
 
 
 class VectorGenerations:
-    """`VectorStore` and `VectorWriter` over the active generation; `discard` also applies to the one being built.
-
-    Args:
-        storage: opens the vectors of a generation.
-        registry: records which one is active.
-    """
+    """`VectorStore` and `VectorWriter` over the active generation; `discard` also applies to the one being built."""
 
     def __init__(self, storage: Callable[[int], VectorStorage], registry: GenerationRegistry) -> None:
         self._open = storage
@@ -247,7 +242,6 @@ class GenerationRebuilder:
             generation += 1
 
     async def missing(self, after: str, limit: int) -> list[str]:
-        """Ids, ascending, of documents after the id `after` that have no new vectors yet."""
         storage = await self._next()
         found: list[str] = []
         while len(found) < limit and (page := await self._documents.inventory(after, PAGE)):
@@ -263,7 +257,6 @@ class GenerationRebuilder:
         return math.ceil(counts.documents * min(max(share, 0.0), 1.0))
 
     async def add(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str) -> bool:
-        """Store the new vectors of this version of a document; False where it was changed or deleted meanwhile."""
         run = await self._require_run(made_by)
         document = await self._documents.get(document_id)
         chunks = await self._documents.chunks(document_id)

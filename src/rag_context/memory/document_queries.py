@@ -188,12 +188,7 @@ class _Near:
 
 
 class SimilarDocuments:
-    """Compares documents of one tenant.
-
-    Args:
-        backends: the ports.
-        clock: monotonic seconds.
-    """
+    """Compares documents of one tenant."""
 
     def __init__(self, backends: Backends, clock: Callable[[], float] = time.monotonic) -> None:
         guarded = backends.guarded(STORE_S)

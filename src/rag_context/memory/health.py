@@ -18,11 +18,7 @@ ROLES = ("vectors", "embedder", "documents")
 
 
 class IndexingProgress:
-    """Watches whether pending documents get their vectors.
-
-    Args:
-        clock: monotonic seconds.
-    """
+    """Watches whether pending documents get their vectors."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

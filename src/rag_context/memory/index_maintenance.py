@@ -87,11 +87,7 @@ ISSUE_TYPES: Mapping[IssueKind, IssueType] = {
 
 
 class Audit:
-    """Examines and repairs an index.
-
-    Args:
-        auditor: the checks and repairs of the store.
-    """
+    """Examines and repairs an index."""
 
     def __init__(self, auditor: IndexAuditor) -> None:
         self._auditor = auditor

@@ -49,15 +49,12 @@ class LocalTarget:
             on_receipt(start + place, receipt)
 
     async def missing(self, versions: Mapping[str, str]) -> Collection[str]:
-        """Which of these versions are not there."""
         return (await self._service.missing(VersionsRequest(versions=dict(versions)))).missing
 
     async def remove(self, document_id: str) -> None:
-        """Delete a document here."""
         await self._service.delete(DeleteRequest(document_id=document_id))
 
     def sources(self, prefix: str) -> AsyncIterator[tuple[str, str]]:
-        """List what came from below a prefix."""
         return listed_below(prefix, self._service.listing)
 
 

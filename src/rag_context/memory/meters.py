@@ -286,12 +286,7 @@ class Readings:
 
 
 class Meters:
-    """Makes the metrics that are counted as things happen, and exports all of them with the state of the components.
-
-    Args:
-        read: reads the components.
-        admissions: the queues of requests that wait to run.
-    """
+    """Makes the metrics that are counted as things happen, and exports all of them with the state of the components."""
 
     def __init__(self, read: Callable[[], Readings], admissions: Admissions) -> None:
         self._read = read

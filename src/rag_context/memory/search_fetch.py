@@ -18,12 +18,7 @@ Get: TypeAlias = Callable[[GetRequest], Awaitable[GetResponse]]
 
 
 class SearchFetch:
-    """The two calls, by those of the memory that they stand for.
-
-    Args:
-        search: answers a question with passages.
-        get: reads one document.
-    """
+    """The two calls, by those of the memory that they stand for."""
 
     def __init__(self, search: Search, get: Get) -> None:
         self._search = search

@@ -28,7 +28,9 @@ T = TypeVar("T")
 class VectorStore(Protocol):
     """Finds chunks by vector."""
 
-    async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]: ...
+    async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
+        """The chunks of highest cosine to `vector`, `(dim,) float32`; equal ones by chunk id."""
+        ...
 
     async def score(self, vector: Vector, chunk_ids: Sequence[str]) -> dict[str, float]:
         """Exact cosine of the given chunks; chunks without a vector are left out."""
@@ -42,7 +44,9 @@ class VectorStore(Protocol):
         """The vectors of the given chunks; those without are left out."""
         ...
 
-    async def ping(self) -> str: ...
+    async def ping(self) -> str:
+        """Read some of what searches read; returns one line for people."""
+        ...
 
 
 class IndexVectors(VectorStore, Protocol):
@@ -57,7 +61,9 @@ class IndexVectors(VectorStore, Protocol):
 class KeywordIndex(Protocol):
     """Finds chunks by keyword (BM25). The query is data: no character of it is syntax."""
 
-    async def search(self, query: str, *, limit: int, where: Filter) -> list[KeywordHit]: ...
+    async def search(self, query: str, *, limit: int, where: Filter) -> list[KeywordHit]:
+        """The chunks that hold the terms of the query best; equal ones by chunk id."""
+        ...
 
     async def score(self, query: str, chunks: Sequence[ChunkRef], *, tenant: Tenant) -> dict[str, KeywordHit]:
         """Exact BM25 scores of the given chunks of a tenant; unknown ones and those without any term may be left out.
@@ -77,9 +83,13 @@ class DocumentStore(Protocol):
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]: ...
 
-    async def neighbours(self, chunk_ids: Sequence[str]) -> dict[str, Neighbours]: ...
+    async def neighbours(self, chunk_ids: Sequence[str]) -> dict[str, Neighbours]:
+        """The chunks before and after each chunk: in its document, else in its conversation."""
+        ...
 
-    async def get(self, document_id: str) -> Document | None: ...
+    async def get(self, document_id: str) -> Document | None:
+        """A document with its content; None where it is unknown."""
+        ...
 
     async def stored(self, document_id: str) -> Stored | None:
         """The content hash, status and chunk ids of a stored document; None where it is unknown."""
@@ -89,7 +99,9 @@ class DocumentStore(Protocol):
         """As `stored`, for many documents; unknown ones are left out."""
         ...
 
-    async def chunks(self, document_id: str) -> list[Chunk]: ...
+    async def chunks(self, document_id: str) -> list[Chunk]:
+        """The chunks of a document by position."""
+        ...
 
     async def pending(self, limit: int) -> list[str]:
         """Ids of documents whose vectors are missing, oldest first."""
@@ -100,7 +112,7 @@ class DocumentStore(Protocol):
         ...
 
     async def similar(self, documents: Sequence[Document]) -> list[list[str]]:
-        """For each document the ids of others of its tenant whose similarity hash is within 3 bits."""
+        """For each document others of its tenant whose similarity hash is within 3 bits; none for the hash 0."""
         ...
 
     async def listing(self, where: Filter, *, limit: int, after: Cursor | None = None) -> list[Listing]:
@@ -119,9 +131,13 @@ class DocumentStore(Protocol):
         """All tenants that have documents."""
         ...
 
-    async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None: ...
+    async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None:
+        """Record that documents were returned; kept in memory for up to a second, then written in one batch."""
+        ...
 
-    async def retrievals(self, document_id: str) -> Retrievals: ...
+    async def retrievals(self, document_id: str) -> Retrievals:
+        """How often a document was returned, and when last; records of the last second may be missing."""
+        ...
 
     async def counts(self) -> Counts: ...
 
@@ -224,9 +240,17 @@ class MetricsStore(Protocol):
         """Store records. Repeated after a failure with the same last record, it stores none of them twice."""
         ...
 
-    async def summarise(self, since: datetime, until: datetime, buckets: int) -> SearchSummary: ...
+    async def summarise(self, since: datetime, until: datetime, buckets: int) -> SearchSummary:
+        """Sum up the searches of `since <= t < until`; the timeline has `buckets` slices, empty ones too.
 
-    async def prune(self, before: datetime) -> int: ...
+        Counts are exact. Percentiles are by nearest rank: exact, or within 1 % where there are many searches.
+        Everything is 0 where there was no search.
+        """
+        ...
+
+    async def prune(self, before: datetime) -> int:
+        """Delete records of ours that are older than `before`; returns how many."""
+        ...
 
 
 class Cache(Protocol):

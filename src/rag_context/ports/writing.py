@@ -254,7 +254,10 @@ class IndexAuditor(Protocol):
         ...
 
     async def repair(self, kinds: Collection[IssueKind]) -> None:
-        """Repair what the store can repair by itself; documents whose vectors are wrong become pending."""
+        """Repair what the store can repair by itself; documents whose vectors are wrong become pending.
+
+        Valid data is unchanged. Where it fails, earlier repairs stay.
+        """
         ...
 
     async def invalidate(self, document_ids: Collection[str]) -> None:
@@ -305,7 +308,9 @@ class ProjectRegistry(Protocol):
 
     def note_used(self, times: Mapping[Tenant, datetime]) -> None: ...
 
-    def note_gone(self, tenant: Tenant, since: datetime | None) -> None: ...
+    def note_gone(self, tenant: Tenant, since: datetime | None) -> None:
+        """Record since when a project's files or branch are missing; None: they exist."""
+        ...
 
     def forget(self, tenants: Collection[Tenant]) -> None: ...
 
@@ -323,7 +328,9 @@ class InjectionLog(Protocol):
         """What a session was shown in all."""
         ...
 
-    def forget(self, session_id: str) -> None: ...
+    def forget(self, session_id: str) -> None:
+        """Let a session be shown again what it was shown: its context was emptied."""
+        ...
 
     def latest(self, session_id: str | None, limit: int) -> list[Injection]:
         """The last records of a session, or of all, newest first."""

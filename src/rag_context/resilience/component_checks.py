@@ -130,12 +130,7 @@ class HealthMonitor:
 
 
 class _WriteCheck:
-    """Whether writes to a store succeed. One attempt at a time; while one is slow, the previous result is returned.
-
-    Args:
-        write: makes one attempt.
-        clock: monotonic seconds.
-    """
+    """Whether writes to a store succeed. One attempt at a time; while one is slow, the previous result is returned."""
 
     def __init__(self, write: Callable[[], Awaitable[None]], clock: Callable[[], float]) -> None:
         self._write = write

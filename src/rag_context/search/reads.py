@@ -98,8 +98,6 @@ class SnapshotReads:
         self._vector = vector
 
     async def vector_hits(self, vector: Vector) -> Sequence[VectorHit]:
-        """The hits of the vector search."""
-
         async def search(limit: int, where: Filter) -> Sequence[VectorHit]:
             return self._snapshot.vector_hits(vector, limit, where)
 
@@ -111,8 +109,6 @@ class SnapshotReads:
         return () if request is None else self._snapshot.vector_hits(vector, *request)
 
     async def keyword_hits(self) -> Sequence[KeywordHit]:
-        """The hits of the keyword search."""
-
         async def search(limit: int, where: Filter) -> Sequence[KeywordHit]:
             return self._snapshot.keyword_hits(self._query.text, limit, where)
 

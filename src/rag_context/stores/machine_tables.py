@@ -311,11 +311,9 @@ class SqliteFileManifest:
         return list(map(_file_entry, rows or ()))
 
     def put(self, entries: Collection[FileEntry]) -> None:
-        """Record the results of reading files."""
         self._table.put(map(_file_row, entries))
 
     def forget(self, paths: Collection[str]) -> None:
-        """Delete the entries of files."""
         self._table.write("DELETE FROM files WHERE path = ?", ((path,) for path in paths))
 
 
@@ -405,17 +403,14 @@ class SqliteProjectRegistry:
         self._table.put([(*_key(record.tenant), record.root, record.config_path, used, *flags, gone_since)])
 
     def note_used(self, times: Mapping[Tenant, datetime]) -> None:
-        """Record when projects were used last."""
         sql = f"UPDATE projects SET last_used = max(last_used, ?) {_OF_TENANT}"  # noqa: S608
         self._table.write(sql, [(at.isoformat(), *_key(tenant)) for tenant, at in times.items()])
 
     def note_gone(self, tenant: Tenant, since: datetime | None) -> None:
-        """Record since when a project's files or branch are missing; None: they exist."""
         sql = f"UPDATE projects SET gone_since = ? {_OF_TENANT}"  # noqa: S608
         self._table.write(sql, [(since.isoformat() if since is not None else None, *_key(tenant))])
 
     def forget(self, tenants: Collection[Tenant]) -> None:
-        """Delete the records of projects."""
         self._table.write(f"DELETE FROM projects {_OF_TENANT}", [_key(tenant) for tenant in tenants])  # noqa: S608
 
 
@@ -483,7 +478,6 @@ class SqliteInjectionLog:
         self._table.close()
 
     def add(self, injections: Iterable[Injection]) -> None:
-        """Record what was shown or withheld."""
         self._table.put(map(_injection_row, injections))
         if self._clock() >= self._prune_at:
             self._prune_at = self._clock() + PRUNE_S
@@ -497,7 +491,6 @@ class SqliteInjectionLog:
         return sum(row[9] for row in self._table.rows("WHERE session = ? AND tokens > 0", (session_id,)) or ())
 
     def forget(self, session_id: str) -> None:
-        """Let a session be shown again what it was shown: its context was emptied."""
         self._table.write("UPDATE injections SET is_forgotten = 1 WHERE session = ?", [(session_id,)])
 
     def latest(self, session_id: str | None, limit: int) -> list[Injection]:
@@ -507,7 +500,6 @@ class SqliteInjectionLog:
         return list(map(_injection, rows or ()))
 
     def prune(self, before: datetime) -> None:
-        """Delete older records."""
         self._table.write("DELETE FROM injections WHERE at < ?", [(microseconds(before),)])
 
 

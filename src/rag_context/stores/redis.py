@@ -40,7 +40,6 @@ class RedisCache:
         self._prefix = prefix
 
     async def get(self, key: str) -> bytes | None:
-        """The value of a key; None if it has none or has expired."""
         with _mapped():
             value: object = await _in_time(self._client.get(f"{self._prefix}:{key}"))
         if value is not None and not isinstance(value, bytes):

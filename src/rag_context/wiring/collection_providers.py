@@ -324,11 +324,6 @@ async def open_connections(
 ) -> AsyncIterator[Connections]:
     """The configured connections, none opened yet; `default` is with documents or vectors unless configured.
 
-    Args:
-        settings: the configuration.
-        registry: the provider kinds.
-        default_embedder: the embedder of connections without one of their own.
-
     Raises:
         ConfigurationError: a connection can never work.
     """

@@ -110,7 +110,6 @@ class ChromaCollections:
 
     @property
     def capabilities(self) -> Capabilities:
-        """The capabilities of collections in Chroma."""
         return CAPABILITIES
 
     async def collections(self) -> list[Collection]:
@@ -118,7 +117,6 @@ class ChromaCollections:
         return sorted(found, key=lambda each: each.name)
 
     async def collection(self, name: str) -> Collection | None:
-        """One collection, if it exists. Raises: BackendError."""
         record = await self._registry.find_any(name)
         return None if record is None else await self._counted(record)
 
@@ -128,12 +126,7 @@ class ChromaCollections:
         )
 
     async def drop(self, name: str) -> None:
-        """Remove a collection: its documents first, so that a crash leaves an empty one.
-
-        Raises:
-            NotFoundError: it does not exist.
-            BackendError: it was not removed; the same call again completes it.
-        """
+        """Remove a collection: its documents first, so that a crash leaves an empty one."""
         record = await self._registry.require(name)
         # An interrupted switch leaves two records with the same documents, one of which is still in use.
         others = {other.rows_name for other in await self._registry.ours() if other.id != record.id}
@@ -142,30 +135,16 @@ class ChromaCollections:
         await self._api.drop(record.name)
 
     async def replace_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
-        """Put other metadata in place of a collection's. Raises: NotFoundError, BackendError."""
         return await self._described(name, lambda current: replace(current, metadata=dict(metadata)))
 
     async def merge_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
-        """Set these keys and keep the others.
-
-        One step within this process; Chroma has no such step, so of two processes at the same moment the last wins.
-
-        Raises:
-            NotFoundError: there is no such collection.
-            BackendError: Chroma did not answer, or rejected the call.
-        """
+        """One step within this process; Chroma has none, so of two processes at the same moment the last wins."""
         return await self._described(name, lambda current: replace(current, metadata={**current.metadata, **metadata}))
 
     async def upsert(self, name: str, entries: Sequence[Entry], vectors: Matrix) -> None:
-        """Store entries with their vectors, `(n, dim) float32`; a known id is replaced.
+        """Up to Chroma's own limit (some thousands) and 16 MB are stored atomically; of more, a failure may leave some.
 
-        Up to Chroma's own limit (some thousands) and 16 MB they are stored atomically; of more, a failure may leave
-        the first ones, and the same call again completes them.
-
-        Raises:
-            NotFoundError: there is no such collection.
-            InvalidInputError: it holds vectors of another dimension, or an id is given twice.
-            BackendError: not all of it is stored.
+        The same call again completes them.
         """
         check_distinct(entries)
         record = await self._registry.require(name)
@@ -181,13 +160,6 @@ class ChromaCollections:
             await self._do(name, partial(self._write, dimension=dimension, rows=rows))
 
     async def entries(self, name: str, where: Clause, *, limit: int, offset: int = 0) -> EntryPage:
-        """A page of what a clause lets through, by id, and the total number.
-
-        Raises:
-            NotFoundError: there is no such collection.
-            BackendError: Chroma did not answer, or rejected the call.
-        """
-
         async def page(storage: ChromaCollectionStorage) -> EntryPage:
             ids = await storage.ids(where)
             some = ids[offset : offset + limit]
@@ -200,13 +172,6 @@ class ChromaCollections:
         return await self._read(name, {}, lambda storage: storage.vectors(ids))
 
     async def search(self, name: str, vector: Vector, *, limit: int, where: Clause) -> list[EntryHit]:
-        """The entries of highest cosine to `vector`, `(dim,) float32`, best first, equal ones by id.
-
-        Raises:
-            NotFoundError: there is no such collection.
-            InvalidInputError: it holds vectors of another dimension.
-            BackendError: Chroma did not answer, or rejected the call.
-        """
         _check(await self._registry.require_any(name), len(vector))
         if limit < 1:
             return []

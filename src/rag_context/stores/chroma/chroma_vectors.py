@@ -101,10 +101,6 @@ class ChromaVectors:
 
     A missing collection counts as empty, unless it existed before: then searches raise instead of returning no hits,
     until a write creates it again.
-
-    Args:
-        api: the calls.
-        name: of the collection.
     """
 
     def __init__(self, api: ChromaApi, name: str) -> None:
@@ -115,12 +111,6 @@ class ChromaVectors:
         """Rows of other programs at the last look; None before the first."""
 
     async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
-        """The chunks of highest cosine to `vector` (`(dim,) float32`), best first, equal ones by chunk id.
-
-        Raises:
-            BackendDataError: the collection has vectors of another dimension, or Chroma's response is invalid.
-            BackendError: Chroma did not answer, or rejected the call.
-        """
         if limit < 1:
             return []
         search = self._read(lambda collection: self._search(collection, vector, limit, where))
@@ -135,7 +125,6 @@ class ChromaVectors:
         return scores
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
-        """The passages that exist, by chunk id. Raises: BackendError."""
         found: dict[str, Passage] = {}
         for some in pages(chunk_ids):
             rows = await self._rows(some, "metadatas", "documents")
@@ -158,12 +147,6 @@ class ChromaVectors:
         return f"{what} in collection {self._name!r}, {self._api.label}"
 
     async def prepare(self, model: EmbeddingModel) -> None:
-        """Make the collection where it is missing.
-
-        Raises:
-            ForeignDataError: it is another program's.
-            BackendRejectedError: it has vectors of another dimension.
-        """
         opened = await self._open()
         if opened.space != SPACE:
             raise self._foreign_error(f"compares vectors by {opened.space!r}, not by cosine")
@@ -239,7 +222,6 @@ class ChromaVectors:
         await self._open()
 
     async def remove(self) -> None:
-        """Remove the collection, which may be removed already; rows of other programs stay. Raises: BackendError."""
         if (info := await self._api.find(self._name)) is not None:
             ours, foreign = await self._split()
             if foreign or (info.fields and not ours):
@@ -253,7 +235,6 @@ class ChromaVectors:
 
         Raises:
             ForeignDataError: one does.
-            BackendError: Chroma did not answer.
         """
         if await self._api.find(self._name) is None:
             return

@@ -139,13 +139,7 @@ def _where(condition: Condition) -> Where:
 
 
 class ChromaCollectionStorage:
-    """Reads rows. Every call raises CollectionGoneError if they were all removed.
-
-    Args:
-        api: the calls.
-        rows: where they are.
-        shape: how a document is stored in a row.
-    """
+    """Reads rows. Every call raises CollectionGoneError if they were all removed."""
 
     def __init__(self, api: ChromaApi, rows: CollectionInfo, shape: RowShape) -> None:
         self._api = api
@@ -157,7 +151,6 @@ class ChromaCollectionStorage:
         return sorted([self._shape.id(row) for row in await self._matching(where)])
 
     async def get(self, ids: Sequence[str]) -> dict[str, Entry]:
-        """Those of the given entries that exist."""
         existing = await self._texts([self._shape.row(id_) for id_ in dict.fromkeys(ids)])
         return {self._shape.id(row): entry for row, entry in existing.items()}
 
@@ -174,7 +167,6 @@ class ChromaCollectionStorage:
         return bool(existing)
 
     async def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
-        """The vectors of those of the given entries that exist."""
         found: dict[str, Vector] = {}
         for some in pages([self._shape.row(id_) for id_ in dict.fromkeys(ids)]):
             page = await self._api.get(self._id, ["embeddings"], ids=some)
@@ -182,7 +174,6 @@ class ChromaCollectionStorage:
         return found
 
     async def values(self, path: tuple[str, ...]) -> list[Json]:
-        """The distinct values of a field."""
         condition, _ = self._shape.condition(clauses.Comparison(path, Operator.EXISTS, True))
         found: list[Json] = []
         for some in pages((await self._api.get(self._id, where=condition)).ids, _LIGHT):
@@ -229,7 +220,6 @@ class ChromaCollectionStorage:
         return found
 
     async def _texts(self, ids: Sequence[str]) -> dict[str, Entry]:
-        """The entries that rows carry, by row."""
         found: dict[str, Entry] = {}
         for some in pages(ids):
             page = await self._api.get(self._id, ["metadatas", "documents"], ids=some)

@@ -62,44 +62,36 @@ class ChromaFolder:
             await asyncio.to_thread(self._client.close)
 
     async def open(self, name: str) -> CollectionInfo:
-        """The collection of this name, created if it is missing."""
         return await self._run(lambda: self._open(name))
 
     async def find(self, name: str) -> CollectionInfo | None:
-        """The collection of this name, if it exists."""
         try:
             return await self._run(lambda: self._remember(self._chroma().get_collection(name, embedding_function=None)))
         except CollectionGoneError:
             return None
 
     async def all(self) -> list[CollectionInfo]:
-        """All collections, also those of other programs."""
         return await self._run(lambda: [self._remember(each) for each in self._chroma().list_collections()])
 
     async def create(self, name: str, fields: Fields) -> CollectionInfo | None:
-        """Create a collection; None if the name exists."""
         try:
             return await self._run(lambda: self._create(name, fields))
         except NameExistsError:
             return None
 
     async def describe(self, collection: str, fields: Fields) -> None:
-        """Put other fields in place of a collection's."""
         await self._run(lambda: self._collection(collection).modify(metadata=dict(fields)))
 
     async def drop(self, name: str) -> None:
-        """Remove a collection, if it exists."""
         try:
             await self._run(lambda: self._chroma().delete_collection(name))
         except CollectionGoneError:
             return
 
     async def most_rows(self) -> int:
-        """How many rows one `upsert` may hold."""
         return await self._run(lambda: self._chroma().get_max_batch_size())
 
     async def upsert(self, collection: str, rows: Rows) -> None:
-        """Write rows, in place of those of the same ids."""
         await self._run(
             lambda: self._collection(collection).upsert(
                 ids=list(rows.ids),
@@ -110,11 +102,9 @@ class ChromaFolder:
         )
 
     async def delete(self, collection: str, ids: Sequence[str]) -> None:
-        """Remove rows."""
         await self._run(lambda: self._collection(collection).delete(ids=list(ids)))
 
     async def count(self, collection: str) -> int:
-        """How many rows there are."""
         return await self._run(lambda: self._collection(collection).count())
 
     async def get(
@@ -126,7 +116,6 @@ class ChromaFolder:
         where: Where | None = None,
         limit: int | None = None,
     ) -> Rows:
-        """The rows of these ids that exist, or those that a condition lets through."""
         found = await self._run(
             lambda: self._collection(collection).get(
                 ids=None if ids is None else list(ids),
@@ -138,7 +127,6 @@ class ChromaFolder:
         return self._rows(found["ids"], found["metadatas"], found["documents"], found["embeddings"])
 
     async def nearest(self, collection: str, vector: Vector, limit: int, where: Where | None) -> Rows:
-        """Rows near to a vector, with their fields and vectors."""
         found = await self._run(
             lambda: self._collection(collection).query(
                 query_embeddings=cast("Any", [vector]),

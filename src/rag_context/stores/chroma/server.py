@@ -121,7 +121,6 @@ class ChromaServer:
         await self._client.aclose()
 
     async def open(self, name: str) -> CollectionInfo:
-        """The collection of this name, created if it is missing."""
         body = {"name": name, "get_or_create": True, "configuration": {"hnsw": HNSW}}
         try:
             found = await self._call("POST", _COLLECTIONS, _COLLECTION, body)
@@ -130,14 +129,12 @@ class ChromaServer:
         return _info_of(found)
 
     async def find(self, name: str) -> CollectionInfo | None:
-        """The collection of this name, if it exists."""
         try:
             return _info_of(await self._call("GET", f"{_COLLECTIONS}/{name}", _COLLECTION))
         except CollectionGoneError:
             return None
 
     async def all(self) -> list[CollectionInfo]:
-        """All collections, also those of other programs."""
         found: list[CollectionInfo] = []
         while True:
             page = await self._call("GET", f"{_COLLECTIONS}?limit={_PAGE}&offset={len(found)}", _ALL)
@@ -146,7 +143,6 @@ class ChromaServer:
                 return found
 
     async def create(self, name: str, fields: Fields) -> CollectionInfo | None:
-        """Create a collection; None if the name exists."""
         body = {"name": name, "metadata": fields, "configuration": {"hnsw": HNSW}}
         try:
             return _info_of(await self._call("POST", _COLLECTIONS, _COLLECTION, body))
@@ -156,22 +152,18 @@ class ChromaServer:
             raise self._other_version() from error
 
     async def describe(self, collection: str, fields: Fields) -> None:
-        """Put other fields in place of a collection's."""
         await self._call("PUT", f"{_COLLECTIONS}/{collection}", _ANYTHING, {"new_metadata": fields})
 
     async def drop(self, name: str) -> None:
-        """Remove a collection, if it exists."""
         try:
             await self._call("DELETE", f"{_COLLECTIONS}/{name}", _ANYTHING)
         except CollectionGoneError:
             return
 
     async def most_rows(self) -> int:
-        """How many rows one `upsert` may hold, by the server's own limit."""
         return (await self._read_limits()).max_batch_size
 
     async def upsert(self, collection: str, rows: Rows) -> None:
-        """Write rows, in place of those of the same ids."""
         limits = await self._read_limits()
         body = {
             "ids": rows.ids,
@@ -182,11 +174,9 @@ class ChromaServer:
         await self._call("POST", f"{_COLLECTIONS}/{collection}/upsert", _ANYTHING, body)
 
     async def delete(self, collection: str, ids: Sequence[str]) -> None:
-        """Remove rows."""
         await self._call("POST", f"{_COLLECTIONS}/{collection}/delete", _ANYTHING, {"ids": ids})
 
     async def count(self, collection: str) -> int:
-        """How many rows there are."""
         return await self._call("GET", f"{_COLLECTIONS}/{collection}/count", _NUMBER)
 
     async def get(
@@ -198,7 +188,6 @@ class ChromaServer:
         where: Where | None = None,
         limit: int | None = None,
     ) -> Rows:
-        """The rows of these ids that exist, or those that a condition lets through."""
         selected = {"ids": ids, "where": where, "limit": limit}
         body = {"include": include, **{name: value for name, value in selected.items() if value is not None}}
         found = await self._call("POST", f"{_COLLECTIONS}/{collection}/get", _GOT, body)
@@ -210,7 +199,6 @@ class ChromaServer:
         )
 
     async def nearest(self, collection: str, vector: Vector, limit: int, where: Where | None) -> Rows:
-        """Rows near to a vector, with their fields and vectors."""
         body = {
             "query_embeddings": [vector.tolist()],
             "n_results": limit,

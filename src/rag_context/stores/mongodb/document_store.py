@@ -76,21 +76,18 @@ class MongoDocuments(MongoRegistry):
         return self._state.version
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
-        """The passages that exist, by chunk id."""
         if not chunk_ids:
             return {}
         async with self._mongo.reached():
             return await read_passages(chunk_ids, self._mongo)
 
     async def neighbours(self, chunk_ids: Sequence[str]) -> dict[str, Neighbours]:
-        """The chunks before and after each chunk that exists."""
         if not chunk_ids:
             return {}
         async with self._mongo.reached():
             return await read_neighbours(chunk_ids, self._mongo)
 
     async def get(self, document_id: str) -> Document | None:
-        """A document with its content; None if it is unknown."""
         without = {name: 0 for name in WITHOUT_TEXTS if name != "content"}
         entry = await self._one(document_id, without)
         return None if entry is None else document_of(entry)
@@ -106,7 +103,6 @@ class MongoDocuments(MongoRegistry):
             return {keys[entry["_id"]]: stored_of(entry) async for entry in found}
 
     async def chunks(self, document_id: str) -> list[Chunk]:
-        """A document's chunks by position."""
         revision = None
         while True:
             entry = await self._one(document_id, {"revision": 1, "chunkCount": 1})
@@ -132,7 +128,6 @@ class MongoDocuments(MongoRegistry):
             return [str(entry["_id"]) async for entry in found]
 
     async def similar(self, documents: Sequence[Document]) -> list[list[str]]:
-        """Ids of other documents of the tenant whose similarity hash is within 3 bits; empty for the hash 0."""
         async with self._mongo.reached():
             return [await read_similar(document, self._documents) for document in documents]
 
@@ -146,10 +141,7 @@ class MongoDocuments(MongoRegistry):
             return [listing_of(entry) async for entry in found]
 
     async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
-        """All documents of all tenants by ascending id, those after the id `after` ("" for the first).
-
-        Documents of other programs are left out, because their vectors are not ours.
-        """
+        """Documents of other programs are left out, because their vectors are not ours."""
         async with self._mongo.reached():
             found = self._documents.find({"_id": {"$gt": after}, **OURS}, STATE).sort("_id").limit(limit)
             return {entry["_id"]: stored_of(entry) async for entry in found}
@@ -180,13 +172,11 @@ class MongoDocuments(MongoRegistry):
         return [at for entry in found if entry is not None and (at := time_of(entry, field)) is not None]
 
     async def retrievals(self, document_id: str) -> Retrievals:
-        """How often a document was returned, and when last; records of the last second may be missing."""
         entry = await self._one(document_id, {"retrievalStats": 1}) or {}
         counted = entry.get("retrievalStats") or {}
         return Retrievals(counted.get("queryCount", 0), counted.get("lastRetrieved"))
 
     async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None:
-        """Record that documents were returned. Kept in memory for up to a second, then written in one batch."""
         self._retrievals.record(document_ids, at)
 
     async def close(self) -> None:
@@ -207,16 +197,11 @@ class MongoDocuments(MongoRegistry):
             return max(await self._documents.count_documents(THEIRS) - (adopted or 0), 0)
 
     async def tenant_state(self, tenant: Tenant) -> TenantState:
-        """What a tenant has come to; other programs' documents do not count."""
         seen = await self._state.of_tenant(tenant)
         return TenantState(seen.stamp, max(seen.totals.documents, 0))
 
     async def try_write(self) -> None:
-        """Write something that changes nothing of the index, acknowledged as every write is.
-
-        Raises:
-            BackendError: a write would fail now: no primary, no majority, no space, no permission.
-        """
+        """Write something that changes nothing of the index, acknowledged as every write is."""
         concern = WriteConcern("majority", wtimeout=TRIAL_MS, j=True)
         writing = self._mongo.writing
         async with writing.reached():
@@ -245,7 +230,6 @@ class MongoDocuments(MongoRegistry):
         return int(found[0]["chunks"]) if found else 0
 
     async def ping(self) -> str:
-        """Read the state from the server; returns one line for people."""
         totals = (await self._state.refresh()).totals
         line = f"{counted(totals.documents, 'document')} in {counted(totals.chunks, 'chunk')}, {totals.pending} pending"
         if others := await self._count_others():

@@ -272,11 +272,7 @@ class MongoIndexState:
             return {entry["_id"]: Totals(**entry["totals"]) async for entry in found}
 
     async def correct(self, seen: MongoSnapshot, counted: Mapping[str, Totals]) -> bool:
-        """Correct the counters, unless the record has changed since it was `seen`; the version grows.
-
-        Raises:
-            BackendError: the server is unavailable.
-        """
+        """Correct the counters, unless the record has changed since it was `seen`; the version grows."""
         # Above both: the version must grow, or cached answers would stay.
         number = max(seen.begun, seen.version) + 1
         totals = sum(counted.values(), NOTHING)
@@ -409,7 +405,6 @@ class MongoRegistry:
         self._state = state
 
     async def recorded_model(self) -> EmbeddingModel | None:
-        """The model that made the vectors; None if none is recorded."""
         return _model_of((await self._state.refresh()).model)
 
     async def adopt_model(self, model: EmbeddingModel) -> None:
@@ -435,37 +430,30 @@ class MongoRegistry:
         return (await self._state.current()).totals.documents
 
     async def active_generation(self) -> tuple[int, str | None]:
-        """The active generation of vectors, and the fingerprint of its model."""
         entry = await self._state.entry()
         model = entry.get("model")
         return int(entry.get("generation", 0)), None if model is None else str(model["fingerprint"])
 
     async def run_under_way(self) -> Rebuild | None:
-        """The run that builds the next generation."""
         entry = await self._state.entry()
         model = _model_of(entry.get("next"))
         return None if model is None else Rebuild(model, float(entry.get("nextTouched", 0.0)))
 
     async def inactive_generation(self) -> int | None:
-        """An inactive generation that may exist."""
         return (await self._state.entry()).get("debris")
 
     async def begin_run(self, run: Rebuild, generation: int, inactive_generation: int | None) -> bool:
-        """Record a run and the generation that it builds, unless another inactive generation is recorded."""
         await self._state.refresh()  # creates the record if it is missing
         begun = {"next": asdict(run.model), "nextTouched": run.touched, "debris": generation}
         return await self._state.record({"debris": inactive_generation}, begun)
 
     async def touch_run(self, made_by: str, touched: float) -> None:
-        """Record progress of the run of the model `made_by`, if it is still under way."""
         await self._state.record({"next.fingerprint": made_by}, {"nextTouched": touched})
 
     async def abandon_run(self) -> None:
-        """Record that no run is under way; the generation of the last one stays inactive."""
         await self._state.record({}, {"next": None, "nextTouched": 0.0})
 
     async def forget_inactive_generation(self, generation: int) -> None:
-        """Record that this generation was removed, unless another one is recorded or a run is under way."""
         await self._state.record({"next.fingerprint": None, "debris": generation}, {"debris": None})
 
     async def end_run(self, made_by: str, generation: int) -> bool:

@@ -83,11 +83,7 @@ class Indexes:
         return "; ".join(f"index {name} is missing: {reason}" for name, reason in self._failed.items())
 
     async def ensure(self) -> None:
-        """Create missing indexes; waits for a task that is under way.
-
-        Raises:
-            BackendError: the server is unavailable, or rejected an index.
-        """
+        """Create missing indexes; waits for a task that is under way."""
         await asyncio.shield(self._task())
 
     def ensure_soon(self) -> None:
@@ -105,11 +101,7 @@ class Indexes:
             return any(_is_our_text_index(index) for index in await _present(self._mongo.documents))
 
     async def replace_text_index(self) -> None:
-        """Create the text index again, in place of any other one; where another program has documents, it stays.
-
-        Raises:
-            BackendError: the server is unavailable.
-        """
+        """Create the text index again, in place of any other one; where another program has documents, it stays."""
         async with self._mongo.reached():
             if await self._mongo.documents.find_one(THEIRS, {"_id": 1}) is None:
                 for index in await _present(self._mongo.documents):

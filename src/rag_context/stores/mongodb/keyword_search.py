@@ -103,11 +103,6 @@ class MongoTexts:
         self._questions: LRUCache[tuple[str, Tenant, int], _Question] = LRUCache(QUESTIONS)
 
     async def search(self, query: str, *, limit: int, where: Filter) -> list[KeywordHit]:
-        """The chunks that hold the query's terms best, best first, equal ones by chunk id.
-
-        Raises:
-            BackendError: the server is unavailable.
-        """
         if limit < 1 or not terms(query):
             return []
         async with self._mongo.reached():

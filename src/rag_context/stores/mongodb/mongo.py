@@ -238,11 +238,7 @@ def _mongo(uri: str, preferred: Mapping[str, object], in_address: set[str], docu
 
 @contextmanager
 def translated(address: str) -> Iterator[None]:
-    """Raise what the driver raises inside the block as our errors; `address` names the server.
-
-    Raises:
-        BackendError: the driver failed.
-    """
+    """Raise what the driver raises inside the block as our errors; `address` names the server."""
     try:
         yield
     except (PyMongoError, BSONError, UnicodeEncodeError, OverflowError) as error:

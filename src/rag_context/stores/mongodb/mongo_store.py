@@ -195,9 +195,6 @@ class MongoAuditor:
 
         A lone server has no snapshots: what is written meanwhile is seen as it was before or after. The counters are
         compared between two writes. Vectors are not checked here: another store keeps them.
-
-        Raises:
-            BackendError: the server is unavailable.
         """
         found = Findings()
         totals = await self._compare_counters(found)
@@ -220,11 +217,6 @@ class MongoAuditor:
         return found.report(counts, compared)
 
     async def repair(self, kinds: Collection[IssueKind]) -> None:
-        """Repair the `kinds` that the store can repair by itself; valid data is unchanged.
-
-        Raises:
-            BackendError: the server is unavailable; repairs before that stay.
-        """
         if IssueKind.TEXT_INDEX in kinds:
             await self._indexes.replace_text_index()
         if IssueKind.STALE_TERMS in kinds:

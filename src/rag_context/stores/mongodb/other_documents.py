@@ -39,17 +39,12 @@ class OtherDocuments:
         return f"{self._mongo.documents.name} in MongoDB at {self._mongo.address}"
 
     async def records(self) -> AsyncIterator[ForeignRecord]:
-        """All of them by id. Raises: BackendError."""
         async with self._mongo.reached():
             async for entry in self._mongo.documents.find(THEIRS, _NOT_READ).sort("_id").batch_size(_BATCH):
                 yield _record(entry)
 
     async def mark_adopted(self, count: int) -> None:
-        """Record that so many records were taken over, all there are: searches find their copies from now on.
-
-        Raises:
-            BackendError: the server is unavailable.
-        """
+        """Record that so many records were taken over, all there are: searches find their copies from now on."""
         # The version grows, so that cached answers with the originals are dropped.
         await MongoIndexState(self._mongo).record({}, {"adopted": count}, {"begun": 1, "version": 1, "epoch": 1})
 

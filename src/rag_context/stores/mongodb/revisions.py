@@ -44,13 +44,7 @@ logger = logging.getLogger(__name__)
 
 
 class Revisions:
-    """Writes and removes the chunks of documents.
-
-    Args:
-        mongo: the database.
-        state: the state of the index.
-        clock: monotonic seconds.
-    """
+    """Writes and removes the chunks of documents."""
 
     def __init__(self, mongo: Mongo, state: MongoIndexState, clock: Callable[[], float] = time.monotonic) -> None:
         self._mongo = mongo.writing
@@ -61,11 +55,7 @@ class Revisions:
         self._migrating: asyncio.Task[None] | None = None
 
     async def store(self, document: Document, chunks: Sequence[Chunk]) -> Entry:
-        """Store the chunks of a document, still invisible; returns the record that makes them visible.
-
-        Raises:
-            BackendError: they could not be stored.
-        """
+        """Store the chunks of a document, still invisible; returns the record that makes them visible."""
         entry = await asyncio.to_thread(entry_of, document, chunks, uuid4().hex)
         await self._store(entry, chunks)
         return entry
@@ -98,9 +88,6 @@ class Revisions:
 
         Args:
             entry: the whole record as it was read, of any layout.
-
-        Raises:
-            BackendError: the server is unavailable.
         """
         async with self._mongo.reached():
             chunks = [chunk_of(each) for each in await self.chunks(entry)] if "revision" in entry else chunks_of(entry)
@@ -125,11 +112,7 @@ class Revisions:
         return before is not None
 
     async def migrate(self) -> None:
-        """Rewrite what earlier versions stored, once per index. Until then the text index alone finds it.
-
-        Raises:
-            BackendError: the server is unavailable; rewritten records stay.
-        """
+        """Rewrite what earlier versions stored, once per index. Until then the text index alone finds it."""
         async with self._mongo.reached():
             state = await self._mongo.state.find_one({"_id": _STATE_ID}, {"layout": 1})
         if state is None or state.get("layout") == LAYOUT:
@@ -159,11 +142,7 @@ class Revisions:
             await ended(self._migrating)
 
     async def sweep(self) -> None:
-        """Remove the leftovers of interrupted writes.
-
-        Raises:
-            BackendError: the server is unavailable.
-        """
+        """Remove the leftovers of interrupted writes."""
         async with self._mongo.reached():
             # `;` is the character after `:`: the range holds the ids with the prefix, and the index of `_id` has it.
             notes = await self._mongo.state.find({"_id": {"$gte": _NOTE, "$lt": _NOTE[:-1] + ";"}}).to_list()

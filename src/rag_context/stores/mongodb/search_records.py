@@ -72,24 +72,11 @@ class MongoMetrics:
         self._exact_records = exact_records
 
     async def append(self, searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord]) -> None:
-        """Store records, each of them once.
-
-        Raises:
-            BackendError: not all were stored.
-        """
         async with self._writing.reached():
             await _insert_once(self._writing.metrics, [_search_entry(each) for each in searches])
             await _insert_once(self._writing.errors, [_error_entry(each) for each in errors])
 
     async def summarise(self, since: datetime, until: datetime, buckets: int) -> SearchSummary:
-        """Sum up the searches of `since <= t < until`; the timeline has `buckets` slices, empty ones too.
-
-        Counts are exact. Percentiles are by nearest rank: exact, or within 1 % where there are many searches.
-        Everything is 0 where there was no search.
-
-        Raises:
-            BackendError: the server is unavailable.
-        """
         slices = Slices(microseconds(since), microseconds(until), max(buckets, 1))
         if slices.end <= slices.start:
             return summary({}, {name: {} for name in _COUNTED_FIELDS}, slices, 0)
@@ -102,11 +89,6 @@ class MongoMetrics:
         return summary(sums, counts_by_value, slices, buckets)
 
     async def prune(self, before: datetime) -> int:
-        """Delete records of ours that are older than `before`; returns how many.
-
-        Raises:
-            BackendError: some may be left.
-        """
         old = {"timestamp": {"$lt": first_not_before(microseconds(before))}, **_OURS}
         async with self._writing.reached():
             searches = await self._writing.metrics.delete_many(old)

@@ -120,11 +120,6 @@ class PostgresAuditor:
         return await self._database.outside(examined)
 
     async def repair(self, kinds: Collection[IssueKind]) -> None:
-        """Repair the `kinds` that the store can repair by itself; valid data is unchanged.
-
-        Raises:
-            BackendError: the server failed; repairs before that stay.
-        """
         for kind, repair in _REPAIRS.items():
             if kind in kinds:
                 await self._state.change_alone(repair)

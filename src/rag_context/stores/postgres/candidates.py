@@ -132,13 +132,7 @@ class _NotFetchedError(Exception):
 
 
 class PostgresCandidates:
-    """`CandidateSource` over one database.
-
-    Args:
-        database: the database.
-        vectors: finds the nearest chunks.
-        texts: finds chunks by keywords.
-    """
+    """`CandidateSource` over one database."""
 
     def __init__(self, database: PostgresDatabase, vectors: PostgresVectors, texts: PostgresTexts) -> None:
         self._database = database
@@ -147,15 +141,9 @@ class PostgresCandidates:
 
     @property
     def is_remote(self) -> bool:
-        """One statement reads all of it."""
         return True
 
     async def prepare(self, query: str, tenant: Tenant) -> None:
-        """Count in how many of a tenant's chunks the query's terms occur, where that is not known.
-
-        Raises:
-            BackendError: the server failed.
-        """
         await self._texts.question(query, tenant)
 
     async def read(self, requested: Callable[[], CandidateRequest], work: Callable[[Snapshot], T]) -> T:
@@ -163,7 +151,6 @@ class PostgresCandidates:
 
         Raises:
             BackendDataError: the index has vectors of another dimension.
-            BackendError: the server failed.
         """
         search = requested()
         fetched = _Fetched(search, await self._texts.question(search.text or "", search.where.tenant))
@@ -256,12 +243,7 @@ class PostgresCandidates:
 
 
 class _Fetched:
-    """`Snapshot` of what was fetched.
-
-    Args:
-        requested: what the search announced.
-        question: the terms of its query.
-    """
+    """`Snapshot` of what was fetched."""
 
     def __init__(self, requested: CandidateRequest, question: TermQuery) -> None:
         self.requested = requested

@@ -97,7 +97,6 @@ class PostgresCollections:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Everything but making vectors; the server evaluates every operator."""
         return Capabilities()
 
     async def collections(self) -> list[Collection]:
@@ -105,7 +104,6 @@ class PostgresCollections:
         return [collection_from(row) for row in rows]
 
     async def collection(self, name: str) -> Collection | None:
-        """One collection; None if it does not exist."""
         row = await self._database.fetchrow(_COLLECTION, escaped(name))
         return None if row is None else collection_from(row)
 
@@ -132,7 +130,6 @@ class PostgresCollections:
         self._discarded.remove_soon()
 
     async def replace_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
-        """Put other metadata in place."""
         return await self._change(name, lambda connection, record: _describe(connection, record, metadata))
 
     async def merge_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
@@ -142,12 +139,6 @@ class PostgresCollections:
         )
 
     async def upsert(self, name: str, entries: Sequence[Entry], vectors: Matrix) -> None:
-        """Store entries with their vectors (`(len(entries), dim) float32`) in one transaction.
-
-        Raises:
-            InvalidInputError: the vectors are of another dimension than the collection's or too long, or an id is
-                there twice.
-        """
         rows = await asyncio.to_thread(entry_rows, entries, vectors)
 
         async def stored(connection: Connection, record: _Record) -> None:
@@ -168,8 +159,6 @@ class PostgresCollections:
         await self._change(name, stored)
 
     async def entries(self, name: str, where: Clause, *, limit: int, offset: int = 0) -> EntryPage:
-        """What `where` lets through, by id, and how many there are of it."""
-
         async def page(connection: Connection, record: _Record) -> EntryPage:
             parameters = Parameters(record.key)
             condition = passes(where, parameters)
@@ -199,12 +188,6 @@ class PostgresCollections:
         return await self._read(name, found)
 
     async def search(self, name: str, vector: Vector, *, limit: int, where: Clause) -> list[EntryHit]:
-        """The entries of highest cosine to `vector` (`(dim,) float32`), equal ones by id. Exact under every filter.
-
-        Raises:
-            InvalidInputError: the vector is of another dimension than the collection's.
-        """
-
         async def nearest(connection: Connection, record: _Record) -> list[EntryHit]:
             check_dimension(name, record.collection.dimension, len(vector))
             if record.collection.dimension is None:
@@ -226,7 +209,6 @@ class PostgresCollections:
     async def keyword_scores(
         self, name: str, text: str, where: Clause, *, limit: int, also: Sequence[str] = ()
     ) -> dict[str, KeywordScore]:
-        """The best by BM25, exact under every filter, equal ones by id; and the scores of `also`."""
         return await self._read(
             name,
             lambda connection, record: best_by_keywords(connection, record.key, text, where, limit=limit, also=also),
@@ -317,8 +299,6 @@ class PostgresCollections:
         return is_switched
 
     async def values(self, name: str, path: Path) -> list[Json]:
-        """The distinct strings, numbers and booleans of a field, those in lists one by one."""
-
         async def found(connection: Connection, record: _Record) -> list[Json]:
             parameters = Parameters(record.key)
             field = field_at(path, parameters)

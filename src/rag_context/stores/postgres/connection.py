@@ -106,11 +106,7 @@ class PostgresDatabase:
         return await self.read(lambda each: each.fetchrow(statement, *values, timeout=ANSWER_S), Plan.EITHER)
 
     async def read(self, work: Callable[[Connection], Awaitable[T]], plan: Plan = Plan.EACH_TIME) -> T:
-        """Run `work`, each of its statements by itself.
-
-        Raises:
-            BackendError: the server failed.
-        """
+        """Run `work`, each of its statements by itself."""
         return await self._detached(self._run(work, plan))
 
     async def write(self, work: Callable[[Connection], Awaitable[T]], plan: Plan = Plan.EACH_TIME) -> T:

@@ -110,7 +110,6 @@ class PostgresDocuments:
         return passages_from(await self._database.fetch(_PASSAGES, list(chunk_ids)))
 
     async def neighbours(self, chunk_ids: Sequence[str]) -> dict[str, Neighbours]:
-        """The chunks before and after each chunk that exists."""
         if not chunk_ids:
             return {}
         found: dict[str, Neighbours] = {}
@@ -124,7 +123,6 @@ class PostgresDocuments:
         return found
 
     async def get(self, document_id: str) -> Document | None:
-        """A document with its content; None if it is unknown."""
         row = await self._database.fetchrow(_DOCUMENT, stored(document_id))
         return None if row is None else document_from(row)
 
@@ -136,7 +134,6 @@ class PostgresDocuments:
         return {read_text(row["id"]): stored_from(row) for row in rows}
 
     async def chunks(self, document_id: str) -> list[Chunk]:
-        """A document's chunks by position."""
         return [chunk_from(row) for row in await self._database.fetch(_CHUNKS, stored(document_id))]
 
     async def pending(self, limit: int) -> list[str]:
@@ -152,7 +149,6 @@ class PostgresDocuments:
         return [read_text(id_) for (id_,) in await self._database.fetch(statement, *parameters.values)]
 
     async def similar(self, documents: Sequence[Document]) -> list[list[str]]:
-        """Ids of other documents of the tenant whose similarity hash is within 3 bits; empty for the hash 0."""
         return [await self._similar(document) for document in documents]
 
     async def _similar(self, document: Document) -> list[str]:
@@ -190,14 +186,12 @@ class PostgresDocuments:
         return [tenant_from(row) for row in rows]
 
     async def retrievals(self, document_id: str) -> Retrievals:
-        """How often a document was returned, and when last; records of the last second may be missing."""
         row = await self._database.fetchrow(
             "SELECT query_count, last_retrieved FROM rag_context.retrievals WHERE document = $1", stored(document_id)
         )
         return Retrievals() if row is None else Retrievals(row[0], moment(row[1]))
 
     async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None:
-        """Record that documents were returned. Kept in memory for up to a second, then written in one batch."""
         self._retrievals.record(document_ids, at)
 
     async def close(self) -> None:
@@ -205,12 +199,10 @@ class PostgresDocuments:
         await self._retrievals.close()
 
     async def counts(self) -> Counts:
-        """What the index holds."""
         seen = await self._state.refresh()
         return Counts(seen.documents, seen.pending, seen.chunks, seen.vectors)
 
     async def tenant_state(self, tenant: Tenant) -> TenantState:
-        """What a tenant has come to."""
         seen = await self._state.of_tenant(tenant)
         return TenantState(seen.stamp, seen.documents)
 
@@ -247,19 +239,11 @@ class PostgresDocuments:
         await try_write(self._database)
 
     async def write(self, version: Version) -> bool:
-        """Store a document in place of its earlier version, in one transaction that is durable when this returns.
-
-        Returns whether its vectors are stored too.
-
-        Raises:
-            BackendRejectedError: the vectors do not match the chunks or the index.
-        """
         words = await self._analysed(version)
         await self._state.change(lambda connection, change: writer.write_document(connection, change, version, words))
         return version.vectors is not None
 
     async def write_all(self, versions: Sequence[Version]) -> list[bool | Exception]:
-        """As `write` for each, one after the other."""
         return await written_in_turn(versions, self)
 
     async def attach(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str | None = None) -> bool:
@@ -276,13 +260,11 @@ class PostgresDocuments:
         )
 
     async def delete(self, document_id: str) -> bool:
-        """Remove a document with its chunks and vectors; False where it is unknown."""
         return await self._state.change(
             lambda connection, change: writer.delete_document(connection, change, document_id)
         )
 
     async def recorded_model(self) -> EmbeddingModel | None:
-        """The model that made the vectors; None if none is recorded."""
         return model_of((await self._state.refresh()).model)
 
     async def adopt_model(self, model: EmbeddingModel) -> None:

@@ -87,12 +87,7 @@ class Connector:
 
 
 class ConnectionPool:
-    """A pool of connections, opened as they are needed.
-
-    Args:
-        pool: the driver's pool.
-        size: how many it may have.
-    """
+    """A pool of connections, opened as they are needed."""
 
     def __init__(self, pool: Any, size: int) -> None:
         self._pool = pool
@@ -257,11 +252,7 @@ def decoded_vector(stored: bytes) -> Vector:
 
 @contextmanager
 def translated(address: str) -> Iterator[None]:
-    """Raise what the driver raises inside the block as our errors; `address` names the server.
-
-    Raises:
-        BackendError: the driver failed.
-    """
+    """Raise what the driver raises inside the block as our errors; `address` names the server."""
     try:
         yield
     except (

@@ -136,17 +136,7 @@ class PostgresRebuilder:
         return await self._state.change(added)
 
     async def switch(self, made_by: str, without: Collection[str]) -> bool:
-        """Replace the old vectors by the new ones; False where too many new ones are missing.
-
-        Documents without new vectors become pending. The index over the new vectors is made before.
-
-        Args:
-            made_by: fingerprint of the run's model.
-            without: documents that cannot have vectors.
-
-        Raises:
-            BackendRejectedError: no run of this model is under way.
-        """
+        """The index over the new vectors is made before."""
         seen = await self._require_run(made_by)
         if seen.next_generation is not None:
             # Before the switch, which would leave searches without an index while it is built.

@@ -159,11 +159,6 @@ class PostgresTexts:
         self._frequencies = FrequencyCache(FREQUENCIES)
 
     async def search(self, query: str, *, limit: int, where: Filter) -> list[KeywordHit]:
-        """The chunks that hold the query's terms best, best first, equal ones by chunk id.
-
-        Raises:
-            BackendError: the server failed.
-        """
         counted = Counter(terms(query))
         if limit < 1 or not counted:
             return []

@@ -69,12 +69,6 @@ class PostgresMetrics:
         self._exact_records = exact_records
 
     async def append(self, searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord]) -> None:
-        """Store records atomically, once.
-
-        Raises:
-            BackendError: nothing was stored.
-        """
-
         async def appended(connection: Connection) -> None:
             last, values = last_row(searches, errors)
             where = " AND ".join(f"{name} = ${position}" for position, name in enumerate(values, 1))
@@ -92,14 +86,6 @@ class PostgresMetrics:
             await self._database.write(appended, Plan.EITHER)
 
     async def summarise(self, since: datetime, until: datetime, buckets: int) -> SearchSummary:
-        """Sum up the searches of `since <= t < until`; the timeline has `buckets` slices, empty ones too.
-
-        Counts are exact. Percentiles are by nearest rank: exact, or within 1 % where there are many searches.
-        Everything is 0 where there was no search.
-
-        Raises:
-            BackendError: the server failed.
-        """
         slices = Slices(microseconds(since), microseconds(until), max(buckets, 1))
         counts: dict[str, dict[Any, int]] = {name: {} for name in COUNTED}
         sums: dict[int, Sums] = {}
@@ -121,12 +107,6 @@ class PostgresMetrics:
         return summary(sums, counts, slices, buckets)
 
     async def prune(self, before: datetime) -> int:
-        """Delete records older than `before`; returns how many.
-
-        Raises:
-            BackendError: nothing was deleted.
-        """
-
         async def pruned(connection: Connection) -> int:
             # One server after the other: two that delete the same rows could deadlock.
             await connection.execute("SELECT pg_advisory_xact_lock($1)", _PRUNING)

@@ -279,11 +279,7 @@ class IndexState:
         return None if known is None else known[1].chunks
 
     async def refresh(self) -> PostgresSnapshot:
-        """Read the state. A read that began earlier does not count, but all that wait share the next one.
-
-        Raises:
-            BackendError: it cannot be read.
-        """
+        """Read the state. A read that began earlier does not count, but all that wait share the next one."""
         # A read under way may have begun before the caller's own commit, and does not show it: callers that come
         # meanwhile share the next one.
         if self._reading is None or self._reading.done():
@@ -306,11 +302,7 @@ class IndexState:
         return await self._change(work, _ALONE)
 
     async def correct_vectors(self) -> None:
-        """Count the vectors in use, and correct their counter where another program has changed them.
-
-        Raises:
-            BackendError: nothing was corrected.
-        """
+        """Count the vectors in use, and correct their counter where another program has changed them."""
         statement = _WRONG_VECTORS.format(generation=(await self.current()).generation)
         if not await self._database.read(lambda connection: connection.fetchval(statement)):
             return

@@ -115,13 +115,7 @@ async def open_postgres(
 
 
 class PostgresBulk:
-    """`BulkLoad` over one database.
-
-    Args:
-        database: the database.
-        state: the state of its index.
-        vectors: their index.
-    """
+    """`BulkLoad` over one database."""
 
     def __init__(self, database: PostgresDatabase, state: IndexState, vectors: PostgresVectors) -> None:
         self._database = database
@@ -135,18 +129,6 @@ class PostgresBulk:
         return self._loads > 0
 
     async def write_new(self, documents: Sequence[WholeDocument], made_by: str | None) -> list[str]:
-        """Store those of these documents that the index does not have, in their order and in one transaction.
-
-        Args:
-            documents: with distinct ids; those without vectors are pending.
-            made_by: the fingerprint of the model that made the vectors, which must be the index's.
-
-        Returns:
-            the ids of those that were stored.
-
-        Raises:
-            BackendRejectedError: one of them cannot be stored; nothing was.
-        """
         words = await asyncio.to_thread(_analysed, documents)
         return await self._state.change(
             lambda connection, change: writer.write_new(connection, change, documents, words, made_by)
@@ -154,14 +136,6 @@ class PostgresBulk:
 
     @asynccontextmanager
     async def loading(self, on_progress: Callable[[float], None]) -> AsyncIterator[None]:
-        """Build no index while the block runs, and the due ones at its end, if it did not fail.
-
-        Args:
-            on_progress: called twice a second with the share of the vectors that are in their index, 0..1.
-
-        Raises:
-            BackendError: an index could not be built; what was loaded is stored and found all the same.
-        """
         self._loads += 1
         try:
             # Only an empty index: in any other, searches need it while the load runs.
@@ -182,11 +156,7 @@ class PostgresBulk:
         return row is None or not (row["is_valid"] or row["is_built_now"])
 
     async def build_keyword_index(self) -> None:
-        """Build the index that a load has dropped; what an interrupted build left is dropped first.
-
-        Raises:
-            BackendError: it could not be built.
-        """
+        """Build the index that a load has dropped; what an interrupted build left is dropped first."""
 
         async def built(connection: Connection) -> None:
             await connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS rag_context.{_KEYWORD_INDEX}")

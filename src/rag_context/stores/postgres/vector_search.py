@@ -117,12 +117,6 @@ class PostgresVectors:
         return None if seen is None else seen.fingerprint
 
     async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
-        """The chunks of highest cosine to `vector` (`(dim,) float32`), best first, equal ones by chunk id.
-
-        Raises:
-            BackendDataError: the index has vectors of another dimension.
-            BackendError: the server failed.
-        """
         if limit < 1:
             return []
         await self._state.of_tenant(where.tenant)
@@ -270,11 +264,7 @@ class PostgresVectors:
         return f"{counted(seen.vectors, 'vector')}, {how}"
 
     async def built_share(self, generation: int) -> float | None:
-        """The share of a generation's vectors that are in the index that is being built, 0..1; None if none is.
-
-        Raises:
-            BackendError: the server failed.
-        """
+        """The share of a generation's vectors that are in the index that is being built, 0..1; None if none is."""
         row = await self._database.fetchrow(_BUILT_SHARE, f"vectors_{generation}")
         return None if row is None else float(row[0])
 
@@ -283,9 +273,6 @@ class PostgresVectors:
 
         Writers go on meanwhile. What an interrupted build left is dropped first; a build by another process counts as
         one.
-
-        Raises:
-            BackendError: the server failed.
         """
         name = f"vectors_{generation}_nearest"
 

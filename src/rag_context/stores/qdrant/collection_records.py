@@ -120,7 +120,6 @@ class CollectionRegistry:
         return record
 
     async def add(self, collection: Collection) -> None:
-        """Add the record of a new collection."""
         payload = {
             _NAME: collection.name,
             _STORAGE: f"{engine_name(self._prefix, collection.name)}.{uuid4().hex}",
@@ -153,7 +152,6 @@ class CollectionRegistry:
             await self._change(name, dict(_texts(metadata)), _METADATA)
 
     async def remove(self, name: str) -> None:
-        """Delete a record."""
         await self._connection.delete(models.PointIdsList(points=[point_id(name)]))
 
     async def storages(self, name: str) -> list[str]:

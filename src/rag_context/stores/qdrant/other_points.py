@@ -40,7 +40,6 @@ class OtherPoints:
         return f"{self._connection.collection} in Qdrant"
 
     async def records(self) -> AsyncIterator[ForeignRecord]:
-        """All of them by id. Raises: NotFoundError, BackendError."""
         try:
             async for point in self._connection.scroll(None, payload=True, page=_PAGE):
                 if is_ours(point.id, point.payload):

@@ -76,7 +76,6 @@ class QdrantConnection:
 
         Raises:
             NoCollectionError: the collection does not exist.
-            BackendError: it failed otherwise.
         """
         try:
             async with asyncio.timeout(self.timeout_s):
@@ -92,7 +91,6 @@ class QdrantConnection:
 
         Raises:
             BackendTimeoutError: it was accepted, but not confirmed.
-            BackendError: it failed otherwise.
         """
         for _ in range(_TRIES):
             if (await self.call(work())).status is models.UpdateStatus.COMPLETED:

@@ -65,7 +65,6 @@ class QdrantCollections:
 
     @property
     def capabilities(self) -> Capabilities:
-        """The capabilities of collections in Qdrant."""
         return CAPABILITIES
 
     async def collections(self) -> list[Collection]:
@@ -76,7 +75,6 @@ class QdrantCollections:
         return sorted([*ours, *filter(None, theirs)], key=lambda collection: collection.name)
 
     async def collection(self, name: str) -> Collection | None:
-        """One collection, if it exists. Raises: BackendError."""
         record = await self._registry.record(name)
         if record is not None:
             return await self._counted(record)
@@ -93,12 +91,7 @@ class QdrantCollections:
         return True
 
     async def drop(self, name: str) -> None:
-        """Remove a collection: its documents first, so that a repeat can complete it after a crash.
-
-        Raises:
-            NotFoundError: it does not exist.
-            BackendError: it was not, or not completely, removed.
-        """
+        """Remove a collection: its documents first, so that a repeat can complete it after a crash."""
         record = await self._registry.require(name)
         # An interrupted switch leaves two records with the same documents, one of which is still in use.
         others = {each.storage for each in await self._registry.records() if each.collection.name != name}
@@ -107,7 +100,6 @@ class QdrantCollections:
         await self._registry.remove(name)
 
     async def replace_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
-        """Put other metadata in place of a collection's. Raises: NotFoundError, BackendError."""
         await self._registry.require(name)
         await self._registry.replace(name, metadata)
         return await self._counted(await self._registry.require(name))
@@ -118,16 +110,7 @@ class QdrantCollections:
         return await self._counted(await self._registry.require(name))
 
     async def upsert(self, name: str, entries: Sequence[Entry], vectors: Matrix) -> None:
-        """Store entries with their vectors, `(n, dim) float32`; a known id is replaced.
-
-        Up to 16 MB are stored atomically; of more, a failure may leave the first ones, and the same call again
-        completes them.
-
-        Raises:
-            NotFoundError: there is no such collection.
-            InvalidInputError: it holds vectors of another dimension, or an id is given twice.
-            BackendError: not all of it is stored.
-        """
+        """Up to 16 MB are stored atomically; of more, a failure may leave some, and the same call completes them."""
         check_distinct(entries)
         storage = await self._storage(name)
         if entries:
@@ -137,12 +120,6 @@ class QdrantCollections:
             await storage.upsert(points, dimension)
 
     async def entries(self, name: str, where: Clause, *, limit: int, offset: int = 0) -> EntryPage:
-        """A page of what a clause lets through, by id, and the total number.
-
-        Raises:
-            NotFoundError: there is no such collection.
-            BackendError: the server is unavailable.
-        """
         storage = await self._documents(name)
         ids = await storage.ids(where)
         page = ids[offset : offset + limit]
@@ -177,13 +154,6 @@ class QdrantCollections:
         return True
 
     async def search(self, name: str, vector: Vector, *, limit: int, where: Clause) -> list[EntryHit]:
-        """The entries of highest cosine to `vector`, `(dim,) float32`, best first, equal ones by id.
-
-        Raises:
-            NotFoundError: there is no such collection.
-            InvalidInputError: it holds vectors of another dimension.
-            BackendError: the server is unavailable.
-        """
         return await (await self._documents(name)).search(vector, limit, where)
 
     async def delete(self, name: str, id_: str) -> bool:

@@ -119,13 +119,6 @@ class QdrantVectors:
         self._warned = ""
 
     async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
-        """The chunks of highest cosine to `vector` (`(dim,) float32`), best first, equal ones by chunk id.
-
-        Raises:
-            BackendRejectedError: the collection was deleted.
-            BackendDataError: it has vectors of another dimension.
-            BackendError: the server is unavailable.
-        """
         if limit < 1:
             return []
         return await self._or_empty(self._search(vector, limit, conditions(where)), [])
@@ -135,28 +128,14 @@ class QdrantVectors:
         return await self._or_empty(self._score(vector, ids), {}) if ids else {}
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
-        """The passages of the chunks that are there, from what their points carry.
-
-        Raises:
-            BackendError: as `search`.
-        """
         records = await self._or_empty(self._connection.retrieve(point_ids(chunk_ids), page=PAGE), [])
         return {str(record.id): passage_of(str(record.id), record.payload) for record in records}
 
     async def ping(self) -> str:
-        """Read the collection again and create missing indexes; returns one line for people.
-
-        Raises:
-            BackendError: the server is unavailable, or the collection was deleted.
-        """
+        """Read the collection again and create missing indexes; returns one line for people."""
         return await self._or_empty(self._status(), f"no collection {self._name!r} yet")
 
     async def prepare(self, model: EmbeddingModel) -> None:
-        """Make whatever is missing to hold vectors of this model.
-
-        Raises:
-            BackendRejectedError: there are vectors of another dimension.
-        """
         await self._collection.make(model.dimension)
 
     async def put(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix) -> None:
@@ -166,7 +145,6 @@ class QdrantVectors:
 
         Raises:
             BackendRejectedError: there are vectors of another dimension, or the document cannot be stored.
-            BackendError: not all of it is stored; the same call again completes it.
         """
         points = _points(document, chunks, vectors)
         if points:
@@ -206,34 +184,19 @@ class QdrantVectors:
         return {str(record.id): vector_of(record) for record in records}
 
     async def count(self) -> int:
-        """How many vectors of ours there are.
-
-        Raises:
-            BackendError: the server is unavailable.
-        """
         return await self._collection.count()
 
     async def clear(self) -> None:
         """Delete all vectors: the collection is removed, and created again with the next vectors.
 
         Of a collection that other programs use too, only our points are deleted.
-
-        Raises:
-            BackendError: it could not be removed.
         """
         await self._collection.remove()
 
     async def remove(self) -> None:
-        """As `clear`; the collection may be removed already. Raises: BackendError."""
         await self._collection.remove()
 
     async def require_own(self) -> None:
-        """Check that no other program stores anything in the collection.
-
-        Raises:
-            ForeignDataError: one does.
-            BackendError: the server is unavailable.
-        """
         await self._collection.require_own()
 
     def sibling(self, suffix: str) -> "QdrantVectors":

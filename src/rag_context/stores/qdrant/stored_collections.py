@@ -99,24 +99,20 @@ class CollectionStorage:
         )
 
     async def get(self, ids: Sequence[str]) -> dict[str, Entry]:
-        """Those of the given entries that exist."""
         records = await self._retrieve(ids, [ID, TEXT, METADATA])
         return {id_of(record.payload): entry_of(record.payload) for record in records}
 
     async def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
-        """The vectors of those of the given entries that exist, `(dim,) float32` each."""
         records = await self._retrieve(ids, [ID], vectors=True)
         return {id_of(record.payload): vector_of(record) for record in records}
 
     async def values(self, path: tuple[str, ...]) -> list[Json]:
-        """The distinct values of a field."""
         has_value = filter_of(AnyOf((present(path),)))
         return distinct(
             [value_at(metadata_of(record.payload), path) async for record in self._scroll(has_value, [METADATA])]
         )
 
     async def search(self, vector: Vector, limit: int, where: Clause) -> list[EntryHit]:
-        """The entries of highest cosine to a vector, equal ones by id."""
         self.check(len(vector))
         if self._dimension is None or limit < 1:
             return []
@@ -242,7 +238,6 @@ class ForeignCollection:
         return sorted([entry.id async for entry in self._all(where)])
 
     async def get(self, ids: Sequence[str]) -> dict[str, Entry]:
-        """Those of the given entries that exist."""
         return {str(record.id): _entry(record) for record in await self._retrieve(ids)}
 
     async def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
@@ -252,7 +247,6 @@ class ForeignCollection:
         return {id_: vector for id_, vector in found.items() if vector is not None}
 
     async def values(self, path: tuple[str, ...]) -> list[Json]:
-        """The distinct values of a field."""
         return distinct([value_at(entry.metadata, path) async for entry in self._all(EVERYTHING)])
 
     async def search(self, vector: Vector, limit: int, where: Clause) -> list[EntryHit]:

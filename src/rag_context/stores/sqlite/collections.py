@@ -68,14 +68,12 @@ class SqliteCollections:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Everything but making vectors; no operator is slower than another."""
         return Capabilities()
 
     async def collections(self) -> list[Collection]:
         return await self._opened().read(collection_rows.read_collections)
 
     async def collection(self, name: str) -> Collection | None:
-        """One collection; None if it does not exist."""
         return await self._opened().read(partial(collection_rows.look_for, name))
 
     async def create(self, collection: Collection) -> bool:
@@ -88,23 +86,16 @@ class SqliteCollections:
         self._discarded.remove_soon()
 
     async def replace_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
-        """Put other metadata in place."""
         return await self._opened().write(partial(collection_rows.replace_metadata, name, metadata))
 
     async def merge_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
         return await self._opened().write(partial(collection_rows.merge_metadata, name, metadata))
 
     async def upsert(self, name: str, entries: Sequence[Entry], vectors: Matrix) -> None:
-        """Store entries with their vectors (`(len(entries), dim) float32`) in one transaction.
-
-        Raises:
-            InvalidInputError: the vectors are of another dimension than the collection's, or an id is there twice.
-        """
         stored = await asyncio.to_thread(collection_rows.stored_entries, entries, vectors)
         await self._opened().write(partial(collection_rows.upsert, name, stored))
 
     async def entries(self, name: str, where: Clause, *, limit: int, offset: int = 0) -> EntryPage:
-        """What `where` lets through, by id."""
         if where == EVERYTHING:
             return await self._opened().read(partial(collection_rows.read_page, name, limit, offset))
 
@@ -118,12 +109,6 @@ class SqliteCollections:
         return await self._opened().read(partial(collection_rows.read_vectors, name, list(ids)))
 
     async def search(self, name: str, vector: Vector, *, limit: int, where: Clause) -> list[EntryHit]:
-        """The entries of highest cosine to `vector` (`(dim,) float32`), equal ones by id. Exact under every filter.
-
-        Raises:
-            InvalidInputError: the vector is of another dimension than the collection's.
-        """
-
         def hits(row: CollectionRow, view: CollectionView, connection: sqlite3.Connection) -> list[EntryHit]:
             check_dimension(name, row.dimension, len(vector))
             nearest = view.nearest(vector, where, limit, partial(collection_rows.read_matrix, connection))
@@ -184,8 +169,6 @@ class SqliteCollections:
         return emptied
 
     async def values(self, name: str, path: Path) -> list[Json]:
-        """The distinct strings, numbers and booleans of a field, those in lists one by one."""
-
         def values(_: CollectionRow, view: CollectionView, __: sqlite3.Connection) -> list[Json]:
             return view.values(path)
 

@@ -81,11 +81,7 @@ class Database:
         self._readers.append(reader)
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `work` in a reading thread, in one snapshot; if the caller is cancelled, its statement is stopped.
-
-        Raises:
-            BackendError: the file could not be read.
-        """
+        """Run `work` in a reading thread, in one snapshot; if the caller is cancelled, its statement is stopped."""
         if self._is_closed:
             raise BackendUnavailableError(COMPONENT, f"{self.file.path.name!r} was closed.")
         call = DatabaseCall(work)
@@ -97,11 +93,7 @@ class Database:
             raise
 
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `work` in the writing thread; what it changed is on disk when this returns. It may run twice.
-
-        Raises:
-            BackendError: nothing was changed.
-        """
+        """Run `work` in the writing thread; what it changed is on disk when this returns. It may run twice."""
         return await self._writer.submit(work)
 
     async def write_all(self, works: Sequence[Callable[[sqlite3.Connection], T]]) -> list[T | Exception]:
@@ -113,11 +105,7 @@ class Database:
         await self._writer.try_write()
 
     async def round(self) -> None:
-        """Wait until the watcher has read the file.
-
-        Raises:
-            BackendError: it cannot be used.
-        """
+        """Wait until the watcher has read the file."""
         if self._watcher is not None:
             await self._watcher.round()
 
@@ -301,11 +289,7 @@ class Watcher:
         self._thread.start()
 
     async def round(self) -> None:
-        """Wait for the end of the round under way, or of a new one.
-
-        Raises:
-            BackendError: the file cannot be used; the next round tries again.
-        """
+        """Wait for the end of the round under way, or of a new one."""
         if self._closing:
             raise BackendUnavailableError(COMPONENT, f"{self._file.path.name!r} was closed.")
         future: asyncio.Future[None] = self._loop.create_future()

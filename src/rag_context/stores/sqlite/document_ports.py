@@ -51,17 +51,14 @@ class SqliteDocuments:
         await self._database.refresh_version()
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
-        """The passages that exist, by chunk id."""
         if not chunk_ids:
             return {}
         return await self._database.read(partial(document_rows.read_passages, list(chunk_ids)))
 
     async def neighbours(self, chunk_ids: Sequence[str]) -> dict[str, Neighbours]:
-        """The chunks before and after each chunk that exists."""
         return await self._memory.read(lambda at: at.index.neighbours(chunk_ids), needs_vectors=False)
 
     async def get(self, document_id: str) -> Document | None:
-        """A document with its content; None if it is unknown."""
         return await self._database.read(partial(document_rows.read_document, document_id))
 
     async def stored(self, document_id: str) -> Stored | None:
@@ -71,7 +68,6 @@ class SqliteDocuments:
         return await self._database.read(partial(document_rows.read_states, list(document_ids)))
 
     async def chunks(self, document_id: str) -> list[Chunk]:
-        """A document's chunks by position."""
         return await self._database.read(partial(document_rows.read_chunks, document_id))
 
     async def pending(self, limit: int) -> list[str]:
@@ -81,7 +77,6 @@ class SqliteDocuments:
         return await self._database.read(partial(document_rows.read_matching, where, limit))
 
     async def similar(self, documents: Sequence[Document]) -> list[list[str]]:
-        """Ids of other documents of the tenant whose similarity hash is within 3 bits; empty for the hash 0."""
         return await self._database.read(lambda file: [document_rows.read_similar(each, file) for each in documents])
 
     async def listing(self, where: Filter, *, limit: int, after: Cursor | None = None) -> list[Listing]:
@@ -97,11 +92,9 @@ class SqliteDocuments:
         return await self._database.read(document_rows.read_tenants)
 
     async def retrievals(self, document_id: str) -> Retrievals:
-        """How often a document was returned, and when last; records of the last second may be missing."""
         return await self._database.read(partial(document_rows.read_retrievals, document_id))
 
     async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None:
-        """Record that documents were returned. Kept in memory for up to a second, then written in one batch."""
         self._retrievals.record(document_ids, at)
 
     async def close(self) -> None:
@@ -109,11 +102,9 @@ class SqliteDocuments:
         await self._retrievals.close()
 
     async def counts(self) -> Counts:
-        """How much the index holds."""
         return await self._database.read(document_rows.read_counts)
 
     async def tenant_state(self, tenant: Tenant) -> TenantState:
-        """What a tenant has come to."""
         return await self._database.read(partial(document_rows.read_tenant_state, tenant))
 
     async def periods(self) -> Periods | None:
@@ -132,20 +123,12 @@ class SqliteDocuments:
         await self._database.try_write()
 
     async def write(self, version: Version) -> bool:
-        """Store a document in place of its earlier version, in one transaction that is on disk when this returns.
-
-        Returns whether its vectors are stored too.
-
-        Raises:
-            BackendRejectedError: the vectors do not match the chunks or the index.
-        """
         (result,) = await self.write_all([version])
         if isinstance(result, Exception):
             raise result
         return result
 
     async def write_all(self, versions: Sequence[Version]) -> list[bool | Exception]:
-        """As `write`, for versions of different documents in one transaction; each has its own result."""
         chars = sum(len(version.document.content) for version in versions)
         analysed = await self._computing.run(
             lambda: [changes.analysed_terms(each.chunks) for each in versions], chars=chars
@@ -170,11 +153,9 @@ class SqliteDocuments:
         return done
 
     async def delete(self, document_id: str) -> bool:
-        """Remove a document with its chunks and vectors; False where it is unknown."""
         return await self._database.write(partial(changes.delete_document, document_id))
 
     async def recorded_model(self) -> EmbeddingModel | None:
-        """The model that made the vectors; None if none is recorded."""
         return await self._database.read(vector_models.read_model)
 
     async def adopt_model(self, model: EmbeddingModel) -> None:

@@ -165,7 +165,6 @@ def begin_empty(path: Path) -> IndexSize:
 
     Raises:
         ConfigurationError: the file is not empty, or the path is invalid; nothing is changed.
-        BackendError: the file cannot be created.
     """
     file = checked_file(path)
     lost = file.mark.last_size() if file.mark is not None else IndexSize()
@@ -200,11 +199,7 @@ def require_index(path: Path) -> DatabaseFile:
 
 
 def stored_names(path: Path) -> list[str]:
-    """The names of the collections in the file at `path`, sorted; none without a file.
-
-    Raises:
-        BackendError: the file cannot be read.
-    """
+    """The names of the collections in the file at `path`, sorted; none without a file."""
     if not path.is_file():
         return []
     try:

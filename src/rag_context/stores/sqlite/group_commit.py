@@ -93,9 +93,6 @@ class Writer:
         """Run `work` in a transaction; returns once it is on disk. May run twice, if the first was rolled back.
 
         A call cancelled before its turn is not run; one cancelled later may have been.
-
-        Raises:
-            BackendError: nothing was changed.
         """
         async with self._turns:
             return await self._post([work])[0]
@@ -121,9 +118,6 @@ class Writer:
         """Write something that changes nothing of the index.
 
         After a rejected write it is as large as a large document, because a small one may fit on a full disk.
-
-        Raises:
-            BackendError: a write would fail now; the message has the reason.
         """
         shortage = await asyncio.to_thread(self._file.shortage)
         try:

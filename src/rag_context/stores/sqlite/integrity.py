@@ -223,11 +223,6 @@ class SqliteAuditor:
         return found
 
     async def repair(self, kinds: Collection[IssueKind]) -> None:
-        """Repair the `kinds` that the store can repair by itself; valid data is unchanged.
-
-        Raises:
-            BackendError: the file could not be written; repairs before that stay.
-        """
         for kind, repair in _REPAIRS.items():
             if kind in kinds:
                 await self._database.write(repair)

@@ -63,9 +63,6 @@ class CollectionTerms:
     """The terms of a collection's entries, built by its first keyword query. Safe to use from several threads.
 
     New entries are appended, and deleted ones are skipped until they are half of the index, when it is built again.
-
-    Args:
-        key: of the collection in the file.
     """
 
     def __init__(self, key: int) -> None:
@@ -153,11 +150,7 @@ class _Stored(NamedTuple):
 
 
 class LoadedCollection:
-    """The collection with this key. Safe to use from several threads.
-
-    Args:
-        key: of the collection in the file.
-    """
+    """The collection with this key. Safe to use from several threads."""
 
     def __init__(self, key: int) -> None:
         self._key = key

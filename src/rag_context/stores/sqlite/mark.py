@@ -37,10 +37,6 @@ class IndexMark:
     """The file at `path`. Used by several threads; several processes may write it, each the whole of it.
 
     It is written seldom (for the first document, and for every doubling), so its count is a rough one.
-
-    Args:
-        path: where it is.
-        clock: monotonic seconds.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:

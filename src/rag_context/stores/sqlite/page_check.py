@@ -20,13 +20,7 @@ MOST_SHARE = 50
 
 
 class PageCheck:
-    """A thread that has SQLite check all pages of a file, at first and after each change of it.
-
-    Args:
-        file: the file.
-        reader: a connection of its own.
-        every_s: how often to see whether the file was changed.
-    """
+    """A thread that has SQLite check all pages of a file, at first and after each change of it."""
 
     def __init__(self, file: DatabaseFile, reader: Reader, every_s: float = CHECK_EVERY_S) -> None:
         self._every_s = every_s

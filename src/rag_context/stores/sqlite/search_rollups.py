@@ -104,32 +104,14 @@ class SqliteMetrics:
         self._exact_rows = exact_rows
 
     async def append(self, searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord]) -> None:
-        """Store records atomically, once.
-
-        Raises:
-            BackendError: nothing was stored.
-        """
         if searches or errors:
             await self._database.write(partial(_append, list(searches), list(errors)))
 
     async def summarise(self, since: datetime, until: datetime, buckets: int) -> SearchSummary:
-        """Sum up the searches of `since <= t < until`; the timeline has `buckets` slices, empty ones too.
-
-        Counts are exact. Percentiles are by nearest rank: exact, or within 1 % where there are many searches.
-        Everything is 0 where there was no search.
-
-        Raises:
-            BackendError: the file could not be read.
-        """
         slices = Slices(microseconds(since), microseconds(until), max(buckets, 1))
         return await self._database.read(partial(_summarise, slices, buckets, self._exact_rows))
 
     async def prune(self, before: datetime) -> int:
-        """Delete records older than `before`; returns how many.
-
-        Raises:
-            BackendError: the file could not be written; some may be deleted.
-        """
         deleted = 0
         while True:
             at_once = await self._database.write(partial(_prune, microseconds(before)))

@@ -57,35 +57,27 @@ class SqliteSplitDocuments(SqliteDocuments):
         return await self._database.read(lambda connection: Counts(*connection.execute(_INDEXED_COUNTS).fetchone()))
 
     async def active_generation(self) -> tuple[int, str | None]:
-        """The active generation of vectors, and the fingerprint of its model."""
         return await self._database.read(_answering)
 
     async def run_under_way(self) -> Rebuild | None:
-        """The run that builds the next generation."""
         return await self._database.read(vector_models.read_run)
 
     async def inactive_generation(self) -> int | None:
-        """An inactive generation that may exist."""
         return await self._database.read(partial(_number, _INACTIVE))
 
     async def begin_run(self, run: Rebuild, generation: int, inactive_generation: int | None) -> bool:
-        """Record a run and the generation that it builds, unless another inactive generation is recorded."""
         return await self._database.write(partial(_begin_run, run, generation, inactive_generation))
 
     async def touch_run(self, made_by: str, touched: float) -> None:
-        """Record progress of the run of the model `made_by`, if it is still under way."""
         await self._database.write(partial(_touch_run, made_by, touched))
 
     async def abandon_run(self) -> None:
-        """Record that no run is under way; the generation of the last one stays inactive."""
         await self._database.write(partial(_note, _NO_RUN))
 
     async def forget_inactive_generation(self, generation: int) -> None:
-        """Record that this generation was removed, unless another one is recorded or a run is under way."""
         await self._database.write(partial(_forget_inactive_generation, generation))
 
     async def end_run(self, made_by: str, generation: int) -> bool:
-        """Make this generation the active one, unless no run of the model `made_by` is under way."""
         return await self._database.write(partial(_end_run, made_by, generation))
 
 
@@ -121,19 +113,9 @@ class SqliteVectorBackend(SqliteVectors):
         self._is_closed = False
 
     async def prepare(self, model: EmbeddingModel) -> None:
-        """Record the model; the file itself needs nothing.
-
-        Raises:
-            IndexMismatchError: the file has vectors of another model.
-        """
         await self._database.write(partial(vector_models.record_model, model))
 
     async def put(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix) -> None:
-        """Store the vectors (`(len(chunks), dim) float32`) of a document in place of its earlier ones, at once.
-
-        Raises:
-            BackendRejectedError: they do not match the chunks, or the dimension of the stored ones.
-        """
         # Copies of passages are kept, so that content and terms are not needed.
         version = Version(replace(document, content=""), chunks, vectors)
         await self._database.write(partial(changes.write_document, version, [[] for _ in chunks]))
@@ -159,17 +141,11 @@ class SqliteVectorBackend(SqliteVectors):
         await self._database.write(vector_models.forget_vectors)
 
     async def require_own(self) -> None:
-        """Check that the file is ours, or missing.
-
-        Raises:
-            ForeignDataError: another program wrote it.
-        """
         path = self._database.file.path
         if await asyncio.to_thread(is_foreign_file, path):
             raise ForeignDataError(COMPONENT, f"{str(path)!r} is another program's file: move it. It was not changed.")
 
     async def remove(self) -> None:
-        """Close the file and remove it with its log; another program's stays."""
         await self.close()
         path = self._database.file.path
         if await asyncio.to_thread(is_foreign_file, path):

@@ -101,17 +101,6 @@ class SqliteRebuilder:
         return await self._database.write(partial(_add, document_id, content_hash, vectors, made_by, self._now()))
 
     async def switch(self, made_by: str, without: Collection[str]) -> bool:
-        """Replace the old vectors by the new ones; False where too many new ones are missing.
-
-        Documents without new vectors become pending.
-
-        Args:
-            made_by: fingerprint of the run's model.
-            without: documents that cannot have vectors.
-
-        Raises:
-            BackendRejectedError: no run of this model is under way.
-        """
         return await self._database.write(partial(_switch, made_by, frozenset(without)))
 
     async def abandon(self) -> None:

@@ -159,12 +159,7 @@ class IndexSnapshot:
 
 
 class IndexInMemory:
-    """The index in memory of one file.
-
-    Args:
-        database: the file.
-        has_vectors: whether the file is the one that keeps the vectors.
-    """
+    """The index in memory of one file."""
 
     def __init__(self, database: Database, *, has_vectors: bool = True) -> None:
         self._database = database
@@ -186,7 +181,6 @@ class IndexInMemory:
 
         Raises:
             BackendStartingError: what it needs is still being read into memory.
-            BackendError: the file could not be read.
         """
         end = time.monotonic() + timeout_s
         while True:

@@ -30,12 +30,7 @@ T = TypeVar("T")
 
 
 class SqliteVectors:
-    """`VectorStore` over the embedded file.
-
-    Args:
-        database: the file.
-        memory: its chunks in memory.
-    """
+    """`VectorStore` over the embedded file."""
 
     def __init__(self, database: Database, memory: IndexInMemory) -> None:
         self._database = database
@@ -46,12 +41,6 @@ class SqliteVectors:
         return self._memory.made_by
 
     async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
-        """The chunks of highest cosine to `vector` (`(dim,) float32`), best first, equal ones by chunk id.
-
-        Raises:
-            BackendDataError: the index has vectors of another dimension, or the file is not usable.
-            BackendError: the file could not be read.
-        """
         return await self._memory.read(
             lambda at: at.index.vector_hits(vector, limit, where, at.stored_vectors),
             needs_vectors=True,
@@ -66,11 +55,6 @@ class SqliteVectors:
         )
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
-        """The passages that exist, by chunk id: the same file holds them.
-
-        Raises:
-            BackendError: the file could not be read.
-        """
         if not chunk_ids:
             return {}
         return await self._database.read(partial(read_passages, list(chunk_ids)))
@@ -93,21 +77,12 @@ def _read_vectors(chunk_ids: Sequence[str], connection: sqlite3.Connection) -> d
 
 
 class SqliteTexts:
-    """`KeywordIndex` over the embedded file.
-
-    Args:
-        memory: its chunks in memory.
-    """
+    """`KeywordIndex` over the embedded file."""
 
     def __init__(self, memory: IndexInMemory) -> None:
         self._memory = memory
 
     async def search(self, query: str, *, limit: int, where: Filter) -> list[KeywordHit]:
-        """The chunks that hold the query's terms best, best first, equal ones by chunk id.
-
-        Raises:
-            BackendError: the file could not be read.
-        """
         return await self._memory.read(lambda at: at.index.keyword_hits(query, limit, where), needs_vectors=False)
 
     async def score(self, query: str, chunks: Sequence[ChunkRef], *, tenant: Tenant) -> dict[str, KeywordHit]:
@@ -118,12 +93,7 @@ class SqliteTexts:
 
 
 class SqliteCandidates:
-    """`CandidateSource` over the embedded file.
-
-    Args:
-        memory: its chunks in memory.
-        needs_vectors: whether it answers only once the vectors are in memory.
-    """
+    """`CandidateSource` over the embedded file."""
 
     def __init__(self, memory: IndexInMemory, *, needs_vectors: bool) -> None:
         self._memory = memory
@@ -131,19 +101,12 @@ class SqliteCandidates:
 
     @property
     def is_remote(self) -> bool:
-        """Everything is in memory or in the file."""
         return False
 
     async def prepare(self, query: str, tenant: Tenant) -> None:
         """There is nothing to prepare."""
 
     async def read(self, _requested: Callable[[], CandidateRequest], work: Callable[[Snapshot], T]) -> T:
-        """Run `work` in a reading thread.
-
-        Raises:
-            BackendStartingError: what it needs is still being read into memory.
-            BackendError: the file could not be read.
-        """
         return await self._memory.read(
             lambda at: work(_SqliteSnapshot(at)),
             needs_vectors=self._needs_vectors,
