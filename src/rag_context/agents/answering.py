@@ -49,16 +49,7 @@ _SILENCE = HookReply()
 class HookAnswers:
     """Answers hooks.
 
-    Args:
-        gate: decides what is worth saying.
-        sessions: what was said before.
-        tokenizer: counts what a block costs.
-        redact: takes secrets out of what is recorded.
-        is_enabled: whether anything is said at all.
-        silent_projects: tags of projects in which nothing is said.
-        on_project: called with the tag of a project in which an agent works.
-        capture: begins to take in what was added to a transcript.
-        now: the wall clock.
+    `on_project` is called with the tag of a project in which an agent works; `capture` begins to take in a transcript.
     """
 
     def __init__(

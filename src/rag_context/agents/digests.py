@@ -52,16 +52,7 @@ class Around(NamedTuple):
 
 
 class Digests:
-    """Keeps the digests of projects in step with the documents.
-
-    Args:
-        data_dir: the data directory.
-        documents: where decisions are read.
-        tokenizer: counts tokens.
-        budget: tokens of a digest; 0 writes none.
-        silent_projects: tags of projects without a digest.
-        now: the wall clock.
-    """
+    """Keeps the digests of projects in step with the documents. A budget of 0 tokens writes none."""
 
     def __init__(
         self,

@@ -85,11 +85,7 @@ class Launch:
 
 
 def address(url: str, toolsets: Toolsets = MEMORY_TOOLS) -> str:
-    """The address of a running server for MCP, and of the tools that it is to offer.
-
-    Raises:
-        InvalidInputError: It is none.
-    """
+    """The address of a running server for MCP, and of the tools that it is to offer. Raises: InvalidInputError."""
     if not url.startswith(("http://", "https://")):
         raise InvalidInputError(f"--url {url!r}: begin with http:// or https://")
     if toolsets != MEMORY_TOOLS and "?" in url:

@@ -169,10 +169,7 @@ class _Said:
 class Gate:
     """Decides what is said.
 
-    Args:
-        search: answers a query of the agents' memory, as `Service.rank` does.
-        tokenizer: counts tokens.
-        bar: least strength of what is said at a prompt.
+    `search` is that of `Service.rank`; `bar` is the least strength of what is said at a prompt.
     """
 
     def __init__(self, search: Search, tokenizer: Tokenizer, bar: float = BAR) -> None:
@@ -264,12 +261,6 @@ def digest(found: Iterable[Found], tokenizer: Tokenizer, *, most: int, unit_toke
 
     Standing instructions come first, then decisions, the last ones first. Of those that say nearly the same, the newest
     is shown.
-
-    Args:
-        found: passages of the project's documents.
-        tokenizer: counts tokens.
-        most: how many units.
-        unit_tokens: longest unit.
     """
     kept = (
         unit

@@ -33,9 +33,7 @@ UNKNOWN_PROJECT = "project:unknown"
 def project_tag(folder: str, remote: str = "") -> str:
     """The tag of the project that a session ran in.
 
-    Args:
-        folder: where it ran; empty if that is not known.
-        remote: the remote of the repository there, where records name it: it counts if the folder is gone.
+    `folder` is empty where it is not known; a `remote` that records name counts if the folder is gone.
     """
     path = Path(folder) if folder else None
     if remote and (path is None or not path.is_dir()) and (tag := tag_of_remote(remote)) is not None:
@@ -80,12 +78,7 @@ def of_aider(folders: Iterable[str]) -> Iterator[Transcript]:
 
 
 class Capture:
-    """Takes in transcripts that hooks name, in the background, one after the other.
-
-    Args:
-        manifest: records what was taken.
-        choice: which sessions are taken.
-    """
+    """Takes in transcripts that hooks name, in the background, one after the other."""
 
     def __init__(self, manifest: FileManifest, choice: Choice) -> None:
         self._manifest = manifest

@@ -119,11 +119,7 @@ def find(root: Node, path: Path) -> Node | None:
 
 
 def with_member(text: str, path: Path, value: Any) -> str:
-    """The text with a value at a path, where there is none yet; objects on the way are made.
-
-    Raises:
-        TypeError: Something on the way is not an object.
-    """
+    """The text with a value at a path, where there is none yet; objects on the way are made. Raises: TypeError."""
     if not text.lstrip("\ufeff \t\r\n"):
         space = text.strip(" \t\r\n")
         return space + _dumped(_nested(path, value), _newline(text), "", "  ") + _newline(text)
@@ -136,11 +132,7 @@ def with_member(text: str, path: Path, value: Any) -> str:
 
 
 def with_element(text: str, path: Path, value: Any) -> str:
-    """The text with one more element of the array at a path; it is made if there is none.
-
-    Raises:
-        TypeError: Something on the way is not an object, or the array none.
-    """
+    """The text with one more element of the array at a path; it is made if there is none. Raises: TypeError."""
     root = parse(text) if text.lstrip("\ufeff \t\r\n") else None
     array = find(root, path) if root else None
     if root is None or array is None:

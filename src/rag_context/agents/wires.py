@@ -103,11 +103,7 @@ def program_of(entry: Mapping[str, Any]) -> list[str]:
 
 
 def try_server(words: Sequence[str]) -> tuple[int, float]:
-    """Start a server and list its tools. Returns: how many tools, after how many milliseconds.
-
-    Raises:
-        WireError: It cannot be started, ends, or does not answer in time.
-    """
+    """Start a server and list its tools. Returns: how many tools, after how many milliseconds. Raises: WireError."""
     began = time.monotonic()
     with _started(words) as process, DefaultSelector() as waiting:
         assert process.stdin is not None  # noqa: S101
@@ -182,11 +178,7 @@ def last_run(client: Client, hooks: Sequence[Hook], data_dir: Path) -> float | N
 
 
 def untrusted_in_codex(program: str, project: Path) -> list[str]:
-    """The events whose hooks of ours Codex does not run, because they are not trusted.
-
-    Raises:
-        WireError: Codex does not say.
-    """
+    """The events whose hooks of ours Codex does not run, because they are not trusted. Raises: WireError."""
     end = time.monotonic() + TIMEOUT_S
     with _started([program, "app-server"]) as process, DefaultSelector() as waiting:
         assert process.stdin is not None  # noqa: S101

@@ -95,11 +95,7 @@ def _unreadable(error: ValueError | RecursionError) -> str:
 
 
 def documents_of(items: Iterable[object], check_metadata: CheckMetadata) -> SubmittedDocuments:
-    """Check documents one by one.
-
-    Raises:
-        InvalidInputError: There are none.
-    """
+    """Check documents one by one. Raises: InvalidInputError."""
     reader = _DocumentsReader(check_metadata)
     for item in items:
         reader.read(item)

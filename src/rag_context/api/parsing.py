@@ -122,11 +122,7 @@ def repeated_keys(body: bytes) -> list[str]:
 
 
 def read_fields(model: type[Request], fields: Mapping[str, Any]) -> Request:
-    """Read a request from fields already parsed, such as those of a query string.
-
-    Raises:
-        InvalidInputError: With one detail per field at fault.
-    """
+    """Read a request from fields already parsed, such as those of a query string. Raises: InvalidInputError."""
     try:
         return model.model_validate(fields, by_alias=True, by_name=False)
     except ValidationError as error:

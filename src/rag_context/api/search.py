@@ -303,12 +303,7 @@ class SearchFailure(SearchResponse):
 
 
 class SearchFailedError(RagContextError):
-    """A strict search found nothing that could be searched.
-
-    Args:
-        response: what the same search answers without `strict`.
-        retry_after_s: how long a client should wait before the next request.
-    """
+    """A strict search found nothing that could be searched."""
 
     def __init__(self, response: SearchResponse, retry_after_s: float | None = None) -> None:
         self.failure = SearchFailure.of(response)

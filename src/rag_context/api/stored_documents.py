@@ -156,11 +156,7 @@ def write_cursor(position: Cursor) -> str:
 
 
 def read_cursor(cursor: str) -> Cursor:
-    """The place that a cursor names.
-
-    Raises:
-        InvalidInputError: It is not a cursor of this server.
-    """
+    """The place that a cursor names. Raises: InvalidInputError."""
     try:
         text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         time, id_ = json.loads(text)

@@ -35,11 +35,7 @@ _CATEGORIES: Final[dict[Kind, str]] = {"fix": "bugfix"}
 def remembered(text: str, kind: Kind = "decision", tags: Sequence[str] = (), workspace: str | None = None) -> BulkLine:
     """The document that keeps the owner's own words; the same words of the same project are the same document.
 
-    Args:
-        text: what to keep.
-        kind: what it is. An instruction is a standing one: it is shown with answers that it may apply to.
-        tags: further tags; one of a project takes the place of `workspace`.
-        workspace: the tag of the project that it belongs to; None: it is general.
+    A tag of a project takes the place of `workspace`; without either the words are general.
 
     Raises:
         InvalidInputError: The text is empty or too long, or a tag cannot be used.
@@ -69,12 +65,7 @@ def with_workspace(tags: Iterable[str], workspace: str | None) -> list[str]:
 
 
 def kept(receipt: BulkReceipt) -> BulkReceipt:
-    """The receipt of what was remembered.
-
-    Raises:
-        InvalidInputError: It was rejected.
-        BackendUnavailableError: It could not be stored now.
-    """
+    """The receipt of what was remembered. Raises: InvalidInputError, BackendUnavailableError."""
     if receipt.status != "rejected":
         return receipt
     reason = f"This was not remembered: {receipt.reason or 'it was rejected'}"
@@ -88,12 +79,6 @@ def recalled(everything: SearchResponse, own: SearchResponse, workspace: str, li
 
     Two searches, because no store can filter for "this project or none": where other projects fill the first answer,
     the second still has this one's.
-
-    Args:
-        everything: the answer without a filter for the project, with more results than are needed.
-        own: the answer from the project's own documents.
-        workspace: the project's tag.
-        limit: so many results are returned at most.
     """
     results = [each for each in everything.results if may_show(each.metadata.get("tags") or (), workspace)]
     best_is_shown = results[:1] == everything.results[:1]

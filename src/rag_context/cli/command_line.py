@@ -182,10 +182,8 @@ class Group(TyperGroup):
 class LazyCommand(TyperCommand):
     """What the list of commands shows of one; its module is imported when it or its own help is run.
 
-    Args:
-        name: what it is called on the command line.
-        place: `module:attribute` of the function, or of the group of commands (`typer.Typer`), that does it.
-        summary: its line in the list of commands, the first paragraph of its help.
+    `place` is the `module:attribute` of the function or the group that does it, `summary` the first paragraph of its
+    help.
     """
 
     def __init__(self, name: str, place: str, summary: str) -> None:
@@ -336,11 +334,7 @@ def loaded() -> Any:
 
 
 def main(begun: object = None) -> None:
-    """Run the command line.
-
-    Args:
-        begun: what `mcp` began before this was loaded: the conversation with its client.
-    """
+    """Run the command line; `begun` is the conversation with its client that `mcp` began before this was loaded."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

@@ -82,11 +82,7 @@ class Connection(IndexTarget, Protocol):
         ...
 
     async def embed_pending(self, on_progress: Callable[[int, int], None]) -> int:
-        """Wait until pending documents have their vectors; returns how many still have none.
-
-        Args:
-            on_progress: called with the number of documents that are done, and of all that were pending.
-        """
+        """Wait until pending documents have their vectors; returns how many still have none."""
         ...
 
 
@@ -158,11 +154,7 @@ class Remote:
 
 @asynccontextmanager
 async def open_connection(loaded: Loaded) -> AsyncIterator[Connection]:
-    """The running server of the data directory, or the directory itself.
-
-    Raises:
-        ConfigurationError: The directory cannot be opened with these settings.
-    """
+    """The running server of the data directory, or the directory itself. Raises: ConfigurationError."""
     async with open_http(announced_address(loaded.settings), _TIMEOUT_S) as http:
         url = await http.find()
         if url is not None:
@@ -213,13 +205,7 @@ def sentence_of(error: ClientError) -> str:
 
 
 class CollectionsClient:
-    """Sends the requests of the commands for collections.
-
-    Args:
-        http: reaches the application.
-        place: who answers, for people.
-        wait_for_model: waits until texts can be embedded, where that is up to this process.
-    """
+    """Sends the requests of the commands for collections."""
 
     def __init__(self, http: AsyncTransport, place: str, wait_for_model: _Wait | None = None) -> None:
         self.place = place
@@ -236,10 +222,7 @@ class CollectionsClient:
     ) -> Response:
         """Call an address with fields of its operation. Raises: RagContextError.
 
-        Args:
-            route: the address; it says which fields stand in it, in the query string and in the body.
-            fields: by their Python names; others are ignored.
-            encoded_body: the body, where it is JSON already.
+        Fields are by their Python names, others are ignored; `encoded_body` is a body that is JSON already.
         """
         connection = fields.get("connection", DEFAULT_CONNECTION)
         names = [fields[step.strip("{}")] for step in route.steps if step.startswith("{")]
@@ -260,11 +243,7 @@ class CollectionsClient:
 
 @asynccontextmanager
 async def open_client(loaded: Loaded) -> AsyncIterator[CollectionsClient]:
-    """The running server of the data directory, or the directory itself.
-
-    Raises:
-        ConfigurationError: The directory cannot be opened with these settings.
-    """
+    """The running server of the data directory, or the directory itself. Raises: ConfigurationError."""
     async with open_http(announced_address(loaded.settings), _COLLECTIONS_TIMEOUT_S) as http:
         url = await http.find()
         if url is not None:

@@ -97,14 +97,7 @@ class Console:
         right: Collection[str] = (),
         unwrapped: Collection[str] = (),
     ) -> None:
-        """Print a table.
-
-        Args:
-            titles: of the columns.
-            rows: the cells of each.
-            right: titles of the columns whose cells stand on the right.
-            unwrapped: titles of the columns of one line, which lose their end on a narrow terminal.
-        """
+        """Print a table: columns `right` are aligned there, `unwrapped` ones lose their end on a narrow terminal."""
         table = _table(show_header=True)
         for title in titles:
             table.add_column(

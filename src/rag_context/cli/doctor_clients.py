@@ -33,11 +33,7 @@ AREA = "clients"
 
 
 def clients(data_dir: Path | None = None) -> Iterator[Finding]:
-    """What the clients on this machine have of this program, in this user's settings and in those of this project.
-
-    Args:
-        data_dir: of the index, where hooks note that they ran.
-    """
+    """What the clients on this machine have of this program, in this user's settings and in those of this project."""
     installer = installer_here()
     trials = _Trials(installer, data_dir or default_data_dir())
     found = False

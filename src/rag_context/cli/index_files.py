@@ -201,8 +201,7 @@ def open_sync(
 ) -> Iterator[FolderSync]:
     """Brings an index in step with files, as the settings say how.
 
-    Args:
-        include: patterns of files to take although they look generated, beside those of the settings.
+    `include` are patterns of files to take although they look generated.
     """
     indexing = settings.indexing
     key = [__version__, labels.content_type, labels.session_id, indexing.max_file_bytes, indexing.redaction]
@@ -349,11 +348,7 @@ def watch(label_options: LabelOptions, stated: Mapping[str, Any], options: Watch
 
 
 def watched(paths: Sequence[Path]) -> list[Path]:
-    """The places to watch, each once.
-
-    Raises:
-        InvalidInputError: one of them is not there.
-    """
+    """The places to watch, each once. Raises: InvalidInputError."""
     if missing := [path for path in paths if not path.exists()]:
         raise InvalidInputError(f"{str(missing[0])!r} cannot be watched: it is not there.")
     return list(dict.fromkeys(path.resolve() for path in paths))

@@ -28,10 +28,6 @@ class FreezeSurvivors:
     A process of ours keeps half a million objects from its start to its end: modules, schemas, the tokeniser. A full
     collection goes through all of them, which takes a tenth of a second and more, in which no request is answered. So
     what outlives a full collection that took long is set aside, and is not visited by the next ones.
-
-    Args:
-        long_s: a full collection that took longer than these seconds is long.
-        most: how often its survivors are set aside.
     """
 
     def __init__(self, long_s: float = LONG_S, most: int = MOST) -> None:

@@ -77,11 +77,7 @@ class InProcess(LocalTarget):
 
 @asynccontextmanager
 async def open_in_process(loaded: Loaded) -> AsyncIterator[InProcess]:
-    """The index, opened here; its model loads behind it.
-
-    Raises:
-        ConfigurationError: The directory cannot be opened with these settings.
-    """
+    """The index, opened here; its model loads behind it. Raises: ConfigurationError."""
     settings = loaded.settings
     configure_logging(settings.log.level if loaded.sources["log.level"] != "default" else "error")
     async with open_service(with_bulk_timeout(settings)) as service:

@@ -89,11 +89,7 @@ class _McpRun:
 class FileIntake:
     """Takes files and folders into an open memory; one run for each path at a time.
 
-    Args:
-        service: the open memory.
-        settings: how files are read, and which folders beside the client's may be.
-        started_in: the workspace of a client that does not name its folders.
-        answer_s: seconds after which a call is answered while its run goes on.
+    A call is answered after `answer_s` while its run goes on.
     """
 
     service: Service

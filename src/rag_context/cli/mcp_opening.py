@@ -22,9 +22,6 @@ LOAD_AFTER_S: Final = 1.0
 def begin(arguments: Sequence[str]) -> OpeningReader | None:
     """Answer the client's opening; returns once more than that is needed.
 
-    Args:
-        arguments: what stands behind `mcp` on the command line.
-
     Returns:
         None where the command line has to decide first: for other arguments than the usual ones, at a terminal, or for
         a configuration that may change what is listed.

@@ -79,12 +79,8 @@ def with_fields(
 ) -> Callable[[Callable[..., ExitCode | None]], Callable[..., None]]:
     """Make a command of a function: an option for each field of the operation, before the function's own parameters.
 
-    The function takes the `Fields` that were typed as its argument `fields`, and others as `with_options` says.
-
-    Args:
-        operation: what the command runs; fields that it omits from the command line have no option.
-        names: names that differ from `NAMES` here.
-        only: the fields that have an option; None: all that the operation has on the command line.
+    The function takes the `Fields` that were typed as its argument `fields`, and others as `with_options` says. `names`
+    differ from `NAMES` here; `only` these fields have an option, None: all that the operation has on the command line.
     """
     order = {name: place for place, name in enumerate(names)}
 

@@ -57,8 +57,7 @@ class ConfigOptions:
     def load(self, flags: Mapping[str, object] = {}) -> Loaded:
         """The settings as this command line, the environment and the files make them.
 
-        Args:
-            flags: values of further options by dotted key; None where an option was not used.
+        `flags` are further options by dotted key, None where they were not used.
 
         Raises:
             ConfigurationError: Something cannot be used.
@@ -66,11 +65,7 @@ class ConfigOptions:
         return load_settings(flags={**flags, "data_dir": self.data_dir}, config_file=self.config, cwd=Path.cwd())
 
     def load_available(self, flags: Mapping[str, object] = {}) -> Loaded:
-        """The same for a command that opens the index.
-
-        Raises:
-            ConfigurationError: Something cannot be used, or its client is not installed.
-        """
+        """The same for a command that opens the index. Raises: ConfigurationError."""
         loaded = self.load(flags)
         check_available(loaded.settings, loaded.sources)
         return loaded
@@ -107,11 +102,8 @@ Source: TypeAlias = tuple[Sequence[Parameter], Callable[[Mapping[str, Any]], Any
 def with_options(run: Callable[..., ExitCode | None], sources: Mapping[str, Source] = {}) -> Callable[..., None]:
     """Make a command of a function: a parameter whose type is a dataclass becomes the options that it declares.
 
-    The command ends with the status that the function returns.
-
-    Args:
-        run: the function; its docstring is the help.
-        sources: where further parameters come from, by their names.
+    The command ends with the status that the function returns. `sources` says where further parameters come from, by
+    their names.
     """
     own = signature(run, eval_str=True).parameters
     declared = {name: _declared(each.annotation) for name, each in own.items() if is_dataclass(each.annotation)}
@@ -146,12 +138,7 @@ def _declared(kind: Any) -> Source:
 
 @contextmanager
 def resumable(console: Console, safe_so_far: Callable[[], str]) -> Iterator[None]:
-    """End the command where a backend is unavailable or the person interrupts it, and say how to continue.
-
-    Args:
-        console: where to say it.
-        safe_so_far: what is done already, and how to do the rest, in a sentence.
-    """
+    """End the command where a backend is unavailable or the person interrupts it, and say how to continue."""
     try:
         yield
     except BackendUnavailableError as error:

@@ -61,12 +61,7 @@ def mean_speed(task: Task) -> float:
 
 
 class Stages:
-    """A bar for each stage of a command on a terminal; elsewhere a line every ten seconds.
-
-    Args:
-        console: where to.
-        progress: the bars.
-    """
+    """A bar for each stage of a command on a terminal; elsewhere a line every ten seconds."""
 
     def __init__(self, console: Console, progress: Progress) -> None:
         self._console = console

@@ -171,11 +171,7 @@ class Sink:
 
 @contextmanager
 def receipts_file(path: Path | None) -> Iterator[list[IO[str]]]:
-    """The file for receipts, opened again; None where none was requested.
-
-    Raises:
-        InvalidInputError: it cannot be written.
-    """
+    """The file for receipts, opened again; None where none was requested. Raises: InvalidInputError."""
     if path is None:
         yield []
         return

@@ -52,11 +52,6 @@ class AsyncTransport(Protocol):
 class AsyncHttp:
     """The HTTP client of our own API: `AsyncClient`, the command line and validation send through it.
 
-    Args:
-        address: where the server is.
-        timeout_s: how long to wait for an answer, and for the rest of it.
-        transport: how requests travel, where not over the network as they are; closed with this.
-
     Raises:
         ConfigurationError: The time-out cannot be used.
     """

@@ -27,12 +27,7 @@ class QueueClosedError(Exception):
 
 
 class KeyedQueue(Generic[Item]):
-    """Filled from any thread, emptied by tasks of one event loop; the items of one key keep their order.
-
-    Args:
-        capacity: most items that may wait.
-        key_of: the key of an item; items of one key are taken one after the other, in their order.
-    """
+    """Filled from any thread, emptied by tasks of one event loop; the items of one key keep their order."""
 
     def __init__(self, capacity: int, key_of: Callable[[Item], Hashable]) -> None:
         self._capacity = capacity

@@ -37,12 +37,7 @@ class Send(Protocol):
 
 
 class Collections:
-    """Named sets of documents with vectors of their own; see the page on collections.
-
-    Args:
-        send: how a call is made.
-        connection: the connection that the collections live on.
-    """
+    """Named sets of documents with vectors of their own; see the page on collections."""
 
     def __init__(self, send: Send, connection: str = DEFAULT_CONNECTION) -> None:
         self._send = send

@@ -53,11 +53,6 @@ class Transport(Protocol):
 class Http:
     """The HTTP client of our own API: `Client` sends through it.
 
-    Args:
-        address: where the server is.
-        timeout_s: how long to wait for an answer, and for the rest of it.
-        transport: how requests travel, where not over the network as they are; closed with this.
-
     Raises:
         ConfigurationError: The time-out cannot be used.
     """

@@ -80,12 +80,7 @@ def route_call(
 ) -> Call[Response]:
     """A call of a declared address; fields without a value are left out. Raises: InvalidInputError.
 
-    Args:
-        route: the address.
-        names: what stands in it, in its order.
-        connection: whose collections.
-        query: fields of the query string; what is not a string stands there as JSON.
-        body: fields of the body.
+    `names` stand in the address, in its order; what is not a string in `query` stands there as JSON.
     """
     path = route.address(*map(step_of, names))
     fields = {} if connection == DEFAULT_CONNECTION else {"connection": connection}
@@ -168,11 +163,7 @@ _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 
 
 def request_id_of(requested: str | None) -> str:
-    """The id of a call: the caller's, or a new one.
-
-    Raises:
-        InvalidInputError: It cannot stand in a header.
-    """
+    """The id of a call: the caller's, or a new one. Raises: InvalidInputError."""
     if requested is None:
         return os.urandom(12).hex()
     if not _REQUEST_ID.fullmatch(requested):

@@ -73,11 +73,7 @@ class Retries:
 
 
 class FastAnswers:
-    """A bounded cache that threads may share. It holds nothing that a fault made less than it could be.
-
-    Args:
-        clock: monotonic seconds.
-    """
+    """A bounded cache that threads may share. It holds nothing that a fault made less than it could be."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._answers: TTLCache[tuple[str, str | None], SearchResponse] = TTLCache(CAPACITY, TTL_S, clock)

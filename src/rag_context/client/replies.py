@@ -40,13 +40,7 @@ _NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
 
 
 class Body:
-    """What arrives of a reply, all of it within a time that begins with its head: a trickle is no better than silence.
-
-    Args:
-        reply: the reply, of which no more than the head has arrived.
-        within_s: seconds for the rest.
-        clock: monotonic seconds.
-    """
+    """What arrives of a reply, all within a time that begins with its head: a trickle is no better than silence."""
 
     def __init__(self, reply: httpx2.Response, within_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.reply = reply

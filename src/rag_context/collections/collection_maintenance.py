@@ -47,11 +47,7 @@ class Reindexed:
 
 
 class CollectionReindexing:
-    """Reindexes the server-embedded collections of all connections, one by one.
-
-    Args:
-        collections: the collections of all connections.
-    """
+    """Reindexes the server-embedded collections of all connections, one by one."""
 
     def __init__(self, collections: Collections) -> None:
         self._collections = collections
@@ -210,12 +206,7 @@ MAX_RETRY_S = 60.0
 
 
 class CollectionMaintenance:
-    """Health and reindexing of collections.
-
-    Args:
-        collections: the collections of all connections.
-        clock: monotonic seconds.
-    """
+    """Health and reindexing of collections."""
 
     def __init__(self, collections: Collections, clock: Callable[[], float] = time.monotonic) -> None:
         self._collections = collections

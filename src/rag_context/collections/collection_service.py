@@ -83,15 +83,8 @@ _Metadata = Mapping[str, Json]
 class CollectionService:
     """The use cases of collections.
 
-    Every method raises NotFoundError if the collection or connection does not exist, InvalidInputError if the
-    request is invalid, and BackendError if the provider is unavailable.
-
-    Args:
-        collections: the collections of all connections.
-        registry: the provider kinds.
-        admissions: bounds what runs at once; a call that waits too long raises OverloadedError.
-        allowed: the addresses at which callers may test a provider.
-        redactor: what happens to secrets.
+    Every method raises NotFoundError if the collection or connection does not exist, InvalidInputError if the request
+    is invalid, and BackendError if the provider is unavailable.
     """
 
     def __init__(

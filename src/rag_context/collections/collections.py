@@ -55,11 +55,8 @@ class CollectionInput:
 class Collections:
     """The operations on collections.
 
-    Every method with a `ref` raises NotFoundError if there is no such collection or connection, and BackendError if
-    its provider is unavailable.
-
-    Args:
-        connections: the configured connections.
+    Every method with a `ref` raises NotFoundError if there is no such collection or connection, and BackendError if its
+    provider is unavailable.
     """
 
     def __init__(self, connections: Connections) -> None:
@@ -112,11 +109,7 @@ class Collections:
         await self._connection(ref.connection).call(drop, WRITE_S)
 
     async def replace_metadata(self, ref: CollectionRef, metadata: Mapping[str, Json]) -> Collection:
-        """Replace the metadata; the embedding labels stay unless the metadata sets them.
-
-        Raises:
-            InvalidInputError: a label is not a string.
-        """
+        """Replace the metadata; the embedding labels stay unless the metadata sets them. Raises: InvalidInputError."""
         given = without_empty_labels(metadata)
         before = (await self._require_writable(ref)).metadata
         # The record of the model is not the caller's: without it the next query could not be checked.

@@ -94,12 +94,7 @@ async def copy_collection(
     """Copy a collection with its documents, vectors, metadata and labels, and check that both are equal in the end.
 
     A target that is new, empty, or holds a part of the source is completed; a repeated copy adds only what is missing.
-
-    Args:
-        source: the collection to copy; it should not change meanwhile.
-        target: the copy; created if it does not exist.
-        on_difference: what happens to a target with other contents.
-        progress: called after every batch.
+    The source should not change meanwhile.
 
     Raises:
         InvalidInputError: source and target are the same collection.
@@ -133,11 +128,6 @@ async def copy_all(
     """Copy all collections of a provider to another one, each as `copy_collection` does; returns a report for each.
 
     Left out are collections of other programs, and those that a reindexing is building.
-
-    Args:
-        source: the provider to read.
-        target: the provider to fill; a collection of another name stays as it is.
-        on_progress: called after every batch with the name of the collection.
 
     Raises:
         ConflictError, BackendError: as `copy_collection`; collections that were copied stay.
@@ -187,11 +177,7 @@ class _Meter:
 async def _prepare(
     original: CollectionRecord, source: Located, target: Located, on_difference: OnDifference, meter: _Meter
 ) -> _Comparison:
-    """Create the target or adapt it, and compare it with the source.
-
-    Raises:
-        ConflictError: the target would have to be changed, and `on_difference` is REJECT.
-    """
+    """Create the target or adapt it, and compare it with the source. Raises: ConflictError."""
     existing = await target.provider.collection(target.name)
     dropped = 0
     if existing is not None:

@@ -44,12 +44,7 @@ T = TypeVar("T")
 
 
 class TextEmbedder:
-    """Embeds texts and queries.
-
-    Args:
-        embedder: makes the vectors, of length 1.
-        dependency: its breaker and timeouts.
-    """
+    """Embeds texts and queries."""
 
     def __init__(self, embedder: Embedder, dependency: Dependency) -> None:
         self._embedder = embedder
@@ -92,13 +87,7 @@ class CollectionRef:
 class ProviderConnection:
     """A provider that is opened on the first call; while its breaker is open, calls fail at once.
 
-    Args:
-        id_: its id in the settings.
-        provider: name of the provider kind.
-        opener: opens the provider; called again after a failure.
-        embedder: embeds texts for its collections; None: callers send embeddings.
-        clock: monotonic seconds.
-        note: what operators should know of it, for health reports.
+    `opener` is called again after a failure; without an embedder callers send embeddings.
     """
 
     def __init__(

@@ -38,11 +38,8 @@ ANY = "*"
 class AllowedAddresses:
     """The addresses at which callers may test a provider: those in the server's configuration.
 
-    With any address, a caller could scan the network of the server and read what its hosts answer.
-
-    Args:
-        listed: `host`, `host:port`, or `*` for any, from the settings.
-        configured: the addresses of configured connections, which need not be listed.
+    With any address, a caller could scan the network of the server and read what its hosts answer. `listed` are `host`,
+    `host:port`, or `*` for any; `configured` addresses need not be listed.
     """
 
     listed: tuple[str, ...] = ()
@@ -77,13 +74,7 @@ def _parts(address: str) -> tuple[str, int | None] | None:
 
 
 class ProviderService:
-    """The use cases of providers.
-
-    Args:
-        connections: the configured connections.
-        registry: the provider kinds.
-        allowed: the addresses at which callers may test a provider.
-    """
+    """The use cases of providers."""
 
     def __init__(self, connections: Connections, registry: ProviderRegistry, allowed: AllowedAddresses) -> None:
         self._connections = connections

@@ -203,9 +203,7 @@ class Registered:
 class ProviderRegistry:
     """All provider kinds by name. Plug-ins are imported on first use.
 
-    Args:
-        built_in: the built-in kinds, each with the reason why it is not available, or None.
-        plugins: returns the entry points of plug-ins.
+    A built-in kind comes with the reason why it is not available, or None.
     """
 
     def __init__(

@@ -284,11 +284,7 @@ def choose(user_message: str, current_topic: str | None) -> ConversationQuery:
 
 
 class Conversations:
-    """Searches several collections at once.
-
-    Args:
-        collections: the collections of all connections.
-    """
+    """Searches several collections at once."""
 
     def __init__(self, collections: Collections) -> None:
         self._collections = collections

@@ -125,11 +125,7 @@ class EvidenceSet:
 
 
 def load_set(path: Path) -> Dataset | EvidenceSet:
-    """Read a labelled set of any layout.
-
-    Raises:
-        InvalidInputError: it cannot be read, or what it says of itself is inconsistent.
-    """
+    """Read a labelled set of any layout. Raises: InvalidInputError."""
     if (path / QRELS).is_file() or not any("evidence" in row for row in read_rows(path / QUERIES)):
         return load_dataset(path)
     items = tuple(
@@ -149,11 +145,7 @@ def load_set(path: Path) -> Dataset | EvidenceSet:
 
 
 def load_dataset(path: Path) -> Dataset:
-    """Read a collection of either layout; queries without a judgement are left out.
-
-    Raises:
-        InvalidInputError: it cannot be read, or nothing in it is judged.
-    """
+    """Read a collection of either layout; queries without a judgement are left out. Raises: InvalidInputError."""
     documents = {
         row["_id"]: LabelledText(row["_id"], str(row.get("title") or ""), str(row.get("text") or ""))
         for row in read_rows(path / CORPUS, "_id")

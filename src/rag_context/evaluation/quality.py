@@ -87,11 +87,7 @@ def measuring(settings: Settings, data_dir: Path) -> Settings:
 
 @asynccontextmanager
 async def open_measured(settings: Settings, data_dir: Path) -> AsyncIterator[Service]:
-    """A service on a data directory of its own, with its model loaded.
-
-    Raises:
-        BackendUnavailableError: the model is unavailable.
-    """
+    """A service on a data directory of its own, with its model loaded. Raises: BackendUnavailableError."""
     async with open_service(measuring(settings, data_dir)) as service:
         if not await service.wait_ready(MODEL_TIMEOUT_S):
             raise BackendUnavailableError("embedder", "The embedding model is not available; nothing can be measured.")
@@ -135,11 +131,7 @@ async def index_groups(
 ) -> list[tuple[str, str]]:
     """Index the lines of a set, those of a group one after the other; returns each one's id with its document id.
 
-    Args:
-        service: the memory.
-        kind: what a line is called in errors.
-        groups: ids, and the fields of `BulkLine`.
-        on_progress: called after each line.
+    `kind` names a line in errors; groups hold ids with the fields of `BulkLine`.
 
     Raises:
         InvalidInputError: a line cannot be indexed.
@@ -197,12 +189,6 @@ async def _answers(service: Service, dataset: Dataset, on_progress: OnProgress) 
 
 async def answer_with(service: Service, question: str, query: Query, least: int) -> Answer:
     """The answer to a query; if it has passages of fewer than `least` documents, that of a larger limit.
-
-    Args:
-        service: the memory.
-        question: id of the question, for errors.
-        query: the query at the smallest limit.
-        least: distinct documents.
 
     Raises:
         BackendUnavailableError: as `complete_answer`.

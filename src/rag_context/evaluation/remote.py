@@ -179,13 +179,7 @@ class RemoteServer:
 
 @asynccontextmanager
 async def reached(settings: Settings, url: str | None, timeout_s: float) -> AsyncIterator[RemoteServer]:
-    """The server at `url`; by default that of the data directory, else the one that these settings would start.
-
-    Args:
-        settings: the data directory, the usual address, and the key.
-        url: where it is.
-        timeout_s: longest wait for one answer.
-    """
+    """The server at `url`; by default that of the data directory, else the one that these settings would start."""
     usual = server_url(settings.server.host, settings.server.port or USUAL_PORT)
     address = Address(url and url.rstrip("/"), settings.data_dir, usual, api_key_of(settings))
     async with (

@@ -156,14 +156,7 @@ class DirectBackends:
 
 
 class Validation:
-    """Runs the phases against a server.
-
-    Args:
-        server: the server.
-        backends: the backends to check directly.
-        timeout_s: longest time of one step.
-        on_event: called with every result as it comes.
-    """
+    """Runs the phases against a server."""
 
     def __init__(
         self, server: RemoteServer, backends: DirectBackends, *, timeout_s: float, on_event: Callable[[Event], None]

@@ -46,11 +46,7 @@ def is_secret_place(path: Path) -> bool:
 
 
 def check_reach(path: Path, folders: Sequence[Path]) -> None:
-    """Check that a path, absolute and without links, may be read for an agent.
-
-    Args:
-        path: a file or folder; it need not exist.
-        folders: it must be one of these or below one, absolute and without links.
+    """Check that a path may be read for an agent; like the folders, it is absolute and without links.
 
     Raises:
         InvalidInputError: it may not. Whether it exists is not said.

@@ -118,15 +118,7 @@ class OpenFile:
 
 
 class FileJobs:
-    """Makes jobs of files, in a thread.
-
-    Args:
-        manifest: the manifest of files.
-        settings: how they are read.
-        converter: reads files that are not text.
-        call_soon: runs a function on the event loop.
-        on_receipt: called for every file and document.
-    """
+    """Makes jobs of files, in a thread."""
 
     def __init__(
         self,

@@ -199,14 +199,7 @@ def modified_at(loaded: LoadedFile) -> datetime | None:
 def read_file(
     found: Found, labels: Labels = _NO_LABELS, *, max_bytes: int = DEFAULT_MAX_BYTES, times: FileTime = modified_at
 ) -> FileInput | Rejected:
-    """Read one file of text; its source is its absolute POSIX path, and line ends stay as they are.
-
-    Args:
-        found: which file.
-        labels: its metadata.
-        max_bytes: size above which it is rejected.
-        times: says when a file was written that does not say so itself.
-    """
+    """Read one file of text; its source is its absolute POSIX path, and line ends stay as they are."""
     loaded = load_file(found, max_bytes=max_bytes)
     if isinstance(loaded, Rejected):
         return loaded

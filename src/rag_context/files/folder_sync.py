@@ -59,15 +59,8 @@ class Gone(Enum):
 class FolderSync:
     """Brings an index in step with files.
 
-    Args:
-        target: the index.
-        manifest: the manifest of files.
-        settings: how they are read.
-        converter: reads files that are not text.
-        gone: what happens to documents whose file was deleted.
-        on_receipt: called for every file and document.
-        own: files and folders of this program, which are never indexed.
-        racy_ns: a file that changed less than so long before it was read is not trusted by its stamp.
+    Files and folders of this program, `own`, are never indexed. A file that changed less than `racy_ns` before it was
+    read is not trusted by its stamp.
     """
 
     target: IndexTarget

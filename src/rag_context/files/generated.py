@@ -65,8 +65,7 @@ _DATA_SUFFIXES = frozenset(_TABLES.split())
 class Generated:
     """Distinguishes generated files from written ones.
 
-    Args:
-        include: patterns as in an ignore file; files that match are always indexed.
+    Files that match `include`, patterns as in an ignore file, are always indexed.
     """
 
     include: tuple[str, ...] = ()

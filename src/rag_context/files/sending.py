@@ -109,11 +109,7 @@ class VersionOrder:
 
 
 async def send(batches: AsyncIterator[list[Job]], target: IndexTarget, concurrency: int = CONCURRENCY) -> None:
-    """Send every batch; versions of one document in their order.
-
-    Raises:
-        RagContextError: the target failed; documents without a receipt must be sent again.
-    """
+    """Send every batch; versions of one document in their order. Raises: RagContextError."""
     reading = asyncio.Lock()
     order = VersionOrder()
 
@@ -165,11 +161,7 @@ def read_documents(
 ) -> Iterator[BulkLine | Rejected]:
     """The documents of a stream, one at a time; empty lines are skipped.
 
-    Args:
-        file: the stream, at its beginning.
-        name: its name in messages about rejected lines.
-        labels: defaults for documents without these fields; tags are added to theirs.
-        model: the schema of a line.
+    `labels` are defaults for documents without these fields; tags are added to theirs.
     """
     for number, line in enumerate(_lines(file), start=1):
         try:

@@ -147,9 +147,7 @@ def find_files(paths: Iterable[Path], generated: Generated | None = None) -> Ite
 def walk(root: Root, generated: Generated | None = None) -> Iterator[Found | Rejected]:
     """The files of one root; a file that is named itself is returned even if an ignore file names it.
 
-    Args:
-        root: where to begin.
-        generated: recognises folders of vendored code, which are left out below the root; None: none is left out.
+    Folders of vendored code that `generated` recognises are left out below the root.
     """
     try:
         mode = root.path.stat().st_mode
@@ -188,11 +186,7 @@ def find_changed(
 ) -> Iterator[Found | Rejected]:
     """Of the files that a walk of a folder returns, those at or below some paths in it.
 
-    Args:
-        root: the folder, absolute and without links.
-        changed: paths at or below it; they need not exist any more.
-        generated: as for `walk`.
-        list_folder: lists a folder that contains a changed path.
+    They need not exist any more.
     """
     names: dict[Path, set[str]] = {}
     for path in outermost(changed):

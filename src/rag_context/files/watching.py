@@ -66,14 +66,9 @@ class _Identity:
 async def watch(root: Path, *, debounce_s: float = 0.5, stop: asyncio.Event) -> AsyncIterator[frozenset[Path]]:
     """The paths that changed below a folder (or a file, if `root` is one), each time nothing has changed for a while.
 
-    The first set is empty: from then on no change is missed, so a caller that compares the folder with an index now
-    is in step. A set with `root` itself means that anything below it may have changed. Paths in `SKIPPED_FOLDERS`
-    are not reported.
-
-    Args:
-        root: absolute, without links; it need not exist yet.
-        debounce_s: how long nothing must change before the changes are reported.
-        stop: ends the iteration; the last changes are reported before.
+    The first set is empty: from then on no change is missed, so a caller that compares the folder with an index now is
+    in step. A set with `root` itself means that anything below it may have changed. Paths in `SKIPPED_FOLDERS` are not
+    reported. `root` is absolute and without links; it need not exist yet.
 
     Raises:
         ConfigurationError: the system allows no more watched folders.
@@ -169,13 +164,7 @@ def _identity_of(root: Path) -> _Identity | None:
 class Follower:
     """Keeps the index in step with files and folders until stopped.
 
-    Args:
-        roots: absolute, without links.
-        open_sync: connects to the index, and again after the connection was lost.
-        on_ready: called when the index is in step for the first time.
-        on_failure: called with why the index cannot be reached, and in how many seconds it is tried again.
-        debounce_s: how long nothing must change before a change is indexed.
-        retry_s: after how long a rejected file is read again.
+    `open_sync` is called again after the connection was lost; a rejected file is read again after `retry_s`.
     """
 
     roots: Sequence[Path]

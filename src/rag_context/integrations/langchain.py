@@ -202,11 +202,7 @@ class RagContextVectorStore(VectorStore):
     ) -> list[Document]:
         """Of the `fetch_k` documents nearest to a text, `k` that differ from one another.
 
-        Args:
-            query: the text.
-            k: how many documents.
-            fetch_k: how many to choose from.
-            lambda_mult: 1 chooses by relevance alone, 0 by difference alone.
+        `lambda_mult` of 1 chooses by relevance alone, of 0 by difference alone.
         """
         return self._diverse(self._query(query, fetch_k, mode="vector", **kwargs), k, lambda_mult)
 

@@ -51,13 +51,8 @@ class Promotion:
 class Projects:
     """The projects that this process follows, and the activations of callers.
 
-    Args:
-        indexer: indexes and deletes documents.
-        documents: the store of documents.
-        registry: stores records of projects on this machine; None: they last as long as the process.
-        watch: reports changes below a folder.
-        max_bytes: size above which a file is rejected.
-        first_sync_timeout_s: how long an activation waits for its first synchronisation.
+    An activation waits `first_sync_timeout_s` for its first synchronisation. Without a registry, records last as long
+    as the process.
     """
 
     def __init__(
@@ -113,11 +108,7 @@ class Projects:
         return activation
 
     async def resume(self, record: ProjectRecord) -> None:
-        """Follow a project in `resuming` again, on the branch that is checked out now.
-
-        Raises:
-            RagContextError: it cannot be followed now.
-        """
+        """Follow a project in `resuming` again, on the branch that is checked out now. Raises: RagContextError."""
         before = record.tenant
         if await self.project_records.has(before) is False:  # another process deleted it
             self.resuming.pop(before, None)

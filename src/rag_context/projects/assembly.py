@@ -136,11 +136,6 @@ def allocate(entries: Sequence[ContextEntry], count: Count, max_tokens: int | No
     """Divide the budget: which documents are included, whole or with how many tokens. The others do not fit.
 
     The most relevant document is always included.
-
-    Args:
-        entries: by section, in the order of their rank.
-        count: counts tokens.
-        max_tokens: most tokens of the whole context; None: no bound.
     """
     if max_tokens is None:
         return [Slot(entry, None if entry.whole is not None else UNBOUNDED_EXCERPT_TOKENS) for entry in entries]
@@ -169,11 +164,7 @@ def assemble(
 ) -> Assembled:
     """Assemble the text of a context.
 
-    Args:
-        shown: the documents to include, each with its text or excerpt as `whole`.
-        candidates: all documents, to list those that are omitted.
-        count: counts the tokens of headings.
-        max_tokens: most tokens; what does not fit is omitted.
+    `shown` have their text or excerpt as `whole`; other `candidates` are listed as omitted.
     """
     order = list(ContextSection)
     entries = [each for each in sorted(shown, key=lambda each: order.index(each.section)) if each.whole is not None]
@@ -289,12 +280,7 @@ def _one_line(text: str) -> str:
 
 
 class Renderer:
-    """Renders documents and counts tokens, with caches; thread-safe.
-
-    Args:
-        tokenizer: the tokenizer of the embedding model.
-        remembered_chars: the size of the cache, in characters of rendered text.
-    """
+    """Renders documents and counts tokens, with caches; thread-safe."""
 
     def __init__(self, tokenizer: Tokenizer, remembered_chars: int = REMEMBERED_CHARS) -> None:
         self.tokenizer = tokenizer
@@ -345,9 +331,7 @@ def _key(content: str) -> bytes:
 def demoted(text: str, below: int) -> str:
     """`text` with its headings below level `below`, for inclusion in a larger text.
 
-    Args:
-        text: Markdown without front matter.
-        below: level of the heading above it; H1 becomes the next level, and none becomes deeper than H6.
+    H1 becomes the next level, and none becomes deeper than H6.
     """
     text = _LINE_END.sub("\n", text).strip("\n").rstrip()
     if not text:

@@ -142,12 +142,7 @@ class Activations:
 
 
 class ProjectRecords:
-    """The project registry for coroutines; without a registry the records end with the process.
-
-    Args:
-        registry: stores the records; None: they are in memory.
-        now: the wall clock.
-    """
+    """The project registry for coroutines; without a registry the records end with the process."""
 
     def __init__(self, registry: ProjectRegistry | None = None, now: Callable[[], datetime] = utc_now) -> None:
         self._registry = registry

@@ -59,12 +59,7 @@ async def write_answer(question: str, context: RagContext, chat: ChatModel) -> W
 
 
 def checked(text: str, paths: Sequence[str]) -> Written:
-    """Check the citations of an answer against the documents of its context, and remove invented ones.
-
-    Args:
-        text: the answer of the model.
-        paths: the documents of the context.
-    """
+    """Check the citations of an answer against the documents of its context, and remove invented ones."""
     found = _Citations(frozenset(paths))
     answer = _BRACKETS.sub(found.kept, text)
     answer = _CODE.sub(found.plain, _ROUND.sub(found.plain, answer)).strip()

@@ -174,12 +174,7 @@ class ProjectConfig:
 
 
 def read_config(path: Path) -> ProjectConfig:
-    """Read a project's configuration.
-
-    Raises:
-        FileSystemError: the file cannot be read.
-        SchemaValidationError: it is invalid; one detail per wrong field.
-    """
+    """Read a project's configuration. Raises: FileSystemError, SchemaValidationError."""
     values = _parsed(path)
     foreign = path.parent.name == FOREIGN_CONFIG_FILE.partition("/")[0]
     unknown = _remove_unknown(values) if foreign else []

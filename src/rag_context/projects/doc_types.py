@@ -93,11 +93,7 @@ class TooDeepError(Exception):
 
 
 class DocTypes:
-    """The document types of one project.
-
-    Args:
-        infos: one per type, with distinct names. If two have the same folder, it belongs to the project's own type.
-    """
+    """The document types of one project. A folder that two types have belongs to the project's own type."""
 
     def __init__(self, infos: Sequence[DocTypeInfo]) -> None:
         self.infos = tuple(infos)

@@ -220,11 +220,7 @@ class DocumentList:
 
 
 class DocumentLists:
-    """The document lists of all tenants, each as of the present version of the index.
-
-    Args:
-        documents: the store.
-    """
+    """The document lists of all tenants, each as of the present version of the index."""
 
     def __init__(self, documents: DocumentStore) -> None:
         self._documents = documents
@@ -302,12 +298,7 @@ async def follow(
 ) -> list[Link]:
     """Follow links: the documents that they lead to, nearest first, in reading order, each once.
 
-    Args:
-        sources: the documents to begin with; they are not in the result.
-        targets: the documents that a document links to.
-        passed: paths of documents whose links are followed but which are not in the result.
-        max_depth: most steps from a source.
-        max_count: most documents listed.
+    The sources are not in the result, nor are the `passed` paths, whose links are followed.
     """
     found: list[Link] = []
     visited = {document.path for document in sources}

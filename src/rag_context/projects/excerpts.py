@@ -116,14 +116,7 @@ def _opened(text: str, first_line: int, tokens: int, renderer: Renderer) -> Rend
 
 @dataclass(frozen=True, slots=True)
 class Excerpts:
-    """Makes a context of documents, and excerpts of those that do not fit as a whole.
-
-    Args:
-        documents: the store of the passages, guarded (`Dependency.guard`).
-        renderer: renders texts and counts their tokens.
-        deadline: limits the rendering of documents and the reading of surrounding passages.
-        texts: the documents that were read, by id.
-    """
+    """Makes a context of documents, and excerpts of those that do not fit as a whole."""
 
     documents: DocumentStore
     renderer: Renderer
@@ -139,11 +132,8 @@ class Excerpts:
     ) -> Assembled:
         """Assemble the context; a document that does not fit as a whole is represented by its best parts.
 
-        Args:
-            entries: the documents; of one that occurs twice, the first counts.
-            passages: those that answer the question, the best first, by the path of their document.
-            max_tokens: most tokens of the context; None: no bound.
-            warn: called with a sentence and the path of a document.
+        Of a document that occurs twice the first entry counts. Passages are by path, the best first; `warn` is called
+        with a sentence and a path.
         """
         rendered = await self._with_texts(distinct(entries), max_tokens, warn)
         slots = allocate(rendered, self.renderer.count, max_tokens)
@@ -165,11 +155,8 @@ class Excerpts:
     async def of(self, shares: Mapping[str, tuple[Sequence[Passage], int]]) -> dict[str, Rendered | None]:
         """The excerpts of documents, each within its share of tokens; None if the share is too small.
 
-        Each step is done for all documents together, because its main cost is the request to the store.
-
-        Args:
-            shares: for each document its passages that answer the question, the best first, and its share of the
-                context in tokens.
+        Each step is done for all documents together, because its main cost is the request to the store. A share is the
+        passages of a document that answer the question, the best first, and its tokens.
         """
         if not shares:
             return {}

@@ -92,11 +92,7 @@ class FoundDocuments:
 
 
 def query_for(question: str | Vector, options: RetrievalOptions, tenant: Tenant, now: datetime) -> Query | None:
-    """The query of a search; None if the options exclude every document.
-
-    Raises:
-        InvalidInputError: the question is blank, or the vector is invalid.
-    """
+    """The query of a search; None if the options exclude every document. Raises: InvalidInputError."""
     where = _visible(options, tenant)
     if isinstance(question, str):
         if not question.strip():
@@ -127,14 +123,7 @@ async def find(
 ) -> FoundDocuments:
     """Find enough documents for `max_results`, with a second, wider search if the first found too few.
 
-    Args:
-        search: the search.
-        query: the query of the first search.
-        options: number and types of the documents, and boosts.
-        deadline: limits the second search; if it is over, the results of the first are returned.
-        first: the answer to `query`.
-        lookup: the tenant's documents.
-        aside: paths of documents that are in the context anyway and do not count as results.
+    The paths `aside` are in the context anyway and do not count as results.
     """
     matches = _matches(first.results, options, lookup)
     counted = sum(match.document.path not in aside for match in matches)

@@ -71,12 +71,8 @@ def link_candidates(href: str, document: str, docs_folder: str) -> tuple[str, ..
     """The possible targets of a link, as paths relative to the docs folder, the most likely first.
 
     The first is the path as written. If that does not exist, `./<docs folder>/x.md`, `../<docs folder>/x.md` and
-    `/<docs folder>/x.md` mean `x.md` in the docs folder.
-
-    Args:
-        href: the link as written: percent-encoded, with or without an anchor.
-        document: path of the document with the link, relative to the docs folder.
-        docs_folder: name of the docs folder.
+    `/<docs folder>/x.md` mean `x.md` in the docs folder. `href` is as written: percent-encoded, with or without an
+    anchor.
 
     Returns:
         Nothing for an external link, a mere anchor, or a path out of the docs folder; never a path with `..`.

@@ -65,13 +65,7 @@ def text_digest(revision: str) -> str:
 
 
 def project_input(document: DocumentInput, path: str, folder: DocsFolder) -> ReadDocument:
-    """The document of a project's file, with type, level, tags and metadata.
-
-    Args:
-        document: the file as it was read.
-        path: relative to the docs folder.
-        folder: the docs folder.
-    """
+    """The document of a project's file, with type, level, tags and metadata."""
     front = read_front_matter(document.content)
     revision = folder.revision(document.content)
     doc_type, warnings = _doc_type(front, path, folder.doc_types)

@@ -66,11 +66,7 @@ class OnReport(Protocol):
 class FolderFollower:
     """Keeps the index of one folder up to date, from `run` until `stop`.
 
-    Args:
-        synchroniser: compares files with the index and indexes them.
-        on_report: called after every synchronisation that changed something.
-        should_continue: called before files are read; if it returns False, following ends.
-        watch: reports changes.
+    Following ends if `should_continue`, called before files are read, returns False.
     """
 
     def __init__(
@@ -193,12 +189,9 @@ class FollowState:
 class ProjectFollower:
     """Follows one project from `start` to `stop`.
 
-    Args:
-        activation: the project.
-        dependencies: its dependencies.
-        related_tenants: tenants that may have the same files; their vectors are reused.
-        changed: called after another branch was checked out or another process deleted the project, when indexing
-            stops; and after an edit of the configuration, a schema or an ignore file.
+    `changed` is called after another branch was checked out or another process deleted the project, when indexing
+    stops; and after an edit of the configuration, a schema or an ignore file. Vectors of `related_tenants`, which may
+    have the same files, are reused.
     """
 
     def __init__(

@@ -20,11 +20,7 @@ from rag_context.projects.tenants import checked_branch, current_branch, externa
 
 
 def external_scope(external: ExternalDocs) -> SyncScope:
-    """The files of the folder that are indexed: documents that match the patterns.
-
-    Raises:
-        SchemaValidationError: a pattern is invalid.
-    """
+    """The files of the folder that are indexed: documents that match the patterns. Raises: SchemaValidationError."""
     try:
         selected = patterns(external.include_patterns, external.exclude_patterns)
     except ValueError as error:
@@ -59,8 +55,7 @@ class Activation:
     def located(self, path: str) -> str:
         """The path of a file relative to the docs folder. Blocking.
 
-        Args:
-            path: relative to the docs folder, relative to the repository, or absolute.
+        The path may be relative to the docs folder, relative to the repository, or absolute.
 
         Raises:
             InvalidInputError: it leads out of the docs folder, or is not a path.
@@ -95,10 +90,8 @@ class Activation:
 def open_project(config_path: str, branch_name: str | None = None, *, is_forced: bool = False) -> Activation:
     """Read a project's configuration and its schemas. Blocking.
 
-    Args:
-        config_path: the configuration, its folder, or any folder of the project.
-        branch_name: the branch of the files; None: the one that is checked out.
-        is_forced: treats the files as those of `branch_name`, whatever is checked out.
+    `config_path` is the configuration, its folder, or any folder of the project. `is_forced` treats the files as those
+    of `branch_name`, whatever is checked out.
 
     Raises:
         InvalidInputError: there is no project configuration at this path, or another branch is checked out.

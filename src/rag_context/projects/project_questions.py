@@ -55,15 +55,6 @@ class ProjectQuestions:
 
     All methods raise `ProjectError`, `InvalidInputError` and, where the project cannot be read, `BackendError`. A
     search itself raises no `BackendError`: it returns what it found, with warnings.
-
-    Args:
-        resolver: resolves the project of a request.
-        retrieval: the dependencies of a retrieval.
-        chat: writes answers; None: contexts without an answer.
-        record_search: called after every search.
-        admissions: bounds the number of searches at once.
-        clock: monotonic seconds.
-        now: the wall clock.
     """
 
     def __init__(
@@ -161,12 +152,7 @@ class ProjectQuestions:
     ) -> dict[str, Any]:
         """One text of the documents that answer a question, and an answer if there is a chat model.
 
-        Args:
-            query: the question.
-            tenant: whose documents are searched.
-            options: bounds and thresholds.
-            request_id: id of the request, for the response and the record.
-            behind: why the index may be older than the files.
+        `behind` says why the index may be older than the files.
         """
         started = self._clock()
         async with self._admissions.searches.admitted():

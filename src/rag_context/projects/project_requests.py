@@ -73,11 +73,7 @@ class ResolvedProject:
 
 
 class ProjectResolver:
-    """Resolves the projects of requests.
-
-    Args:
-        projects: the stored and followed projects, and the activations of callers.
-    """
+    """Resolves the projects of requests."""
 
     def __init__(self, projects: Projects) -> None:
         self._projects = projects
@@ -207,9 +203,7 @@ def _behind(projects: Projects, tenant: Tenant) -> list[str]:
 def catching_up(state: FollowState | None, resuming: str | None = None) -> list[str]:
     """Warnings that say why the index may be older than the files.
 
-    Args:
-        state: the progress of the first indexing, and problems; None if the files are not followed.
-        resuming: why a project is not followed again yet after a restart; None if it is.
+    `state` is None if the files are not followed; `resuming` says why they are not followed again yet after a restart.
     """
     warnings = [f"The project's documents may be older than its files: {resuming}"] if resuming is not None else []
     if state is None:
@@ -254,12 +248,7 @@ Request = TypeVar("Request", SearchRequest, ListRequest, GetRequest, SimilarRequ
 
 
 class TenantResolver:
-    """Completes the branch and path hash of requests that name a project.
-
-    Args:
-        documents: the document store.
-        projects: the followed projects; None where none is followed.
-    """
+    """Completes the branch and path hash of requests that name a project."""
 
     def __init__(self, documents: DocumentStore, projects: Projects | None) -> None:
         self._projects = projects

@@ -54,13 +54,6 @@ class ProjectService:
     """The use cases of project documents; `questions` has those that search them.
 
     All raise `ProjectError`, `InvalidInputError` and `BackendError` only.
-
-    Args:
-        dependencies: its components.
-        record_search: called after every search.
-        admissions: bounds the number of searches and writes at once.
-        clock: monotonic seconds.
-        now: the wall clock.
     """
 
     def __init__(

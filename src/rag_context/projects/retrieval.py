@@ -281,10 +281,6 @@ class RetrievalService:
 
     Every method takes a question as text, for hybrid search, or a vector of the index's model, `(dim,) float32`, for
     vector search. The store filters out the documents of other tenants.
-
-    Args:
-        dependencies: its dependencies.
-        tenant: the tenant whose documents are retrieved.
     """
 
     def __init__(self, dependencies: RetrievalDependencies, tenant: Tenant) -> None:

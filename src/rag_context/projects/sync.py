@@ -142,13 +142,7 @@ class _Plan:
 class Synchroniser:
     """Synchronises the documents of one tenant with the files of one folder.
 
-    Args:
-        folder: the folder, its tenant and document types.
-        indexer: indexes and deletes documents.
-        document_lists: the stored documents of tenants.
-        related_tenants: tenants that may have the same files (other branches, clones); their vectors are reused.
-        scope: which files are documents.
-        max_bytes: size above which a file is rejected.
+    Vectors of `related_tenants` (other branches, clones), which may have the same files, are reused.
     """
 
     def __init__(

@@ -174,9 +174,7 @@ def _none() -> Collection[Tenant]:
 class Tenants:
     """The stored tenants, read again only after the index has changed.
 
-    Args:
-        documents: the store of their documents.
-        followed: the tenants whose files this process follows; they exist before their first document is stored.
+    Tenants that are `followed` exist before their first document is stored.
     """
 
     def __init__(self, documents: DocumentStore, followed: Callable[[], Collection[Tenant]] = _none) -> None:
@@ -189,8 +187,7 @@ class Tenants:
     async def known(self, *, fresh: bool = False) -> tuple[Tenant, ...]:
         """Every tenant, without the agents' own memory and without external documents.
 
-        Args:
-            fresh: reads them again, because another process may have stored one a moment ago.
+        `fresh` reads them again, because another process may have stored one a moment ago.
 
         Raises:
             BackendError: the store cannot be read, and no earlier list is cached.
@@ -306,11 +303,7 @@ def _listed(names: Collection[str]) -> str:
 def tenants_of(
     tenants: Collection[Tenant], project: str, branch: str | None, path_hash: str | None
 ) -> tuple[Tenant, ...]:
-    """The tenants of a project, with those of its external documents.
-
-    Raises:
-        InvalidInputError: the name of the project is empty.
-    """
+    """The tenants of a project, with those of its external documents. Raises: InvalidInputError."""
     if not project:
         message = "project_name must not be empty"
         raise InvalidInputError(message, [FieldError("project_name", message)])

@@ -80,12 +80,7 @@ def create_app(
 ) -> App:
     """The application over an open service.
 
-    Args:
-        service: The use cases.
-        options: Who may call, and the limits.
-        routes: Further routes, tried after the built-in ones.
-        lifespan: What to open and close with the server.
-        front: What stands between the checks of a request and the routes.
+    `routes` are tried after the built-in ones; `front` stands between the checks of a request and the routes.
     """
     tools = build_tools(service, options.vocabulary)
     handlers = _Handlers(service, options, tools)

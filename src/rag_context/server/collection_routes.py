@@ -52,13 +52,7 @@ def collection_routes(service: Service, options: ServerOptions) -> list[routing.
 
 
 class CollectionHandlers:
-    """What runs the declared routes.
-
-    Args:
-        service: the use cases.
-        handlers: what performs the operations, by their names.
-        body_bytes: greatest size of a body of documents.
-    """
+    """What runs the declared routes."""
 
     def __init__(self, service: CollectionService, handlers: Mapping[str, Handler], body_bytes: int) -> None:
         self._service = service

@@ -28,12 +28,7 @@ _TOOLS, _VERSIONS = "/tools/", "/bulk/versions"
 
 
 class DirectCalls:
-    """A client's transport that calls the service itself.
-
-    Args:
-        service: the open memory.
-        settings: its vocabulary, and how many documents of a stream are indexed at once.
-    """
+    """A client's transport that calls the service itself."""
 
     def __init__(self, service: Service, settings: Settings) -> None:
         vocabulary = Vocabulary.extended(settings.vocabulary.content_types, settings.vocabulary.categories)

@@ -38,10 +38,7 @@ Answers = Callable[[], Awaitable["HookAnswers"]]
 async def answering_hooks(data_dir: Path, kind: str, answers: Answers) -> AsyncIterator[None]:
     """Answer hooks for the time of the block, as far as the socket can be made.
 
-    Args:
-        data_dir: the data directory.
-        kind: what kind of process this is; hooks ask them in reverse alphabetical order.
-        answers: who answers.
+    Hooks ask processes in reverse alphabetical order of their `kind`.
     """
     file = data_dir / FOLDER / f"{kind}-{os.getpid()}{SOCKET}"
     try:

@@ -100,11 +100,7 @@ class ServerOptions:
     rate_burst: int = 50
 
     def check(self) -> None:
-        """Reject options that open the server to the network without a key.
-
-        Raises:
-            ConfigurationError: With a sentence that says what to do.
-        """
+        """Reject options that open the server to the network without a key. Raises: ConfigurationError."""
         if not is_loopback(self.host) and not self.api_keys:
             raise ConfigurationError(
                 f"Refusing to listen on {self.host} without an API key, for other machines can reach it: make one with "

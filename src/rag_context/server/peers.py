@@ -66,12 +66,7 @@ _FIRST_ONLY = frozenset(
 
 
 class Forwarding:
-    """Sends requests of the first worker on to it, and passes the others to the routes.
-
-    Args:
-        routes: answers the others.
-        file: the socket file of the first worker.
-    """
+    """Sends requests of the first worker on to it, and passes the others to the routes."""
 
     def __init__(self, routes: ASGIApp, file: Path) -> None:
         self._routes = routes
@@ -250,11 +245,7 @@ _LABEL = "worker"
 
 
 class Peers:
-    """The workers of one server, as one of them sees them.
-
-    Args:
-        slot: which of them this one is.
-    """
+    """The workers of one server, as one of them sees them."""
 
     def __init__(self, slot: WorkerSlot) -> None:
         self.number = slot.number

@@ -83,11 +83,7 @@ class _Worker:
 class Supervisor:
     """Runs one worker per entry of `starts`, from `supervising` to its end.
 
-    Args:
-        listener: the listening socket.
-        command: starts a worker; the descriptor of its channel is appended.
-        starts: what each worker starts with.
-        clock: monotonic seconds.
+    `command` starts a worker; the descriptor of its channel is appended.
     """
 
     def __init__(
@@ -277,10 +273,7 @@ class Supervisor:
 async def supervising(listener: socket.socket, module: str, starts: Sequence[Any]) -> AsyncIterator[Supervisor]:
     """Have the workers run for the time of the block; SIGTERM and SIGINT end `Supervisor.stopped`.
 
-    Args:
-        listener: the listening socket; closed at the end.
-        module: the program of a worker.
-        starts: what each worker starts with.
+    The program of a worker is `module`. The listener is closed at the end.
 
     Raises:
         WorkerFailedError: a worker cannot start.

@@ -67,10 +67,7 @@ def build_tools(
 ) -> Registry:
     """The tools of this server in its vocabulary, in the order in which the operations are declared.
 
-    Args:
-        service: performs most of them.
-        vocabulary: what `contentType` and `category` may be.
-        further: what else performs an operation, by its name.
+    `further` is what else performs an operation, by its name.
     """
     handlers = {**service.handlers(), **further}
     return Registry(

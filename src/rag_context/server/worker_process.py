@@ -178,13 +178,7 @@ class _Ending:
 class WorkerServer(Server):
     """uvicorn's server without a listening socket of its own.
 
-    Args:
-        app: answers clients.
-        inner: answers the other workers.
-        file: the socket file where those connect.
-        link: to the supervisor.
-        options: of the server.
-        ready: returns once searches are answered at level 1.
+    `inner` answers the other workers, at the socket `file`; `ready` returns once searches are answered at level 1.
     """
 
     def __init__(

@@ -33,11 +33,7 @@ def _has_own_folder() -> bool:
 
 
 def may_add_words(config_file: Path | None, cwd: Path, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether the configuration may add kinds of content or categories. Never False where it does.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Whether the configuration may add kinds of content or categories. Never False where it does. Raises: OSError."""
     if any(name.upper().startswith(f"{PREFIX}{_SECTION}".upper()) for name in environ):
         return True
     path = find_file(config_file, cwd)

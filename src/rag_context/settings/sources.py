@@ -319,15 +319,7 @@ EXTRAS: Mapping[tuple[str, str | bool], tuple[str, str]] = {
 
 
 def check_available(settings: Settings, sources: Mapping[str, str] | None = None) -> None:
-    """Reject backends whose client library is not installed.
-
-    Args:
-        settings: The configuration.
-        sources: Where each setting came from, as `load_settings` found it.
-
-    Raises:
-        ConfigurationError: A backend is chosen whose extra is missing.
-    """
+    """Reject backends whose client library is not installed. Raises: ConfigurationError."""
     # A Chroma server is reached over plain HTTP; only Chroma inside this process needs its library.
     by_library = settings.stores.vectors != "chroma" or settings.stores.chroma_dir is not None
     selected = (

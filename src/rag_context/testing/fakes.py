@@ -46,10 +46,7 @@ class WordTokenizer:
 class FakeEmbedder:
     """Implements `ports.Embedder`: the sum of one fixed random direction per term, normalised.
 
-    Args:
-        name: the model's name; another name gives other vectors.
-        dimension: of the vectors.
-        window: tokens (words) it claims to read.
+    `window` is how many tokens (words) it claims to read.
     """
 
     def __init__(self, name: str = "fake", *, dimension: int = 64, window: int = 254) -> None:
@@ -87,11 +84,7 @@ class FakeEmbedder:
 
 @dataclass(slots=True)
 class MemoryCache:
-    """Implements `ports.Cache`.
-
-    Args:
-        clock: seconds.
-    """
+    """Implements `ports.Cache`."""
 
     clock: Callable[[], float]
     values: dict[str, tuple[bytes, float]] = field(default_factory=dict)
@@ -144,9 +137,7 @@ class FakeReranker:
 class Faulty(Generic[T]):
     """Wraps a port. `port` can be used in place of the target; `fault` may be changed at any time.
 
-    Args:
-        target: the working port.
-        methods: names of the async methods that fail; all of them when none is named.
+    Without names of methods all async ones fail.
     """
 
     def __init__(self, target: T, *methods: str) -> None:

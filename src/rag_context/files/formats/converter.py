@@ -56,9 +56,7 @@ _MAX_USERS_BYTES = 16 << 20
 def format_of(name: str, head: bytes) -> Format | None:
     """The format a file must be converted from; None for plain text and unknown formats.
 
-    Args:
-        name: the file's name or path.
-        head: its first `SNIFFED_BYTES`, or fewer; used for JSON files only.
+    `head`, its first `SNIFFED_BYTES` or fewer, is used for JSON files only.
     """
     path = PurePath(name)
     if path.name == AIDER_FILE:
@@ -122,12 +120,7 @@ def _is_slack(item: Fields) -> bool:
 
 
 class Converter:
-    """Converts files in at most `workers` processes, each of which serves many files. Use as a context manager.
-
-    Args:
-        limits: bounds of one conversion.
-        workers: most processes at a time.
-    """
+    """Converts files in at most `workers` processes, each of which serves many files. Use as a context manager."""
 
     def __init__(self, limits: ProcessLimits | None = None, *, workers: int = 2) -> None:
         self._processes = WorkerProcesses(
@@ -149,11 +142,7 @@ class Converter:
     ) -> Generator[Extracted, None, None]:
         """The documents in a file, in order; to be called from any thread.
 
-        Args:
-            format_: its format, from `format_of`.
-            path: its path; next to a Slack export, the list of users is read.
-            data: its bytes.
-            ways: how conversations are read.
+        Next to a Slack export, the list of users is read.
 
         Raises:
             ConversionError: it cannot be read, or not to its end; earlier documents are valid.

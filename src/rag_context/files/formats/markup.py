@@ -44,11 +44,7 @@ _ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
 
 
 def extract_html(data: bytes, _limits: ProcessLimits) -> Extracted:
-    """The page as Markdown, under its browser title if it has no heading of its own.
-
-    Raises:
-        ConversionError: it has no text, is nested too deeply, or is not HTML.
-    """
+    """The page as Markdown, under its browser title if it has no heading of its own. Raises: ConversionError."""
     if b"\0" in data and not data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise ConversionError("binary, not text", expected=True)
     with warnings.catch_warnings():
@@ -106,11 +102,7 @@ _MARKDOWN = MarkdownConverter(
 
 
 def extract_word(data: bytes, limits: ProcessLimits) -> Extracted:
-    """The document as Markdown.
-
-    Raises:
-        ConversionError: it is protected, damaged, a decompression bomb, or has no text.
-    """
+    """The document as Markdown. Raises: ConversionError."""
     if data.startswith(_OLD_OR_LOCKED):
         is_locked = _ENCRYPTED in data
         raise ConversionError("protected by a password" if is_locked else "in Word's format of before 2007")

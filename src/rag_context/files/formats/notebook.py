@@ -12,11 +12,7 @@ MAX_OUTPUT_CHARS = 2000
 
 
 def extract(data: bytes, _limits: ProcessLimits) -> Extracted:
-    """A notebook (nbformat 3 or 4) as Markdown.
-
-    Raises:
-        ConversionError: it is not a notebook, or an empty one.
-    """
+    """A notebook (nbformat 3 or 4) as Markdown. Raises: ConversionError."""
     try:
         notebook = json.loads(data)
     except (ValueError, RecursionError) as error:

@@ -18,11 +18,7 @@ _CARRIED_CHARS = 600
 
 
 def extract(data: bytes, _limits: ProcessLimits) -> Extracted:
-    """The text of all pages as Markdown.
-
-    Raises:
-        ConversionError: a password protects it, it is damaged, or it holds no text.
-    """
+    """The text of all pages as Markdown. Raises: ConversionError."""
     try:
         with PdfDocument(data) as document:
             pages = list(_pages(document))

@@ -72,13 +72,7 @@ def extract(
 ) -> Iterator[Extracted]:
     """The documents in a file.
 
-    Args:
-        format_: what it is.
-        name: its path; conversations without an id of their own are named after it.
-        data: its bytes.
-        beside: the users of a Slack export.
-        limits: bounds of what is unpacked.
-        ways: how conversations are read.
+    `beside` has the users of a Slack export. Conversations without an id are named after `name`, the path.
 
     Raises:
         ConversionError: it cannot be read, or not to its end.

@@ -131,14 +131,7 @@ class _Session:
 class HistoryImport:
     """Brings the memory up to the sessions on this machine.
 
-    Args:
-        target: the index.
-        manifest: what was imported, by transcript.
-        converter: reads transcripts, in bounded processes.
-        choice: which sessions are taken.
-        tag: the tag of the project of a folder and of the remote that records name.
-        on_receipt: called for every session.
-        racy_ns: a file that changed less than so long before it was read is read again.
+    A file that changed less than `racy_ns` before it was read is read again.
     """
 
     target: IndexTarget
@@ -174,11 +167,8 @@ class HistoryImport:
     async def take_in(self, path: Path, client: str, cwd: str = "", session: str = "") -> HistoryReceipt:
         """Take in what is new in one transcript: a hook names it when the client has answered.
 
-        Args:
-            path: the transcript, or the client's database.
-            client: its name, as in `places.CLIENTS`; it counts where the file is at none of their places.
-            cwd: where the client runs, for transcripts that do not say so.
-            session: which session of a database; of a file it is the only one.
+        `client`, as in `places.CLIENTS`, counts where the file is at none of their places, `cwd` where a transcript
+        does not say so; `session` is one of a database.
 
         Raises:
             BackendError: the index is unavailable; the next call takes in what this one could not.

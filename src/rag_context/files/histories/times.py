@@ -48,8 +48,7 @@ class Clock(NamedTuple):
 class Dates:
     """Dates in numbers, all in one order: that in which all of them are dates, and none is before an earlier one.
 
-    Args:
-        found: the numbers of some of them, in their order in the text.
+    `found` are the numbers of some of them, in their order in the text.
     """
 
     def __init__(self, found: Iterable[Numbers]) -> None:

@@ -114,10 +114,8 @@ PROMPTED_BY: Final = Toolset.MEMORY
 class Opening:
     """Answers the requests with which a client opens a conversation.
 
-    Args:
-        toolsets: The sets of tools that are offered.
-        words: The values that the configuration allows a listed field to have, by the field's name.
-        structured: Whether answers are for programs, which get their schemas too.
+    `words` are the values that the configuration allows a listed field to have; `structured` answers are for programs,
+    which get their schemas too.
     """
 
     def __init__(

@@ -85,9 +85,8 @@ _CLIENT: ContextVar[RequestContext] = ContextVar("client")
 class McpServer:
     """The handlers of the protocol's requests.
 
-    Args:
-        memory: The service and its tools; may be waited for while they are opened.
-        context_of: Who makes a request, and what they are offered; prompts that need other tools are not.
+    The memory may be waited for while it is opened. Prompts that need other tools than `context_of` offers are not
+    listed.
     """
 
     def __init__(

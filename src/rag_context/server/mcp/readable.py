@@ -350,12 +350,7 @@ _FOR_VALIDATORS = frozenset(
 
 
 def for_models(schema: Schema, without: Collection[str] = ()) -> Schema:
-    """The schema of a request in short.
-
-    Args:
-        schema: the complete schema.
-        without: properties that are accepted and not listed.
-    """
+    """The schema of a request in short; properties `without` are accepted and not listed."""
     simple = _simple({key: value for key, value in schema.items() if key != "description"})
     assert isinstance(simple, dict)  # noqa: S101  (a schema of a model is an object)
     return _listed(simple, without)

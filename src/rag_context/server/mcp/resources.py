@@ -119,11 +119,7 @@ under which documentId it is kept."""
 
 
 def named(offered: Sequence[types.Prompt], name: str, arguments: Mapping[str, str]) -> types.Prompt:
-    """The prompt of this name, which takes these arguments.
-
-    Raises:
-        MCPError: No prompt has this name, or an argument is missing or unknown.
-    """
+    """The prompt of this name, which takes these arguments. Raises: MCPError."""
     for known in offered:
         if known.name == name:
             _check(known, arguments)

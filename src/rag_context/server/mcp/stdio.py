@@ -49,14 +49,7 @@ async def serve_stdio(
     *,
     structured: bool = False,
 ) -> None:
-    """Serve one client until it closes its end.
-
-    Args:
-        conversation: With the client; its opening is answered already.
-        memory: The open memory; calls that need it wait for it.
-        toolsets: Which of its tools are offered.
-        structured: Whether answers are for programs.
-    """
+    """Serve one client, whose opening is answered, until it closes its end; calls that need the memory wait for it."""
     server = McpServer(memory, partial(_request_context, toolsets=toolsets, structured=structured)).server()
     traffic = _Traffic(conversation)
     # The library's transport needs no more of its two files than what `_Traffic` has.

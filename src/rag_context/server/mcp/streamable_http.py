@@ -77,9 +77,7 @@ CREATE INDEX IF NOT EXISTS sessions_by_use ON sessions (owner, used_s);
 class McpSessions:
     """The sessions that were opened, by the key that opened them: another key cannot use them.
 
-    Args:
-        clock: seconds, the same in all processes that share the file.
-        file: where they are kept; None: in memory, for this process alone.
+    Processes that share `file` share them, and need the same clock; None: they are in memory.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, file: Path | None = None) -> None:
@@ -135,13 +133,7 @@ def _owner(key: str | None) -> str:
 
 
 class McpEndpoint:
-    """The ASGI endpoint.
-
-    Args:
-        plain: Answers with one JSON document.
-        streaming: Answers with a stream that carries progress before the answer.
-        sessions: Those that were opened.
-    """
+    """The ASGI endpoint: `plain` replies are one JSON document, `streaming` ones carry progress before the reply."""
 
     def __init__(
         self, plain: StreamableHTTPSessionManager, streaming: StreamableHTTPSessionManager, sessions: McpSessions
