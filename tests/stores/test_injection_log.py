@@ -1,8 +1,12 @@
 """The record of what agents were shown: shared by processes, begun again when damaged, deleted in time."""
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+
+import pytest
 
 from rag_context.domain.documents import utc_now
 from rag_context.domain.reports import Injection
@@ -27,6 +31,19 @@ def test_what_one_process_records_another_remembers_until_the_context_is_emptied
     assert one.tokens("s1") == 90  # spent all the same
     assert one.latest("s1", 10) == [WITHHELD, SHOWN]
     assert len(one.latest(None, 2)) == 2
+    one.close()
+    two.close()
+
+
+def test_one_that_opens_the_file_does_not_wait_for_a_process_that_is_stopped_in_a_write(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, two = SqliteInjectionLog(tmp_path, MONTH), SqliteInjectionLog(tmp_path, MONTH)
+    one.add([SHOWN])
+    with closing(sqlite3.connect(tmp_path / INJECTIONS_NAME)) as stopped:
+        stopped.execute("BEGIN IMMEDIATE")
+        assert two.remembered("s1") == [SHOWN]
+        assert not caplog.records  # it neither waited nor left the file
     one.close()
     two.close()
 

@@ -232,21 +232,28 @@ class _Table:
         connection = sqlite3.connect(path, timeout=self._schema.timeout_s, check_same_thread=False)
         try:
             connection.executescript(
-                "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON; BEGIN IMMEDIATE;"
+                "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;"
             )
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if version != VERSION:
-                connection.execute(f"DROP TABLE IF EXISTS {name}")
-                for statement in self._schema.statements:
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {VERSION}")
-            connection.commit()
+            # Reading the version first waits for no other process: one may be stopped in the middle of a write.
+            if _version(connection) != VERSION:
+                connection.execute("BEGIN IMMEDIATE")
+                if _version(connection) != VERSION:
+                    connection.execute(f"DROP TABLE IF EXISTS {name}")
+                    for statement in self._schema.statements:
+                        connection.execute(statement)
+                    connection.execute(f"PRAGMA user_version = {VERSION}")
+                connection.commit()
             # A file may be damaged behind a sound header: only reading a row's columns shows it.
             connection.execute(f"SELECT {self._schema.columns} FROM {name} LIMIT 1").fetchone()  # noqa: S608
         except sqlite3.Error:
             connection.close()
             raise
         return connection
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
 
 
 def _keep_private(path: Path) -> None:
