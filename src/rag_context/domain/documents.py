@@ -195,7 +195,6 @@ class Described:
     metadata: Metadata
 
     def described(self) -> dict[str, Any]:
-        """These fields by their names."""
         return {name: getattr(self, name) for name in Described.__slots__}
 
 
@@ -257,12 +256,10 @@ class Chunk:
 
     @property
     def searchable(self) -> str:
-        """The text that keyword search matches."""
         return f"{self.context}\n{self.text}" if self.context else self.text
 
     @property
     def embedded(self) -> str:
-        """The text that is embedded."""
         headings = self.context.rpartition("\n")[2]
         return f"{headings}\n{self.text}" if headings else self.text
 
@@ -472,12 +469,10 @@ def _digest(text: str) -> str:
 
 
 def aware(moment: datetime) -> datetime:
-    """The moment with its zone."""
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def microseconds(moment: datetime) -> int:
-    """Microseconds since 1970."""
     return (aware(moment) - EPOCH) // _MICROSECOND
 
 

@@ -11,17 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 
-from rag_context.domain.documents import (
-    CHAT,
-    CODE,
-    Channel,
-    DocumentInput,
-    Json,
-    MessageTime,
-    Origin,
-    Stored,
-    aware,
-)
+from rag_context.domain.documents import CHAT, CODE, Channel, DocumentInput, Json, MessageTime, Origin, Stored, aware
 from rag_context.domain.own_words import OTHERS, instructions, own_words, quotes
 
 _OPENING = re.compile(r"\ufeff?---[ \t]*+\r?\n")

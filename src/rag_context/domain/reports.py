@@ -151,7 +151,6 @@ class Slices:
         return self.start - (self.end - self.start) * -number // self.count
 
     def of(self, at: datetime) -> int:
-        """The slice that a moment of the span is in."""
         return (microseconds(at) - self.start) * self.count // (self.end - self.start)
 
 
@@ -167,7 +166,6 @@ class Sums:
     """The number of searches by latency."""
 
     def add(self, queries: int, latency_ms: float, fallbacks: int, cache_hits: int) -> None:
-        """Add searches, whose latencies are `latency_ms` together."""
         self.queries += queries
         self.latency_ms += latency_ms
         self.fallbacks += fallbacks
@@ -299,7 +297,6 @@ class Findings:
         self._damaged: list[str] = []
 
     def add(self, kind: IssueKind, example: str) -> None:
-        """Count an issue."""
         self._counts[kind] += 1
         examples = self._examples.setdefault(kind, [])
         if len(examples) < EXAMPLES:

@@ -100,7 +100,6 @@ class RawScores:
         )
 
     def take(self, rows: Sequence[int]) -> "RawScores":
-        """The scores of `rows`, in this order."""
         return RawScores(self.cosines[rows], self.bm25[rows], self.shares[rows])
 
 

@@ -8,9 +8,7 @@ import numpy as np
 from cachetools import LRUCache
 
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
-from rag_context.errors import (
-    BackendDataError,
-)
+from rag_context.errors import BackendDataError
 from rag_context.ports.models import CONFIRMED, Embedder, Proof, Provenance, Tokenizer
 from rag_context.resilience.shared_cache import SecondLevel
 

@@ -16,12 +16,7 @@ from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.embedders.model_vectors import Checker
 from rag_context.embedders.onnx_model import BUNDLED, ModelTokenizer
 from rag_context.embedders.served_model import COMPONENT, EmbeddingApi, EncodingFormat, ServedModel, SingleFlight
-from rag_context.errors import (
-    BackendError,
-    BackendRejectedError,
-    BackendStartingError,
-    BackendUnavailableError,
-)
+from rag_context.errors import BackendError, BackendRejectedError, BackendStartingError, BackendUnavailableError
 from rag_context.openai_server import InputTooLongError
 from rag_context.ports.models import Provenance
 from rag_context.resilience.deadline import set_within

@@ -16,12 +16,7 @@ from pydantic.fields import Field
 from tokenizers import Tokenizer
 
 from rag_context.embedders.onnx_model import INPUTS, RUN_FAILURES, session_options, without_surrogates
-from rag_context.errors import (
-    BackendDataError,
-    BackendRejectedError,
-    BackendStartingError,
-    BackendUnavailableError,
-)
+from rag_context.errors import BackendDataError, BackendRejectedError, BackendStartingError, BackendUnavailableError
 from rag_context.openai_server import OpenAIServer, Use
 
 logger = logging.getLogger(__name__)

@@ -114,17 +114,14 @@ class BatchEntry:
 
     @property
     def texts(self) -> list[str]:
-        """The texts to embed, one of each chunk."""
         return [chunk.embedded for chunk in self.chunks]
 
     @property
     def is_deferred(self) -> bool:
-        """Whether its vectors are left to the background."""
         return self.submission.defer_vectors and self.stored is None and not self.submission.reuse_from
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether this version is stored already."""
         stored = self.stored
         return (
             stored is not None
@@ -134,7 +131,6 @@ class BatchEntry:
         )
 
     def version(self) -> Version:
-        """The version to store."""
         assert self.document is not None  # noqa: S101  (prepared before)
         return Version(self.document, self.chunks, self.vectors, self.made_by)
 
@@ -193,7 +189,6 @@ class Preparation:
         return await self._computing.run(partial(attempted, self._identified, documents), chars=chars)
 
     async def prepared(self, identified: Sequence[Identified]) -> list[Prepared | Exception]:
-        """Each document as it will be stored, in chunks."""
         chars = sum(len(each.document.content) for each in identified)
         return await self._computing.run(partial(attempted, self._prepared, identified), chars=chars)
 

@@ -137,7 +137,6 @@ class ReusableVectors:
         return {text_of[id_]: vector for id_, vector in found.items()}
 
     async def _texts(self, texts: Collection[str], reuse_from: Sequence[str]) -> dict[str, str]:
-        """The texts that stored chunks have, by the id of the chunk."""
         found: dict[str, str] = {}
         for id_ in dict.fromkeys(reuse_from):
             chunks = await self._documents.chunks(id_)
@@ -169,7 +168,6 @@ class UnfinishedVectors:
         return dict(vectors) if kept_by == made_by else {}
 
     def forget(self, document_id: str) -> None:
-        """Drop a document that has all its vectors or was deleted."""
         self._kept.pop(document_id, None)
 
 

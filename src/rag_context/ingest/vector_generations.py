@@ -101,13 +101,11 @@ class VectorGenerations:
         return self._generation
 
     def of(self, generation: int) -> VectorStorage:
-        """The vectors of a generation."""
         if generation not in self._storages:
             self._storages[generation] = self._open(generation)
         return self._storages[generation]
 
     async def remove(self, generation: int) -> None:
-        """Remove a generation. Raises: BackendError."""
         await self.of(generation).remove()
         self._storages.pop(generation, None)  # another task may have removed it
 

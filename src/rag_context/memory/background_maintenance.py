@@ -120,7 +120,6 @@ class BackgroundMaintenance:
         """Set once the comparison has succeeded (then `bound` is set too) or has failed."""
 
     async def run(self) -> None:
-        """Run all tasks until cancelled."""
         async with asyncio.TaskGroup() as group:
             for part in self._dependencies:
                 group.create_task(self._probe(part))

@@ -61,7 +61,6 @@ class BoundEmbedder:
 
     @property
     def recorded(self) -> EmbeddingModel | None:
-        """The model of the index, as of the last comparison."""
         return self._recorded
 
     async def bind(self) -> None:

@@ -103,7 +103,6 @@ class DocumentQueries:
         )
 
     async def missing(self, request: VersionsRequest) -> VersionsResponse:
-        """List the versions of documents that are not stored. Raises: BackendError."""
         versions = request.versions
         stored = await self._documents.content_hashes(list(versions))
         return VersionsResponse(missing=[id_ for id_, version in versions.items() if stored.get(id_) != version])

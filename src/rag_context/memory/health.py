@@ -115,5 +115,4 @@ def lost_vectors(lost: int) -> str | None:
 
 
 def missing_vectors(counts: Counts) -> int:
-    """How many chunks have no vector."""
     return max(counts.chunks - counts.vectors, 0)

@@ -59,5 +59,4 @@ class LocalTarget:
 
 
 def new_request_id() -> str:
-    """An id for a request made here, of the form that a server gives."""
     return os.urandom(12).hex()

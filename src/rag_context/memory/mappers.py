@@ -93,12 +93,10 @@ def filter_of(request: SearchRequest | ListRequest, redactor: Redactor) -> Filte
 def tenant_of(
     request: DeleteRequest | GetRequest | IndexRequest | ListRequest | SearchRequest | SimilarRequest,
 ) -> Tenant:
-    """The tenant whose documents a request is about."""
     return Tenant(request.project or "", request.branch or "", request.path_hash or "")
 
 
 def document_input(request: IndexRequest) -> DocumentInput:
-    """The document that an index request submits."""
     metadata = request.metadata.to_metadata() if request.metadata is not None else Metadata()
     if metadata.agent is None and request.agent is not None:
         metadata = replace(metadata, agent=request.agent)
@@ -118,7 +116,6 @@ def document_input(request: IndexRequest) -> DocumentInput:
 
 
 def submission(request: IndexRequest) -> Submission:
-    """What an index request, or a line of a stream, submits."""
     if isinstance(request, BulkLine):
         return Submission(document_input(request), tuple(request.like or ()), request.defer_vectors)
     return Submission(document_input(request))
@@ -337,7 +334,6 @@ def _span(period: Period) -> TimeSpan:
 
 
 def index_response(receipt: Receipt, latency_ms: float) -> IndexResponse:
-    """The response to a document that was indexed."""
     return IndexResponse(
         success=True,
         chunks_indexed=len(receipt.chunk_ids),
@@ -352,7 +348,6 @@ def index_response(receipt: Receipt, latency_ms: float) -> IndexResponse:
 
 
 def bulk_receipt(receipt: Receipt, source: str) -> BulkReceipt:
-    """The receipt for one document of a stream."""
     return BulkReceipt(
         status=_BULK_STATUS[receipt.outcome],
         source=source,

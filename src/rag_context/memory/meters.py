@@ -301,7 +301,6 @@ class Meters:
         ProcessCollector(registry=self._registry)
 
     def text(self) -> bytes:
-        """All metrics in Prometheus' text format."""
         return generate_latest(_WithoutCreated(self._registry))
 
     def counter(self, name: str) -> Counter:
@@ -315,7 +314,6 @@ class Meters:
         return Histogram(metric.name, metric.description, metric.labels, buckets=_BUCKETS, registry=self._registry)
 
     def _families(self) -> Iterable[Metric]:
-        """What is computed when it is read."""
         now = self._read()
         classes = (self._admissions.searches, self._admissions.writes)
         yield _family("rag_circuit_breaker_state", {(): _STATES[now.breaker]})

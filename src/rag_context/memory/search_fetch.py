@@ -26,7 +26,6 @@ class SearchFetch:
 
     @performs(memory.FIND)
     async def find(self, request: FindRequest, context: CallContext) -> FindResponse:
-        """Find the documents of the best passages."""
         answer = await self._search(SearchRequest(query=request.query, limit=FOUND, agent=request.agent), context)
         best: dict[str, SearchResult] = {}
         for result in answer.results:

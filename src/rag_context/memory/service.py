@@ -193,7 +193,6 @@ class Service:
         """The use cases of collections and their providers; None if this service has none."""
 
     def handlers(self) -> dict[str, Handler]:
-        """What performs the operations, by their names."""
         projects, collections = self.projects, self.collections
         parts = (projects and projects.questions, collections and collections.providers)
         pair = SearchFetch(self.search, self.get)
@@ -336,7 +335,6 @@ class Service:
         return self._dependencies.embedder.tokenizer
 
     async def health(self) -> HealthResponse:
-        """Check every component."""
         started = self._clock()
         breaker = self._dependencies.chain.breaker
         if breaker.state is BreakerState.HALF_OPEN:  # without a search of its own it would stay half open
@@ -480,7 +478,6 @@ class Service:
             return error
 
     async def _count(self) -> Counts | None:
-        """Count documents, chunks and vectors, uncached; None if the store cannot be read."""
         try:
             with Deadline.after(COUNT_TIMEOUT_S, self._clock).applied():
                 self._counts = await self._documents.counts()
@@ -489,7 +486,6 @@ class Service:
         return self._counts
 
     def _known_model(self) -> EmbeddingModel | None:
-        """The model; None before it is loaded."""
         try:
             return self._dependencies.embedder.model
         except BackendError:

@@ -104,12 +104,10 @@ class Telemetry:
         return len(self._queue)
 
     def record_search(self, record: SearchRecord, retrieved: Iterable[str]) -> None:
-        """Queue a search and the documents it returned."""
         self._append(record)
         self._retrieved.extend(retrieved)
 
     def record_error(self, record: ErrorRecord) -> None:
-        """Queue an error."""
         self._append(record)
 
     async def flush(self, timeout_s: float = FLUSH_TIMEOUT_S) -> None:
@@ -273,7 +271,6 @@ class Recorder:
         self._errors = meters.counter("rag_errors_total")
 
     def search(self, request: SearchRequest, answer: Answer, request_id: str, latency_ms: float) -> None:
-        """Record a search in the memory of the agents."""
         record = search_record(request, answer, request_id=request_id, latency_ms=latency_ms, timestamp=self._now())
         self._count(record, answer.legs)
         if request.agent in (VALIDATING_AGENT, LOAD_AGENT):
@@ -295,7 +292,6 @@ class Recorder:
         self._telemetry.record_search(replace(record, query=query, agent=agent, **narrowed), retrieved)
 
     def indexed(self, status: str) -> None:
-        """Count a submitted document."""
         self._indexed.labels(status).inc()
 
     def error(self, operation: str, error: BackendError, request_id: str) -> None:

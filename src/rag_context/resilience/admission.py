@@ -122,7 +122,6 @@ class Admission:
 
     @property
     def waiting(self) -> int:
-        """How many wait for a slot."""
         return len(self._queue)
 
     @asynccontextmanager

@@ -107,12 +107,10 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float, clock: Callable[[], float]) -> "Deadline":
-        """The moment `seconds` from now, on the running loop."""
         lost = stalls()
         return cls(clock() + seconds, clock, lost, lost.lost_s)
 
     def sooner(self, seconds: float) -> "Deadline":
-        """The moment `seconds` before this one."""
         return Deadline(self.at - seconds, self.clock, self._stalls, self._lost_before_s)
 
     @property

@@ -84,7 +84,6 @@ class SecondLevel:
         self._work.set()
 
     async def run(self) -> None:
-        """Write queued values until cancelled."""
         while True:
             await self._work.wait()
             if not all(proof.is_known for *_, proof in self._waiting):

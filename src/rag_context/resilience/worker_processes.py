@@ -154,7 +154,6 @@ class Worker:
         self._process.kill()
 
     def end(self) -> None:
-        """End the process, and wait until it has."""
         process = self._process
         for stream in (process.stdin, process.stdout):
             if stream is not None:
@@ -172,7 +171,6 @@ class Worker:
             process.wait()
 
     def _fate(self) -> str:
-        """Why a process did not answer."""
         try:
             status = self._process.wait(_END_S)
         except subprocess.TimeoutExpired:

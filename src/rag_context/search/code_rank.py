@@ -64,7 +64,6 @@ class CodeFeatures:
 
     @classmethod
     def of(cls, passage: Passage) -> "CodeFeatures":
-        """The features of a passage."""
         path = passage.source.replace("\\", "/")
         names, heading = defined(passage.chunk.text), passage.chunk.span.heading
         qualifiers = {_stem(path), *path.split("/")[:-1], *names, *QUALIFIER.split(heading)[:-1]}
@@ -122,7 +121,6 @@ class KnownCode:
         return list({chunk.document_id: chunk.id for chunk in code if chunk.document_id not in by_file}.values())
 
     def add(self, passages: Mapping[str, Passage]) -> None:
-        """Remember what there is to know of passages of code."""
         known = self._known
         # All of it at once, by new tables: searches in other threads go on with those that they have read.
         if len(known.by_chunk) + len(passages) > rules.KNOWN_CODE:
@@ -250,7 +248,6 @@ class PathWords:
     @classmethod
     @lru_cache(maxsize=rules.KNOWN_CODE)
     def of(cls, path: str) -> "PathWords":
-        """The words of a path; cached."""
         words = frozenset(_words(f"{_folder(path)} {_stem(path)}"))
         return cls(words, frozenset().union(*map(_beginnings, words)))
 

@@ -87,7 +87,6 @@ def pool_per_document(query: Query) -> int | None:
 
 
 def weights_for(query: Query) -> VectorWeights:
-    """How much of the fused scores is the vector's."""
     if Rule.SCRIPT not in query.without and is_spaceless(query.text):
         return VectorWeights(rules.SPACELESS_VECTOR_WEIGHT, rules.SPACELESS_VECTOR_WEIGHT)
     return VectorWeights(code=rules.SYMBOL_VECTOR_WEIGHT) if asks_for_symbol(query) else DEFAULT_WEIGHTS
@@ -141,7 +140,6 @@ class Symbol(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> "Symbol":
-        """Split a name that may be qualified."""
         *qualifiers, name = QUALIFIER.split(text)
         return cls(text, name, qualifiers[-1].lower() if qualifiers else "")
 

@@ -150,7 +150,6 @@ class Retrievers:
         return self._embedding
 
     def start_vector(self) -> "asyncio.Task[VectorResults]":
-        """The vector search."""
         return self.start_one_call(self.search_vectors())
 
     def start_one_call(self, work: Coroutine[None, None, T]) -> "asyncio.Task[T]":
@@ -191,12 +190,10 @@ class Retrievers:
 
     @property
     def tenant(self) -> Tenant:
-        """Whose documents are searched."""
         return self._query.where.tenant
 
     @property
     def text_failed(self) -> bool:
-        """Whether the keyword search has failed."""
         report = self.reports.get("text")
         return report is not None and report.status is not RetrieverStatus.OK
 

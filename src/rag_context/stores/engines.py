@@ -147,7 +147,6 @@ def metadata_text(metadata: Mapping[str, Json]) -> str:
 
 
 def unknown_collection(name: str) -> NotFoundError:
-    """The error for a collection that does not exist."""
     return NotFoundError(f"Collection '{name}' not found")
 
 

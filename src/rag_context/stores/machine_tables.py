@@ -120,7 +120,6 @@ class _Table:
             return None
 
     def put(self, rows: Iterable[_Row]) -> None:
-        """Store rows, in place of those with their keys."""
         self.write(self._insert(), rows)
 
     def write(self, sql: str, rows: Iterable[_Row]) -> None:
@@ -298,7 +297,6 @@ class SqliteFileManifest:
         self._table = _Table(data_dir / name, _FILES)
 
     def close(self) -> None:
-        """Close the file; later reads find nothing."""
         self._table.close()
 
     def entries(self, paths: Collection[str]) -> dict[str, FileEntry]:
@@ -389,7 +387,6 @@ class SqliteProjectRegistry:
         self._table = _Table(data_dir / PROJECTS_NAME, _PROJECTS, clock)
 
     def close(self) -> None:
-        """Close the file; later reads find nothing."""
         self._table.close()
 
     def records(self) -> list[ProjectRecord]:
@@ -481,7 +478,6 @@ class SqliteInjectionLog:
         self._prune_at = clock()
 
     def close(self) -> None:
-        """Close the file; later reads find nothing."""
         self._table.close()
 
     def add(self, injections: Iterable[Injection]) -> None:

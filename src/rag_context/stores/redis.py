@@ -92,7 +92,6 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisCache]:
 
 
 async def _in_time(work: Awaitable[Any]) -> Any:
-    """The result of a call. Raises: BackendTimeoutError."""
     return await Deadline.after(TIMEOUT_S, time.monotonic).bound(COMPONENT, work)
 
 

@@ -26,13 +26,11 @@ logger = logging.getLogger(__name__)
 
 
 def search_row(record: SearchRecord) -> tuple[object, ...]:
-    """The values of `SEARCH_COLUMNS`."""
     stored = {"timestamp": microseconds(record.timestamp), "query": record.query[:QUERY_CHARS]}
     return tuple(stored[name] if name in stored else getattr(record, name) for name in SEARCH_COLUMNS)
 
 
 def error_row(record: ErrorRecord) -> tuple[object, ...]:
-    """The values of `ERROR_COLUMNS`; the context is JSON."""
     values = (getattr(record, name) for name in ERROR_COLUMNS[1:-1])
     return (microseconds(record.timestamp), *values, json.dumps(dict(record.context)))
 
@@ -63,7 +61,6 @@ class RetrievalCounts:
         self._flushing: asyncio.Task[None] | None = None
 
     def record(self, document_ids: Iterable[str], at: datetime) -> None:
-        """Count that documents were returned."""
         for document_id in document_ids:
             count, last = self._counts.get(document_id, (0, at))
             self._counts[document_id] = (count + 1, max(last, at))

@@ -90,7 +90,6 @@ class TermStatistics:
     def of(
         cls, counts: Sequence[int], frequencies: Sequence[int], texts: int, average_length: float
     ) -> "TermStatistics":
-        """The statistics of terms that a query has `counts` times, and of which so many of all `texts` hold each."""
         # Frequencies may be a little too high, because they are cached.
         idf = np.array([inverse_document_frequency(texts, min(frequency, texts)) for frequency in frequencies])
         return cls(frequencies, idf, idf * np.array(counts, dtype=np.float64), average_length)

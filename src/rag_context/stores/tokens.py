@@ -156,7 +156,6 @@ def dotted(path: Path) -> str:
 
 
 def _opposite(clause: Clause) -> Narrowing:
-    """The condition on an engine for the negation of a clause."""
     match clause:
         case Comparison(path, operator, value):
             return _not_compared(path, operator, value)

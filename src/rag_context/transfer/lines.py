@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rag_context.api.export_lines import (
-    ExportedChunk,
-    ExportedDocument,
-    ExportedMetadata,
-    ExportedModel,
-    read_line,
-)
+from rag_context.api.export_lines import ExportedChunk, ExportedDocument, ExportedMetadata, ExportedModel, read_line
 from rag_context.api.index import MessageTimeFields
 from rag_context.domain.documents import (
     Chunk,

@@ -146,12 +146,10 @@ class ChromaApi(Protocol):
 
 
 def either(parts: list[Where]) -> Where:
-    """At least one of these conditions."""
     return parts[0] if len(parts) == 1 else {"$or": parts}
 
 
 def every(parts: list[Where]) -> Where:
-    """All of these conditions."""
     return parts[0] if len(parts) == 1 else {"$and": parts}
 
 
@@ -168,7 +166,6 @@ def invalid_response(label: str, what: str) -> BackendDataError:
 
 
 def pages(ids: Sequence[str], size: int = PAGE) -> Iterator[Sequence[str]]:
-    """Ids, so many of them at a time."""
     return (ids[start : start + size] for start in range(0, len(ids), size))
 
 

@@ -42,15 +42,7 @@ from rag_context.stores.chroma.chroma_api import (
 )
 from rag_context.stores.chroma.filters import cheap_condition, condition, passes
 from rag_context.stores.chroma.opened_folder import open_folder
-from rag_context.stores.chroma.payload import (
-    DOCUMENT_ID,
-    OURS,
-    REVISION,
-    is_ours,
-    passage_of,
-    ref_of,
-    rows_of,
-)
+from rag_context.stores.chroma.payload import DOCUMENT_ID, OURS, REVISION, is_ours, passage_of, ref_of, rows_of
 from rag_context.stores.chroma.server import ChromaServer
 
 T = TypeVar("T")

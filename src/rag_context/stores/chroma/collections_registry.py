@@ -44,16 +44,13 @@ class ChromaCollectionRecord:
 
     @property
     def rows_fields(self) -> Fields:
-        """The fields that mark documents as its own."""
         return {_OWNER: self.owner or self.id}
 
     @property
     def fields(self) -> Fields:
-        """The record as Chroma stores it."""
         return fields_of(self.collection, self.documents_name, self.owner)
 
     def owns(self, rows: CollectionInfo) -> bool:
-        """Whether documents are its own."""
         return rows.fields.get(_OWNER) == (self.owner or self.id)
 
     def with_documents(self, rows: CollectionInfo | None) -> "ChromaCollectionRecord":
@@ -85,7 +82,6 @@ def fields_of(collection: Collection, documents_name: str | None, owner: str | N
 
 
 def is_ours(opened: CollectionInfo) -> bool:
-    """Whether a collection has a record."""
     return _RECORD in opened.fields
 
 
@@ -143,7 +139,6 @@ class ChromaCollectionRegistry:
         return ours + foreign
 
     async def ours(self) -> list[ChromaCollectionRecord]:
-        """The records of our collections."""
         return self._ours_among(await self._api.all())
 
     async def create(self, collection: Collection) -> bool:
@@ -172,7 +167,6 @@ class ChromaCollectionRegistry:
         return record.with_documents(await self._api.find(record.rows_name))
 
     async def find_any(self, name: str) -> ChromaCollectionRecord | None:
-        """The record of a collection of ours or of another program, if it exists."""
         return await self.find(name) or await self._find_foreign(name)
 
     async def require(self, name: str) -> ChromaCollectionRecord:

@@ -35,7 +35,6 @@ def cheap_condition(where: Filter) -> Where:
 
 
 def passes(fields: Fields, where: Filter) -> bool:
-    """Whether `where` lets a row through."""
     # Everything is compared again: the first search is made without a filter, and prefixes are only narrowed.
     at = fields.get(OCCURRED_AT, 0)
     return (
@@ -52,7 +51,6 @@ def passes(fields: Fields, where: Filter) -> bool:
 
 
 def _narrowing(where: Filter) -> list[Where]:
-    """The conditions beside the tenant."""
     parts: list[Where] = [{field: {"$eq": value}} for field, value in _equal(where)]
     parts += [{TAGS: {"$contains": tag}} for tag in where.tags]
     parts += [either([{TAGS: {"$contains": tag}} for tag in group]) for group in where.any_tags if group]

@@ -56,7 +56,6 @@ class ChromaFolder:
         self._collections: dict[str, Collection] = {}
 
     async def close(self) -> None:
-        """Wait for what is under way, and close the folder."""
         await asyncio.to_thread(self._threads.shutdown)
         if self._client is not None:
             await asyncio.to_thread(self._client.close)

@@ -16,12 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from rag_context._version import __version__
 from rag_context.domain.vectors import Matrix, Vector
-from rag_context.errors import (
-    BackendRejectedError,
-    BackendTimeoutError,
-    BackendUnavailableError,
-    ConfigurationError,
-)
+from rag_context.errors import BackendRejectedError, BackendTimeoutError, BackendUnavailableError, ConfigurationError
 from rag_context.stores.chroma.chroma_api import (
     COMPONENT,
     HNSW,
@@ -117,7 +112,6 @@ class ChromaServer:
         )
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._client.aclose()
 
     async def open(self, name: str) -> CollectionInfo:

@@ -83,7 +83,6 @@ class MongoChunkTerms:
 
 
 def chunk_terms(chunk: Chunk) -> MongoChunkTerms:
-    """The terms of a chunk by the analyser."""
     counted = Counter(terms(chunk.searchable))
     distinct = sorted(counted)
     return MongoChunkTerms(distinct, [counted[term] for term in distinct], counted.total())
@@ -113,7 +112,6 @@ def records_of(document: Entry, chunks: Sequence[Chunk]) -> Iterator[Entry]:
 
 
 def chunk_of(record: Mapping[str, Any]) -> Chunk:
-    """The chunk of a record."""
     return chunk_from({"_id": record["document"]}, 0, record)
 
 
@@ -177,7 +175,6 @@ def with_chunks(chunk_ids: Sequence[str]) -> Query:
 
 
 async def read_passages(chunk_ids: Sequence[str], mongo: Mongo) -> dict[str, Passage]:
-    """Those of the passages that exist."""
     query = {"chunkId": {"$in": list(chunk_ids)}}
     found = {
         record["chunkId"]: passage_of(entry, chunk_of(record))
@@ -207,7 +204,6 @@ async def _other_passages(chunk_ids: Sequence[str], documents: Collection) -> di
 
 
 async def read_neighbours(chunk_ids: Sequence[str], mongo: Mongo) -> dict[str, Neighbours]:
-    """The chunks before and after each chunk: in its document, else in its conversation."""
     found: dict[str, Neighbours] = {}
     ends: list[_Message] = []
     query = {"chunkId": {"$in": list(chunk_ids)}}
@@ -257,7 +253,6 @@ async def _add_messages(ends: Sequence[_Message], documents: Collection, found: 
 
 
 async def read_similar(document: Document, documents: Collection) -> list[str]:
-    """Documents of the same tenant whose similarity hash is within three bits, by id."""
     bands = similarity_bands(document.similarity_hash)
     if not bands:
         return []

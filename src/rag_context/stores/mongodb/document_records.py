@@ -192,7 +192,6 @@ def chunk_from(document: Entry, position: int, entry: Mapping[str, Any]) -> Chun
 
 
 def listing_of(entry: Entry) -> Listing:
-    """What lists show of a record."""
     source = _text(entry, "source")
     metadata = entry.get("metadata")
     return Listing(
@@ -209,20 +208,17 @@ def listing_of(entry: Entry) -> Listing:
 
 
 def passage_of(entry: Entry, chunk: Chunk) -> Passage:
-    """A chunk of a record as a passage of a search result."""
     listing = listing_of(entry)
     return Passage(chunk, listing.id, **listing.described())
 
 
 def stored_of(entry: Entry) -> Stored:
-    """The state of a record."""
     is_indexed = entry.get("status") != PENDING
     ids, origin = tuple(ids_of_chunks(entry)), Origin.stored(entry.get("origin"))
     return Stored(_text(entry, "contentHash"), is_indexed, ids, occurred_at(entry), origin)
 
 
 def ids_of_chunks(entry: Entry) -> list[str]:
-    """The ids of a record's chunks by position."""
     found = _pieces(entry)
     if not found and not is_ours(entry):
         return [str(entry["_id"])]
@@ -230,7 +226,6 @@ def ids_of_chunks(entry: Entry) -> list[str]:
 
 
 def reference(entry: Entry, chunk_id: str, position: int) -> ChunkRef:
-    """A chunk of a record as ranking sees it."""
     kind = _text(entry, "contentType") or DOCUMENTATION
     return ChunkRef(chunk_id, str(entry["_id"]), position, kind, _thread(entry))
 

@@ -129,12 +129,10 @@ class MongoChange:
     complete: bool = False
 
     def replaced(self, before: Entry | None, after: Entry | None) -> None:
-        """Count the change of a document's record from `before` to `after`."""
         one, other = totals_of(before), totals_of(after)
         self._add(before or after, other - one, one.chunks + other.chunks)
 
     def marked(self, before: Entry, status: str) -> None:
-        """Count the change of a document's status."""
         self._add(before, totals_of({**before, "status": status}) - totals_of(before), 0)
 
     def _add(self, entry: Entry | None, delta: Totals, turnover: int) -> None:
@@ -244,11 +242,9 @@ class MongoIndexState:
             )
 
     async def count(self) -> Totals:
-        """Count documents and chunks. Raises: BackendError."""
         return sum((await self.count_by_tenant()).values(), NOTHING)
 
     async def count_by_tenant(self) -> dict[str, Totals]:
-        """Count each tenant's documents and chunks, by the id of its record. Raises: BackendError."""
         group = {
             "_id": {"tenant": "$tenant", "status": "$status"},
             "documents": {"$sum": 1},
@@ -266,7 +262,6 @@ class MongoIndexState:
         return tenants
 
     async def recorded_tenants(self) -> dict[str, Totals]:
-        """The counters of all tenants that ever had documents, by the ids of their records. Raises: BackendError."""
         async with self._mongo.reached():
             found = self._mongo.state.find({"_id": {"$regex": "^tenant:"}}, {"totals": 1})
             return {entry["_id"]: Totals(**entry["totals"]) async for entry in found}

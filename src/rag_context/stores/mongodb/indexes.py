@@ -87,11 +87,9 @@ class Indexes:
         await asyncio.shield(self._task())
 
     def ensure_soon(self) -> None:
-        """As `ensure`, in the background; failures are logged."""
         self._task()
 
     async def close(self) -> None:
-        """Cancel the task."""
         if self._making is not None:
             await ended(self._making)
 

@@ -131,7 +131,6 @@ class ServerSearch:
         return bool(done)
 
     async def close(self) -> None:
-        """Cancel the search for a server."""
         if self._search is not None:
             await ended(self._search)
 
@@ -175,7 +174,6 @@ class Mongo:
             yield
 
     async def close(self) -> None:
-        """Close all connections."""
         await self.search.close()
         await self.client.close()
         if self.writer is not None:
@@ -246,7 +244,6 @@ def translated(address: str) -> Iterator[None]:
 
 
 def is_code(error: PyMongoError, *codes: int) -> bool:
-    """Whether the server rejected the call with one of `codes`."""
     return isinstance(error, OperationFailure) and error.code in codes
 
 
@@ -277,7 +274,6 @@ def backend_error(error: Exception, address: str) -> BackendError:
 
 
 def _encoding_error(error: Exception, address: str) -> BackendError:
-    """The error for data that cannot be encoded or decoded."""
     # What the driver cannot encode came from the caller; what it cannot decode came from the server.
     if isinstance(error, UnicodeEncodeError | OverflowError) or type(error).__name__ == "InvalidDocument":
         return BackendRejectedError(COMPONENT, "MongoDB cannot store this text or number.")

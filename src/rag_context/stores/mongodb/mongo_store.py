@@ -132,7 +132,6 @@ class MongoMaintenance:
         self._ensured_at: float | None = None
 
     async def round(self, now_s: float) -> None:
-        """One round. Raises: BackendError."""
         seen = await self._state.refresh()
         if self._ensured_at is None or now_s - self._ensured_at >= INDEXES_S:
             self._indexes.ensure_soon()  # which takes long where there are many documents already
@@ -292,7 +291,6 @@ class MongoAuditor:
 
 
 def _kinds(entry: Entry, records: Sequence[Entry], check: DocumentCheck) -> set[IssueKind]:
-    """What is wrong with a document and its chunks."""
     chunks = [chunk_of(record) for record in records] if "revision" in entry else chunks_of(entry)
     named = [] if ids_of_chunks(entry) == [chunk.id for chunk in chunks] else [IssueKind.BROKEN_CHUNKS]
     try:

@@ -118,7 +118,6 @@ class MongoMetrics:
         return sums
 
     async def _counts_by_value(self, span: Entry) -> dict[str, dict[Any, int]]:
-        """How many searches there were of each value of `COUNTED`."""
         group = {"_id": _COUNTED_FIELDS, "queries": {"$sum": 1}}
         counts_by_value: dict[str, dict[Any, int]] = {name: {} for name in _COUNTED_FIELDS}
         async for each in await self._mongo.metrics.aggregate([{"$match": span}, {"$group": group}]):

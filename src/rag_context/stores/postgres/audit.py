@@ -208,7 +208,6 @@ class _Examination:
                 self._found.add_document(id_, kinds)
 
     async def _check_terms(self, step: int) -> int:
-        """Compare the stored terms of each `step`th chunk with the analyser's."""
         compared, after = 0, 0
         while rows := await self._connection.fetch(_ANALYSED, after, step, ANALYSED_AT_ONCE):
             after = rows[-1]["key"]
@@ -235,7 +234,6 @@ def _recorded_model(recorded: str | None) -> EmbeddingModel | None:
 
 
 def _kinds(rows: Sequence[Row], pieces: Sequence[Row], check: DocumentCheck) -> dict[str, set[IssueKind]]:
-    """What is wrong with each document and its chunks."""
     chunks: dict[str, list[Chunk]] = {}
     for piece in pieces:
         chunks.setdefault(piece["document"], []).append(chunk_from(piece))
@@ -251,7 +249,6 @@ def _kinds(rows: Sequence[Row], pieces: Sequence[Row], check: DocumentCheck) -> 
 
 
 def _stale(rows: Sequence[Row]) -> list[tuple[Row, ChunkTerms]]:
-    """The chunks whose stored terms differ from the analyser's, with the analyser's."""
     analysed = [(row, ChunkTerms(chunk_from(row).searchable)) for row in rows]
     return [
         (row, words)
@@ -271,7 +268,6 @@ async def _copy_fields(connection: Connection, change: PostgresChange) -> None:
 
 
 async def _drop_bad_vectors(connection: Connection, change: PostgresChange) -> None:
-    """Delete invalid vectors; their documents are pending until they have new ones."""
     model = _recorded_model(change.model)
     if model is not None:
         bad = _BAD_VECTORS.format(generation=change.generation)
@@ -286,7 +282,6 @@ async def _drop_bad_vectors(connection: Connection, change: PostgresChange) -> N
 
 
 async def _await_vectors(connection: Connection, change: PostgresChange) -> None:
-    """Make indexed documents pending that do not have all their vectors."""
     incomplete = _INCOMPLETE.format(generation=change.generation)
     marked = await connection.execute(
         f"UPDATE rag_context.documents AS d SET status = 'pending' WHERE {incomplete}"  # noqa: S608
@@ -295,7 +290,6 @@ async def _await_vectors(connection: Connection, change: PostgresChange) -> None
 
 
 async def _count_again(connection: Connection, change: PostgresChange) -> None:
-    """Set the counters to the real counts; the version grows, so that cached answers are dropped."""
     real = await connection.fetchrow(_RECOUNTED.format(generation=change.generation))
     removed = await connection.execute("DELETE FROM rag_context.changes")
     await connection.execute(

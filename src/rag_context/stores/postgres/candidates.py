@@ -19,14 +19,7 @@ from rag_context.stores.postgres.connection import PostgresDatabase, Row
 from rag_context.stores.postgres.driver import Plan
 from rag_context.stores.postgres.filters import Parameters, condition
 from rag_context.stores.postgres.keywords import PostgresTexts, TermQuery
-from rag_context.stores.postgres.rows import (
-    CHUNK_TIME,
-    LISTING_COLUMNS,
-    beside,
-    passages_from,
-    reference_from,
-    stored,
-)
+from rag_context.stores.postgres.rows import CHUNK_TIME, LISTING_COLUMNS, beside, passages_from, reference_from, stored
 from rag_context.stores.postgres.state import PostgresSnapshot as IndexSnapshot
 from rag_context.stores.postgres.vector_search import PostgresVectors
 
@@ -259,7 +252,6 @@ class _Fetched:
         self._by_keyword: dict[tuple[int, Filter], Sequence[KeywordHit]] = {}
 
     def add(self, request: _Request, rows: Sequence[Row]) -> None:
-        """Add what a statement returned."""
         chunks = [reference_from(row) for row in rows]
         bm25, shares = self.question.scores(rows, [chunk.content_type for chunk in chunks])
         keys, cosines, by_vector, by_keyword, standing, near, shown = (

@@ -62,7 +62,6 @@ def escaped(text: str) -> str:
 
 
 def escaped_or_none(text: str | None) -> str | None:
-    """As `escaped`."""
     return None if text is None else escaped(text)
 
 
@@ -101,7 +100,6 @@ def _rows(entries: Sequence[Entry], vectors: Matrix) -> Iterator[tuple[object, .
 
 
 def collection_from(row: Row) -> Collection:
-    """The collection of a row of `collections`."""
     return Collection(
         name=unescaped(row["name"]),
         metadata=json.loads(row["metadata"]),
@@ -114,7 +112,6 @@ def collection_from(row: Row) -> Collection:
 
 
 def entry_from(row: Row) -> Entry:
-    """The entry of a row with `id`, `text` and `metadata`."""
     return Entry(unescaped(row["id"]), unescaped(row["text"]), json.loads(row["metadata"]))
 
 
@@ -189,7 +186,6 @@ class _Conditions:
 
 
 def _is_never(operator: Operator, value: Scalar) -> bool:
-    """Whether nothing stands in this relation to a value: null is contained in nothing, booleans have no order."""
     if operator is Operator.CONTAINS:
         return value is None
     return operator in _SIGNS and (value is None or isinstance(value, bool))

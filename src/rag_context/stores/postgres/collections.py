@@ -325,7 +325,6 @@ class PostgresCollections:
         return await timed_health(measure)
 
     async def close(self) -> None:
-        """Stop removing rows; the next start continues."""
         await self._discarded.close()
 
     async def _read(self, name: str, query: Callable[[Connection, _Record], Awaitable[T]]) -> T:

@@ -98,15 +98,12 @@ class PostgresDatabase:
         return self._statement_cache_size > 0
 
     async def fetch(self, statement: str, *values: object, plan: Plan = Plan.EACH_TIME) -> list[Row]:
-        """The rows of a query. Raises: BackendError."""
         return await self.read(lambda connection: connection.fetch(statement, *values), plan)
 
     async def fetchrow(self, statement: str, *values: object) -> Row | None:
-        """The first row of a query that reads few. Raises: BackendError."""
         return await self.read(lambda each: each.fetchrow(statement, *values, timeout=ANSWER_S), Plan.EITHER)
 
     async def read(self, work: Callable[[Connection], Awaitable[T]], plan: Plan = Plan.EACH_TIME) -> T:
-        """Run `work`, each of its statements by itself."""
         return await self._detached(self._run(work, plan))
 
     async def write(self, work: Callable[[Connection], Awaitable[T]], plan: Plan = Plan.EACH_TIME) -> T:
@@ -153,7 +150,6 @@ class PostgresDatabase:
             return await self._connect()
 
     async def close(self) -> None:
-        """Close all connections."""
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait({self._opening})

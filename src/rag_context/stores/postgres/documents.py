@@ -195,7 +195,6 @@ class PostgresDocuments:
         self._retrievals.record(document_ids, at)
 
     async def close(self) -> None:
-        """Write the remaining statistics, if the server accepts them soon."""
         await self._retrievals.close()
 
     async def counts(self) -> Counts:
@@ -292,7 +291,6 @@ class PostgresDocuments:
         return 0 if row is None else int(row[0])
 
     async def _analysed(self, version: Version) -> list[ChunkTerms]:
-        """The terms of each chunk."""
         return await self._computing.run(
             lambda: [ChunkTerms(chunk.searchable) for chunk in version.chunks], chars=len(version.document.content)
         )

@@ -135,7 +135,6 @@ class ConnectionPool:
         await self._pool.expire_connections()
 
     async def close(self, timeout_s: float) -> None:
-        """Close all connections."""
         try:
             # The pool waits for connections in use, and one to a frozen server is in use for ever.
             await asyncio.wait_for(self._pool.close(), timeout_s)
@@ -245,14 +244,12 @@ def encoded_vector(vector: Vector) -> bytes:
 
 
 def decoded_vector(stored: bytes) -> Vector:
-    """The vector `(dim,) float32` of what `encoded_vector` wrote."""
     vector: Vector = np.frombuffer(stored, dtype=">f4", offset=4).astype(np.float32)
     return vector
 
 
 @contextmanager
 def translated(address: str) -> Iterator[None]:
-    """Raise what the driver raises inside the block as our errors; `address` names the server."""
     try:
         yield
     except (

@@ -18,7 +18,6 @@ class Parameters:
 
 
 def condition(where: Filter, parameters: Parameters, row: str = "d") -> str:
-    """`where` as SQL over `row`: documents AS d, or chunks AS c."""
     add = parameters.add
     tenant = [add(stored(name)) for name in (where.tenant.project, where.tenant.branch, where.tenant.path_hash)]
     parts = [f"{row}.tenant = ({TENANT.format(*tenant)})"]

@@ -229,7 +229,6 @@ async def _new_generation(connection: Connection) -> int:
 
 
 async def _run_of(connection: Connection, made_by: str) -> int:
-    """The generation that the run of this model fills. Raises: BackendRejectedError."""
     row = await connection.fetchrow("SELECT next_model, next_generation FROM rag_context.state")
     if fingerprint_of(row["next_model"]) != made_by:
         raise no_rebuild(COMPONENT)

@@ -124,7 +124,6 @@ class TermQuery:
             yield group, 0.0
 
     def hits(self, rows: Sequence[Row]) -> list[KeywordHit]:
-        """The scores of chunks, one by one; see `scores`."""
         chunks = [reference_from(row) for row in rows]
         bm25_of, shares = self.scores(rows, [chunk.content_type for chunk in chunks])
         return [
@@ -138,7 +137,6 @@ class TermQuery:
 
 
 def keys_of(words: Iterable[str]) -> list[int]:
-    """The keys of terms as rows have them."""
     return [signed(term_key(word)) for word in words]
 
 
@@ -215,7 +213,6 @@ class PostgresTexts:
         return ", ".join(tables)
 
     async def question(self, query: str, tenant: Tenant) -> TermQuery:
-        """What a tenant's chunks know of a query's terms. Raises: BackendError."""
         # Not the newest state: frequencies may be a little off, and a call before each search would cost more.
         seen = await self._state.of_tenant(tenant)
         remembered = self._questions.get((query, tenant, seen.stamp))

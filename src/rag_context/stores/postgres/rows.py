@@ -96,12 +96,10 @@ def stored(text: str) -> str:
 
 
 def stored_or_none(text: str | None) -> str | None:
-    """As `stored`."""
     return None if text is None else stored(text)
 
 
 def read_text(text: str) -> str:
-    """A text as it was before `stored`."""
     if _ESCAPE not in text:
         return text
     return text.replace(f"{_ESCAPE}0", "\0").replace(f"{_ESCAPE}1", _ESCAPE)
@@ -169,7 +167,6 @@ class ChunkTerms:
 def chunk_row(
     key: int, chunk: Chunk, words: ChunkTerms, document: Document, tenant: int, sequence: int
 ) -> dict[str, object]:
-    """A row of `chunks` by column."""
     span, metadata = chunk.span, document.metadata
     return {
         "key": key,
@@ -251,7 +248,6 @@ def similar_values(document: Document) -> tuple[object, ...]:
 
 
 def stored_from(row: Row) -> Stored:
-    """The state of a document, of a row with its chunks' ids."""
     return Stored(
         row["content_hash"],
         row["status"] == INDEXED,
@@ -262,7 +258,6 @@ def stored_from(row: Row) -> Stored:
 
 
 def periods_from(row: Sequence[int]) -> Periods:
-    """The periods of a row of first and last times."""
     occurred, last_occurred, indexed, last_indexed = map(moment, row)
     return Periods(Period(occurred, last_occurred), Period(indexed, last_indexed))
 
@@ -285,7 +280,6 @@ def passages_from(rows: Iterable[Row]) -> dict[str, Passage]:
 
 
 def chunk_from(row: Row) -> Chunk:
-    """The chunk of a row with `CHUNK_COLUMNS`."""
     span = Span(row["start_char"], row["end_char"], row["start_line"], row["end_line"], read_text(row["heading"]))
     text, context = read_text(row["text"]), read_text(row["context"])
     at = moment(row["chunk_occurred_at"])
@@ -314,7 +308,6 @@ def reference_from(row: Sequence[Any]) -> ChunkRef:
 
 
 def tenant_from(row: Row) -> Tenant:
-    """The tenant of a row with its columns."""
     return Tenant(read_text(row["project"]), read_text(row["branch"]), read_text(row["path_hash"]))
 
 

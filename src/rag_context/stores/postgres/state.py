@@ -159,7 +159,6 @@ class PostgresSnapshot:
 
     @property
     def fingerprint(self) -> str | None:
-        """That of the recorded model."""
         return fingerprint_of(self.model)
 
 
@@ -203,12 +202,10 @@ class PostgresChange:
     """By key of the tenant; None: of the whole index."""
 
     def of(self, tenant: int | None = None) -> Difference:
-        """What it adds to the counters of a tenant, or of the whole index."""
         return self.differences[tenant]
 
     @property
     def fingerprint(self) -> str | None:
-        """That of the recorded model."""
         return fingerprint_of(self.model)
 
 
@@ -226,12 +223,10 @@ def _without_state() -> BackendDataError:
 
 @lru_cache(maxsize=8)
 def fingerprint_of(model: str | None) -> str | None:
-    """The fingerprint of a model as it is recorded."""
     return None if model is None else str(json.loads(model)["fingerprint"])
 
 
 def model_of(recorded: str | None) -> EmbeddingModel | None:
-    """A model as it is recorded."""
     return None if recorded is None else EmbeddingModel.from_record(json.loads(recorded))
 
 
@@ -399,7 +394,6 @@ class Claims:
             yield False
 
     async def close(self) -> None:
-        """End the session, and with it all claims."""
         session, self._session = self._session, None
         if session is not None:
             session.terminate()

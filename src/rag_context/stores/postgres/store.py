@@ -195,7 +195,6 @@ async def _drop_keyword_index(connection: Connection) -> None:
 
 
 def _analysed(documents: Sequence[WholeDocument]) -> list[list[ChunkTerms]]:
-    """The terms of each chunk of each document."""
     return [[ChunkTerms(chunk.searchable) for chunk in chunks] for _, chunks, _ in documents]
 
 
@@ -230,7 +229,6 @@ class Maintenance:
         self._recount_at = 0.0
 
     async def round(self, now_s: float) -> None:
-        """One round. Raises: BackendError."""
         seen = await self._state.refresh()
         if seen.unfolded > FOLDED_FROM:
             await self._state.fold()

@@ -192,7 +192,6 @@ async def write_new(
 async def rechunk_document(
     connection: Connection, change: PostgresChange, version: Version, words: Sequence[ChunkTerms]
 ) -> bool:
-    """As `write_document`, in place of this version only; False if it does not exist any more."""
     document = version.document
     await connection.execute(_ONE_WRITER, stored(document.id))
     hash_ = await connection.fetchval(
@@ -254,7 +253,6 @@ async def attach_vectors(
 
 
 async def delete_document(connection: Connection, change: PostgresChange, document_id: str) -> bool:
-    """Delete a document with all its rows; False if it is unknown."""
     await connection.execute(_ONE_WRITER, stored(document_id))
     tenant = await connection.fetchval("SELECT tenant FROM rag_context.documents WHERE id = $1", stored(document_id))
     if tenant is None:
@@ -271,7 +269,6 @@ async def delete_document(connection: Connection, change: PostgresChange, docume
 
 
 async def add_retrievals(connection: Connection, counts: Mapping[str, tuple[int, datetime]]) -> None:
-    """Add to each document's statistics how often it was returned, and when last."""
     rows = sorted(
         (stored(id_), count, microseconds(last)) for id_, (count, last) in counts.items()
     )  # in order: no deadlocks

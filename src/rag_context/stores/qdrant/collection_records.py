@@ -46,21 +46,13 @@ _ONCE = re.compile(r"\.[0-9a-f]{32}")
 """The part that makes a name unique."""
 
 ID = "id"
-
 TEXT = "text"
-
 METADATA = "metadata"
-
 TOKENS = "facts"
-
 NUMBERS = "numbers"
-
 PATH = "path"
-
 VALUE = "value"
-
 _WORD = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD)
-
 _NUMBER = models.FloatIndexParams(type=models.FloatIndexType.FLOAT)
 
 INDEXES: Mapping[str, models.KeywordIndexParams | models.FloatIndexParams] = {
@@ -71,7 +63,6 @@ INDEXES: Mapping[str, models.KeywordIndexParams | models.FloatIndexParams] = {
 """The fields by which entries are found."""
 
 _IDS = UUID("6f5ac0a2-6c1c-5a3e-8f0c-3f5f6f9d4b55")
-
 Payload: TypeAlias = Mapping[str, Any]
 
 
@@ -93,7 +84,6 @@ class CollectionRegistry:
         self._prefix = prefix
 
     async def records(self) -> list[CollectionRecord]:
-        """All records, by the collections' names."""
         try:
             found = [_record(record.payload) async for record in self._connection.scroll(None, payload=True)]
         except NoCollectionError:
@@ -101,7 +91,6 @@ class CollectionRegistry:
         return sorted(found, key=lambda record: record.collection.name)
 
     async def record(self, name: str) -> CollectionRecord | None:
-        """The record of a collection, if it exists."""
         try:
             records = await self._connection.retrieve([point_id(name)], page=1)
         except NoCollectionError:
@@ -139,11 +128,9 @@ class CollectionRegistry:
             await self._connection.upsert([point])
 
     async def bind(self, name: str, dimension: int) -> None:
-        """Record the dimension of a collection's vectors."""
         await self._change(name, {_DIMENSION: dimension}, None)
 
     async def replace(self, name: str, metadata: Mapping[str, Json]) -> None:
-        """Put other metadata in place of a collection's."""
         await self._change(name, {_METADATA: _texts(metadata)}, None)
 
     async def merge(self, name: str, metadata: Mapping[str, Json]) -> None:
@@ -177,7 +164,6 @@ class CollectionRegistry:
         return sorted(name for name in await self._names() if name != self._name and not _OF_OURS.fullmatch(name))
 
     async def _names(self) -> list[str]:
-        """The names of everything on the server."""
         found = await self._connection.call(self._client.get_collections())
         return [each.name for each in found.collections]
 
@@ -214,7 +200,6 @@ def _texts(metadata: Mapping[str, Json]) -> dict[str, str]:
 
 
 def point_id(id_: str) -> str:
-    """The point id of a text: Qdrant's ids are UUIDs."""
     return str(uuid5(_IDS, id_))
 
 
@@ -233,7 +218,6 @@ def point_of(entry: Entry, vector: Vector) -> models.PointStruct:
 
 
 def points_of(entries: Sequence[Entry], vectors: Matrix) -> list[models.PointStruct]:
-    """Entries with their vectors, `(n, dim) float32`."""
     return [point_of(entry, vector) for entry, vector in zip(entries, vectors, strict=True)]
 
 

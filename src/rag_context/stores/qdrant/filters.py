@@ -56,7 +56,6 @@ INDEXES: Mapping[str, models.PayloadSchemaParams] = {
 
 
 def conditions(where: Filter) -> models.Filter:
-    """`where` as one filter."""
     must: list[models.Condition] = [
         _equals(key, value)
         for key, value in (

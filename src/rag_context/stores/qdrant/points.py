@@ -100,7 +100,6 @@ def block_number(number: int, data: bytes, filler: int) -> int:
 
 
 def payload_of(document: Document, chunk: Chunk) -> dict[str, Any]:
-    """All fields for filters and results; fields without a value are left out."""
     metadata, span = document.metadata, chunk.span
     payload = {
         CHUNK_ID: chunk.id,
@@ -249,7 +248,6 @@ def of_documents(document_ids: list[str]) -> models.Filter:
 
 
 def stale_points(document_id: str, kept: Sequence[models.ExtendedPointId]) -> models.Filter:
-    """The points of a document other than those in `kept`."""
     where = of_documents([document_id])
     if not kept:
         return where

@@ -13,12 +13,7 @@ import numpy as np
 from qdrant_client import AsyncQdrantClient, models
 
 from rag_context.domain.vectors import Vector
-from rag_context.errors import (
-    BackendDataError,
-    BackendRejectedError,
-    BackendTimeoutError,
-    ConfigurationError,
-)
+from rag_context.errors import BackendDataError, BackendRejectedError, BackendTimeoutError, ConfigurationError
 from rag_context.stores.qdrant.qdrant_errors import COMPONENT, FAULTS, NoCollectionError, backend_error
 
 Transport: TypeAlias = Literal["http", "grpc"]
@@ -98,7 +93,6 @@ class QdrantConnection:
         raise BackendTimeoutError(COMPONENT, "Qdrant accepted a write and did not confirm it; it is repeated.")
 
     def to(self, collection: str) -> "QdrantConnection":
-        """The same connection, for another collection."""
         return replace(self, collection=collection)
 
     async def info(self) -> models.CollectionInfo:

@@ -64,7 +64,6 @@ class NoPointError(BackendRejectedError):
 
 
 def backend_error(error: BaseException, collection: str) -> BackendError:
-    """Our error for one of `FAULTS`; raise it `from error`."""
     match error:
         case TimeoutError():
             return BackendTimeoutError(COMPONENT, "Qdrant did not answer in time.")
@@ -91,7 +90,6 @@ def backend_error(error: BaseException, collection: str) -> BackendError:
 
 
 def _broken(source: Exception) -> BackendError:
-    """The error for no response, or an invalid one."""
     match source:
         case httpx.TimeoutException():
             return BackendTimeoutError(COMPONENT, "Qdrant did not answer in time.")
@@ -148,7 +146,6 @@ def _failed_call(error: grpc.aio.AioRpcError, collection: str) -> BackendError:
 
 
 def _reason(body: bytes) -> str | None:
-    """Qdrant's own message; None if the body is not one of its errors."""
     try:
         reason = json.loads(body)["status"]["error"]
     except (ValueError, TypeError, KeyError):

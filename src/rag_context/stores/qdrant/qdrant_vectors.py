@@ -249,7 +249,6 @@ class QdrantVectors:
         return f"{line}; {warning}" if warning else line
 
     async def _version_warning(self) -> str:
-        """A warning about the server's version, by Qdrant's own rule; "" without one."""
         try:
             server = (await self._connection.call(self._connection.client.info())).version
         except BackendError:

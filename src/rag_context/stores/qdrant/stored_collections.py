@@ -133,7 +133,6 @@ class CollectionStorage:
         return True
 
     async def clear(self) -> None:
-        """Remove all points, by one operation."""
         await self._existing(self._connection.delete(models.FilterSelector(filter=models.Filter())))
 
     async def count(self) -> int:

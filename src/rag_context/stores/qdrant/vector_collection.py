@@ -47,7 +47,6 @@ class VectorCollection:
         return self._dimension is not None
 
     def mismatch(self, dimension: int) -> str:
-        """The error message for vectors of another dimension."""
         return (
             f"Qdrant's collection {self._plan.name!r} holds vectors of dimension {self._dimension}, not {dimension}:"
             " run `rag-context reindex`, or name another as stores.qdrant_collection."
@@ -119,7 +118,6 @@ class VectorCollection:
             await self._connection.index(field, schema)
 
     async def count(self) -> int:
-        """How many points of ours there are, exactly."""
         return await self._count(OURS)
 
     async def require_own(self) -> None:

@@ -65,7 +65,6 @@ def rechunk_document(version: Version, analysed: Sequence[list[str]], connection
 def attach_vectors(
     document_id: str, content_hash: str, vectors: Matrix, made_by: str | None, connection: sqlite3.Connection
 ) -> bool:
-    """Store the vectors of a pending document; False if this version does not exist any more."""
     row = connection.execute("SELECT key, content_hash, status FROM documents WHERE id = ?", (document_id,)).fetchone()
     if row is None or row[1] != content_hash:
         return False
@@ -89,7 +88,6 @@ def attach_vectors(
 def mark_document_indexed(
     document_id: str, content_hash: str, made_by: str | None, connection: sqlite3.Connection
 ) -> bool:
-    """Mark a document as indexed whose vectors another store keeps; False if this version does not exist any more."""
     _check_model(made_by, connection)
     updated = connection.execute(
         "UPDATE documents SET status = ? WHERE id = ? AND content_hash = ?", (INDEXED, document_id, content_hash)
@@ -98,7 +96,6 @@ def mark_document_indexed(
 
 
 def mark_documents_pending(document_ids: Sequence[str], connection: sqlite3.Connection) -> None:
-    """Mark documents as pending whose vectors are missing in another store."""
     connection.execute(
         "UPDATE documents SET status = ? WHERE id IN (SELECT value FROM json_each(?)) AND status <> ?",
         (PENDING, json.dumps(list(document_ids)), PENDING),
@@ -111,7 +108,6 @@ def analysed_terms(chunks: Sequence[Chunk]) -> list[list[str]]:
 
 
 def delete_document(document_id: str, connection: sqlite3.Connection) -> bool:
-    """Delete a document with all its rows; False if it is unknown."""
     key = _key_of(document_id, connection)
     if key is None:
         return False
@@ -123,7 +119,6 @@ def delete_document(document_id: str, connection: sqlite3.Connection) -> bool:
 
 
 def add_retrievals(counts: Mapping[str, tuple[int, datetime]], connection: sqlite3.Connection) -> None:
-    """Add to each document's statistics how often it was returned, and when last."""
     connection.executemany(
         """INSERT INTO retrievals SELECT key, ?, ? FROM documents WHERE id = ?
            ON CONFLICT (document) DO UPDATE
@@ -139,7 +134,6 @@ def note_change_of_all(connection: sqlite3.Connection) -> None:
 
 
 def forget_old_deletions(connection: sqlite3.Connection) -> None:
-    """Shorten the list of deletions of chunks and vectors."""
     last = shorten("deletions", REMEMBERED_DELETIONS, connection)
     if last is not None:
         connection.execute("UPDATE totals SET forgotten = ?", (last,))
@@ -216,7 +210,6 @@ def _remove_chunks(key: int, connection: sqlite3.Connection) -> None:
 
 
 def _vectors_of(key: int, connection: sqlite3.Connection) -> dict[tuple[str, str, str], bytes]:
-    """A document's vectors, by id, text and context of their chunks."""
     # A damaged text equals none of the new version, and must not keep that from being stored.
     with lenient(connection):
         rows = connection.execute(_STORED, (key,)).fetchall()
@@ -228,7 +221,6 @@ def _put_vectors(vectors: Iterable[tuple[int, bytes]], connection: sqlite3.Conne
 
 
 def blobs_of(vectors: Matrix) -> list[bytes]:
-    """Each row (`(n, dim)`) as it is stored."""
     return [row.tobytes() for row in np.ascontiguousarray(vectors, dtype="<f4")]
 
 

@@ -110,18 +110,15 @@ def read_collection(name: str, connection: sqlite3.Connection) -> Collection:
 
 
 def look_for(name: str, connection: sqlite3.Connection) -> Collection | None:
-    """As `read_collection`; None if it does not exist."""
     row = connection.execute(f"{_COLLECTIONS} WHERE name = ?", (name,)).fetchone()
     return None if row is None else _collection(row)
 
 
 def read_collections(connection: sqlite3.Connection) -> list[Collection]:
-    """All collections, by name."""
     return [_collection(row) for row in connection.execute(f"{_COLLECTIONS} ORDER BY name")]
 
 
 def read_page(name: str, limit: int, offset: int, connection: sqlite3.Connection) -> EntryPage:
-    """A page of all entries, by id."""
     collection = find(name, connection)
     rows = connection.execute(_PAGE, (collection.key, limit, offset))
     entries = tuple([Entry(id_, text, json.loads(metadata)) for id_, text, metadata in rows])
@@ -129,27 +126,23 @@ def read_page(name: str, limit: int, offset: int, connection: sqlite3.Connection
 
 
 def read_entries(seqs: Sequence[int], connection: sqlite3.Connection) -> list[Entry]:
-    """The entries of these numbers, which must exist, in this order."""
     rows = connection.execute(_BY_SEQ, (json.dumps(seqs),))
     found = {seq: Entry(id_, text, json.loads(metadata)) for seq, id_, text, metadata in rows}
     return [found[seq] for seq in seqs]
 
 
 def read_by_id(name: str, ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, Entry]:
-    """The entries of these ids; unknown ones are left out."""
     key = find(name, connection).key
     rows = connection.execute(_BY_ID, (json.dumps(list(dict.fromkeys(ids))), key))
     return {id_: Entry(id_, text, json.loads(metadata)) for id_, text, metadata in rows}
 
 
 def read_ids(name: str, connection: sqlite3.Connection) -> list[str]:
-    """The ids of all entries, in order."""
     key = find(name, connection).key
     return [id_ for (id_,) in connection.execute("SELECT id FROM entries WHERE collection = ? ORDER BY id", (key,))]
 
 
 def read_vectors(name: str, ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, Vector]:
-    """The vectors (`(dim,) float32`) of these entries; unknown ones are left out."""
     key = find(name, connection).key
     found: dict[str, Vector] = {}
     for id_ in ids:
@@ -213,12 +206,10 @@ def stored_entries(entries: Sequence[Entry], vectors: Matrix) -> StoredEntries:
 
 
 def create(collection: Collection, created: datetime, connection: sqlite3.Connection) -> bool:
-    """Create an empty collection; False if the name exists."""
     return _insert(replace(collection, dimension=None), created, connection)
 
 
 def drop(name: str, connection: sqlite3.Connection) -> None:
-    """Remove a collection; its entries are to be removed."""
     connection.execute("DELETE FROM collections WHERE key = ?", (find(name, connection).key,))
 
 
@@ -233,13 +224,11 @@ def empty(name: str, connection: sqlite3.Connection) -> int:
 
 
 def replace_metadata(name: str, metadata: Mapping[str, Json], connection: sqlite3.Connection) -> Collection:
-    """Put other metadata in place."""
     connection.execute("UPDATE collections SET metadata = ? WHERE name = ?", (metadata_text(metadata), name))
     return read_collection(name, connection)
 
 
 def merge_metadata(name: str, metadata: Mapping[str, Json], connection: sqlite3.Connection) -> Collection:
-    """Set these keys and keep the others."""
     known = read_collection(name, connection).metadata
     return replace_metadata(name, {**known, **metadata}, connection)
 
@@ -277,7 +266,6 @@ def upsert(name: str, rows: StoredEntries, connection: sqlite3.Connection) -> No
 
 
 def delete(name: str, id_: str, connection: sqlite3.Connection) -> bool:
-    """Remove one entry; False where it is unknown."""
     key = find(name, connection).key
     deleted = connection.execute("DELETE FROM entries WHERE collection = ? AND id = ?", (key, id_)).rowcount > 0
     if deleted:
@@ -287,7 +275,6 @@ def delete(name: str, id_: str, connection: sqlite3.Connection) -> bool:
 
 
 def delete_many(name: str, ids: Sequence[str], where: Clause, connection: sqlite3.Connection) -> int:
-    """Remove those of these entries that now pass a clause; returns how many."""
     key = find(name, connection).key
     rows = connection.execute(
         "SELECT e.seq, e.id, e.metadata FROM json_each(?) AS requested "
@@ -326,7 +313,6 @@ def switch(name: str, built: str, connection: sqlite3.Connection) -> bool:
 
 
 async def remove_discarded(database: Database) -> bool:
-    """Delete some rows of discarded collections; False once none are left."""
     # Read first: a write would take the file's lock, though mostly there is nothing to remove.
     return await database.read(_has_discarded) and await database.write(_remove_discarded)
 

@@ -74,7 +74,6 @@ class FieldColumn:
         return len(self._values) > 2 * self._size + _SPARE_VALUES
 
     def append(self, values: Sequence[Json]) -> None:
-        """Add rows."""
         end = self._size + len(values)
         if end > len(self._codes):
             # At least doubled, so that copying stays linear over all appends.
@@ -83,7 +82,6 @@ class FieldColumn:
         self.put(range(start, end), values)
 
     def put(self, rows: Sequence[int], values: Sequence[Json]) -> None:
-        """Set the values of rows that are there."""
         self._codes[rows] = [self._number(value) for value in values]
 
     def move_last_to(self, row: int) -> None:
@@ -106,7 +104,6 @@ class FieldColumn:
                 return self._ordered(operator, value)
 
     def among(self, values: Iterable[Scalar]) -> Mask:
-        """`(n,)`, the rows whose value equals one of these."""
         allowed = np.zeros(len(self._values), dtype=np.bool_)
         for value in values:
             if (code := self._code_of.get(_identity(value))) is not None:
@@ -130,7 +127,6 @@ class FieldColumn:
         return mask
 
     def _containing(self, value: Scalar) -> Mask:
-        """Rows whose text contains this one, or whose list has this element."""
         allowed = np.zeros(len(self._values), dtype=np.bool_)
         if isinstance(value, str):
             allowed[:] = [isinstance(found, str) and value in found for found in self._values]
@@ -159,7 +155,6 @@ class FieldColumn:
         return self._rows_with(allowed)
 
     def _rows_with(self, allowed: Mask) -> Mask:
-        """Of a mask over values, that over rows."""
         mask: Mask = allowed[self._codes[: self._size]]
         return mask
 
@@ -215,7 +210,6 @@ class IdOrder:
         self.ranks: NDArray[np.intp] | None = None
 
     def forget(self) -> None:
-        """The rows have changed."""
         self.ranks = None
 
     def ranks_of(self, ids: Sequence[str]) -> NDArray[np.intp]:
@@ -243,12 +237,10 @@ class CollectionView:
     order: IdOrder
 
     def matching(self, where: Clause, limit: int, offset: int) -> tuple[list[int], int]:
-        """The numbers of a page of the entries that `where` lets through, by id; and how many there are."""
         rows = np.flatnonzero(self.mask(where))
         return [self.seqs[row] for row in self._page(rows, limit, offset)], len(rows)
 
     def matching_ids(self, where: Clause) -> list[str]:
-        """The ids of the entries that `where` lets through, in order."""
         return sorted([self.ids[row] for row in np.flatnonzero(self.mask(where)).tolist()])
 
     def nearest(self, vector: Vector, where: Clause, limit: int, read: ReadVectors) -> list[ScoredEntry]:
@@ -264,7 +256,6 @@ class CollectionView:
         return [ScoredEntry(self.seqs[row], cosine) for cosine, row in in_order(scores, rows, self.ids, limit)]
 
     def values(self, path: Path) -> list[Json]:
-        """The distinct values of a field."""
         return self.columns[path].distinct()
 
     def mask(self, clause: Clause) -> Mask:
@@ -296,7 +287,6 @@ class CollectionView:
 
 
 def paths_of(clause: Clause) -> Iterator[Path]:
-    """The fields that a clause uses."""
     match clause:
         case Comparison(path) | Membership(path):
             yield path

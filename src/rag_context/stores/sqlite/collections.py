@@ -179,7 +179,6 @@ class SqliteCollections:
         return await timed_health(lambda: self._opened().read(collection_rows.count_collections))
 
     async def close(self) -> None:
-        """Wait for the calls under way, and close the file."""
         await self._discarded.close()
         if self._database is not None:
             await self._database.close()

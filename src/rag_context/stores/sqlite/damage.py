@@ -45,7 +45,6 @@ class Damage:
             return self._reason
 
     def note(self, reason: str) -> None:
-        """Stop writes: `reason` is damaged."""
         if self.reason() is None:
             logger.error("%s is damaged, and nothing is written to it any more: %s", self._database.name, reason)
         with self._lock:
@@ -83,7 +82,6 @@ class Damage:
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Whether SQLite has met a page that cannot be right."""
     return isinstance(error, sqlite3.Error) and result_code(error) in _DAMAGE
 
 

@@ -105,7 +105,6 @@ class Database:
         await self._writer.try_write()
 
     async def round(self) -> None:
-        """Wait until the watcher has read the file."""
         if self._watcher is not None:
             await self._watcher.round()
 
@@ -115,7 +114,6 @@ class Database:
         self._publish(version, IndexSize(*size))
 
     async def close(self) -> None:
-        """Commit the queued writes and close every connection."""
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
@@ -248,7 +246,6 @@ class DatabaseCall(Generic[T]):
         return True
 
     def fail(self, error: Exception) -> None:
-        """Pass `error` on in place of a result."""
         self._pass_on(self.future.set_exception, error)
 
     def _pass_on(self, complete: Callable[[Any], None], outcome: object) -> None:
@@ -386,7 +383,6 @@ class ReadWriteLock:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Lock for reading."""
         with self._condition:
             # A waiting writer goes first, or a steady stream of searches would keep it out for ever. So `reading`
             # must not nest: a writer between the two would wait for the outer one, and the inner one for it.

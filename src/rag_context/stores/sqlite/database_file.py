@@ -395,7 +395,6 @@ class Reader:
         return self.open_connection is not None and self._epoch == self._file.epoch
 
     def is_intact(self) -> bool:
-        """Whether the reads are consistent; False if a frozen file was changed meanwhile."""
         if self._frozen is None or self._frozen == _stamp_of(self._file.path):
             return True
         self._file.notice_replacement()
@@ -407,14 +406,12 @@ class Reader:
             self.close_connection()
 
     def close_connection(self) -> None:
-        """Close the connection; the next use opens another one."""
         connection, self.open_connection = self.open_connection, None
         if connection is not None:
             connection.close()
 
 
 def checked_file(path: Path, *, is_marked: bool = True) -> DatabaseFile:
-    """The file at `path`, which may be a database file or become one. Raises: ConfigurationError."""
     file = DatabaseFile(path, is_marked=is_marked)
     file.check_path()
     return file

@@ -47,7 +47,6 @@ class SqliteDocuments:
         return self._database.version
 
     async def refresh_version(self) -> None:
-        """Bring `version` up to what any process has committed by now."""
         await self._database.refresh_version()
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
@@ -98,7 +97,6 @@ class SqliteDocuments:
         self._retrievals.record(document_ids, at)
 
     async def close(self) -> None:
-        """Write the remaining statistics, if the file accepts them soon."""
         await self._retrievals.close()
 
     async def counts(self) -> Counts:

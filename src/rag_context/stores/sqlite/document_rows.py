@@ -162,20 +162,17 @@ def read_passages(chunk_ids: Sequence[str], connection: sqlite3.Connection) -> d
 
 
 def read_chunks(document_id: str, connection: sqlite3.Connection) -> list[Chunk]:
-    """A document's chunks by position."""
     with readable(document_id):
         return [_chunk(row) for row in connection.execute(_CHUNKS, (document_id,))]
 
 
 def read_document(document_id: str, connection: sqlite3.Connection) -> Document | None:
-    """A document with its content."""
     with readable(document_id):
         row = connection.execute(_DOCUMENT, (document_id,)).fetchone()
         return None if row is None else _document(row)
 
 
 def read_similar(document: Document, connection: sqlite3.Connection) -> list[str]:
-    """Documents of the same tenant whose similarity hash is within three bits, by id."""
     tenant = connection.execute(
         "SELECT key FROM tenants WHERE project = ? AND branch = ? AND path_hash = ?",
         (document.tenant.project, document.tenant.branch, document.tenant.path_hash),
@@ -223,7 +220,6 @@ def read_missing_vectors(has_split_vectors: bool, where: Filter, connection: sql
 
 
 def read_listing(where: Filter, limit: int, after: Cursor | None, connection: sqlite3.Connection) -> list[Listing]:
-    """The documents that pass, newest first, then by id; those after `after`."""
     clauses, values = condition(where)
     at, id_ = (_AFTER_ALL, "") if after is None else (microseconds(after.timestamp), after.id)
     rows = connection.execute(_LISTING.format(condition=clauses), (*values, at, at, id_, limit))
@@ -231,7 +227,6 @@ def read_listing(where: Filter, limit: int, after: Cursor | None, connection: sq
 
 
 def read_periods(connection: sqlite3.Connection) -> Periods | None:
-    """When the documents were said or written, and when they were indexed; None without any."""
     # One bound each: SQLite reads it off the end of an index, and both together from the whole table.
     row = connection.execute(_PERIODS).fetchone()
     if row[0] is None:
@@ -241,20 +236,17 @@ def read_periods(connection: sqlite3.Connection) -> Periods | None:
 
 
 def read_states(document_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, Stored]:
-    """What is stored of each document that is known."""
     statement = f"{_STORED} WHERE d.id IN (SELECT value FROM json_each(?))"  # noqa: S608  (values are bound)
     rows = connection.execute(statement, (json.dumps(document_ids),))
     return {row[0]: _state(row) for row in rows}
 
 
 def read_inventory(after: str, limit: int, connection: sqlite3.Connection) -> dict[str, Stored]:
-    """Documents by ascending id, those after `after`."""
     rows = connection.execute(f"{_STORED} WHERE d.id > ? ORDER BY d.id LIMIT ?", (after, limit))
     return {row[0]: _state(row) for row in rows}
 
 
 def read_content_hashes(document_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, str]:
-    """The content hash of each stored document."""
     rows = connection.execute(
         "SELECT d.id, d.content_hash FROM json_each(?) AS requested JOIN documents AS d ON d.id = requested.value",
         (json.dumps(document_ids),),
@@ -263,7 +255,6 @@ def read_content_hashes(document_ids: Sequence[str], connection: sqlite3.Connect
 
 
 def read_tenants(connection: sqlite3.Connection) -> list[Tenant]:
-    """All tenants that have documents."""
     rows = connection.execute(
         """SELECT project, branch, path_hash FROM tenants AS t
            WHERE EXISTS (SELECT 1 FROM documents AS d WHERE d.tenant = t.key) ORDER BY t.key"""
@@ -272,13 +263,11 @@ def read_tenants(connection: sqlite3.Connection) -> list[Tenant]:
 
 
 def read_tenant_state(tenant: Tenant, connection: sqlite3.Connection) -> TenantState:
-    """What a tenant has come to."""
     *state, documents = connection.execute(_TENANT_STATE, tenant_values(tenant)).fetchone()
     return TenantState(":".join(map(str, state)), documents)
 
 
 def read_retrievals(document_id: str, connection: sqlite3.Connection) -> Retrievals:
-    """How often a document was returned, and when last."""
     row = connection.execute(
         """SELECT r.query_count, r.last_retrieved
            FROM documents AS d JOIN retrievals AS r ON r.document = d.key WHERE d.id = ?""",
@@ -294,7 +283,6 @@ def _listing(row: Row) -> Listing:
 
 
 def _described(row: Row) -> dict[str, Any]:
-    """The columns `_DESCRIBED` by their fields."""
     kind, session, source, title, at, *metadata = row
     texts = {"content_type": kind, "session_id": session, "source": source, "title": title}
     return {**texts, "timestamp": moment(at), "metadata": read_metadata(metadata)}

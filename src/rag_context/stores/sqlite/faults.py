@@ -31,7 +31,6 @@ def result_code(error: sqlite3.Error) -> int | None:
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Whether another connection has the lock."""
     return result_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
@@ -59,7 +58,6 @@ def is_fault(error: Exception) -> bool:
 
 
 def backend_error(error: Exception, path: Path) -> BackendError:
-    """Our error for `error`; raise it `from error`."""
     if isinstance(error, OSError):
         reason = error.strerror or type(error).__name__
         return BackendUnavailableError(COMPONENT, f"{str(path)!r} cannot be opened ({reason}); it is tried again.")

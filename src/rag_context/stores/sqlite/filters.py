@@ -11,12 +11,10 @@ Condition = tuple[str, tuple[Parameter, ...]]
 
 
 def tenant_values(tenant: Tenant) -> tuple[str, str, str]:
-    """The values of the parameters of `TENANT`."""
     return tenant.project, tenant.branch, tenant.path_hash
 
 
 def condition(where: Filter, time: str = "d.occurred_at") -> Condition:
-    """`where` as SQL over documents AS d; `time` is what `since` and `until` bound."""
     parts = [f"d.tenant = {TENANT}"]
     values: list[Parameter] = [*tenant_values(where.tenant)]
     for name, value in where.equal():

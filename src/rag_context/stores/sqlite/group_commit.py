@@ -155,7 +155,6 @@ class Writer:
             self.close_connection()
 
     def _take(self) -> tuple[list[_WriteRequest], bool]:
-        """The queued requests, and whether they are the last."""
         batch: list[_WriteRequest] = []
         # Waits for the first request only. What came during the previous commit forms the next batch, so a batch grows
         # with the load, and a single write does not wait for others.
@@ -264,7 +263,6 @@ class Writer:
             self.close_connection()
 
     def close_connection(self) -> None:
-        """Close the connection; the next commit opens another one."""
         if self.open_connection is not None:
             self.open_connection.close()
             self.open_connection = None

@@ -122,7 +122,6 @@ def recorded_model(connection: sqlite3.Connection) -> EmbeddingModel | None:
 
 
 def stored_form(text: str, context: str) -> list[str]:
-    """The terms of a passage in their stored form."""
     return terms(Chunk("", "", 0, text, Span(0, 0, 0, 0), context, occurred_at=EPOCH).searchable)
 
 
@@ -155,7 +154,6 @@ def _check_documents(check: DocumentCheck, connection: sqlite3.Connection, found
 
 
 def _kinds(check: DocumentCheck, id_: str, connection: sqlite3.Connection) -> set[IssueKind]:
-    """What is wrong with a document and its chunks, as far as they can be read."""
     try:
         document = read_document(id_, connection)
     except BackendDataError:
@@ -238,7 +236,6 @@ class SqliteAuditor:
 
 
 def drop_orphans(connection: sqlite3.Connection) -> None:
-    """Delete orphaned rows."""
     for table, lost in ORPHANS.items():
         connection.execute(f"DELETE FROM {table} WHERE {lost}")  # noqa: S608
 
@@ -264,7 +261,6 @@ def drop_bad_vectors(connection: sqlite3.Connection) -> None:
 
 
 def await_vectors(connection: sqlite3.Connection) -> None:
-    """Make indexed documents pending that do not have all their vectors."""
     connection.execute(f"UPDATE documents SET status = ? WHERE {INCOMPLETE}", (PENDING,))  # noqa: S608
 
 
@@ -283,7 +279,6 @@ def analyse_again(after: int, connection: sqlite3.Connection) -> int | None:
 
 
 def forget_versions(document_ids: Collection[str], connection: sqlite3.Connection) -> None:
-    """Clear the content hash of documents, so that it matches no version of their source."""
     ids = json.dumps(list(document_ids))
     connection.execute("UPDATE documents SET content_hash = '' WHERE id IN (SELECT value FROM json_each(?))", (ids,))
 

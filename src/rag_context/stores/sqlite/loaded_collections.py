@@ -71,7 +71,6 @@ class CollectionTerms:
         self._clear()
 
     def follow(self, connection: sqlite3.Connection) -> None:
-        """Add the new entries up to the connection's snapshot."""
         while True:
             # Locked step by step: analysing all texts takes long, and the queries that wait could not be answered.
             with self._lock:

@@ -48,7 +48,6 @@ class IndexMark:
         self._retry_at = 0.0
 
     def last_size(self) -> IndexSize:
-        """The last size of the index that this process or the file knows."""
         with self._lock:
             return self._known or self._read()
 

@@ -169,7 +169,6 @@ def _found_analyser(connection: sqlite3.Connection) -> int:
 
 
 def _analyse_again(connection: sqlite3.Connection) -> None:
-    """Update stored terms of another analyser, which would silently not match a query's."""
     rows = connection.execute("SELECT chunk, text, context FROM passages").fetchall()
     for key, text, context in rows:
         words = terms(Chunk("", "", 0, text, Span(0, 0, 0, 0), context, occurred_at=EPOCH).searchable)
@@ -192,7 +191,6 @@ FROM documents AS d CROSS JOIN contents AS n ON n.document = d.key WHERE d.key =
 
 
 def _fill_event_times(connection: sqlite3.Connection) -> None:
-    """Give older documents and their chunks the times that their texts state."""
     with lenient(connection):
         for (key,) in connection.execute(_MAY_STATE_TIMES).fetchall():
             content_type, extra, indexed_at, content = connection.execute(_STATED, (key,)).fetchone()
@@ -214,7 +212,6 @@ FROM documents AS d
 
 
 def _find_origins(connection: sqlite3.Connection) -> None:
-    """Give older documents and their chunks an origin, and mark the standing instructions of the owner."""
     with lenient(connection):
         found = [
             (earlier_origin(kind, session, source, thread, set(filter(None, json.loads(speakers)))), key)

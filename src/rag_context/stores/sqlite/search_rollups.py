@@ -222,7 +222,6 @@ def _counts_by_value(start: int, end: int, cut: _Cut, connection: sqlite3.Connec
 
 
 def bins_of(latencies_ms: Sequence[float]) -> NDArray[np.int64]:
-    """The bin of each latency."""
     values = np.maximum(np.asarray(latencies_ms, dtype=np.float64), SMALLEST_MS) / SMALLEST_MS
     bins: NDArray[np.int64] = np.minimum(np.ceil(np.log(values) / np.log(BIN_GROWTH)), BINS - 1).astype(np.int64)
     return bins
@@ -249,7 +248,6 @@ def latencies_of(bins: Bins) -> Counter[float]:
 
 
 def sum_up_again(connection: sqlite3.Connection) -> None:
-    """Compute all sums again from the records."""
     connection.execute("DELETE FROM search_sums")
     connection.execute("DELETE FROM search_tallies")
     rows = connection.execute(f"SELECT {_COLUMNS} FROM searches ORDER BY timestamp")  # noqa: S608
@@ -268,7 +266,6 @@ def _read_slots(first: int, end: int, connection: sqlite3.Connection) -> list[_S
 
 
 def _add_to_slots(searches: Sequence[_SearchRecord], connection: sqlite3.Connection, sign: int = 1) -> None:
-    """Add searches to the sums of their slots, or subtract them (`sign` -1)."""
     by_slot: dict[int, list[_SearchRecord]] = {}
     for search in searches:
         by_slot.setdefault(search.timestamp // SLOT_US, []).append(search)

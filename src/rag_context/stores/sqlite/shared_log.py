@@ -133,7 +133,6 @@ class SharedLog:
 
 
 def log_of(path: Path) -> Log:
-    """What is at `path` now."""
     return Log(*(_file_id(path.with_name(path.name + suffix)) for suffix in ("", "-wal", "-shm")))
 
 

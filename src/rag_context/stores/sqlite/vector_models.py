@@ -37,7 +37,6 @@ ORDER BY type
 
 
 def read_model(connection: sqlite3.Connection) -> EmbeddingModel | None:
-    """The recorded model; None if none is recorded."""
     row = connection.execute("SELECT value FROM meta WHERE name = ?", (_NAME,)).fetchone()
     return None if row is None else EmbeddingModel.from_record(json.loads(row[0]))
 
@@ -114,7 +113,6 @@ def forget_rebuild(connection: sqlite3.Connection) -> None:
 
 
 def read_run(connection: sqlite3.Connection) -> Rebuild | None:
-    """The run under way, or None."""
     recorded = dict(connection.execute("SELECT name, value FROM meta WHERE name IN (?, ?)", (MODEL, TOUCHED)))
     if MODEL not in recorded:
         return None

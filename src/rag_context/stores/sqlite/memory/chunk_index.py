@@ -95,17 +95,14 @@ class MemoryIndex:
 
     @property
     def chunks(self) -> int:
-        """How many chunks there are."""
         return self._live
 
     @property
     def vectors(self) -> int:
-        """How many of them have a vector."""
         return self._embedded
 
     @property
     def dimension(self) -> int | None:
-        """Dimension of the vectors; None while there is none."""
         return self._dimension if self._embedded else None
 
     def apply(self, change: Change) -> None:
@@ -130,7 +127,6 @@ class MemoryIndex:
                 self._move_together()
 
     def drop_vectors(self) -> None:
-        """Remove all vectors: those of another model take their place."""
         with self._lock.writing():
             # The scored queries stay: keywords do not depend on the model.
             self._vectors, self._dimension, self._embedded = Vectors(), None, 0
@@ -167,7 +163,6 @@ class MemoryIndex:
         return {self._ids[row]: score for row, score in zip(rows.tolist(), scores.tolist(), strict=True)}
 
     def keyword_hits(self, query: str, limit: int, where: Filter) -> list[KeywordHit]:
-        """The `limit` chunks of highest BM25 that hold a term of the query, equal ones by id."""
         tenant = tenant_values(where.tenant)
         of_tenant = self._terms.get(tenant)
         if limit < 1 or of_tenant is None:
@@ -225,7 +220,6 @@ class MemoryIndex:
         return np.where(known, rows, -1), bm25, shares
 
     def neighbours(self, ids: Sequence[str]) -> dict[str, Neighbours]:
-        """The chunks before and after each chunk: in its document, else in its conversation."""
         known = [(id_, self._by_id[id_]) for id_ in ids if id_ in self._by_id]
         rows = np.array([row for _, row in known], dtype=np.intp)
         before, after = self._beside(rows, -1), self._beside(rows, 1)

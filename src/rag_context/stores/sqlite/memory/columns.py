@@ -82,11 +82,9 @@ class Codes(Generic[K]):
         return len(self.values)
 
     def find(self, value: K) -> int | None:
-        """The number of `value`; None if it never occurred."""
         return self._codes.get(value)
 
     def number(self, value: K) -> int:
-        """The number of `value`, a new one if it never occurred."""
         code = self._codes.get(value)
         if code is None:
             code = self._codes[value] = len(self.values)
@@ -107,7 +105,6 @@ class SourceCodes(Codes[str]):
         self._order = array("i")
 
     def starting_with(self, prefix: str) -> NDArray[np.int32]:
-        """The numbers of the sources that start with `prefix`."""
         start = bisect_left(self._sorted, prefix)
         # Sorted, the sources with this prefix are one run: the key is False within it and True behind it.
         end = bisect_left(self._sorted, True, lo=start, key=lambda source: not source.startswith(prefix))
@@ -128,12 +125,10 @@ class TagLists(Codes[str]):
         self._codes_by_tag: dict[str, set[int]] = {}
 
     def with_all(self, tags: Sequence[str]) -> NDArray[np.int32]:
-        """The numbers of the lists that hold every one of `tags`."""
         codes = [self._codes_by_tag.get(tag, set()) for tag in tags]
         return np.array(sorted(set.intersection(*codes)), dtype=np.int32)
 
     def with_any(self, tags: Sequence[str]) -> NDArray[np.int32]:
-        """The numbers of the lists that hold at least one of `tags`."""
         return np.array(sorted(set().union(*(self._codes_by_tag.get(tag, set()) for tag in tags))), dtype=np.int32)
 
     def _came(self, value: str, code: int) -> None:
@@ -215,11 +210,9 @@ class DocumentColumns:
         return self._rows.get(key)
 
     def id(self, row: int) -> str:
-        """The id of the document in a row."""
         return self._ids[row]
 
     def content_type(self, row: int) -> str:
-        """The content type of the document in a row."""
         return self._texts[_TYPE].values[self._numbers[_TYPE, row]] or ""
 
     def thread(self, row: int) -> str | None:
@@ -232,11 +225,9 @@ class DocumentColumns:
         return self._numbers[_TENANT, : len(self._ids)]
 
     def tenant(self, number: int) -> tuple[str, str, str]:
-        """The name of the tenant with a number."""
         return self._tenants.values[number]
 
     def of_type(self, content_type: str) -> Mask:
-        """`(n,)`, which documents have this content type."""
         code = self._texts[_TYPE].find(content_type)
         mask: Mask = self._numbers[_TYPE, : len(self._ids)] == (-1 if code is None else code)
         return mask

@@ -63,7 +63,6 @@ def matrix_of(stored: Sequence[bytes], dimension: int) -> Matrix:
 
 
 def vector_of(stored: bytes) -> Vector:
-    """`(dim,) float32`, a vector as the file has it."""
     return np.frombuffer(stored, dtype="<f4").astype(np.float32, copy=False)
 
 
@@ -75,13 +74,11 @@ class Blocks:
         self._size = 0
 
     def reserve(self, rows: int, dimension: int) -> None:
-        """Grow to so many rows; new ones are zero."""
         while len(self._blocks) * BLOCK_ROWS < rows:
             self._blocks.append(np.zeros((BLOCK_ROWS, dimension), dtype=np.float32))
         self._size = max(self._size, rows)
 
     def put(self, rows: Rows, vectors: Matrix) -> None:
-        """Set rows that are there."""
         for number, of_block, places in by_block(rows):
             self._blocks[number][places] = vectors[of_block]
 
@@ -259,20 +256,17 @@ class Vectors:
             self._exact.reserve(rows, dimension)
 
     def put(self, rows: Rows, vectors: Matrix) -> None:
-        """Set rows that are there."""
         if self._exact is not None:
             self._exact.put(rows, vectors)
         if self._rounded:
             self._round(rows, vectors)
 
     def append(self, vectors: Matrix) -> None:
-        """Add rows."""
         start, end = self._size, self._size + len(vectors)
         self.reserve(end, vectors.shape[1])
         self.put(np.arange(start, end), vectors)
 
     def move_last_to(self, row: int) -> None:
-        """Remove `row` by moving the last row into its place."""
         self._size -= 1
         if not self._size:  # the next rows are held as those of a new matrix are
             self._exact, self._rounded, self._expected = Blocks(), [], 0
