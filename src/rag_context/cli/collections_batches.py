@@ -22,15 +22,8 @@ from rag_context.cli.console import Console, counted, safe
 from rag_context.cli.operation_options import Fields
 from rag_context.cli.options import Options, resumable
 from rag_context.cli.summary import IMPORTED, InvalidLines
+from rag_context.collections import copying
 from rag_context.collections.collections import entry_id
-from rag_context.collections.copying import (
-    CopyProgress,
-    CopyReport,
-    Located,
-    OnDifference,
-    Stage,
-    copy_collection,
-)
 from rag_context.collections.provider_connections import DEFAULT, Connections
 from rag_context.errors import ConflictError, InvalidInputError
 from rag_context.logs import configure_logging
@@ -211,7 +204,7 @@ class Copy:
     overwrite: bool
 
 
-_DOING = {Stage.COMPARE: "Comparing", Stage.COPY: "Copying", Stage.VERIFY: "Verifying"}
+_DOING = {copying.Stage.COMPARE: "Comparing", copying.Stage.COPY: "Copying", copying.Stage.VERIFY: "Verifying"}
 
 
 def run_copy(options: Options, what: Copy) -> ExitCode:
@@ -235,26 +228,26 @@ def run_copy(options: Options, what: Copy) -> ExitCode:
     return ExitCode.OK
 
 
-async def _copy(settings: Settings, what: Copy, show: Callable[[CopyProgress], None]) -> CopyReport:
+async def _copy(settings: Settings, what: Copy, show: Callable[[copying.CopyProgress], None]) -> copying.CopyReport:
     # `add` starts faster without the providers.
     from rag_context.wiring.opening import open_all_connections  # noqa: PLC0415
 
     async with open_all_connections(settings) as connections:
         source, target = await _located(connections, what.source), await _located(connections, what.target)
         await _check_connection(connections, what.target, target)
-        on_difference = OnDifference.OVERWRITE if what.overwrite else OnDifference.REJECT
-        return await copy_collection(source, target, on_difference=on_difference, progress=show)
+        on_difference = copying.OnDifference.OVERWRITE if what.overwrite else copying.OnDifference.REJECT
+        return await copying.copy_collection(source, target, on_difference=on_difference, progress=show)
 
 
-async def _located(connections: Connections, text: str) -> Located:
+async def _located(connections: Connections, text: str) -> copying.Located:
     place = connections.ref(text)
     problem = name_problem(place.name)
     if problem:
         raise InvalidInputError(f"name {problem}: {safe(text)!r}.")
-    return Located(await connections.require(place.connection).opened(), place.name)
+    return copying.Located(await connections.require(place.connection).opened(), place.name)
 
 
-async def _check_connection(connections: Connections, text: str, target: Located) -> None:
+async def _check_connection(connections: Connections, text: str, target: copying.Located) -> None:
     """See that a misspelt connection does not become the beginning of a new collection's name."""
     before, colon, name = text.partition(":")
     if not colon or before in connections or not re.fullmatch(CONNECTION_PATTERN, before):
@@ -267,7 +260,7 @@ async def _check_connection(connections: Connections, text: str, target: Located
         )
 
 
-def _summarise(report: CopyReport, what: Copy, console: Console) -> None:
+def _summarise(report: copying.CopyReport, what: Copy, console: Console) -> None:
     parts = [f"{report.copied} copied"]
     if report.skipped:
         parts.append(f"{report.skipped} there already")
@@ -278,12 +271,12 @@ def _summarise(report: CopyReport, what: Copy, console: Console) -> None:
 
 
 @contextmanager
-def _copying(console: Console) -> Iterator[Callable[[CopyProgress], None]]:
+def _copying(console: Console) -> Iterator[Callable[[copying.CopyProgress], None]]:
     """A bar on a terminal, with time left; elsewhere nothing."""
     with console.progress(MofNCompleteColumn()) as progress:
         tasks = {stage: progress.add_task(doing, total=None, visible=False) for stage, doing in _DOING.items()}
 
-        def show(at: CopyProgress) -> None:
+        def show(at: copying.CopyProgress) -> None:
             progress.update(tasks[at.stage], completed=at.done, total=at.total, visible=True)
 
         yield show

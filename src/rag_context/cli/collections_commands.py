@@ -9,20 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from rag_context.api import collections as wire
 from rag_context.api.collection_documents import RESERVED_ID
-from rag_context.api.collections import (
-    CollectionResponse,
-    CollectionsResponse,
-    CreatedCollectionResponse,
-    DeletedMatchingResponse,
-    DocumentsResponse,
-    MetadataResponse,
-    QueryResponse,
-    QueryResult,
-    StoredDocument,
-    UpdatedDocumentResponse,
-    ValuesResponse,
-)
 from rag_context.api.operations import Operation, Response, routes
 from rag_context.api.operations import collections as operations
 from rag_context.api.operations.routes import Route
@@ -113,7 +101,7 @@ def create(
         fields = {**fields, "embedding_provider": OWN_EMBEDDER}
     embeds = fields.get("embedding_provider") == OWN_EMBEDDER
 
-    def show(created: CreatedCollectionResponse, console: Console) -> None:
+    def show(created: wire.CreatedCollectionResponse, console: Console) -> None:
         vectors = "The server embeds its texts." if embeds else "Each document brings its vector."
         console.note(f"Created {created.name} on connection {created.connection}. {vectors}")
 
@@ -156,13 +144,13 @@ def query(fields: Fields, options: Options) -> None:
     if "text" not in fields and "embedding" not in fields:
         raise InvalidInputError("Say what to find: a TEXT, or --embedding '[0.1, ...]'.")
 
-    async def response() -> QueryResponse:
+    async def response() -> wire.QueryResponse:
         async with open_client(options.load_available()) as client:
             if "text" in fields and fields.get("mode") != "text":
                 await client.model_loaded()
             return await client.send(routes.QUERY_COLLECTION, fields)
 
-    def show(found: QueryResponse, console: Console) -> None:
+    def show(found: wire.QueryResponse, console: Console) -> None:
         for each in found.results:
             _show_document(each, console, (f"{each.score:.3f}  ", "cyan"))
         if not found.results:
@@ -181,7 +169,7 @@ def documents(
     """List documents by id, and how many there are in all."""
     offset = fields.get("offset", 0)
 
-    def show(page: DocumentsResponse, console: Console) -> None:
+    def show(page: wire.DocumentsResponse, console: Console) -> None:
         for each in page.documents:
             _show_document(each, console)
         first = offset + 1 if page.count else 0
@@ -195,7 +183,7 @@ def documents(
 def values(fields: Fields, options: Options) -> None:
     """List the distinct values of a metadata field."""
 
-    def show(found: ValuesResponse, console: Console) -> None:
+    def show(found: wire.ValuesResponse, console: Console) -> None:
         for value in found.values:
             console.show(value if isinstance(value, str) else json.dumps(value))
 
@@ -291,11 +279,11 @@ def providers(options: Options) -> None:
     _run(routes.LIST_PROVIDERS, {}, options, _show_providers)
 
 
-def _show_metadata(stored: MetadataResponse | UpdatedDocumentResponse, console: Console) -> None:
+def _show_metadata(stored: wire.MetadataResponse | wire.UpdatedDocumentResponse, console: Console) -> None:
     console.show(_compact(stored.metadata))
 
 
-def _show_matching(deleted: DeletedMatchingResponse, console: Console) -> None:
+def _show_matching(deleted: wire.DeletedMatchingResponse, console: Console) -> None:
     for id_ in deleted.ids:
         console.show(id_)
     more = deleted.count_deleted - len(deleted.ids)
@@ -304,7 +292,7 @@ def _show_matching(deleted: DeletedMatchingResponse, console: Console) -> None:
     console.note(f"{counted(deleted.count_deleted, 'document')} {done}{rest}.")
 
 
-def _show_list(found: CollectionsResponse, console: Console) -> None:
+def _show_list(found: wire.CollectionsResponse, console: Console) -> None:
     if not found.collections:
         console.note("There are no collections yet; `rag-context collections create NAME` makes one.")
         return
@@ -313,7 +301,7 @@ def _show_list(found: CollectionsResponse, console: Console) -> None:
     console.show_table(titles, rows, right={"Documents", "Dimension"})
 
 
-def _show_one(found: CollectionResponse, console: Console) -> None:
+def _show_one(found: wire.CollectionResponse, console: Console) -> None:
     console.show_fields(
         (
             ("Name", found.name),
@@ -329,7 +317,7 @@ def _show_one(found: CollectionResponse, console: Console) -> None:
     )
 
 
-def _show_document(document: StoredDocument | QueryResult, console: Console, *before: Part) -> None:
+def _show_document(document: wire.StoredDocument | wire.QueryResult, console: Console, *before: Part) -> None:
     console.show(*before, (document.id, "bold"))
     text = " ".join(document.text.split())
     console.show_below(text[:_TEXT_CHARS] + ("…" if len(text) > _TEXT_CHARS else ""), "")
@@ -346,7 +334,7 @@ def _show_providers(found: ProvidersResponse, console: Console) -> None:
     console.show_table(("Name", "Provider", "Can", "Connections", "Note"), rows)
 
 
-def _labels(collection: CollectionResponse) -> str:
+def _labels(collection: wire.CollectionResponse) -> str:
     labels = (collection.embedding_provider, collection.embedding_model)
     return " / ".join(label for label in labels if label)
 

@@ -15,14 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from rag_context import errors
 from rag_context._version import __version__
-from rag_context.errors import (
-    BackendUnavailableError,
-    ConfigurationError,
-    ForeignIndexError,
-    InvalidInputError,
-    RagContextError,
-)
 
 if TYPE_CHECKING:
     from rag_context.cli.console import Console
@@ -265,20 +259,20 @@ EPILOG = "Exit status: " + ", ".join(f"{code.value} {meaning}" for code, meaning
 """What stands below the help of every command."""
 
 
-def exit_code(error: RagContextError) -> ExitCode:
+def exit_code(error: errors.RagContextError) -> ExitCode:
     """The status that tells a caller what kind of failure it was."""
     match error:
-        case ConfigurationError() | ForeignIndexError():
+        case errors.ConfigurationError() | errors.ForeignIndexError():
             return ExitCode.CONFIGURATION
-        case InvalidInputError():
+        case errors.InvalidInputError():
             return ExitCode.USAGE
-        case BackendUnavailableError():
+        case errors.BackendUnavailableError():
             return ExitCode.TRY_AGAIN
         case _:
             return ExitCode.FAILED
 
 
-def report(error: RagContextError, console: "Console") -> ExitCode:
+def report(error: errors.RagContextError, console: "Console") -> ExitCode:
     """Say what went wrong, a line per problem."""
     for line in str(error).splitlines():
         console.error(_for_people(line))
@@ -303,7 +297,7 @@ class Commands(Group):
         """Run the requested command."""
         try:
             return super().invoke(ctx)
-        except RagContextError as error:
+        except errors.RagContextError as error:
             from rag_context.cli.console import Console  # noqa: PLC0415  (what prints takes long to load)
 
             raise typer.Exit(report(error, Console())) from error

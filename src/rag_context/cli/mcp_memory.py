@@ -11,16 +11,8 @@ from functools import partial
 from pathlib import Path
 
 from rag_context.agents.workspace import workspace
+from rag_context.api import index
 from rag_context.api.handlers import CallContext, Handler
-from rag_context.api.index import (
-    MAX_NAMED,
-    IndexFilesRequest,
-    IndexFilesResponse,
-    IndexRequest,
-    IndexResponse,
-    LeftOutFile,
-    MetadataFields,
-)
 from rag_context.api.operations.memory import INDEX, INDEX_FILES
 from rag_context.api.parsing import read_fields
 from rag_context.api.verbs import with_workspace
@@ -57,7 +49,9 @@ async def hold(settings: Settings, opened: "asyncio.Future[Memory]") -> None:
             await intake.close()
 
 
-async def _index(service: Service, started_in: Path, request: IndexRequest, context: CallContext) -> IndexResponse:
+async def _index(
+    service: Service, started_in: Path, request: index.IndexRequest, context: CallContext
+) -> index.IndexResponse:
     """Store a document, with the tag of the project that the client works on.
 
     A document that names a project, by a tag or as one of its project documents, keeps that.
@@ -67,7 +61,7 @@ async def _index(service: Service, started_in: Path, request: IndexRequest, cont
         roots = await context.client_roots() or ()
         here = workspace(Path(roots[0])) if len(roots) == 1 else None
     if here is not None and request.project is None:
-        metadata = request.metadata or read_fields(MetadataFields, {})
+        metadata = request.metadata or read_fields(index.MetadataFields, {})
         tags = with_workspace(metadata.tags or (), here.tag)
         request = request.model_copy(update={"metadata": metadata.model_copy(update={"tags": tags})})
     return await service.index(request, context)
@@ -98,7 +92,7 @@ class FileIntake:
     answer_s: float = ANSWER_S
     _runs: dict[tuple[Path, tuple[str, ...]], _McpRun] = field(default_factory=dict)
 
-    async def run(self, request: IndexFilesRequest, context: CallContext) -> IndexFilesResponse:
+    async def run(self, request: index.IndexFilesRequest, context: CallContext) -> index.IndexFilesResponse:
         """Take a path in, or say how far the run for it is.
 
         Raises:
@@ -157,8 +151,8 @@ class FileIntake:
             await sync.run(roots([path]))
 
 
-def _response(summary: Summary, *, is_done: bool) -> IndexFilesResponse:
-    return IndexFilesResponse(
+def _response(summary: Summary, *, is_done: bool) -> index.IndexFilesResponse:
+    return index.IndexFilesResponse(
         status="done" if is_done else "running",
         indexed=summary.counts["indexed"] + summary.counts["deferred"],
         replaced=summary.counts["replaced"],
@@ -167,9 +161,9 @@ def _response(summary: Summary, *, is_done: bool) -> IndexFilesResponse:
         rejected=summary.rejected.total,
         skipped=summary.skipped.total,
         gone=summary.gone.total,
-        left_out=[*_named(summary.rejected), *_named(summary.skipped)][:MAX_NAMED],
+        left_out=[*_named(summary.rejected), *_named(summary.skipped)][: index.MAX_NAMED],
     )
 
 
-def _named(files: FirstFiles) -> list[LeftOutFile]:
-    return [LeftOutFile(source=source, reason=reason) for source, reason in files.first]
+def _named(files: FirstFiles) -> list[index.LeftOutFile]:
+    return [index.LeftOutFile(source=source, reason=reason) for source, reason in files.first]

@@ -6,19 +6,9 @@ from typing import Annotated
 
 import typer
 
+from rag_context.api import projects as wire
 from rag_context.api.operations import projects as operations
 from rag_context.api.project_queries import LabelledResponse, RagQueryResponse, SemanticSearchResponse
-from rag_context.api.projects import (
-    ActivateProjectRequest,
-    DeleteDocumentsResponse,
-    ListDocTypesResponse,
-    ListedProject,
-    ListProjectsRequest,
-    ListProjectsResponse,
-    ProjectResponse,
-    ReadDocumentResponse,
-    UpdatePromotionLevelResponse,
-)
 from rag_context.api.search import level_name
 from rag_context.cli.command_line import EPILOG, ExitCode, run_to_end
 from rag_context.cli.connecting import Remote
@@ -122,9 +112,9 @@ def status(fields: Fields, options: Options) -> ExitCode:
 def list_(options: Options) -> ExitCode:
     """List the stored projects: documents, last use, path, and whether their files still exist."""
 
-    async def listed() -> ListProjectsResponse:
+    async def listed() -> wire.ListProjectsResponse:
         async with open_tools(options) as tools:
-            return await tools.run(operations.LIST_PROJECTS, ListProjectsRequest())
+            return await tools.run(operations.LIST_PROJECTS, wire.ListProjectsRequest())
 
     options.show(run_to_end(listed()), _print_projects)
     return ExitCode.OK
@@ -136,7 +126,7 @@ def forget(fields: Fields, *, yes: Yes = False, options: Options) -> ExitCode:
     """Remove a project from the index and stop following it, after a confirmation. Its files stay unchanged."""
     dry_run = "dry_run" in fields
 
-    async def deletion(*, dry_run: bool) -> DeleteDocumentsResponse:
+    async def deletion(*, dry_run: bool) -> wire.DeleteDocumentsResponse:
         request = read_typed(operations.DELETE_DOCUMENTS.request, {**fields, "dry_run": dry_run}, names=NAMES)
         async with open_tools(options) as tools:
             return await tools.run(operations.DELETE_DOCUMENTS, request)
@@ -152,17 +142,17 @@ def forget(fields: Fields, *, yes: Yes = False, options: Options) -> ExitCode:
     return ExitCode.OK
 
 
-def _print_lines(response: ReadDocumentResponse, console: Console) -> None:
+def _print_lines(response: wire.ReadDocumentResponse, console: Console) -> None:
     console.line(safe(response.content))
     if response.truncated:
         console.note((f"Read on with --from {response.end_line + 1}, of {response.total_lines} lines.", "dim"))
 
 
-def _print_levels(response: UpdatePromotionLevelResponse, console: Console) -> None:
+def _print_levels(response: wire.UpdatePromotionLevelResponse, console: Console) -> None:
     console.show(f"{response.document_path}: {response.previous_level} -> {response.new_level}")
 
 
-def _print_status(response: ListDocTypesResponse, traced: list[dict[str, str]], console: Console) -> None:
+def _print_status(response: wire.ListDocTypesResponse, traced: list[dict[str, str]], console: Console) -> None:
     console.show((_whose(response), "bold"), f" · {counted(response.total_docs, 'document')}")
     types = [(each.name, str(each.doc_count), each.folder, each.description) for each in response.doc_types]
     console.show_table(("type", "documents", "folder", "what it is for"), types)
@@ -171,7 +161,7 @@ def _print_status(response: ListDocTypesResponse, traced: list[dict[str, str]], 
         console.show_table(("tool", "option", "value", "from"), [list(option.values()) for option in traced])
 
 
-def _print_projects(response: ListProjectsResponse, console: Console) -> None:
+def _print_projects(response: wire.ListProjectsResponse, console: Console) -> None:
     if not response.projects:
         console.note(("No project is stored: rag-context project activate PATH", "yellow"))
         return
@@ -182,12 +172,12 @@ def _print_projects(response: ListProjectsResponse, console: Console) -> None:
     console.show_table(("project", "branch", "path hash", "documents", "last used", "path"), rows)
 
 
-def _print_deleted(response: DeleteDocumentsResponse, console: Console) -> None:
+def _print_deleted(response: wire.DeleteDocumentsResponse, console: Console) -> None:
     done = "would be forgotten (none was)" if response.dry_run else "forgotten; the files stay as they are"
     console.show(f"{response.project_name}: {counted(response.deleted_count, 'document')} {done}")
 
 
-def _location(project: ListedProject) -> str:
+def _location(project: wire.ListedProject) -> str:
     path = project.path or ""
     if project.exists is False:
         end = project.removed_after
@@ -225,7 +215,7 @@ def _shown(value: object, absent: str = "none") -> str:
     return str(value)
 
 
-async def _activate(options: Options, request: ActivateProjectRequest) -> ExitCode:
+async def _activate(options: Options, request: wire.ActivateProjectRequest) -> ExitCode:
     console = Console()
     async with open_tools(options) as tools:
         response = await tools.run(operations.ACTIVATE_PROJECT, request)
@@ -300,5 +290,5 @@ def _print_label(response: LabelledResponse, console: Console) -> None:
         console.note((response.interpreted.sentence(), "dim"))
 
 
-def _whose(response: ProjectResponse) -> str:
+def _whose(response: wire.ProjectResponse) -> str:
     return f"{response.project_name} (branch {response.branch_name}, {response.path_hash})"

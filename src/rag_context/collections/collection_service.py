@@ -5,65 +5,18 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from rag_context.api import collection_operations
+from rag_context.api import collections as wire
 from rag_context.api.collection_documents import SubmittedDocument, SubmittedDocuments, documents_of, documents_of_json
-from rag_context.api.collection_operations import (
-    AddDocumentsRequest,
-    CollectionFields,
-    ConverseRequest,
-    ConverseResponse,
-    ConverseResult,
-    DeleteCollectionDocumentsRequest,
-    DeleteCollectionRequest,
-    DeleteDocumentRequest,
-    EmptyCollectionRequest,
-    GetCollectionRequest,
-    ListCollectionsRequest,
-    ListDocumentsRequest,
-    ListValuesRequest,
-    NewCollectionRequest,
-    OmittedCollection,
-    QueryCollectionRequest,
-    SetMetadataRequest,
-    UpdateDocumentRequest,
-)
-from rag_context.api.collections import (
-    UNCONFIRMED,
-    AddedDocumentsResponse,
-    CollectionResponse,
-    CollectionsResponse,
-    CreatedCollectionResponse,
-    DeletedDocumentResponse,
-    DeletedMatchingResponse,
-    DocumentsResponse,
-    DroppedCollectionResponse,
-    EmptiedCollectionResponse,
-    MetadataResponse,
-    QueryResponse,
-    QueryResult,
-    RecordedModel,
-    StoredDocument,
-    UpdatedDocumentResponse,
-    ValuesResponse,
-    page_size,
-    sorted_values,
-)
 from rag_context.api.handlers import performs
 from rag_context.api.operations import collections as operations
+from rag_context.collections import searching
 from rag_context.collections.collection_maintenance import CollectionMaintenance
 from rag_context.collections.collections import CollectionInput, Collections
 from rag_context.collections.labels import MODEL_LABEL, OWN_EMBEDDER, PROVIDER_LABEL, model_record
 from rag_context.collections.provider_connections import DEFAULT, CollectionRef
 from rag_context.collections.provider_service import AllowedAddresses, ProviderService
 from rag_context.collections.registry import ProviderRegistry
-from rag_context.collections.searching import (
-    CollectionMatch,
-    CollectionQuery,
-    ConversationResults,
-    Conversations,
-    choose,
-    clipped,
-    search,
-)
 from rag_context.domain.clauses import EVERYTHING, Clause
 from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Vector
@@ -102,7 +55,7 @@ class CollectionService:
         self.maintenance = CollectionMaintenance(collections)
         """Health reports, and embedding collections again."""
 
-        self._conversations = Conversations(collections)
+        self._conversations = searching.Conversations(collections)
 
     @property
     def embeddings_reused(self) -> int:
@@ -114,13 +67,13 @@ class CollectionService:
         await self.maintenance.close()
 
     @performs(operations.COLLECTION_LIST)
-    async def listing(self, request: ListCollectionsRequest) -> CollectionsResponse:
+    async def listing(self, request: collection_operations.ListCollectionsRequest) -> wire.CollectionsResponse:
         """All collections of a connection."""
         found = [_response(one, request.connection) for one in await self._collections.listing(request.connection)]
-        return CollectionsResponse(collections=found, count=len(found))
+        return wire.CollectionsResponse(collections=found, count=len(found))
 
     @performs(operations.COLLECTION_CREATE)
-    async def create(self, request: NewCollectionRequest) -> CreatedCollectionResponse:
+    async def create(self, request: collection_operations.NewCollectionRequest) -> wire.CreatedCollectionResponse:
         """Create an empty collection. Raises: ConflictError if there is one of that name."""
         check_metadata(request.metadata)
         self._redactor.check_names({"name": request.name})
@@ -132,38 +85,38 @@ class CollectionService:
             embedding_model=_label(request.embedding_model, request.metadata, MODEL_LABEL),
         )
         created = await self._collections.create(collection, request.connection)
-        return CreatedCollectionResponse(**dict(_response(created, request.connection)))
+        return wire.CreatedCollectionResponse(**dict(_response(created, request.connection)))
 
     @performs(operations.COLLECTION_GET)
-    async def get(self, request: GetCollectionRequest) -> CollectionResponse:
+    async def get(self, request: collection_operations.GetCollectionRequest) -> wire.CollectionResponse:
         """Read one collection."""
         return _response(await self._collections.get(_ref(request)), request.connection)
 
     @performs(operations.COLLECTION_DELETE)
-    async def drop(self, request: DeleteCollectionRequest) -> DroppedCollectionResponse:
+    async def drop(self, request: collection_operations.DeleteCollectionRequest) -> wire.DroppedCollectionResponse:
         """Delete a collection with all its documents."""
         await self._collections.drop(_ref(request))
-        return DroppedCollectionResponse(collection=request.name)
+        return wire.DroppedCollectionResponse(collection=request.name)
 
     @performs(operations.COLLECTION_SET_METADATA)
-    async def set_metadata(self, request: SetMetadataRequest) -> MetadataResponse:
+    async def set_metadata(self, request: collection_operations.SetMetadataRequest) -> wire.MetadataResponse:
         """Replace the metadata, or with `merge` set some keys; labels stay unless the request sets them."""
         check_metadata(request.metadata)
         put = self._collections.merge_metadata if request.merge else self._collections.replace_metadata
         changed = await put(_ref(request), self._metadata_to_store(request.metadata))
-        return MetadataResponse(collection=request.name, metadata=_metadata(changed))
+        return wire.MetadataResponse(collection=request.name, metadata=_metadata(changed))
 
     @performs(operations.COLLECTION_ADD)
-    async def add(self, request: AddDocumentsRequest) -> AddedDocumentsResponse:
+    async def add(self, request: collection_operations.AddDocumentsRequest) -> wire.AddedDocumentsResponse:
         """Store documents with `text` and optionally `id`, `metadata` and `embedding` (numbers or an array)."""
         return await self._add(_ref(request), partial(documents_of, request.documents, check_metadata))
 
-    async def add_json(self, name: str, body: bytes, *, connection: str = DEFAULT) -> AddedDocumentsResponse:
+    async def add_json(self, name: str, body: bytes, *, connection: str = DEFAULT) -> wire.AddedDocumentsResponse:
         """As `add` for the bytes of `{"documents": [...]}`, of which no request is made: they may be many."""
         return await self._add(CollectionRef(name, connection), partial(documents_of_json, body, check_metadata))
 
     @performs(operations.COLLECTION_DOCUMENTS)
-    async def documents(self, request: ListDocumentsRequest) -> DocumentsResponse:
+    async def documents(self, request: collection_operations.ListDocumentsRequest) -> wire.DocumentsResponse:
         """A page of the documents that match a filter (JSON, or its text), sorted by id; or the documents of `ids`."""
         ref, clause = _ref(request), self._clause(request.where)
         async with self._admissions.searches.admitted():
@@ -172,22 +125,24 @@ class CollectionService:
                 entries = [stored[id_] for id_ in dict.fromkeys(request.ids) if id_ in stored]
                 total = len(entries)
             else:
-                limit, offset = page_size(request.limit), min(request.offset, MAX_OFFSET)
+                limit, offset = wire.page_size(request.limit), min(request.offset, MAX_OFFSET)
                 page = await self._collections.entries(ref, clause, limit=limit, offset=offset)
                 entries, total = list(page.entries), page.total
             ids = [entry.id for entry in entries]
             vectors = await self._collections.vectors(ref, ids) if request.include is not None else {}
         found = [_document(entry, vectors) for entry in entries]
-        return DocumentsResponse.model_construct(documents=found, count=len(found), total=total)
+        return wire.DocumentsResponse.model_construct(documents=found, count=len(found), total=total)
 
     @performs(operations.COLLECTION_DELETE_DOCUMENT)
-    async def delete(self, request: DeleteDocumentRequest) -> DeletedDocumentResponse:
+    async def delete(self, request: collection_operations.DeleteDocumentRequest) -> wire.DeletedDocumentResponse:
         """Delete one document."""
         await self._collections.delete(_ref(request), request.id)
-        return DeletedDocumentResponse(collection=request.name, id=request.id)
+        return wire.DeletedDocumentResponse(collection=request.name, id=request.id)
 
     @performs(operations.COLLECTION_DELETE_DOCUMENTS)
-    async def delete_documents(self, request: DeleteCollectionDocumentsRequest) -> DeletedMatchingResponse:
+    async def delete_documents(
+        self, request: collection_operations.DeleteCollectionDocumentsRequest
+    ) -> wire.DeletedMatchingResponse:
         """Delete documents by id (unknown ids are ignored), or those that match a filter.
 
         Raises:
@@ -203,7 +158,9 @@ class CollectionService:
         count_deleted = await self._collections.delete_matching(ref, found, EVERYTHING)
         return _deleted(request.name, found, count_deleted, dry_run=False)
 
-    async def _delete_matching(self, request: DeleteCollectionDocumentsRequest) -> DeletedMatchingResponse:
+    async def _delete_matching(
+        self, request: collection_operations.DeleteCollectionDocumentsRequest
+    ) -> wire.DeletedMatchingResponse:
         ref, clause = _ref(request), self._clause(request.where)
         if clause == EVERYTHING and not request.every:
             message = (
@@ -213,10 +170,10 @@ class CollectionService:
         ids, count = await self._collections.matching(ref, clause)
         if request.dry_run:
             return _deleted(request.name, ids, len(ids), dry_run=True)
-        if not request.confirm and (len(ids) > UNCONFIRMED or 2 * len(ids) > count):
+        if not request.confirm and (len(ids) > wire.UNCONFIRMED or 2 * len(ids) > count):
             message = (
                 f"where matches {len(ids)} of {count} documents: list them with dry_run, and set confirm to delete "
-                f"more than {UNCONFIRMED} documents or more than half of a collection"
+                f"more than {wire.UNCONFIRMED} documents or more than half of a collection"
             )
             raise InvalidInputError(message, [FieldError("confirm", message)])
         if clause == EVERYTHING:
@@ -226,51 +183,53 @@ class CollectionService:
         return _deleted(request.name, ids, count_deleted, dry_run=False)
 
     @performs(operations.COLLECTION_UPDATE_DOCUMENT)
-    async def update(self, request: UpdateDocumentRequest) -> UpdatedDocumentResponse:
+    async def update(self, request: collection_operations.UpdateDocumentRequest) -> wire.UpdatedDocumentResponse:
         """Replace the metadata of one document, or with `merge` set some keys of it. Raises: NotFoundError."""
         check_metadata(request.metadata)
         changed = await self._collections.update_metadata(
             _ref(request), request.id, self._metadata_to_store(request.metadata), merge=request.merge
         )
-        return UpdatedDocumentResponse(collection=request.name, id=request.id, metadata=dict(changed.metadata))
+        return wire.UpdatedDocumentResponse(collection=request.name, id=request.id, metadata=dict(changed.metadata))
 
     @performs(operations.COLLECTION_EMPTY)
-    async def empty(self, request: EmptyCollectionRequest) -> EmptiedCollectionResponse:
+    async def empty(self, request: collection_operations.EmptyCollectionRequest) -> wire.EmptiedCollectionResponse:
         """Delete all documents of a collection at once: if that fails, none is deleted."""
         count_deleted = await self._collections.empty(_ref(request))
-        return EmptiedCollectionResponse(collection=request.name, count_deleted=count_deleted)
+        return wire.EmptiedCollectionResponse(collection=request.name, count_deleted=count_deleted)
 
     @performs(operations.COLLECTION_VALUES)
-    async def values(self, request: ListValuesRequest) -> ValuesResponse:
+    async def values(self, request: collection_operations.ListValuesRequest) -> wire.ValuesResponse:
         """The distinct values of a metadata field; `a.b` is the field `b` of the object `a`."""
         async with self._admissions.searches.admitted():
-            found = sorted_values(await self._collections.values(_ref(request), tuple(request.field.split("."))))
-        return ValuesResponse.model_construct(field=request.field, values=found, count=len(found))
+            found = wire.sorted_values(await self._collections.values(_ref(request), tuple(request.field.split("."))))
+        return wire.ValuesResponse.model_construct(field=request.field, values=found, count=len(found))
 
     @performs(operations.COLLECTION_QUERY)
-    async def query(self, request: QueryCollectionRequest) -> QueryResponse:
+    async def query(self, request: collection_operations.QueryCollectionRequest) -> wire.QueryResponse:
         """Search a collection by a vector, a text, or both."""
-        query = CollectionQuery(
+        query = searching.CollectionQuery(
             text=request.text,
             vector=request.vector(),
             mode=Mode(request.mode),
-            limit=page_size(request.top_k),
+            limit=wire.page_size(request.top_k),
             where=self._clause(request.where),
             min_score=request.min_score,
         )
         async with self._admissions.searches.admitted():
-            found = await search(self._collections, _ref(request), query)
-        return QueryResponse.model_construct(results=[_result(match) for match in found])
+            found = await searching.search(self._collections, _ref(request), query)
+        return wire.QueryResponse.model_construct(results=[_result(match) for match in found])
 
     @performs(operations.CONVERSE)
-    async def converse(self, request: ConverseRequest) -> ConverseResponse:
+    async def converse(self, request: collection_operations.ConverseRequest) -> collection_operations.ConverseResponse:
         """Search several collections for the next message of a conversation."""
-        query = choose(request.user_message, request.current_topic)
+        query = searching.choose(request.user_message, request.current_topic)
         refs = [self._collections.connections.ref(text) for text in request.collections]
         async with self._admissions.searches.admitted():
             return _conversation(await self._conversations.search(query, refs, limit=request.top_k))
 
-    async def _add(self, ref: CollectionRef, parse_all: Callable[[], SubmittedDocuments]) -> AddedDocumentsResponse:
+    async def _add(
+        self, ref: CollectionRef, parse_all: Callable[[], SubmittedDocuments]
+    ) -> wire.AddedDocumentsResponse:
         async with self._admissions.writes.admitted():
             collection = await self._collections.get(ref)
             parsed = await asyncio.to_thread(parse_all)
@@ -280,7 +239,7 @@ class CollectionService:
                 parsed.all_embedded()
             documents, redactions = await asyncio.to_thread(self._redacted, parsed.documents)
             ids = await self._collections.add(collection, ref.connection, documents)
-        return AddedDocumentsResponse(count=len(ids), ids=ids, redactions=dict(redactions) or None)
+        return wire.AddedDocumentsResponse(count=len(ids), ids=ids, redactions=dict(redactions) or None)
 
     def _redacted(self, documents: Sequence[SubmittedDocument]) -> tuple[list[CollectionInput], Counter[str]]:
         """Documents as they may be stored, and how many secrets were taken out. Raises: InvalidInputError."""
@@ -303,7 +262,7 @@ class CollectionService:
         return parse(self._redactor.json(where))
 
 
-def _ref(request: CollectionFields) -> CollectionRef:
+def _ref(request: collection_operations.CollectionFields) -> CollectionRef:
     return CollectionRef(request.name, request.connection)
 
 
@@ -324,8 +283,8 @@ def _metadata(collection: Collection) -> dict[str, Json]:
     return {**own, **{key: value for key, value in labels.items() if value is not None}}
 
 
-def _response(collection: Collection, connection: str) -> CollectionResponse:
-    return CollectionResponse(
+def _response(collection: Collection, connection: str) -> wire.CollectionResponse:
+    return wire.CollectionResponse(
         name=collection.name,
         connection=connection,
         metadata=_metadata(collection),
@@ -339,29 +298,31 @@ def _response(collection: Collection, connection: str) -> CollectionResponse:
     )
 
 
-def _model(collection: Collection) -> RecordedModel | None:
+def _model(collection: Collection) -> wire.RecordedModel | None:
     record = model_record(collection)
-    return None if record is None else RecordedModel.model_validate(record)
+    return None if record is None else wire.RecordedModel.model_validate(record)
 
 
-def _document(entry: Entry, vectors: Mapping[str, Vector]) -> StoredDocument:
+def _document(entry: Entry, vectors: Mapping[str, Vector]) -> wire.StoredDocument:
     vector = vectors.get(entry.id)
     embedding = None if vector is None else vector.tolist()
-    return StoredDocument.model_construct(id=entry.id, text=entry.text, metadata=entry.metadata, embedding=embedding)
-
-
-def _deleted(name: str, ids: Sequence[str], count: int, *, dry_run: bool) -> DeletedMatchingResponse:
-    return DeletedMatchingResponse(
-        status="preview" if dry_run else "deleted",
-        collection=name,
-        count_deleted=count,
-        ids=list(ids[:UNCONFIRMED]),
+    return wire.StoredDocument.model_construct(
+        id=entry.id, text=entry.text, metadata=entry.metadata, embedding=embedding
     )
 
 
-def _result(match: CollectionMatch) -> QueryResult:
+def _deleted(name: str, ids: Sequence[str], count: int, *, dry_run: bool) -> wire.DeletedMatchingResponse:
+    return wire.DeletedMatchingResponse(
+        status="preview" if dry_run else "deleted",
+        collection=name,
+        count_deleted=count,
+        ids=list(ids[: wire.UNCONFIRMED]),
+    )
+
+
+def _result(match: searching.CollectionMatch) -> wire.QueryResult:
     entry = match.entry
-    return QueryResult.model_construct(
+    return wire.QueryResult.model_construct(
         id=entry.id,
         text=entry.text,
         metadata=entry.metadata,
@@ -371,16 +332,16 @@ def _result(match: CollectionMatch) -> QueryResult:
     )
 
 
-def _conversation(found: ConversationResults) -> ConverseResponse:
-    return ConverseResponse(
+def _conversation(found: searching.ConversationResults) -> collection_operations.ConverseResponse:
+    return collection_operations.ConverseResponse(
         results=[
-            ConverseResult.model_construct(
+            collection_operations.ConverseResult.model_construct(
                 collection=one.ref.name,
                 connection=one.ref.connection,
                 id=one.hit.entry.id,
                 text=one.hit.entry.text,
                 metadata=one.hit.entry.metadata,
-                score=clipped(one.hit.cosine),
+                score=searching.clipped(one.hit.cosine),
             )
             for one in found.hits
         ],
@@ -389,7 +350,9 @@ def _conversation(found: ConversationResults) -> ConverseResponse:
         embeddings=found.embeddings,
         cache_hits=found.reused,
         omitted=[
-            OmittedCollection(collection=one.ref.name, connection=one.ref.connection, error=str(one.error))
+            collection_operations.OmittedCollection(
+                collection=one.ref.name, connection=one.ref.connection, error=str(one.error)
+            )
             for one in found.omissions
         ],
     )

@@ -11,23 +11,7 @@ from uuid import UUID, uuid5
 
 import numpy as np
 
-from rag_context.collections.labels import (
-    BUILT,
-    OWN_EMBEDDER,
-    RECORD,
-    SAMPLES,
-    are_same_vectors,
-    built_name,
-    is_made_by,
-    label_overrides,
-    model_mismatch,
-    model_record,
-    record_of,
-    require_embeddable,
-    require_writable,
-    with_labels,
-    without_empty_labels,
-)
+from rag_context.collections import labels
 from rag_context.collections.provider_connections import CollectionRef, Connections, ProviderCalls, ProviderConnection
 from rag_context.domain.clauses import EVERYTHING, Clause
 from rag_context.domain.documents import Json
@@ -67,11 +51,11 @@ class Collections:
     async def listing(self, connection: str) -> list[Collection]:
         """All collections of a connection, by name, without those that a reindexing is building."""
         found = await (await self._reading(connection)).collections()
-        return [with_labels(one) for one in found if BUILT not in one.name]
+        return [labels.with_labels(one) for one in found if labels.BUILT not in one.name]
 
     async def get(self, ref: CollectionRef) -> Collection:
         """Read one collection."""
-        return with_labels(await self._stored(ref))
+        return labels.with_labels(await self._stored(ref))
 
     async def create(self, collection: Collection, connection: str) -> Collection:
         """Create an empty collection. Raises: ConflictError if there is one of that name."""
@@ -98,7 +82,7 @@ class Collections:
         async def drop(provider: Provider) -> None:
             repeated = next(attempts) > 0
             with suppress(NotFoundError):  # left by an interrupted reindexing
-                await provider.drop(built_name(ref.name))
+                await provider.drop(labels.built_name(ref.name))
             try:
                 await provider.drop(ref.name)
             except NotFoundError:
@@ -110,16 +94,16 @@ class Collections:
 
     async def replace_metadata(self, ref: CollectionRef, metadata: Mapping[str, Json]) -> Collection:
         """Replace the metadata; the embedding labels stay unless the metadata sets them. Raises: InvalidInputError."""
-        given = without_empty_labels(metadata)
+        given = labels.without_empty_labels(metadata)
         before = (await self._require_writable(ref)).metadata
         # The record of the model is not the caller's: without it the next query could not be checked.
-        kept = {key: value for key, value in before.items() if key == RECORD}
-        merged = {**label_overrides(before), **kept, **given}
-        return with_labels(await (await self._writing(ref.connection)).replace_metadata(ref.name, merged))
+        kept = {key: value for key, value in before.items() if key == labels.RECORD}
+        merged = {**labels.label_overrides(before), **kept, **given}
+        return labels.with_labels(await (await self._writing(ref.connection)).replace_metadata(ref.name, merged))
 
     async def merge_metadata(self, ref: CollectionRef, metadata: Mapping[str, Json]) -> Collection:
         """Set these keys and keep the others. Raises: InvalidInputError if a label is not a string."""
-        changes = without_empty_labels(metadata)
+        changes = labels.without_empty_labels(metadata)
         await self._require_writable(ref)
         return await self._merged(ref, changes)
 
@@ -129,7 +113,7 @@ class Collections:
         Raises:
             InvalidInputError: two documents have one id, or a vector has the wrong dimension.
         """
-        require_writable(collection)
+        labels.require_writable(collection)
         entries = await asyncio.to_thread(_entries, collection.name, documents)
         ref = CollectionRef(collection.name, connection)
         all_embedded = all(document.vector is not None for document in documents)
@@ -138,7 +122,7 @@ class Collections:
             await self.check_model(ref, collection)
         vectors = await self._vectors(connection, documents)
         _check_dimension(collection, documents, vectors.shape[1])
-        if all_embedded and _is_new(collection) and collection.embedding_provider == OWN_EMBEDDER:
+        if all_embedded and _is_new(collection) and collection.embedding_provider == labels.OWN_EMBEDDER:
             await self._record_if_same_dimension(ref, vectors.shape[1])
         await self._upsert(ref, entries, vectors)
         return [entry.id for entry in entries]
@@ -205,7 +189,7 @@ class Collections:
             ConflictError: another model embedded the collection.
         """
         collection = await self.get(ref)
-        require_embeddable(collection)
+        labels.require_embeddable(collection)
         await self.check_model(ref, collection)
         return await self._connection(ref.connection).embedder.query(text)
 
@@ -219,14 +203,14 @@ class Collections:
             ConflictError: another model embedded the collection.
         """
         model = self._connection(ref.connection).embedder.model
-        if model_record(collection) is None:
+        if labels.model_record(collection) is None:
             if not _is_new(collection) and not await self._made_by(ref, model):
-                raise model_mismatch(collection, ref.connection, model)
+                raise labels.model_mismatch(collection, ref.connection, model)
             # Check the stored record: another process may have recorded its own model first.
-            collection = await self._merged(ref, {RECORD: record_of(model)})
-        record = model_record(collection)
-        if record is None or not is_made_by(record, model):
-            raise model_mismatch(collection, ref.connection, model)
+            collection = await self._merged(ref, {labels.RECORD: labels.record_of(model)})
+        record = labels.model_record(collection)
+        if record is None or not labels.is_made_by(record, model):
+            raise labels.model_mismatch(collection, ref.connection, model)
 
     async def _record_if_same_dimension(self, ref: CollectionRef, dimension: int) -> None:
         """Record the model for a collection whose first documents came with vectors of the model's dimension."""
@@ -235,20 +219,20 @@ class Collections:
         except BackendError:
             return  # vectors can be stored without a model
         if model.dimension == dimension:
-            await self._merged(ref, {RECORD: record_of(model)})
+            await self._merged(ref, {labels.RECORD: labels.record_of(model)})
 
     async def _made_by(self, ref: CollectionRef, model: EmbeddingModel) -> bool:
         """Whether the model makes the same vectors for some of a collection's texts again."""
-        page = await self.entries(ref, EVERYTHING, limit=SAMPLES, offset=0)
+        page = await self.entries(ref, EVERYTHING, limit=labels.SAMPLES, offset=0)
         stored = await self.vectors(ref, [entry.id for entry in page.entries])
         sampled = [entry for entry in page.entries if entry.id in stored]
         if not sampled or any(len(stored[entry.id]) != model.dimension for entry in sampled):
             return not page.total
         made = await self._connection(ref.connection).embedder.documents([entry.text for entry in sampled])
-        return are_same_vectors([stored[entry.id] for entry in sampled], made)
+        return labels.are_same_vectors([stored[entry.id] for entry in sampled], made)
 
     async def _merged(self, ref: CollectionRef, metadata: Mapping[str, Json]) -> Collection:
-        return with_labels(await (await self._writing(ref.connection)).merge_metadata(ref.name, metadata))
+        return labels.with_labels(await (await self._writing(ref.connection)).merge_metadata(ref.name, metadata))
 
     async def delete(self, ref: CollectionRef, id_: str) -> None:
         """Delete one document. Raises: NotFoundError."""
@@ -291,7 +275,7 @@ class Collections:
         return found
 
     async def _require_writable(self, ref: CollectionRef) -> Collection:
-        return require_writable(await self._stored(ref))
+        return labels.require_writable(await self._stored(ref))
 
     async def _vectors(self, connection: str, documents: Sequence[CollectionInput]) -> Matrix:
         bare = [document.text for document in documents if document.vector is None]

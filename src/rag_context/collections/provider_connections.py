@@ -15,19 +15,12 @@ from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 
+from rag_context import errors
 from rag_context.collections.registry import sentence_of
 from rag_context.domain.clauses import EVERYTHING, Clause
 from rag_context.domain.documents import Status
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.domain.where import matches
-from rag_context.errors import (
-    BackendError,
-    BackendUnavailableError,
-    ConfigurationError,
-    NotFoundError,
-    ProviderFailedError,
-    RagContextError,
-)
 from rag_context.ingest.text_vectors import SLICE, SLICE_S
 from rag_context.ports.models import Embedder
 from rag_context.ports.provider import BulkCalls, Entry, Provider, ProviderHealth, Switching
@@ -116,7 +109,9 @@ class ProviderConnection:
     def embedder(self) -> TextEmbedder:
         """The embedder for texts. Raises: BackendUnavailableError if none is configured."""
         if self._embedder is None:
-            raise BackendUnavailableError("embedder", "no embedder is configured: send embeddings instead of texts")
+            raise errors.BackendUnavailableError(
+                "embedder", "no embedder is configured: send embeddings instead of texts"
+            )
         return self._embedder
 
     async def within(self, seconds: float) -> "ProviderCalls":
@@ -153,11 +148,11 @@ class ProviderConnection:
         """Turn every error of a plug-in into a ProviderFailedError; its text may contain secrets and is only logged."""
         try:
             yield
-        except RagContextError:
+        except errors.RagContextError:
             raise
         except Exception as error:
             logger.exception("the provider %r of connection %s failed", self.provider, self.id)
-            raise ProviderFailedError(self.dependency.name, self.provider, self.id, error) from error
+            raise errors.ProviderFailedError(self.dependency.name, self.provider, self.id, error) from error
 
     @property
     def was_used(self) -> bool:
@@ -176,8 +171,8 @@ class ProviderConnection:
             self._open_provider = _OpenProvider(self._opener, f"connection {self.id}")
         try:
             return await self._open_provider.provider()
-        except ConfigurationError as error:
-            raise BackendUnavailableError(self.dependency.name, str(error)) from error
+        except errors.ConfigurationError as error:
+            raise errors.BackendUnavailableError(self.dependency.name, str(error)) from error
 
     async def health(self) -> ProviderHealth:
         """Check the provider now; never raises."""
@@ -191,7 +186,7 @@ class ProviderConnection:
     async def _ping(self) -> str:
         health = await (await self.opened()).health()
         if health.status is Status.UNAVAILABLE:
-            raise BackendUnavailableError(self.dependency.name, health.error or "it did not answer")
+            raise errors.BackendUnavailableError(self.dependency.name, health.error or "it did not answer")
         count = "" if health.collections is None else f", {health.collections} collections"
         return f"{self.provider}{count}"
 
@@ -234,7 +229,7 @@ class Connections(Mapping[str, ProviderConnection]):
         """A connection by its id. Raises: NotFoundError."""
         found = self._connections.get(id_)
         if found is None:
-            raise NotFoundError(f"Connection '{id_[:64]}' not found; known are {', '.join(self._connections)}")
+            raise errors.NotFoundError(f"Connection '{id_[:64]}' not found; known are {', '.join(self._connections)}")
         return found
 
     def ref(self, text: str) -> CollectionRef:
@@ -264,7 +259,7 @@ async def examined(provider: Callable[[], Awaitable[Provider]], clock: Callable[
 
     try:
         return await Deadline.after(PROBE_S, clock).bound("provider", ask())
-    except BackendError as failure:
+    except errors.BackendError as failure:
         error = str(failure)
     except Exception as failure:  # noqa: BLE001  (a plug-in may raise anything)
         error = f"It failed: {sentence_of(failure)}."

@@ -9,17 +9,10 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
+from rag_context.api import providers
 from rag_context.api.collection_operations import NoFields
 from rag_context.api.handlers import performs
 from rag_context.api.operations import collections as operations
-from rag_context.api.providers import (
-    CapabilitiesResponse,
-    ProviderHealthResponse,
-    ProviderRequest,
-    ProviderResponse,
-    ProvidersResponse,
-    TestProviderRequest,
-)
 from rag_context.collections.provider_connections import Connections
 from rag_context.collections.registry import ProviderRegistry, Registered, probe
 from rag_context.errors import FieldError, InvalidInputError, NotFoundError
@@ -82,19 +75,19 @@ class ProviderService:
         self._allowed = allowed
 
     @performs(operations.PROVIDER_LIST)
-    async def listing(self, _request: NoFields) -> ProvidersResponse:
+    async def listing(self, _request: NoFields) -> providers.ProvidersResponse:
         """All provider kinds, including those that are not available here."""
         await self._registry.load()
         found = [self._described(registered) for registered in self._registry]
-        return ProvidersResponse(providers=found, count=len(found))
+        return providers.ProvidersResponse(providers=found, count=len(found))
 
     @performs(operations.PROVIDER_GET)
-    async def get(self, request: ProviderRequest) -> ProviderResponse:
+    async def get(self, request: providers.ProviderRequest) -> providers.ProviderResponse:
         """Describe one provider kind."""
         return self._described(await self._known(request.name))
 
     @performs(operations.PROVIDER_TEST)
-    async def test(self, request: TestProviderRequest) -> ProviderHealthResponse:
+    async def test(self, request: providers.TestProviderRequest) -> providers.ProviderHealthResponse:
         """Test a provider with a configuration, or test an existing connection."""
         name = request.name
         registered = await self._known(name)
@@ -127,9 +120,9 @@ class ProviderService:
             raise NotFoundError(f"Provider '{name[:64]}' not found; known are {known}")
         return found
 
-    def _described(self, registered: Registered) -> ProviderResponse:
+    def _described(self, registered: Registered) -> providers.ProviderResponse:
         connections = self._connections.values()
-        return ProviderResponse(
+        return providers.ProviderResponse(
             name=registered.name,
             title=registered.title,
             available=registered.available,
@@ -140,8 +133,8 @@ class ProviderService:
         )
 
 
-def _capabilities(capabilities: Capabilities) -> CapabilitiesResponse:
-    return CapabilitiesResponse(
+def _capabilities(capabilities: Capabilities) -> providers.CapabilitiesResponse:
+    return providers.CapabilitiesResponse(
         collections=capabilities.collections,
         search=capabilities.search,
         embeddings=capabilities.embeddings,
@@ -171,8 +164,8 @@ def _validated(registered: Registered, configuration: Mapping[str, object]) -> B
         raise InvalidInputError(str(error), details) from None
 
 
-def _health(health: ProviderHealth) -> ProviderHealthResponse:
-    return ProviderHealthResponse(
+def _health(health: ProviderHealth) -> providers.ProviderHealthResponse:
+    return providers.ProviderHealthResponse(
         status=health.status,
         timestamp=health.checked,
         latency_ms=max(round(health.latency_ms, 3), 0.0),

@@ -16,20 +16,13 @@ from enum import StrEnum
 
 import numpy as np
 
+from rag_context import errors
 from rag_context.collections.collections import READ_S, Collections
 from rag_context.collections.labels import require_embeddable
 from rag_context.collections.provider_connections import CollectionRef, bulk
 from rag_context.domain.clauses import EVERYTHING, Clause
 from rag_context.domain.text import PROSE, bm25, idf_share, inverse_document_frequency, terms
 from rag_context.domain.vectors import Vector
-from rag_context.errors import (
-    BackendError,
-    ConflictError,
-    FieldError,
-    InvalidInputError,
-    NotFoundError,
-    RagContextError,
-)
 from rag_context.ports.provider import Collection, Entry, EntryHit, KeywordProvider, KeywordScore, Provider
 from rag_context.search.query import Mode
 from rag_context.search.ranking import VECTOR_WEIGHT, closeness, fuse
@@ -143,7 +136,7 @@ async def _scores(
     text = query.text or ""
     connection = collections.connections.require(ref.connection)
     if await (await connection.within(READ_S)).collection(ref.name) is None:
-        raise NotFoundError(f"Collection '{ref.name}' not found")
+        raise errors.NotFoundError(f"Collection '{ref.name}' not found")
     return await connection.call(
         lambda p: keyword_scores(p, ref.name, text, query.where, limit=limit, also=also), KEYWORDS_S
     )
@@ -184,7 +177,7 @@ async def keyword_scores(
             f"This provider has no keyword index, so a keyword search reads at most {most_read} documents, and "
             f"{len(ids)} match: narrow them with where, or search with mode vector"
         )
-        raise InvalidInputError(message, [FieldError("mode", message)])
+        raise errors.InvalidInputError(message, [errors.FieldError("mode", message)])
     query = Counter(terms(text))
     rows: dict[str, tuple[list[int], int]] = {}
     for start in range(0, len(ids), _BATCH):
@@ -259,7 +252,7 @@ class Omission:
     """A collection that could not be searched, and why."""
 
     ref: CollectionRef
-    error: RagContextError
+    error: errors.RagContextError
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +301,7 @@ class Conversations:
         hits: list[CollectionHit] = []
         omissions: list[Omission] = []
         for ref, answer in zip(distinct, answers, strict=True):
-            if isinstance(answer, RagContextError):
+            if isinstance(answer, errors.RagContextError):
                 omissions.append(Omission(ref, answer))
             else:
                 hits.extend(CollectionHit(ref, hit) for hit in answer)
@@ -318,14 +311,16 @@ class Conversations:
         hits.sort(key=lambda found: -found.hit.cosine)
         return ConversationResults(query, tuple(hits[:limit]), tuple(omissions), cache.misses, cache.hits)
 
-    async def _one(self, ref: CollectionRef, cache: "_Embeddings", limit: int) -> list[EntryHit] | RagContextError:
+    async def _one(
+        self, ref: CollectionRef, cache: "_Embeddings", limit: int
+    ) -> list[EntryHit] | errors.RagContextError:
         try:
             collection = await self._collections.get(ref)
             require_embeddable(collection)
             await self._collections.check_model(ref, collection)
             vector = await cache.vector(ref.connection, collection)
             return await self._collections.search(ref, vector, limit=limit)
-        except (InvalidInputError, NotFoundError, ConflictError, BackendError) as error:
+        except (errors.InvalidInputError, errors.NotFoundError, errors.ConflictError, errors.BackendError) as error:
             logger.warning("collection %r on connection %s was left out: %s", ref.name, ref.connection, error)
             return error
 

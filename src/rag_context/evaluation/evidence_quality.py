@@ -7,17 +7,8 @@ from rag_context.api.search import MAX_LIMIT
 from rag_context.domain.documents import Tenant
 from rag_context.domain.search import Filter
 from rag_context.errors import InvalidInputError
-from rag_context.evaluation import measures
+from rag_context.evaluation import measures, quality
 from rag_context.evaluation.datasets import EvidenceQuestion, EvidenceSet, LabelledItem
-from rag_context.evaluation.quality import (
-    FIRST,
-    MODES,
-    OnProgress,
-    answer_with,
-    complete_answer,
-    index_groups,
-    ranked_documents,
-)
 from rag_context.memory.service import Service
 from rag_context.search.query import Mode, Query, Result
 
@@ -71,7 +62,7 @@ class EvidenceOutcome:
     measured: tuple[Measured, ...]
 
 
-async def evaluate_evidence(service: Service, dataset: EvidenceSet, on_progress: OnProgress) -> EvidenceOutcome:
+async def evaluate_evidence(service: Service, dataset: EvidenceSet, on_progress: quality.OnProgress) -> EvidenceOutcome:
     """Index a set, and run all its questions in every mode and at every limit.
 
     Raises:
@@ -89,13 +80,15 @@ async def evaluate_evidence(service: Service, dataset: EvidenceSet, on_progress:
     )
 
 
-async def index_items(service: Service, items: Sequence[LabelledItem], on_progress: OnProgress) -> dict[str, str]:
+async def index_items(
+    service: Service, items: Sequence[LabelledItem], on_progress: quality.OnProgress
+) -> dict[str, str]:
     """Index everything, the messages of a session one after the other; returns each item's id by its document id."""
     sessions: dict[tuple[str | None, str], list[tuple[str, Mapping[str, object]]]] = {}
     for item in items:
         sessions.setdefault((item.project, item.session or item.id), []).append((item.id, _fields(item)))
     names: dict[str, str] = {}
-    for id_, document_id in await index_groups(service, "item", list(sessions.values()), on_progress):
+    for id_, document_id in await quality.index_groups(service, "item", list(sessions.values()), on_progress):
         if names.setdefault(document_id, id_) != id_:
             raise InvalidInputError(f"item {id_!r} is the same document as {names[document_id]!r}")
     return names
@@ -116,10 +109,10 @@ def _fields(item: LabelledItem) -> Mapping[str, object]:
 async def _measure(
     service: Service, question: EvidenceQuestion, names: dict[str, str], sessions: dict[str, str]
 ) -> Measured:
-    least = min(FIRST, len(names))
-    queries = {mode: _query(question, MAX_LIMIT, mode, min_score=0.0) for mode in MODES}
-    answers = {mode: await answer_with(service, question.id, query, least) for mode, query in queries.items()}
-    rankings = {mode: ranked_documents(answer.results, names) for mode, answer in answers.items()}
+    least = min(quality.FIRST, len(names))
+    queries = {mode: _query(question, MAX_LIMIT, mode, min_score=0.0) for mode in quality.MODES}
+    answers = {mode: await quality.answer_with(service, question.id, query, least) for mode, query in queries.items()}
+    rankings = {mode: quality.ranked_documents(answer.results, names) for mode, answer in answers.items()}
     grades = dict.fromkeys(question.evidence, 1)
     first = _first_sessions(rankings[Mode.HYBRID], sessions)
     expected = {sessions.get(id_, "") for id_ in question.evidence}
@@ -142,7 +135,7 @@ async def _measure(
 
 def corrected(ranking: Sequence[str], question: EvidenceQuestion) -> bool:
     """Whether the first item of the evidence is among the first ten, and no outdated item stands above it."""
-    for id_ in ranking[:FIRST]:
+    for id_ in ranking[: quality.FIRST]:
         if id_ in question.evidence:
             return True
         if id_ in question.outdated:
@@ -161,7 +154,7 @@ def _first_sessions(ranking: Iterable[str], sessions: dict[str, str]) -> set[str
 
 
 async def _returned(service: Service, question: EvidenceQuestion, limit: int, names: dict[str, str]) -> Returned:
-    results = (await complete_answer(service, question.id, _query(question, limit))).results
+    results = (await quality.complete_answer(service, question.id, _query(question, limit))).results
     found = {names[result.passage.document_id] for result in results}
     return Returned(len(found.intersection(question.evidence)), sum(_tokens(service, result) for result in results))
 

@@ -14,19 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
-from rag_context.domain.documents import (
-    CHAT,
-    CODE,
-    DOCUMENTATION,
-    Channel,
-    DocumentInput,
-    FileStamp,
-    Json,
-    MessageTime,
-    Metadata,
-    Origin,
-    moment,
-)
+from rag_context.domain import documents
 from rag_context.domain.provenance import stated_time
 from rag_context.files.descriptors import NotRegularError, open_file
 from rag_context.files.formats.converter import SNIFFED_BYTES, Converter, format_of
@@ -63,9 +51,9 @@ _CODE_SUFFIXES = (
 )
 _DOCUMENTATION_SUFFIXES = "md markdown mdx mdown rst adoc asciidoc org txt text tex log csv tsv"
 CONTENT_TYPES_BY_SUFFIX = {
-    **{f".{suffix}": CODE for suffix in _CODE_SUFFIXES.split()},
-    **{f".{suffix}": DOCUMENTATION for suffix in _DOCUMENTATION_SUFFIXES.split()},
-    ".chat": CHAT,
+    **{f".{suffix}": documents.CODE for suffix in _CODE_SUFFIXES.split()},
+    **{f".{suffix}": documents.DOCUMENTATION for suffix in _DOCUMENTATION_SUFFIXES.split()},
+    ".chat": documents.CHAT,
 }
 """Kind of content by the end of the name; of documentation and any other text `kinds` tells the kind."""
 
@@ -92,7 +80,7 @@ _MARKS = tuple(mark for mark, _ in _ENCODINGS)
 _NOT_TEXT = dict.fromkeys([*range(8), *range(14, 27), *range(28, 32), 127])
 _MAX_CONTROL_SHARE = 0.1
 
-_NO_METADATA = Metadata()
+_NO_METADATA = documents.Metadata()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +89,7 @@ class Labels:
 
     content_type: str | None = None
     session_id: str | None = None
-    metadata: Metadata = _NO_METADATA
+    metadata: documents.Metadata = _NO_METADATA
 
 
 _NO_LABELS = Labels()
@@ -115,9 +103,9 @@ class Found:
     named: bool
 
 
-def stamp_of(status: os.stat_result) -> FileStamp:
+def stamp_of(status: os.stat_result) -> documents.FileStamp:
     """The stamp in a file's status."""
-    return FileStamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+    return documents.FileStamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 @dataclass(frozen=True)
@@ -129,7 +117,7 @@ class LoadedFile:
     data: bytes
     format: Format | None
     """The format it must be converted from; None for plain text."""
-    stamp: FileStamp
+    stamp: documents.FileStamp
     read_ns: int
     """When reading began, by the wall clock."""
 
@@ -147,7 +135,7 @@ FileTime: TypeAlias = Callable[[LoadedFile], datetime | None]
 class FileInput:
     """A document that was read from a file."""
 
-    document: DocumentInput
+    document: documents.DocumentInput
     left_out: Mapping[str, int] = field(default_factory=dict)
     """How many other parts of a conversation were left out, by kind."""
 
@@ -184,14 +172,14 @@ def content_type_of(path: Path) -> str:
     """Kind of content by a file's name, as far as that tells it."""
     name = path.name.lower()
     if name in CODE_NAMES or name.startswith("dockerfile."):
-        return CODE
-    return CONTENT_TYPES_BY_SUFFIX.get(path.suffix.lower(), DOCUMENTATION)
+        return documents.CODE
+    return CONTENT_TYPES_BY_SUFFIX.get(path.suffix.lower(), documents.DOCUMENTATION)
 
 
 def modified_at(loaded: LoadedFile) -> datetime | None:
     """When a file was last changed; None if its time is no time."""
     try:
-        return moment(loaded.stamp.modified_ns // 1000)
+        return documents.moment(loaded.stamp.modified_ns // 1000)
     except OverflowError:  # a file system may keep any number
         return None
 
@@ -237,15 +225,15 @@ def text_input(
     if not loaded.named and generated is not None and (reason := generated.text(path, content)):
         return Rejected(printable(path), reason, failed=False)
     content_type = labels.content_type or content_type_of(path)
-    if labels.content_type is None and content_type == DOCUMENTATION:
+    if labels.content_type is None and content_type == documents.DOCUMENTATION:
         content_type = kind_of(content)
-    document = DocumentInput(
+    document = documents.DocumentInput(
         content=content,
         content_type=content_type,
         session_id=labels.session_id or FILES_SESSION,
         source=path.as_posix(),
         metadata=labels.metadata,
-        channel=Channel.FILE,
+        channel=documents.Channel.FILE,
         occurred_at=stated_time(content, content_type) or times(loaded),
     )
     return FileInput(document)
@@ -262,24 +250,26 @@ def converted_inputs(
     path = loaded.path
     try:
         for extracted in converter.documents(format_, path, loaded.data):
-            extra: dict[str, Json] = dict(labels.metadata.extra)
+            extra: dict[str, documents.Json] = dict(labels.metadata.extra)
             for name, value in extracted.extra.items():
                 extra[name] = [*value] if isinstance(value, list) else value
             content_type = labels.content_type or extracted.content_type
-            if labels.content_type is None and content_type == DOCUMENTATION:
+            if labels.content_type is None and content_type == documents.DOCUMENTATION:
                 content_type = kind_of(extracted.content)
-            message_times = tuple(MessageTime(start, moment(at)) for start, at in extracted.message_times)
+            message_times = tuple(
+                documents.MessageTime(start, documents.moment(at)) for start, at in extracted.message_times
+            )
             began = min((each.at for each in message_times), default=None)
-            document = DocumentInput(
+            document = documents.DocumentInput(
                 content=extracted.content,
                 content_type=content_type,
                 session_id=labels.session_id or extracted.session_id or FILES_SESSION,
                 source=path.as_posix() + (f"#{extracted.part}" if extracted.part else ""),
                 metadata=replace(labels.metadata, extra=extra),
-                channel=Channel.FILE,
+                channel=documents.Channel.FILE,
                 occurred_at=began or stated_time(extracted.content, content_type, extra) or times(loaded),
                 message_times=message_times,
-                origin=Origin(extracted.origin) if extracted.origin is not None else None,
+                origin=documents.Origin(extracted.origin) if extracted.origin is not None else None,
             )
             yield FileInput(document, extracted.left_out)
     except ConversionError as error:

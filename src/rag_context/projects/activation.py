@@ -12,6 +12,7 @@ from rag_context.files.watching import watch
 from rag_context.ingest.indexer import Indexer
 from rag_context.ports.reading import DocumentStore
 from rag_context.ports.writing import ProjectRegistry
+from rag_context.projects import records
 from rag_context.projects.callers import Activations, ProjectRecords
 from rag_context.projects.document_lists import DocumentLists
 from rag_context.projects.front_matter import rewrite
@@ -19,14 +20,6 @@ from rag_context.projects.links import invalid_path
 from rag_context.projects.project_documents import project_document
 from rag_context.projects.project_following import STOP_S, FollowerDependencies, FollowState, ProjectFollower, Watch
 from rag_context.projects.project_opening import Activation, open_project
-from rag_context.projects.records import (
-    DocumentNotFoundError,
-    ExternalDocsNotPromotableError,
-    FileSystemError,
-    ProjectDocument,
-    ProjectNotActivatedError,
-    PromotionLevel,
-)
 from rag_context.projects.sync import FileOutcome, Progress, SyncReceipt, is_document, no_progress
 from rag_context.projects.tenants import Deletion, Tenants, tenants_of
 
@@ -43,9 +36,9 @@ logger = logging.getLogger(__name__)
 class Promotion:
     """The change of a document's promotion level."""
 
-    document: ProjectDocument
-    previous: PromotionLevel
-    new: PromotionLevel
+    document: records.ProjectDocument
+    previous: records.PromotionLevel
+    new: records.PromotionLevel
 
 
 class Projects:
@@ -133,7 +126,7 @@ class Projects:
         activation = await asyncio.to_thread(open_project, config_path, branch_name)
         tenant = activation.tenant
         if tenant not in await self.tenants.known():
-            raise ProjectNotActivatedError(
+            raise records.ProjectNotActivatedError(
                 f"The project {tenant.project!r} is not indexed on branch {tenant.branch!r}, and this API key may only "
                 "read: activate the project first with a key that may write"
             )
@@ -163,13 +156,13 @@ class Projects:
         now = None if changing is None else await asyncio.shield(changing)
         if now is None:
             self._of(activation)
-            raise ProjectNotActivatedError(
+            raise records.ProjectNotActivatedError(
                 f"Another branch than {activation.tenant.branch!r} is checked out and is not followed: activate the "
                 "project again"
             )
         return now
 
-    async def index_document(self, activation: Activation, path: str) -> ProjectDocument:
+    async def index_document(self, activation: Activation, path: str) -> records.ProjectDocument:
         """Index one file now.
 
         Raises:
@@ -184,7 +177,7 @@ class Projects:
             raise invalid_path(f"{relative!r} is not a document: its name does not end in .md, .rst, .adoc or .txt")
         return await self._document(await follower.documents.index(relative))
 
-    async def promote(self, activation: Activation, path: str, level: PromotionLevel) -> Promotion:
+    async def promote(self, activation: Activation, path: str, level: records.PromotionLevel) -> Promotion:
         """Write a promotion level to the file's front matter and to the index; if one fails, to neither.
 
         Raises:
@@ -348,7 +341,7 @@ class Projects:
             await follower.stop(wait_s)
         self.activations.replace(tenant, None)
 
-    async def _promote(self, follower: ProjectFollower, path: str, level: PromotionLevel) -> Promotion:
+    async def _promote(self, follower: ProjectFollower, path: str, level: records.PromotionLevel) -> Promotion:
         written = await asyncio.to_thread(rewrite, follower.activation.docs_root / path, level)
         try:
             document = await self._document(await follower.documents.index(path))
@@ -361,30 +354,30 @@ class Projects:
         """The relative path of a document of the project, which must not be an external one."""
         try:
             relative = await asyncio.to_thread(activation.located, path)
-        except (DocumentNotFoundError, InvalidInputError):
+        except (records.DocumentNotFoundError, InvalidInputError):
             if await asyncio.to_thread(activation.is_external, path):
-                raise ExternalDocsNotPromotableError(
+                raise records.ExternalDocsNotPromotableError(
                     f"{path!r} is an external document, and these are read-only"
                 ) from None
             raise
         if not is_document(relative):
-            raise DocumentNotFoundError(f"{relative!r} is not a document of the project")
+            raise records.DocumentNotFoundError(f"{relative!r} is not a document of the project")
         return relative
 
-    async def _document(self, receipt: SyncReceipt) -> ProjectDocument:
+    async def _document(self, receipt: SyncReceipt) -> records.ProjectDocument:
         """The stored document of a file, from the receipt for indexing it."""
         if receipt.outcome is FileOutcome.REJECTED:
             message = f"{receipt.path!r} cannot be indexed: {receipt.reason}"
-            raise FileSystemError(message) if receipt.again else invalid_path(message)
+            raise records.FileSystemError(message) if receipt.again else invalid_path(message)
         stored = await self._documents.get(receipt.document_id or "")
         if stored is None:
-            raise DocumentNotFoundError(f"{receipt.path!r} was deleted while it was indexed")
+            raise records.DocumentNotFoundError(f"{receipt.path!r} was deleted while it was indexed")
         return project_document(stored)
 
     def _of(self, activation: Activation) -> ProjectFollower:
         follower = self._followed.get(activation.tenant)
         if follower is None:
-            raise ProjectNotActivatedError(
+            raise records.ProjectNotActivatedError(
                 f"The files of {activation.tenant.project!r} are no longer followed: activate the project again"
             )
         return follower

@@ -15,21 +15,7 @@ from rag_context.domain.search import Passage
 from rag_context.errors import BackendError
 from rag_context.ports.models import Tokenizer
 from rag_context.ports.reading import DocumentStore
-from rag_context.projects.assembly import (
-    DOCUMENT_LEVEL,
-    LEAST_TOKENS,
-    Assembled,
-    ContextEntry,
-    ContextSection,
-    Rendered,
-    Renderer,
-    Slot,
-    allocate,
-    assemble,
-    demoted,
-    distinct,
-    may_fit,
-)
+from rag_context.projects import assembly
 from rag_context.projects.records import Quote
 from rag_context.resilience.deadline import Deadline
 
@@ -85,8 +71,8 @@ def opening_quote(content: str, first_line: int) -> Quote:
 
 
 def opening(
-    content: str, first_line: int, tokens: int, renderer: Renderer, whole: Rendered | None = None
-) -> Rendered | None:
+    content: str, first_line: int, tokens: int, renderer: assembly.Renderer, whole: assembly.Rendered | None = None
+) -> assembly.Rendered | None:
     """The beginning of a text in at most so many tokens, in whole lines if possible.
 
     `whole` is the rendered text, if available: it gives the number of characters per token.
@@ -98,7 +84,7 @@ def opening(
     return _opened(cut, first_line, tokens, renderer)
 
 
-def _likely(content: str, tokens: int, whole: Rendered | None) -> str:
+def _likely(content: str, tokens: int, whole: assembly.Rendered | None) -> str:
     """The lines at the beginning that most likely have so many tokens; none without the rendered text."""
     if whole is None:
         return ""
@@ -106,7 +92,7 @@ def _likely(content: str, tokens: int, whole: Rendered | None) -> str:
     return likely[: likely.rfind("\n") + 1]
 
 
-def _opened(text: str, first_line: int, tokens: int, renderer: Renderer) -> Rendered | None:
+def _opened(text: str, first_line: int, tokens: int, renderer: assembly.Renderer) -> assembly.Rendered | None:
     if not text.strip():
         return None
     (made,) = renderer.render([text])
@@ -119,24 +105,24 @@ class Excerpts:
     """Makes a context of documents, and excerpts of those that do not fit as a whole."""
 
     documents: DocumentStore
-    renderer: Renderer
+    renderer: assembly.Renderer
     deadline: Deadline
     texts: Mapping[str, Text] = field(default_factory=dict)
 
     async def assembled(
         self,
-        entries: Sequence[ContextEntry],
+        entries: Sequence[assembly.ContextEntry],
         passages: Mapping[str, Sequence[Passage]],
         max_tokens: int | None,
         warn: Callable[[str, str], None],
-    ) -> Assembled:
+    ) -> assembly.Assembled:
         """Assemble the context; a document that does not fit as a whole is represented by its best parts.
 
         Of a document that occurs twice the first entry counts. Passages are by path, the best first; `warn` is called
         with a sentence and a path.
         """
-        rendered = await self._with_texts(distinct(entries), max_tokens, warn)
-        slots = allocate(rendered, self.renderer.count, max_tokens)
+        rendered = await self._with_texts(assembly.distinct(entries), max_tokens, warn)
+        slots = assembly.allocate(rendered, self.renderer.count, max_tokens)
         partly = {slot.entry.document.path: slot for slot in slots if slot.tokens is not None}
         found = {
             path: (passages[path], slot.tokens)
@@ -150,9 +136,9 @@ class Excerpts:
             replace(slot.entry, whole=parts[path]) if (path := slot.entry.document.path) in parts else slot.entry
             for slot in slots
         ]
-        return assemble(shown, rendered, self.renderer.count, max_tokens)
+        return assembly.assemble(shown, rendered, self.renderer.count, max_tokens)
 
-    async def of(self, shares: Mapping[str, tuple[Sequence[Passage], int]]) -> dict[str, Rendered | None]:
+    async def of(self, shares: Mapping[str, tuple[Sequence[Passage], int]]) -> dict[str, assembly.Rendered | None]:
         """The excerpts of documents, each within its share of tokens; None if the share is too small.
 
         Each step is done for all documents together, because its main cost is the request to the store. A share is the
@@ -170,14 +156,14 @@ class Excerpts:
         return await asyncio.to_thread(self._rendered_all, selections)
 
     async def _with_texts(
-        self, entries: Sequence[ContextEntry], max_tokens: int | None, warn: Callable[[str, str], None]
-    ) -> list[ContextEntry]:
+        self, entries: Sequence[assembly.ContextEntry], max_tokens: int | None, warn: Callable[[str, str], None]
+    ) -> list[assembly.ContextEntry]:
         """The entries with their rendered texts, as many as can be rendered in time."""
-        first = sorted(entries, key=lambda each: each.section is not ContextSection.RELEVANT)
+        first = sorted(entries, key=lambda each: each.section is not assembly.ContextSection.RELEVANT)
         fitting = {
             each.document.path: each.document.content
             for each in first
-            if each.document.document_id in self.texts and may_fit(each.document.char_count, max_tokens)
+            if each.document.document_id in self.texts and assembly.may_fit(each.document.char_count, max_tokens)
         }
         missing = [content for content in fitting.values() if self.renderer.ready(content) is None]
         if missing:
@@ -193,7 +179,7 @@ class Excerpts:
             found.append(replace(entry, whole=whole))
         return found
 
-    def _openings(self, slots: Sequence[Slot]) -> dict[str, Rendered | None]:
+    def _openings(self, slots: Sequence[assembly.Slot]) -> dict[str, assembly.Rendered | None]:
         """The beginnings of documents that do not fit as a whole and have no passages in the results."""
         read = [
             (slot.entry, text, slot.tokens)
@@ -216,19 +202,19 @@ class Excerpts:
                 selection.select(passage, passage.chunk.span.heading, HEAD_TOKENS)
         return selections
 
-    def _rendered_all(self, selections: "Mapping[str, _Selection]") -> dict[str, Rendered | None]:
+    def _rendered_all(self, selections: "Mapping[str, _Selection]") -> dict[str, assembly.Rendered | None]:
         # The parts of all documents are counted in one batch; below, the renderer has them in its caches.
         parts = [_parts(each.kept) for each in selections.values()]
         self.renderer.render([part.text for each in parts for part in each])
         self.renderer.count([_around(each) for each in parts if each])
         return {name: self._rendered(each) for name, each in selections.items()}
 
-    def _rendered(self, selection: "_Selection") -> Rendered | None:
+    def _rendered(self, selection: "_Selection") -> assembly.Rendered | None:
         if not selection.kept:
             return self._trimmed(selection.best, selection.tokens)
         return self._fitted(selection.kept, selection.tokens)
 
-    def _fitted(self, kept: dict[int, Passage], tokens: int) -> Rendered | None:
+    def _fitted(self, kept: dict[int, Passage], tokens: int) -> assembly.Rendered | None:
         """Render the passages, without the last added ones if the headings of the parts need their tokens."""
         while kept:
             made = self._joined(kept)
@@ -240,7 +226,7 @@ class Excerpts:
             kept.popitem()
         return None
 
-    def _joined(self, kept: dict[int, Passage]) -> Rendered:
+    def _joined(self, kept: dict[int, Passage]) -> assembly.Rendered:
         parts = _parts(kept)
         made = self.renderer.render([part.text for part in parts])
         text = f"\n\n{GAP}\n\n".join(
@@ -248,7 +234,9 @@ class Excerpts:
         )
         (around,) = self.renderer.count([_around(parts)])
         lines = tuple((part.start_line, part.end_line) for part in parts)
-        return Rendered(text, around + sum(each.tokens for each in made), lines, sum(len(part.text) for part in parts))
+        return assembly.Rendered(
+            text, around + sum(each.tokens for each in made), lines, sum(len(part.text) for part in parts)
+        )
 
     async def _near(self, extensible: Sequence["_Selection"]) -> list[Passage]:
         """The passages directly before and after the selected ones; none if the store fails."""
@@ -264,19 +252,19 @@ class Excerpts:
             return []
         return [passages[id_] for id_ in missing if id_ in passages]
 
-    def _trimmed(self, passage: Passage, tokens: int) -> Rendered | None:
+    def _trimmed(self, passage: Passage, tokens: int) -> assembly.Rendered | None:
         """As much of one passage as fits."""
         span = passage.chunk.span
         (heading,) = self.renderer.count([_head(quote_of(passage))])
         budget = tokens - heading
-        if budget < LEAST_TOKENS:
+        if budget < assembly.LEAST_TOKENS:
             return None
         text = _cut(passage.chunk.text, budget, self.renderer.tokenizer)
         end_line = span.start_line + text.rstrip().count("\n")
         shown = Quote(text, span.heading, span.start_line, end_line)
-        made = f"{_head(shown)}\n\n{demoted(text, DOCUMENT_LEVEL)}".rstrip()
+        made = f"{_head(shown)}\n\n{assembly.demoted(text, assembly.DOCUMENT_LEVEL)}".rstrip()
         (count,) = self.renderer.count([made])
-        return Rendered(made, count, ((span.start_line, end_line),), len(text)) if count <= tokens else None
+        return assembly.Rendered(made, count, ((span.start_line, end_line),), len(text)) if count <= tokens else None
 
 
 @dataclass(slots=True)
@@ -316,7 +304,7 @@ class _Selection:
         return grown
 
 
-def _density(made: Rendered) -> float:
+def _density(made: assembly.Rendered) -> float:
     """Characters per token of a text."""
     return max(1, len(made.text)) / max(1, made.tokens)
 

@@ -13,16 +13,9 @@ from functools import cached_property
 from pathlib import Path
 
 from rag_context.domain.documents import DOCUMENTATION, Document, DocumentInput, Json, Listing, Metadata, Tenant
+from rag_context.projects import records
 from rag_context.projects.doc_types import DocTypes
 from rag_context.projects.front_matter import FrontMatter, read_front_matter
-from rag_context.projects.records import (
-    DEFAULT_DOC_TYPE,
-    RESERVED_TAGS,
-    ProjectDocument,
-    PromotionLevel,
-    doc_type_tag,
-    promotion_tag,
-)
 
 READER_VERSION = 2
 """Increased when files are read differently, so that all files are read again."""
@@ -85,27 +78,29 @@ def project_input(document: DocumentInput, path: str, folder: DocsFolder) -> Rea
     own_tags = dict.fromkeys(front.tags)
     if own_tags:
         extra["tags"] = list(own_tags)
-    metadata = Metadata(tags=(doc_type_tag(doc_type), promotion_tag(front.promotion_level), *own_tags), extra=extra)
+    metadata = Metadata(
+        tags=(records.doc_type_tag(doc_type), records.promotion_tag(front.promotion_level), *own_tags), extra=extra
+    )
     indexed = replace(document, content_type=DOCUMENTATION, tenant=folder.tenant, metadata=metadata)
     return ReadDocument(indexed, revision, warnings)
 
 
-def project_document(stored: Listing | Document) -> ProjectDocument:
+def project_document(stored: Listing | Document) -> records.ProjectDocument:
     """The project document of a stored document; its path is the source if no project wrote it."""
     extra = stored.metadata.extra
     path = _text(extra, "path") or stored.source
-    return ProjectDocument(
+    return records.ProjectDocument(
         id=stored.id,
         path=path,
         title=_text(extra, "title") or stored.title,
-        doc_type=_text(extra, "doc_type") or DEFAULT_DOC_TYPE,
+        doc_type=_text(extra, "doc_type") or records.DEFAULT_DOC_TYPE,
         promotion_level=_level(extra),
         char_count=_number(extra, "char_count"),
         line_count=_number(extra, "line_count"),
         summary=_text(extra, "summary"),
         date=_day(extra),
         significance=_text(extra, "significance"),
-        tags=tuple(tag for tag in stored.metadata.tags if not tag.startswith(RESERVED_TAGS)),
+        tags=tuple(tag for tag in stored.metadata.tags if not tag.startswith(records.RESERVED_TAGS)),
         supersedes=_texts(extra, "supersedes"),
         related=_texts(extra, "related_docs"),
         docs_folder=stored.source.removesuffix(path).rstrip("/"),
@@ -123,7 +118,7 @@ def _doc_type(front: FrontMatter, path: str, doc_types: DocTypes) -> tuple[str, 
     reported = {warning.partition(" must ")[0] for warning in front.warnings}
     found = doc_types.complaints(doc_type, front.values)
     complaints = [complaint for complaint in found if complaint.partition(" must ")[0] not in reported]
-    if front.doc_type and front.doc_type != DEFAULT_DOC_TYPE and doc_types.named(front.doc_type) is None:
+    if front.doc_type and front.doc_type != records.DEFAULT_DOC_TYPE and doc_types.named(front.doc_type) is None:
         complaints = [f"front matter: the doc type {front.doc_type!r} is not declared in the project"]
     return doc_type, (*front.warnings, *complaints)
 
@@ -140,11 +135,11 @@ def _values(front: FrontMatter) -> dict[str, Json]:
     return {key: value for key, value in values.items() if value}
 
 
-def _level(extra: Mapping[str, Json]) -> PromotionLevel:
+def _level(extra: Mapping[str, Json]) -> records.PromotionLevel:
     try:
-        return PromotionLevel.of(_text(extra, "promotion_level") or PromotionLevel.STANDARD.label)
+        return records.PromotionLevel.of(_text(extra, "promotion_level") or records.PromotionLevel.STANDARD.label)
     except ValueError:
-        return PromotionLevel.STANDARD
+        return records.PromotionLevel.STANDARD
 
 
 def _day(extra: Mapping[str, Json]) -> datetime.date | None:

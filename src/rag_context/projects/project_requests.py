@@ -15,19 +15,12 @@ from rag_context.domain.callers import CallerId
 from rag_context.domain.documents import Tenant
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.ports.reading import DocumentStore
+from rag_context.projects import records
 from rag_context.projects.activation import Projects
 from rag_context.projects.config import QUERY_DEFAULTS, SEARCH_DEFAULTS
 from rag_context.projects.doc_types import built_in_doc_types
 from rag_context.projects.project_following import FollowState
 from rag_context.projects.project_opening import Activation
-from rag_context.projects.records import (
-    DocTypeInfo,
-    ExternalDocsNotConfiguredError,
-    ProjectDocument,
-    ProjectNotActivatedError,
-    PromotionLevel,
-    RetrievalOptions,
-)
 from rag_context.projects.sync import FileOutcome, SyncReport
 from rag_context.projects.tenants import Tenants, is_named
 from rag_context.search.query import Answer
@@ -57,17 +50,17 @@ class ResolvedProject:
     activation: Activation | None
 
     @property
-    def options(self) -> RetrievalOptions:
+    def options(self) -> records.RetrievalOptions:
         """The options of `rag_query`, from the project's configuration or the defaults."""
         return self.activation.options if self.activation is not None else QUERY_DEFAULTS
 
     @property
-    def search_options(self) -> RetrievalOptions:
+    def search_options(self) -> records.RetrievalOptions:
         """The options of `semantic_search`, from the project's configuration or the defaults."""
         return self.activation.search_options if self.activation is not None else SEARCH_DEFAULTS
 
     @property
-    def doc_types(self) -> tuple[DocTypeInfo, ...]:
+    def doc_types(self) -> tuple[records.DocTypeInfo, ...]:
         """The document types that it declares, or the built-in ones."""
         return self.activation.doc_types.infos if self.activation is not None else built_in_doc_types()
 
@@ -93,12 +86,12 @@ class ProjectResolver:
                 message = "branch and path_hash distinguish projects of the same name: send project too"
                 raise InvalidInputError(message, [FieldError("project", message)])
             if not own:
-                raise ProjectNotActivatedError(
+                raise records.ProjectNotActivatedError(
                     "No project is active for you: call activate_project with the path of its .rag-context/config.json "
                     "and send the activation that it returns, or send the name of a stored project as project"
                 )
             if len(own) > 1:
-                raise ProjectNotActivatedError(
+                raise records.ProjectNotActivatedError(
                     f"Several projects were activated with this API key ({_listed(own)}): send the activation that "
                     "activate_project returned, or select one with project, branch and path_hash"
                 )
@@ -151,7 +144,7 @@ class ProjectResolver:
 def followed(project: ResolvedProject) -> Activation:
     """The activation of a project whose files a request needs. Raises: ProjectNotActivatedError."""
     if project.activation is None:
-        raise ProjectNotActivatedError(
+        raise records.ProjectNotActivatedError(
             f"Project {project.tenant.project!r} is stored here, but its files are not followed: call activate_project "
             "with its configuration first"
         )
@@ -168,7 +161,7 @@ def external(project: ResolvedProject) -> tuple[Activation, Tenant, str]:
     activation = followed(project)
     root = activation.external_root
     if activation.external is None or root is None:
-        raise ExternalDocsNotConfiguredError(
+        raise records.ExternalDocsNotConfiguredError(
             f"Project {project.tenant.project!r} has no external documents: set their folder as external_docs.path "
             "in its configuration, and activate it again"
         )
@@ -186,7 +179,7 @@ def _listed(own: list[Activation]) -> str:
 LevelName = Literal["standard", "important", "critical"]
 
 
-def level_name(level: PromotionLevel) -> LevelName:
+def level_name(level: records.PromotionLevel) -> LevelName:
     """The name of a promotion level on the wire."""
     return cast("LevelName", level.label)
 
@@ -223,7 +216,7 @@ _NOT_INDEXED = (FileOutcome.REJECTED, FileOutcome.DEFERRED)
 
 
 def following_warnings(
-    activation: Activation, state: FollowState | None, documents: Sequence[ProjectDocument]
+    activation: Activation, state: FollowState | None, documents: Sequence[records.ProjectDocument]
 ) -> list[str]:
     """Warnings about a project: its configuration, the progress of its first indexing, and its files."""
     config = activation.config

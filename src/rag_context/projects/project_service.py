@@ -16,18 +16,11 @@ from rag_context.domain.documents import ProjectRecord, Tenant, utc_now
 from rag_context.domain.search import Filter
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.ports.models import ChatModel
+from rag_context.projects import project_requests
 from rag_context.projects.activation import Projects
 from rag_context.projects.housekeeping import DEFAULT_RULES, Housekeeping, HousekeepingRules, removal_time, why_gone
 from rag_context.projects.project_opening import Activation
 from rag_context.projects.project_questions import ProjectQuestions, RecordSearch
-from rag_context.projects.project_requests import (
-    ProjectResolver,
-    RequestInProject,
-    followed,
-    following_warnings,
-    level_name,
-    tenant_fields,
-)
 from rag_context.projects.records import (
     DEFAULT_DOC_TYPE,
     DocTypeInfo,
@@ -66,7 +59,7 @@ class ProjectService:
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._projects = dependencies.projects
-        self._resolver = ProjectResolver(dependencies.projects)
+        self._resolver = project_requests.ProjectResolver(dependencies.projects)
         self._retrieval = dependencies.retrieval
         self._documents = dependencies.retrieval.documents
         self._document_lists = dependencies.retrieval.document_lists
@@ -106,11 +99,11 @@ class ProjectService:
         handle = self._projects.activations.note(context.caller, activation)
         stored = await self._document_lists.of(activation.tenant)
         state = self._projects.state(activation.tenant)
-        warnings = following_warnings(activation, state, stored.documents)
+        warnings = project_requests.following_warnings(activation, state, stored.documents)
         if state is None:
             warnings.insert(0, "The project's files are not followed: answers use what was indexed before")
         return wire.ActivateProjectResponse(
-            **tenant_fields(activation.tenant),
+            **project_requests.tenant_fields(activation.tenant),
             status="activated",
             activation=handle,
             doc_types=type_counts(activation.doc_types.infos, stored.counts),
@@ -129,13 +122,13 @@ class ProjectService:
         if stored is None:
             raise DocumentNotFoundError(f"{document.path!r} has just been deleted from the index")
         return wire.ReadDocumentResponse(
-            **tenant_fields(project.tenant),
+            **project_requests.tenant_fields(project.tenant),
             **lines_of(stored.content, request.start_line, request.end_line),
             path=document.path,
             title=document.title,
             document_id=document.id,
             doc_type=document.doc_type,
-            promotion_level=level_name(document.promotion_level),
+            promotion_level=project_requests.level_name(document.promotion_level),
             superseded_by=list(document_list.superseded_by(document.path)),
         )
 
@@ -155,7 +148,7 @@ class ProjectService:
             document = await self._projects.index_document(activation, request.path)
         indexed = await self._is_indexed(document.id)
         return wire.IndexDocumentResponse(
-            **tenant_fields(activation.tenant),
+            **project_requests.tenant_fields(activation.tenant),
             status="indexed" if indexed else "pending",
             path=document.path,
             embedding_dimensions=self._retrieval.model().dimension if indexed else 0,
@@ -170,7 +163,7 @@ class ProjectService:
         project = await self._resolver.resolve(request, context.caller)
         document_list = await self._document_lists.of(project.tenant)
         return wire.ListDocTypesResponse(
-            **tenant_fields(project.tenant),
+            **project_requests.tenant_fields(project.tenant),
             doc_types=doc_types(project.doc_types, document_list.counts),
             total_docs=len(document_list.documents),
         )
@@ -184,11 +177,11 @@ class ProjectService:
         level = PromotionLevel.of(request.promotion_level)
         promotion = await self._projects.promote(activation, request.document_path, level)
         return wire.UpdatePromotionLevelResponse(
-            **tenant_fields(activation.tenant),
+            **project_requests.tenant_fields(activation.tenant),
             status="updated",
             document_path=promotion.document.path,
-            previous_level=level_name(promotion.previous),
-            new_level=level_name(promotion.new),
+            previous_level=project_requests.level_name(promotion.previous),
+            new_level=project_requests.level_name(promotion.new),
         )
 
     @performs(operations.DELETE_DOCUMENTS)
@@ -223,9 +216,11 @@ class ProjectService:
             listed.append(listed_project(project, self._resolver.behind(tenant), self._grace, self._now()))
         return wire.ListProjectsResponse(projects=listed)
 
-    async def _files_of(self, request: RequestInProject, context: CallContext) -> Activation:
+    async def _files_of(self, request: project_requests.RequestInProject, context: CallContext) -> Activation:
         """The project whose files a request is about, on the branch that is checked out now."""
-        activation = await self._projects.checked_out(followed(await self._resolver.resolve(request, context.caller)))
+        activation = await self._projects.checked_out(
+            project_requests.followed(await self._resolver.resolve(request, context.caller))
+        )
         if request.branch not in (None, activation.tenant.branch):
             message = f"Branch {activation.tenant.branch!r} is checked out, not {request.branch!r}"
             raise InvalidInputError(message, [FieldError("branch", message)])
@@ -310,7 +305,7 @@ def listed_project(stored: StoredProject, behind: Sequence[str], grace: timedelt
     record, gone = stored.record, stored.gone
     end = None if record is None or gone is None else removal_time(record.gone_since or now, record, grace)
     return ListedProject(
-        **tenant_fields(stored.tenant),
+        **project_requests.tenant_fields(stored.tenant),
         documents=stored.documents,
         last_used=record.last_used if record is not None else None,
         path=record.root if record is not None else None,

@@ -15,18 +15,10 @@ from rag_context.domain.documents import Tenant, end_of, utc_now
 from rag_context.domain.vectors import EmbeddingModel, Vector
 from rag_context.errors import BackendError, InvalidInputError
 from rag_context.ports.reading import DocumentStore
+from rag_context.projects import finding
 from rag_context.projects.assembly import Assembled, ContextEntry, ContextSection, Renderer, may_fit
 from rag_context.projects.document_lists import DocumentList, DocumentLists, Link, follow
 from rag_context.projects.excerpts import Excerpts, Text, opening_quote, quote_of, text_of
-from rag_context.projects.finding import (
-    FoundDocuments,
-    Match,
-    Search,
-    find,
-    find_critical,
-    lets_through,
-    query_for,
-)
 from rag_context.projects.records import (
     CriticalInclusion,
     Label,
@@ -56,7 +48,7 @@ class RetrievalDependencies:
     `document_lists` are guarded (`Dependency.guard`): a retrieval applies its deadline to their calls.
     """
 
-    search: Search
+    search: finding.Search
     documents: DocumentStore
     document_lists: DocumentLists
     renderer: Renderer
@@ -88,11 +80,11 @@ class Run:
         self._warnings = warnings
         self._texts: dict[str, Text] = {}
 
-    async def find(self, aside: Collection[str] = ()) -> FoundDocuments:
+    async def find(self, aside: Collection[str] = ()) -> finding.FoundDocuments:
         """Find the relevant documents; those `aside` are in the context anyway and do not count as results."""
         if self._query is None or self._answer is None:
-            return FoundDocuments((), Answer((), Level.PRIMARY, {}, 0))
-        return await find(
+            return finding.FoundDocuments((), Answer((), Level.PRIMARY, {}, 0))
+        return await finding.find(
             self._dependencies.search,
             self._query,
             self._options,
@@ -105,7 +97,9 @@ class Run:
     def critical(self) -> list[ProjectDocument]:
         """The critical documents that every context of these options begins with."""
         options = self._options
-        if options.include_critical is CriticalInclusion.NEVER or not lets_through(options, PromotionLevel.CRITICAL):
+        if options.include_critical is CriticalInclusion.NEVER or not finding.lets_through(
+            options, PromotionLevel.CRITICAL
+        ):
             return []
         return [
             document
@@ -127,7 +121,7 @@ class Run:
             max_count=options.max_linked_docs,
         )
 
-    def matched(self, match: Match) -> RetrievedDocument:
+    def matched(self, match: finding.Match) -> RetrievedDocument:
         """The record of a found document, without its text."""
         return replace(
             self._record(match.document, ""),
@@ -136,7 +130,7 @@ class Run:
             quote=quote_of(match.passages[0]) if match.passages else None,
         )
 
-    async def with_texts(self, matches: Sequence[Match]) -> tuple[RetrievedDocument, ...]:
+    async def with_texts(self, matches: Sequence[finding.Match]) -> tuple[RetrievedDocument, ...]:
         """Found documents with their texts; one that cannot be read has the text of its passages."""
         texts = await self._read([match.document for match in matches])
         documents = []
@@ -162,11 +156,11 @@ class Run:
             records.append(record)
         return tuple(records)
 
-    async def _scored(self, listed: Sequence[ProjectDocument], found: Answer) -> dict[str, Match]:
+    async def _scored(self, listed: Sequence[ProjectDocument], found: Answer) -> dict[str, finding.Match]:
         """Critical documents that the answer has no place for, or that are below the threshold, by id."""
         if not listed or self._query is None or found.level is not Level.PRIMARY:
             return {}
-        matches = await find_critical(
+        matches = await finding.find_critical(
             self._dependencies.search, self._query, self._options, self._deadline, self._lookup
         )
         return {match.document.id: match for match in matches}
@@ -180,7 +174,7 @@ class Run:
             self._link_record(by_path[document.path], text.body) for document, text in self._readable(listed, texts)
         )
 
-    async def candidates(self, matches: Sequence[Match]) -> list[RetrievedDocument]:
+    async def candidates(self, matches: Sequence[finding.Match]) -> list[RetrievedDocument]:
         """Found documents for a context, with the texts of those that may fit it as a whole."""
         small = [match.document for match in matches if may_fit(match.document.char_count, self._options.max_tokens)]
         texts = await self._read(small)
@@ -197,7 +191,7 @@ class Run:
             documents.append(document)
         return documents
 
-    async def assembled(self, entries: Sequence[ContextEntry], matches: Sequence[Match]) -> Assembled:
+    async def assembled(self, entries: Sequence[ContextEntry], matches: Sequence[finding.Match]) -> Assembled:
         """Assemble the context; a document that does not fit as a whole is represented by its best parts."""
         dependencies = self._dependencies
         excerpts = Excerpts(dependencies.documents, dependencies.renderer, self._deadline, self._texts)
@@ -372,7 +366,7 @@ class RetrievalService:
 
     async def _begin(self, question: str | Vector, options: RetrievalOptions) -> Run:
         deadline = Deadline.after(self._dependencies.deadline_s, self._dependencies.clock)
-        query = query_for(question, options, self._tenant, self._dependencies.now())
+        query = finding.query_for(question, options, self._tenant, self._dependencies.now())
         if query is not None and query.vector is not None:
             self._check_dimension(query.vector)
         warnings: list[str] = []

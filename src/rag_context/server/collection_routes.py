@@ -19,21 +19,8 @@ from rag_context.api.wire import WireRequest, WireResponse, id_problem, name_pro
 from rag_context.collections.collection_service import CollectionService
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.memory.service import Service
+from rag_context.server import requests
 from rag_context.server.options import ServerOptions
-from rag_context.server.requests import (
-    JSON_KINDS,
-    SEND_JSON,
-    Endpoint,
-    HttpRequest,
-    Reply,
-    RequestRejectedError,
-    check_media_type,
-    http_request,
-    may_write,
-    query_fields,
-    read_body,
-    while_connected,
-)
 
 BODIES_AT_ONCE = 4
 """Large bodies, of the greatest size each, that may be in memory at the same time."""
@@ -46,7 +33,7 @@ def collection_routes(service: Service, options: ServerOptions) -> list[routing.
     if service.collections is None:
         return []
     handlers = CollectionHandlers(service.collections, service.handlers(), options.collection_body_bytes)
-    endpoint = Endpoint(handlers.handle)
+    endpoint = requests.Endpoint(handlers.handle)
     tags = dict.fromkeys(route.tag for route in ROUTES)
     return [routing.Route(path, endpoint) for tag in tags for path in (f"/{tag}", f"/{tag}/{{rest:path}}")]
 
@@ -59,14 +46,14 @@ class CollectionHandlers:
         self._handlers = handlers
         self._budget = _BodyBudget(body_bytes, BODIES_AT_ONCE * body_bytes)
 
-    async def handle(self, scope: Scope, receive: Receive) -> Reply:
+    async def handle(self, scope: Scope, receive: Receive) -> requests.Reply:
         """Answer a request. Raises: RequestRejectedError, InvalidInputError, and what its operation raises."""
-        request = http_request(scope)
+        request = requests.http_request(scope)
         route, names = matched(scope["method"], scope["raw_path"])
         if route.operation.access is Access.WRITE:
-            may_write(request)
+            requests.may_write(request)
         context = CallContext(request.request_id)
-        query = read_query(route, names, query_fields(scope))
+        query = read_query(route, names, requests.query_fields(scope))
         if route.is_large:
             with self._budget.reserved(request):
                 answer = await self.perform(route, names, query, await _body(request, receive), context)
@@ -74,8 +61,8 @@ class CollectionHandlers:
             has_body = route.body is not None and (route.body_required or request.has_body())
             work = self.perform(route, names, query, await _body(request, receive) if has_body else None, context)
             is_abandoned_with_its_caller = route.operation.read_only and route.body is not None
-            answer = await (while_connected(receive, work) if is_abandoned_with_its_caller else work)
-        return Reply(answer.to_json(), route.status)
+            answer = await (requests.while_connected(receive, work) if is_abandoned_with_its_caller else work)
+        return requests.Reply(answer.to_json(), route.status)
 
     async def perform(
         self, route: Route[Any], names: Mapping[str, str], query: WireRequest, body: bytes | None, context: CallContext
@@ -97,12 +84,12 @@ class _BodyBudget:
         self._left = total
 
     @contextmanager
-    def reserved(self, request: HttpRequest) -> Iterator[None]:
+    def reserved(self, request: requests.HttpRequest) -> Iterator[None]:
         """Memory for one body. Raises: RequestRejectedError where there is none."""
         announced = request.headers.get(b"content-length", b"").strip()
         size = min(int(announced[:20]), self._largest) if announced.isdigit() else self._largest
         if size > self._left:
-            raise RequestRejectedError(
+            raise requests.RequestRejectedError(
                 503, ErrorCode.SERVICE_UNAVAILABLE, "Too many large requests at once", retry_after_s=1
             )
         # Counted as announced, before a byte is read: bodies that grow at the same time would exceed it together.
@@ -119,11 +106,13 @@ def matched(method: str, raw_path: bytes) -> tuple[Route[Any], Mapping[str, str]
     # All methods of an address: 405 names those that it has, 404 means that there is no such address.
     fitting = {route.method: (route, names) for route in ROUTES if (names := route.names_in(steps)) is not None}
     if not fitting:
-        raise RequestRejectedError(404, ErrorCode.NOT_FOUND, "Not found")
+        raise requests.RequestRejectedError(404, ErrorCode.NOT_FOUND, "Not found")
     method = "GET" if method == "HEAD" else method
     if method not in fitting:
         allowed = sorted({*fitting, *({"HEAD"} if "GET" in fitting else ())})
-        raise RequestRejectedError(405, ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed", allow=", ".join(allowed))
+        raise requests.RequestRejectedError(
+            405, ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed", allow=", ".join(allowed)
+        )
     return fitting[method]
 
 
@@ -154,6 +143,6 @@ def _check_names(names: Mapping[str, str]) -> None:
         raise InvalidInputError("; ".join(problem.message for problem in problems), problems)
 
 
-async def _body(request: HttpRequest, receive: Receive) -> bytes:
-    check_media_type(request, JSON_KINDS, SEND_JSON)
-    return await read_body(receive)
+async def _body(request: requests.HttpRequest, receive: Receive) -> bytes:
+    requests.check_media_type(request, requests.JSON_KINDS, requests.SEND_JSON)
+    return await requests.read_body(receive)

@@ -18,19 +18,9 @@ from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.ports.models import Embedder, Tokenizer
 from rag_context.resilience.component_checks import HealthMonitor
 from rag_context.resilience.dependency import Dependency
+from rag_context.server import requests
 from rag_context.server.middleware import guarded
 from rag_context.server.options import ServerOptions
-from rag_context.server.requests import (
-    JSON_KINDS,
-    SEND_JSON,
-    Endpoint,
-    Handler,
-    Reply,
-    RequestRejectedError,
-    check_media_type,
-    http_request,
-    read_body,
-)
 
 NAME_CHARS = 128
 """Of a name that is not known, so much is repeated."""
@@ -51,7 +41,7 @@ class EmbeddingService(Protocol):
     def tokenizer(self) -> Tokenizer: ...
 
 
-async def embeddings_reply(service: EmbeddingService, body: bytes) -> Reply:
+async def embeddings_reply(service: EmbeddingService, body: bytes) -> requests.Reply:
     """Vectors of the texts in a request.
 
     Raises:
@@ -64,25 +54,25 @@ async def embeddings_reply(service: EmbeddingService, body: bytes) -> Reply:
     if request.model is not None:
         _check_name(request.model, model.name)
     vectors = await service.embed(request.input)
-    return Reply(await asyncio.to_thread(_written, request, vectors, model.name, service.tokenizer))
+    return requests.Reply(await asyncio.to_thread(_written, request, vectors, model.name, service.tokenizer))
 
 
-async def models_reply(service: EmbeddingService) -> Reply:
+async def models_reply(service: EmbeddingService) -> requests.Reply:
     """The one model of this server. Raises: BackendError."""
-    return Reply(ModelsResponse(data=[Model(id=service.model().name)]).to_json())
+    return requests.Reply(ModelsResponse(data=[Model(id=service.model().name)]).to_json())
 
 
-async def model_reply(service: EmbeddingService, name: str) -> Reply:
+async def model_reply(service: EmbeddingService, name: str) -> requests.Reply:
     """The model of this server by its name. Raises: RequestRejectedError where it has another; BackendError."""
     model = service.model()
     _check_name(name, model.name)
-    return Reply(Model(id=model.name).to_json())
+    return requests.Reply(Model(id=model.name).to_json())
 
 
 def _check_name(requested: str, name: str) -> None:
     """Reject the name of another model. The maker is optional: `sentence-transformers/all-MiniLM-L6-v2`."""
     if requested.lower().rpartition("/")[2] != name.lower().rpartition("/")[2]:
-        raise RequestRejectedError(
+        raise requests.RequestRejectedError(
             404,
             ErrorCode.MODEL_NOT_FOUND,
             f"The model {requested[:NAME_CHARS]!r} does not exist here; this server has {name!r} only",
@@ -146,15 +136,15 @@ class EmbeddingApp:
 
     def __init__(self, embedder: Embedder, options: ServerOptions) -> None:
         handlers = _EmbeddingHandlers(embedder)
-        gets: dict[str, Handler] = {
+        gets: dict[str, requests.Handler] = {
             "/v1/models": handlers.models,
             "/v1/models/{name:path}": handlers.model,
             "/health": handlers.health,
             "/live": handlers.live,
             "/ready": handlers.ready,
         }
-        routes = [Route(path, Endpoint(handle), methods=["GET"]) for path, handle in gets.items()]
-        routes.insert(0, Route("/v1/embeddings", Endpoint(handlers.embed), methods=["POST"]))
+        routes = [Route(path, requests.Endpoint(handle), methods=["GET"]) for path, handle in gets.items()]
+        routes.insert(0, Route("/v1/embeddings", requests.Endpoint(handlers.embed), methods=["POST"]))
         self._stack = guarded(Router(routes, redirect_slashes=False), options)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -170,26 +160,26 @@ class _EmbeddingHandlers:
         self._service = OneModelService(embedder)
         self._health = HealthMonitor((("embedding model", Dependency("embedder", embedder.ping)),))
 
-    async def embed(self, scope: Scope, receive: Receive) -> Reply:
-        check_media_type(http_request(scope), JSON_KINDS, SEND_JSON)
-        return await embeddings_reply(self._service, await read_body(receive))
+    async def embed(self, scope: Scope, receive: Receive) -> requests.Reply:
+        requests.check_media_type(requests.http_request(scope), requests.JSON_KINDS, requests.SEND_JSON)
+        return await embeddings_reply(self._service, await requests.read_body(receive))
 
-    async def models(self, _scope: Scope, _receive: Receive) -> Reply:
+    async def models(self, _scope: Scope, _receive: Receive) -> requests.Reply:
         return await models_reply(self._service)
 
-    async def model(self, scope: Scope, _receive: Receive) -> Reply:
+    async def model(self, scope: Scope, _receive: Receive) -> requests.Reply:
         return await model_reply(self._service, scope["path_params"]["name"])
 
-    async def health(self, _scope: Scope, _receive: Receive) -> Reply:
-        return Reply(BareHealth(healthy=await self._works()).to_json())
+    async def health(self, _scope: Scope, _receive: Receive) -> requests.Reply:
+        return requests.Reply(BareHealth(healthy=await self._works()).to_json())
 
-    async def live(self, _scope: Scope, _receive: Receive) -> Reply:
-        return Reply.json({"status": "ok", "version": __version__})
+    async def live(self, _scope: Scope, _receive: Receive) -> requests.Reply:
+        return requests.Reply.json({"status": "ok", "version": __version__})
 
-    async def ready(self, _scope: Scope, _receive: Receive) -> Reply:
+    async def ready(self, _scope: Scope, _receive: Receive) -> requests.Reply:
         if not await self._works():
-            raise RequestRejectedError(503, ErrorCode.SERVICE_UNAVAILABLE, "Not ready yet", retry_after_s=1)
-        return Reply.json({"status": "ready"})
+            raise requests.RequestRejectedError(503, ErrorCode.SERVICE_UNAVAILABLE, "Not ready yet", retry_after_s=1)
+        return requests.Reply.json({"status": "ready"})
 
     async def _works(self) -> bool:
         (finding,) = await self._health.examine()

@@ -15,22 +15,11 @@ from dataclasses import dataclass
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rag_context import errors
 from rag_context.api.embeddings import OpenAiErrorResponse
 from rag_context.api.parsing import Detail, ErrorCode, ErrorResponse
 from rag_context.api.search import SearchFailedError, SearchFailure
 from rag_context.api.wire import WireResponse
-from rag_context.errors import (
-    BackendError,
-    BackendUnavailableError,
-    ConflictError,
-    FieldError,
-    ForeignDataError,
-    InvalidInputError,
-    LostIndexError,
-    NotFoundError,
-    OverloadedError,
-    ProviderFailedError,
-)
 from rag_context.logs import REQUEST_ID
 from rag_context.projects.records import ProjectError
 from rag_context.server.requests import ClientGoneError, HttpRequest, Reply, RequestRejectedError, attach_request
@@ -75,23 +64,25 @@ def failure_of(error: Exception, request_id: str) -> FailureReport:
         case RequestRejectedError():
             body = error_body(error.status, error.code, str(error), request_id)
             return FailureReport(error.status, body, error.retry_after_s, error.headers)
-        case InvalidInputError():
+        case errors.InvalidInputError():
             return _failure(400, ErrorCode.INVALID_INPUT, str(error), request_id, error.details)
         case ProjectError():
             status = _PROJECT_STATUS.get(error.code, 400)
             return _failure(status, ErrorCode(error.code), str(error), request_id, error.details)
-        case NotFoundError():
+        case errors.NotFoundError():
             return _failure(404, ErrorCode.NOT_FOUND, str(error), request_id)
-        case ConflictError() | ForeignDataError():
+        case errors.ConflictError() | errors.ForeignDataError():
             return _failure(409, ErrorCode.CONFLICT, str(error), request_id)
-        case OverloadedError():
+        case errors.OverloadedError():
             body = error_body(503, ErrorCode.OVERLOADED, str(error), request_id)
             return FailureReport(503, body, retry_after(error.retry_after_s))
-        case BackendError():
+        case errors.BackendError():
             log_failure(logger, error)
             # What a plug-in raised says nothing about a database, and its author needs to know whose fault it is.
-            sentence = str(error) if isinstance(error, ProviderFailedError) else component_sentence(error.component)
-            wait = error.retry_after_s if isinstance(error, BackendUnavailableError) else None
+            sentence = (
+                str(error) if isinstance(error, errors.ProviderFailedError) else component_sentence(error.component)
+            )
+            wait = error.retry_after_s if isinstance(error, errors.BackendUnavailableError) else None
             return FailureReport(
                 503, error_body(503, ErrorCode.SERVICE_UNAVAILABLE, sentence, request_id), retry_after(wait)
             )
@@ -105,13 +96,13 @@ def failure_of(error: Exception, request_id: str) -> FailureReport:
 
 
 def _failure(
-    status: int, code: ErrorCode, message: str, request_id: str, details: tuple[FieldError, ...] = ()
+    status: int, code: ErrorCode, message: str, request_id: str, details: tuple[errors.FieldError, ...] = ()
 ) -> FailureReport:
     return FailureReport(status, error_body(status, code, message, request_id, details))
 
 
 def error_body(
-    status: int, code: ErrorCode, message: str, request_id: str, details: tuple[FieldError, ...] = ()
+    status: int, code: ErrorCode, message: str, request_id: str, details: tuple[errors.FieldError, ...] = ()
 ) -> ErrorResponse:
     """An error in its one shape; 5xx tell the client to go on without context."""
     failed = status >= 500
@@ -125,9 +116,9 @@ def error_body(
     )
 
 
-def log_failure(log: logging.Logger, error: BackendError) -> None:
+def log_failure(log: logging.Logger, error: errors.BackendError) -> None:
     """Log a failure with its traceback; an outage, which every caller meets until it is over, in one line."""
-    if isinstance(error, BackendUnavailableError | LostIndexError):
+    if isinstance(error, errors.BackendUnavailableError | errors.LostIndexError):
         log.warning("%s failed: %s", error.component, error)
     else:
         log.warning("%s failed: %s", error.component, type(error).__name__, exc_info=error)

@@ -33,18 +33,10 @@ from rag_context.api.toolsets import Toolset
 from rag_context.domain.documents import Status
 from rag_context.memory.meters import METRICS
 from rag_context.memory.service import Service
+from rag_context.server import requests
 from rag_context.server.failures import RequestIdMiddleware
 from rag_context.server.middleware import BodyLimit
 from rag_context.server.options import ANYONE, Caller, ServerOptions
-from rag_context.server.requests import (
-    ClientGoneError,
-    HttpRequest,
-    Reply,
-    RequestRejectedError,
-    attach_request,
-    http_request,
-    read_body,
-)
 from rag_context.server.supervisor import WorkerSlot
 
 FIRST = 1
@@ -85,7 +77,7 @@ class Forwarding:
 
     async def _by_body(self, scope: Scope, receive: Receive, send: Send) -> None:
         # The body names the tool and its project, so it is read here, and given once more to what answers.
-        body = await read_body(receive) if scope["method"] == "POST" else b""
+        body = await requests.read_body(receive) if scope["method"] == "POST" else b""
         replayed = _replayed(body, receive) if scope["method"] == "POST" else receive
         if needs_first(scope["path"], scope["query_string"], body):
             await exchange(self._file, scope, replayed, send)
@@ -161,13 +153,13 @@ async def exchange(file: Path, scope: Scope, receive: Receive, send: Send) -> No
         writer.close()
 
 
-def _unavailable(what: str) -> RequestRejectedError:
+def _unavailable(what: str) -> requests.RequestRejectedError:
     message = f"The worker that does this {what}: try again"
-    return RequestRejectedError(503, ErrorCode.SERVICE_UNAVAILABLE, message, retry_after_s=1)
+    return requests.RequestRejectedError(503, ErrorCode.SERVICE_UNAVAILABLE, message, retry_after_s=1)
 
 
 async def _send_request(scope: Scope, receive: Receive, writer: asyncio.StreamWriter) -> None:
-    request = http_request(scope)
+    request = requests.http_request(scope)
     query = b"?" + scope["query_string"] if scope["query_string"] else b""
     headers = [(name, value) for name, value in scope["headers"] if name not in _HOP]
     headers += [(b"connection", b"close"), (b"x-request-id", request.request_id.encode())]
@@ -188,7 +180,7 @@ async def _send_request(scope: Scope, receive: Receive, writer: asyncio.StreamWr
             await writer.drain()
     except OSError:  # the other side has ended, or has answered already: what it sent says which
         await asyncio.Event().wait()
-    raise ClientGoneError
+    raise requests.ClientGoneError
 
 
 class _Answer:
@@ -279,11 +271,11 @@ class Peers:
             parts.append(message.get("body", b""))
 
         scope: Scope = {"method": "GET", "raw_path": path.encode(), "query_string": b"", "headers": [(b"host", b"-")]}
-        attach_request(scope, HttpRequest("", {}))
+        requests.attach_request(scope, requests.HttpRequest("", {}))
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 await exchange(self.file(number), scope, receive, send)
-        except (RequestRejectedError, OSError, ClientGoneError):
+        except (requests.RequestRejectedError, OSError, requests.ClientGoneError):
             return None
         return b"".join(parts) if status == HTTPStatus.OK else None
 
@@ -371,16 +363,16 @@ def inner_app(service: Service, routes: ASGIApp, options: ServerOptions) -> ASGI
     """What answers the other workers: this worker's own state, and what they send on."""
 
     async def trusted(scope: Scope, receive: Receive, send: Send) -> None:
-        request = http_request(scope)
+        request = requests.http_request(scope)
         if (header := request.header(CALLER)) is not None:
             caller = json.loads(header)
             request.caller = ANYONE if caller is None else Caller(caller[0], Access(caller[1]))
         scope["app"] = trusted  # which lets the router raise what it does not know
         # Its own state only: a report that requested those of the other workers here would never end.
         if scope["path"] == "/health":
-            await Reply((await service.health()).to_json()).send(send)
+            await requests.Reply((await service.health()).to_json()).send(send)
         elif scope["path"] == "/metrics":
-            await Reply(await service.prometheus()).send(send)
+            await requests.Reply(await service.prometheus()).send(send)
         else:
             await routes(scope, receive, send)
 

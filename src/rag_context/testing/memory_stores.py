@@ -8,6 +8,7 @@ from statistics import fmean
 
 import numpy as np
 
+from rag_context.domain import reports
 from rag_context.domain.documents import (
     FILTERED,
     Chunk,
@@ -21,17 +22,6 @@ from rag_context.domain.documents import (
     Tenant,
     TenantState,
     microseconds,
-)
-from rag_context.domain.reports import (
-    COUNTED,
-    ErrorRecord,
-    Period,
-    Periods,
-    SearchRecord,
-    SearchSummary,
-    Slices,
-    Sums,
-    summary,
 )
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, VectorHit
 from rag_context.domain.text import are_similar, bm25, idf_share, inverse_document_frequency, profile_for, terms
@@ -53,8 +43,8 @@ class MemoryStore:
     """Implements every store port."""
 
     version: int = 0
-    searches: list[SearchRecord] = field(default_factory=list)
-    errors: list[ErrorRecord] = field(default_factory=list)
+    searches: list[reports.SearchRecord] = field(default_factory=list)
+    errors: list[reports.ErrorRecord] = field(default_factory=list)
     _entries: dict[str, _StoredEntry] = field(default_factory=dict)
     _versions: Counter[Tenant] = field(default_factory=Counter)
     """How often each tenant's documents were changed."""
@@ -173,12 +163,12 @@ class MemoryStore:
         entry = self._entries.get(document_id)
         return entry.retrievals if entry else Retrievals()
 
-    async def periods(self) -> Periods | None:
+    async def periods(self) -> reports.Periods | None:
         documents = [entry.document for entry in self._entries.values()]
         occurred, indexed = [each.occurred_at for each in documents], [each.timestamp for each in documents]
         if not documents:
             return None
-        return Periods(Period(min(occurred), max(occurred)), Period(min(indexed), max(indexed)))
+        return reports.Periods(reports.Period(min(occurred), max(occurred)), reports.Period(min(indexed), max(indexed)))
 
     async def counts(self) -> Counts:
         entries = self._entries.values()
@@ -214,7 +204,7 @@ class MemoryStore:
             self._changed(entry.document.tenant)
         return len(self._entries)
 
-    async def append(self, searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord]) -> None:
+    async def append(self, searches: Sequence[reports.SearchRecord], errors: Sequence[reports.ErrorRecord]) -> None:
         self.searches.extend(searches)
         self.errors.extend(errors)
 
@@ -224,10 +214,10 @@ class MemoryStore:
         self.searches[:] = kept
         return removed
 
-    async def summarise(self, since: datetime, until: datetime, buckets: int) -> SearchSummary:
-        slices = Slices(microseconds(since), microseconds(until), buckets)
-        sums: defaultdict[int, Sums] = defaultdict(Sums)
-        counts: dict[str, Counter[str | int]] = {name: Counter() for name in COUNTED}
+    async def summarise(self, since: datetime, until: datetime, buckets: int) -> reports.SearchSummary:
+        slices = reports.Slices(microseconds(since), microseconds(until), buckets)
+        sums: defaultdict[int, reports.Sums] = defaultdict(reports.Sums)
+        counts: dict[str, Counter[str | int]] = {name: Counter() for name in reports.COUNTED}
         for record in self.searches:
             if since <= record.timestamp < until:
                 part = sums[slices.of(record.timestamp)]
@@ -236,7 +226,7 @@ class MemoryStore:
                 for name, count in counts.items():
                     if (value := getattr(record, name)) is not None:
                         count[value] += 1
-        return summary(sums, counts, slices, buckets)
+        return reports.summary(sums, counts, slices, buckets)
 
     @property
     def vectors(self) -> "MemoryVectors":

@@ -6,47 +6,9 @@ The last ones have an address and are no tools: a model deletes one document, or
 
 from functools import partial
 
-from rag_context.api.collection_operations import (
-    AddDocumentsRequest,
-    ConverseRequest,
-    ConverseResponse,
-    DeleteCollectionDocumentsRequest,
-    DeleteCollectionRequest,
-    DeleteDocumentRequest,
-    EmptyCollectionRequest,
-    GetCollectionRequest,
-    ListCollectionsRequest,
-    ListDocumentsRequest,
-    ListValuesRequest,
-    NewCollectionRequest,
-    NoFields,
-    QueryCollectionRequest,
-    SetMetadataRequest,
-    UpdateDocumentRequest,
-)
-from rag_context.api.collections import (
-    AddedDocumentsResponse,
-    CollectionResponse,
-    CollectionsResponse,
-    CreatedCollectionResponse,
-    DeletedDocumentResponse,
-    DeletedMatchingResponse,
-    DocumentsResponse,
-    DroppedCollectionResponse,
-    EmptiedCollectionResponse,
-    MetadataResponse,
-    QueryResponse,
-    UpdatedDocumentResponse,
-    ValuesResponse,
-)
+from rag_context.api import collection_operations, providers
+from rag_context.api import collections as wire
 from rag_context.api.operations import Access, Operation
-from rag_context.api.providers import (
-    ProviderHealthResponse,
-    ProviderRequest,
-    ProviderResponse,
-    ProvidersResponse,
-    TestProviderRequest,
-)
 from rag_context.api.toolsets import Toolset
 
 _NAME = "handbook"
@@ -70,8 +32,8 @@ CONVERSE = _reading(
         "this server embeds can be searched; the others are in omitted. Scores are cosines, the nearest first. To "
         "search the agents' own memory, use rag_context_search instead."
     ),
-    request=ConverseRequest,
-    response=ConverseResponse,
+    request=collection_operations.ConverseRequest,
+    response=collection_operations.ConverseResponse,
     omitted={
         "cli": "a person asks with `collections query`",
         "rest": "it is about several collections, and no address is above them",
@@ -90,8 +52,8 @@ COLLECTION_QUERY = _reading(
         "Find documents in a named collection. mode vector is vector search (the server embeds text, or give an "
         "embedding), text is keyword search, hybrid is both. " + _FILTER
     ),
-    request=QueryCollectionRequest,
-    response=QueryResponse,
+    request=collection_operations.QueryCollectionRequest,
+    response=wire.QueryResponse,
     command="collections query",
     example={"name": _NAME, "text": "How long are logs kept?", "mode": "hybrid", "top_k": 3},
 )
@@ -103,8 +65,8 @@ COLLECTION_LIST = _reading(
         "List the named collections of a connection, with their number of documents. Those with read_only belong "
         "to other programs: they can be read and queried, not written to."
     ),
-    request=ListCollectionsRequest,
-    response=CollectionsResponse,
+    request=collection_operations.ListCollectionsRequest,
+    response=wire.CollectionsResponse,
     command="collections list",
     example={},
 )
@@ -113,8 +75,8 @@ COLLECTION_GET = _reading(
     name="collection_get",
     title="Describe a collection",
     description="Describe a collection: its metadata, its labels, the dimension and model of its vectors.",
-    request=GetCollectionRequest,
-    response=CollectionResponse,
+    request=collection_operations.GetCollectionRequest,
+    response=wire.CollectionResponse,
     command="collections show",
     example={"name": _NAME},
 )
@@ -125,8 +87,8 @@ COLLECTION_DOCUMENTS = _reading(
     description=(
         "List documents by id, those that match a filter or those of the given ids, a page at a time. " + _FILTER
     ),
-    request=ListDocumentsRequest,
-    response=DocumentsResponse,
+    request=collection_operations.ListDocumentsRequest,
+    response=wire.DocumentsResponse,
     command="collections documents",
     omitted={"cli.include": "--embeddings says it"},
     example={"name": _NAME, "where": {"section_id": "retention"}, "limit": 10},
@@ -136,8 +98,8 @@ COLLECTION_VALUES = _reading(
     name="collection_values",
     title="List the values of a metadata field",
     description="List the distinct values of a metadata field of a collection's documents, to find possible filters.",
-    request=ListValuesRequest,
-    response=ValuesResponse,
+    request=collection_operations.ListValuesRequest,
+    response=wire.ValuesResponse,
     command="collections values",
     example={"name": _NAME, "field": "section_id"},
 )
@@ -149,8 +111,8 @@ COLLECTION_CREATE = Operation(
         "Create an empty named collection. With embedding_provider rag-context the server embeds the texts of its "
         "documents itself; otherwise each document needs an embedding."
     ),
-    request=NewCollectionRequest,
-    response=CreatedCollectionResponse,
+    request=collection_operations.NewCollectionRequest,
+    response=wire.CreatedCollectionResponse,
     access=Access.WRITE,
     read_only=False,
     names_one=True,
@@ -163,8 +125,8 @@ COLLECTION_ADD = _changing(
     name="collection_add",
     title="Store documents in a collection",
     description="Store documents, all of them or none; a known id is replaced. Each has a text, and any metadata.",
-    request=AddDocumentsRequest,
-    response=AddedDocumentsResponse,
+    request=collection_operations.AddDocumentsRequest,
+    response=wire.AddedDocumentsResponse,
     command="collections add",
     omitted={"cli.documents": "the argument FILE has them"},
     example={"name": _NAME, "documents": [{"id": "retention-1", "text": "Logs are kept for 31 days."}]},
@@ -174,8 +136,8 @@ COLLECTION_UPDATE_DOCUMENT = _changing(
     name="collection_update_document",
     title="Change a document's metadata",
     description="Replace the metadata of one document, or set some keys of it with merge; its text and vector stay.",
-    request=UpdateDocumentRequest,
-    response=UpdatedDocumentResponse,
+    request=collection_operations.UpdateDocumentRequest,
+    response=wire.UpdatedDocumentResponse,
     command="collections update",
     example={"name": _NAME, "id": "retention-1", "metadata": {"reviewed": True}, "merge": True},
 )
@@ -184,8 +146,8 @@ COLLECTION_SET_METADATA = _changing(
     name="collection_set_metadata",
     title="Change a collection's metadata",
     description="Replace the metadata of a collection, or set some keys of it with merge.",
-    request=SetMetadataRequest,
-    response=MetadataResponse,
+    request=collection_operations.SetMetadataRequest,
+    response=wire.MetadataResponse,
     command="collections metadata",
     example={"name": _NAME, "metadata": {"owner": "docs"}, "merge": True},
 )
@@ -197,8 +159,8 @@ COLLECTION_DELETE_DOCUMENTS = _changing(
         "Remove documents by ids, by a filter, or every one; name exactly one of the three. A filter that matches "
         "many needs confirm: call with dry_run first, and check the result. This cannot be undone. " + _FILTER
     ),
-    request=DeleteCollectionDocumentsRequest,
-    response=DeletedMatchingResponse,
+    request=collection_operations.DeleteCollectionDocumentsRequest,
+    response=wire.DeletedMatchingResponse,
     command="collections remove",
     omitted={
         "cli.every": "`collections empty` does it",
@@ -213,8 +175,8 @@ COLLECTION_DELETE = _changing(
     name="collection_delete",
     title="Delete a collection",
     description="Remove a collection with all documents in it. This cannot be undone.",
-    request=DeleteCollectionRequest,
-    response=DroppedCollectionResponse,
+    request=collection_operations.DeleteCollectionRequest,
+    response=wire.DroppedCollectionResponse,
     command="collections delete",
     example={"name": _NAME},
 )
@@ -224,8 +186,8 @@ COLLECTION_DELETE_DOCUMENT = _changing(
     is_tool=False,
     title="Delete a document",
     description="Remove one document of a collection. This cannot be undone.",
-    request=DeleteDocumentRequest,
-    response=DeletedDocumentResponse,
+    request=collection_operations.DeleteDocumentRequest,
+    response=wire.DeletedDocumentResponse,
     omitted={"cli": "`collections remove` does it, for one or more"},
     example={"name": _NAME, "id": "retention-1"},
 )
@@ -235,8 +197,8 @@ COLLECTION_EMPTY = _changing(
     is_tool=False,
     title="Delete all documents",
     description="All of them or none; the collection itself, its metadata and its dimension stay.",
-    request=EmptyCollectionRequest,
-    response=EmptiedCollectionResponse,
+    request=collection_operations.EmptyCollectionRequest,
+    response=wire.EmptiedCollectionResponse,
     command="collections empty",
     example={"name": _NAME},
 )
@@ -246,8 +208,8 @@ PROVIDER_LIST = _reading(
     is_tool=False,
     title="List the providers",
     description="List the providers of collections, also those that are not installed.",
-    request=NoFields,
-    response=ProvidersResponse,
+    request=collection_operations.NoFields,
+    response=providers.ProvidersResponse,
     command="collections providers",
     example={},
 )
@@ -257,8 +219,8 @@ PROVIDER_GET = _reading(
     is_tool=False,
     title="Describe a provider",
     description="Describe a provider: what it can do, its configuration, and the connections to it.",
-    request=ProviderRequest,
-    response=ProviderResponse,
+    request=providers.ProviderRequest,
+    response=providers.ProviderResponse,
     omitted={"cli": "`collections providers --json` has all of them"},
     example={"name": "embedded"},
 )
@@ -271,8 +233,8 @@ PROVIDER_TEST = Operation(
         "Open the provider with a configuration, or use an existing connection, and report its health: 200 also "
         "where it is not healthy."
     ),
-    request=TestProviderRequest,
-    response=ProviderHealthResponse,
+    request=providers.TestProviderRequest,
+    response=providers.ProviderHealthResponse,
     access=Access.WRITE,
     read_only=False,
     names_one=True,

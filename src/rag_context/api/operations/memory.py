@@ -1,31 +1,11 @@
 """The operations of the agents' memory."""
 
+from rag_context.api import maintenance, stored_documents
 from rag_context.api.index import IndexFilesRequest, IndexFilesResponse, IndexRequest, IndexResponse
 from rag_context.api.injections import InjectionsRequest, InjectionsResponse
-from rag_context.api.maintenance import (
-    ClearQueriesRequest,
-    ClearQueriesResponse,
-    HealthRequest,
-    HealthResponse,
-    ReindexRequest,
-    ReindexResponse,
-    StatsRequest,
-    StatsResponse,
-)
 from rag_context.api.operations import Access, Operation
 from rag_context.api.search import SearchRequest, SearchResponse
 from rag_context.api.search_fetch import FetchRequest, FetchResponse, FindRequest, FindResponse
-from rag_context.api.stored_documents import (
-    MANY,
-    DeleteRequest,
-    DeleteResponse,
-    GetRequest,
-    GetResponse,
-    ListRequest,
-    ListResponse,
-    SimilarRequest,
-    SimilarResponse,
-)
 from rag_context.api.toolsets import Toolset
 
 _AN_ID = "7c9e6679-7425-50de-944b-e07fc1f90ae7"
@@ -79,8 +59,8 @@ GET = Operation(
         "Read one document in full by its documentId, which rag_context_search and rag_context_list return: when"
         " a passage is right but not enough."
     ),
-    request=GetRequest,
-    response=GetResponse,
+    request=stored_documents.GetRequest,
+    response=stored_documents.GetResponse,
     names_one=True,
     command="get",
     method="get",
@@ -94,8 +74,8 @@ LIST = Operation(
         "List stored documents, newest first, without the texts: those of a session, or those since a time. To "
         "find a document by its content, use rag_context_search."
     ),
-    request=ListRequest,
-    response=ListResponse,
+    request=stored_documents.ListRequest,
+    response=stored_documents.ListResponse,
     command="list",
     method="list",
     example={"sessionId": "payments", "limit": 10},
@@ -109,8 +89,8 @@ SIMILAR = Operation(
         " same problem, near-duplicates. Each has its nearest passage and a score from 0 to 1. method says "
         "whether vectors (vector) or only keywords (text) were compared."
     ),
-    request=SimilarRequest,
-    response=SimilarResponse,
+    request=stored_documents.SimilarRequest,
+    response=stored_documents.SimilarResponse,
     names_one=True,
     toolset=Toolset.OPERATIONS,
     command="similar",
@@ -141,10 +121,10 @@ DELETE = Operation(
     description=(
         "Remove documents for good: one by documentId, all of a source, or all of a session; name exactly one of"
         " the three. This cannot be undone: call it with dryRun first and check the result. More than "
-        f"{MANY}, or more than half of all, are removed only with confirm."
+        f"{stored_documents.MANY}, or more than half of all, are removed only with confirm."
     ),
-    request=DeleteRequest,
-    response=DeleteResponse,
+    request=stored_documents.DeleteRequest,
+    response=stored_documents.DeleteResponse,
     access=Access.WRITE,
     read_only=False,
     destructive=True,
@@ -164,8 +144,8 @@ REINDEX = Operation(
         "model's it does nothing, unless force is set. Call it only if the user asks for it, or if "
         "rag_context_health reports another model."
     ),
-    request=ReindexRequest,
-    response=ReindexResponse,
+    request=maintenance.ReindexRequest,
+    response=maintenance.ReindexResponse,
     access=Access.WRITE,
     read_only=False,
     toolset=Toolset.OPERATIONS,
@@ -181,8 +161,8 @@ HEALTH = Operation(
         "Report whether searching and indexing work now: the state of the vector store, the embedder and the "
         "document store, and the number of indexed and of pending documents. Use it when answers look incomplete."
     ),
-    request=HealthRequest,
-    response=HealthResponse,
+    request=maintenance.HealthRequest,
+    response=maintenance.HealthResponse,
     toolset=Toolset.OPERATIONS,
     in_url=True,
     command="health",
@@ -197,8 +177,8 @@ STATS = Operation(
         "Statistics of the searches of the last hour, day, week or month: number, latency, cache hit rate, share"
         " of fallback levels, and agents."
     ),
-    request=StatsRequest,
-    response=StatsResponse,
+    request=maintenance.StatsRequest,
+    response=maintenance.StatsResponse,
     toolset=Toolset.OPERATIONS,
     in_url=True,
     command="stats",
@@ -251,8 +231,8 @@ CLEAR_QUERIES = Operation(
         "and those of what agents were shown unasked; with before only the older ones. Documents stay. Call it only if "
         "the user asks for it."
     ),
-    request=ClearQueriesRequest,
-    response=ClearQueriesResponse,
+    request=maintenance.ClearQueriesRequest,
+    response=maintenance.ClearQueriesResponse,
     access=Access.WRITE,
     read_only=False,
     destructive=True,

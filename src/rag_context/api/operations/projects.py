@@ -2,33 +2,9 @@
 
 from functools import partial
 
+from rag_context.api import project_queries
+from rag_context.api import projects as wire
 from rag_context.api.operations import Access, Operation
-from rag_context.api.project_queries import (
-    RagQueryExternalRequest,
-    RagQueryExternalResponse,
-    RagQueryRequest,
-    RagQueryResponse,
-    SearchExternalDocsRequest,
-    SearchExternalDocsResponse,
-    SemanticSearchRequest,
-    SemanticSearchResponse,
-)
-from rag_context.api.projects import (
-    ActivateProjectRequest,
-    ActivateProjectResponse,
-    DeleteDocumentsRequest,
-    DeleteDocumentsResponse,
-    IndexDocumentRequest,
-    IndexDocumentResponse,
-    ListDocTypesRequest,
-    ListDocTypesResponse,
-    ListProjectsRequest,
-    ListProjectsResponse,
-    ReadDocumentRequest,
-    ReadDocumentResponse,
-    UpdatePromotionLevelRequest,
-    UpdatePromotionLevelResponse,
-)
 from rag_context.api.toolsets import Toolset
 
 _BY_FOLDER = "a command works on the project of its folder, or on the one that it names"
@@ -47,8 +23,8 @@ ACTIVATE_PROJECT = _reading(
         "returned activation to the other tools if your client has no session. Reports the number of documents "
         "of each type, and errors of single files."
     ),
-    request=ActivateProjectRequest,
-    response=ActivateProjectResponse,
+    request=wire.ActivateProjectRequest,
+    response=wire.ActivateProjectResponse,
     read_only=False,
     command="project activate",
     omitted={"cli.config_path": "the argument PATH may be a folder of the project too"},
@@ -65,8 +41,8 @@ RAG_QUERY = _reading(
         "excerpt with its line numbers, and read_document returns the rest. answer is filled only if a chat "
         f"model is configured. For a list without texts use semantic_search. {_WHOSE}"
     ),
-    request=RagQueryRequest,
-    response=RagQueryResponse,
+    request=project_queries.RagQueryRequest,
+    response=project_queries.RagQueryResponse,
     command="project query",
     omitted={"cli.activation": _BY_FOLDER},
     example={"query": "Why do database connections run out?", "max_sources": 3, "max_tokens": 4000},
@@ -80,8 +56,8 @@ SEMANTIC_SEARCH = _reading(
         "title, summary, type, date, promotion level, a relevance from 0 to 1, and the matching passage with its "
         f"heading and lines. Use it for an overview; use rag_query for the texts. {_WHOSE}"
     ),
-    request=SemanticSearchRequest,
-    response=SemanticSearchResponse,
+    request=project_queries.SemanticSearchRequest,
+    response=project_queries.SemanticSearchResponse,
     command="project search",
     omitted={"cli.activation": _BY_FOLDER},
     example={"query": "connection pool", "doc_types": ["problem"], "limit": 5},
@@ -95,8 +71,8 @@ READ_DOCUMENT = _reading(
         "excerpt, or one that a search result names by path and lines. A reply has at most some 40 000 "
         f"characters; if truncated is true, read on from end_line + 1. {_WHOSE}"
     ),
-    request=ReadDocumentRequest,
-    response=ReadDocumentResponse,
+    request=wire.ReadDocumentRequest,
+    response=wire.ReadDocumentResponse,
     names_one=True,
     command="project read",
     omitted={"cli.activation": _BY_FOLDER},
@@ -111,8 +87,8 @@ INDEX_DOCUMENT = _changing(
         "call it only to be sure that the next question finds a file just written. path is relative to the docs "
         f"folder or the repository. {_WHOSE}"
     ),
-    request=IndexDocumentRequest,
-    response=IndexDocumentResponse,
+    request=wire.IndexDocumentRequest,
+    response=wire.IndexDocumentResponse,
     names_one=True,
     omitted={"cli": "`project activate` indexes what changed"},
     example={"path": "problems/pool-exhaustion.md"},
@@ -125,8 +101,8 @@ LIST_DOC_TYPES = _reading(
         "List the project's doc types: name, purpose, folder, the JSON Schema of the front matter, and the "
         f"number of documents. Read it before you write a document, or restrict a question by doc_types. {_WHOSE}"
     ),
-    request=ListDocTypesRequest,
-    response=ListDocTypesResponse,
+    request=wire.ListDocTypesRequest,
+    response=wire.ListDocTypesResponse,
     command="project status",
     omitted={"cli.activation": _BY_FOLDER},
     example={},
@@ -140,8 +116,8 @@ UPDATE_PROMOTION_LEVEL = _changing(
         " beginning of every answer). Writes promotion_level into the file's front matter and leaves the rest of"
         f" the file unchanged; the index follows at once. Call it only if the user asks for it. {_WHOSE}"
     ),
-    request=UpdatePromotionLevelRequest,
-    response=UpdatePromotionLevelResponse,
+    request=wire.UpdatePromotionLevelRequest,
+    response=wire.UpdatePromotionLevelResponse,
     destructive=True,
     names_one=True,
     command="project promote",
@@ -157,8 +133,8 @@ DELETE_DOCUMENTS = _changing(
         "stay, and are no longer followed; activate_project indexes them again. Call it with dry_run first and "
         "check the number of documents."
     ),
-    request=DeleteDocumentsRequest,
-    response=DeleteDocumentsResponse,
+    request=wire.DeleteDocumentsRequest,
+    response=wire.DeleteDocumentsResponse,
     destructive=True,
     names_one=True,
     command="project forget",
@@ -173,8 +149,8 @@ LIST_PROJECTS = _reading(
         "List the stored projects: name, branch and path hash, number of documents, last use, path of the files "
         "and whether they still exist. delete_documents removes one."
     ),
-    request=ListProjectsRequest,
-    response=ListProjectsResponse,
+    request=wire.ListProjectsRequest,
+    response=wire.ListProjectsResponse,
     command="project list",
     example={},
     needs_project=False,
@@ -187,8 +163,8 @@ SEARCH_EXTERNAL_DOCS = _reading(
         "The same as semantic_search for the external documents in the project's configuration, which are "
         f"separate from the project's own and never written to. {_WHOSE}"
     ),
-    request=SearchExternalDocsRequest,
-    response=SearchExternalDocsResponse,
+    request=project_queries.SearchExternalDocsRequest,
+    response=project_queries.SearchExternalDocsResponse,
     omitted={"cli": "external documents are searched by agents; people have the files"},
     example={"query": "connection string options", "limit": 5},
 )
@@ -200,8 +176,8 @@ RAG_QUERY_EXTERNAL = _reading(
         "The same as rag_query for the external documents in the project's configuration: whole documents by "
         f"relevance and those that they link to. {_WHOSE}"
     ),
-    request=RagQueryExternalRequest,
-    response=RagQueryExternalResponse,
+    request=project_queries.RagQueryExternalRequest,
+    response=project_queries.RagQueryExternalResponse,
     omitted={"cli": "external documents are searched by agents; people have the files"},
     example={"query": "connection string options", "max_sources": 3},
 )

@@ -9,6 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Any, Generic
 
+from rag_context.api import collections as wire
 from rag_context.api.collection_documents import RESERVED_ID
 from rag_context.api.collection_operations import (
     ConnectionFields,
@@ -17,13 +18,6 @@ from rag_context.api.collection_operations import (
     MetadataFields,
     NoFields,
     ValuesFields,
-)
-from rag_context.api.collections import (
-    UNCONFIRMED,
-    CreateCollectionRequest,
-    DocumentsRequest,
-    MetadataRequest,
-    QueryRequest,
 )
 from rag_context.api.operations import Operation, Response, collections, memory, projects
 from rag_context.api.providers import TestRequest
@@ -128,7 +122,7 @@ CREATE_COLLECTION = Route(
     "/collections",
     collections.COLLECTION_CREATE,
     "create_collection",
-    body=CreateCollectionRequest,
+    body=wire.CreateCollectionRequest,
     status=201,
     repeatable=False,
 )
@@ -145,7 +139,7 @@ PUT_METADATA = Route(
     collections.COLLECTION_SET_METADATA,
     "put_collection_metadata",
     query=MetadataFields,
-    body=MetadataRequest,
+    body=wire.MetadataRequest,
     description="Replaces it, or with merge=true sets the given keys. The labels stay, unless others are given.",
 )
 
@@ -166,7 +160,7 @@ ADD_DOCUMENTS = Route(
     "/collections/{name}/documents",
     collections.COLLECTION_ADD,
     "add_documents",
-    body=DocumentsRequest,
+    body=wire.DocumentsRequest,
     is_large=True,
     description=(
         "All of them or none; a known id is replaced. The first ones bind the collection to the dimension of their "
@@ -191,7 +185,7 @@ DELETE_MATCHING = Route(
     "delete_matching_documents",
     query=DeleteFields,
     description=(
-        f"Those whose metadata passes a filter. More than {UNCONFIRMED} documents, or more than half of the "
+        f"Those whose metadata passes a filter. More than {wire.UNCONFIRMED} documents, or more than half of the "
         "collection, only go with confirm=true; dry_run=true says which ones would."
     ),
     repeatable=False,
@@ -215,7 +209,7 @@ PUT_DOCUMENT_METADATA = Route(
     collections.COLLECTION_UPDATE_DOCUMENT,
     "put_document_metadata",
     query=MetadataFields,
-    body=MetadataRequest,
+    body=wire.MetadataRequest,
     description="Replaces it, or with merge=true sets the given keys. The text and the vector stay.",
 )
 
@@ -228,7 +222,7 @@ QUERY_COLLECTION = Route(
     "/collections/{name}/query",
     collections.COLLECTION_QUERY,
     "query_collection",
-    body=QueryRequest,
+    body=wire.QueryRequest,
     description=(
         "By an embedding, or by a text where the server embeds the collection's texts itself; with mode text by "
         "keywords, with mode hybrid by both. 409: another model made the collection's vectors."

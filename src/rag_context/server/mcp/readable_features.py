@@ -4,30 +4,10 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from rag_context.api import collections as wire
+from rag_context.api import projects as models
 from rag_context.api.collection_operations import ConverseResponse
-from rag_context.api.collections import (
-    AddedDocumentsResponse,
-    CollectionResponse,
-    CollectionsResponse,
-    DeletedMatchingResponse,
-    DocumentsResponse,
-    DroppedCollectionResponse,
-    MetadataResponse,
-    QueryResponse,
-    UpdatedDocumentResponse,
-    ValuesResponse,
-)
 from rag_context.api.project_queries import LabelledResponse, RagQueryResponse, SemanticSearchResponse, Source
-from rag_context.api.projects import (
-    ActivateProjectResponse,
-    DeleteDocumentsResponse,
-    IndexDocumentResponse,
-    ListDocTypesResponse,
-    ListProjectsResponse,
-    ProjectResponse,
-    ReadDocumentResponse,
-    UpdatePromotionLevelResponse,
-)
 from rag_context.api.search import level_name
 from rag_context.api.wire import WireResponse
 
@@ -39,7 +19,7 @@ _SHOWN = 20
 _LAST_SEARCHED = 2
 
 
-def _activated(body: ActivateProjectResponse) -> Iterator[str]:
+def _activated(body: models.ActivateProjectResponse) -> Iterator[str]:
     yield f"Active: {_whose(body)}, {counted(body.total_docs, 'document')}."
     types = [f"{each.name} {each.doc_count}" for each in body.doc_types if each.doc_count]
     if types:
@@ -81,7 +61,7 @@ def _searched(body: SemanticSearchResponse) -> Iterator[str]:
             yield f"    {under}lines {result.start_line}-{result.end_line}: {' '.join(result.snippet.split())}"
 
 
-def _read(body: ReadDocumentResponse) -> Iterator[str]:
+def _read(body: models.ReadDocumentResponse) -> Iterator[str]:
     old = f" It is superseded by {', '.join(body.superseded_by)}." if body.superseded_by else ""
     yield f"{body.path} of {_whose(body)}, lines {body.start_line}-{body.end_line} of {body.total_lines}.{old}"
     if body.truncated:
@@ -90,29 +70,29 @@ def _read(body: ReadDocumentResponse) -> Iterator[str]:
     yield body.content
 
 
-def _indexed(body: IndexDocumentResponse) -> Iterator[str]:
+def _indexed(body: models.IndexDocumentResponse) -> Iterator[str]:
     later = "" if body.status == "indexed" else " Keyword search finds it now, vector search a little later."
     yield f"Indexed {body.path} of {_whose(body)}.{later}"
     yield from _bounded(body.warnings)
 
 
-def _doc_types(body: ListDocTypesResponse) -> Iterator[str]:
+def _doc_types(body: models.ListDocTypesResponse) -> Iterator[str]:
     yield f"{_whose(body)} has {counted(body.total_docs, 'document')}."
     for each in body.doc_types:
         folder = f" in {each.folder}/" if each.folder else ""
         yield f"- {each.name} ({each.doc_count}{folder}): {each.description}"
 
 
-def _promoted(body: UpdatePromotionLevelResponse) -> Iterator[str]:
+def _promoted(body: models.UpdatePromotionLevelResponse) -> Iterator[str]:
     yield f"{body.document_path} of {_whose(body)} is {body.new_level} now; it was {body.previous_level}."
 
 
-def _deleted(body: DeleteDocumentsResponse) -> Iterator[str]:
+def _deleted(body: models.DeleteDocumentsResponse) -> Iterator[str]:
     done = "would be removed (none was)" if body.dry_run else "removed from the index"
     yield f"{counted(body.deleted_count, 'document')} with {body.deleted_chunks} chunks {done}; the files stay."
 
 
-def _listed(body: ListProjectsResponse) -> Iterator[str]:
+def _listed(body: models.ListProjectsResponse) -> Iterator[str]:
     yield f"{len(body.projects)} projects are stored."
     for each in body.projects:
         path = f" · {each.path}" if each.path is not None else ""
@@ -144,7 +124,7 @@ def _bounded(warnings: list[str]) -> Iterator[str]:
         yield f"and {len(warnings) - _SHOWN} more warnings"
 
 
-def _whose(body: ProjectResponse) -> str:
+def _whose(body: models.ProjectResponse) -> str:
     return f"project {body.project_name} (branch {body.branch_name}, {body.path_hash})"
 
 
@@ -153,39 +133,39 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {plural or noun + 's'}"
 
 
-def _collections(body: CollectionsResponse) -> Iterator[str]:
+def _collections(body: wire.CollectionsResponse) -> Iterator[str]:
     for one in body.collections:
         yield f"{one.name} ({one.count} documents{', read only' if one.read_only else ''})"
     if not body.collections:
         yield "No collections."
 
 
-def _collection(body: CollectionResponse) -> Iterator[str]:
+def _collection(body: wire.CollectionResponse) -> Iterator[str]:
     yield f"{body.name}: {body.count} documents. {_compact(body.metadata)}"
 
 
-def _added(body: AddedDocumentsResponse) -> Iterator[str]:
+def _added(body: wire.AddedDocumentsResponse) -> Iterator[str]:
     yield f"{body.count} documents stored: {', '.join(body.ids)}"
 
 
-def _deleted_matching(body: DeletedMatchingResponse) -> Iterator[str]:
+def _deleted_matching(body: wire.DeletedMatchingResponse) -> Iterator[str]:
     done = "would be deleted" if body.status == "preview" else "deleted"
     yield f"{body.count_deleted} documents {done}: {', '.join(body.ids)}"
 
 
-def _dropped(body: DroppedCollectionResponse) -> Iterator[str]:
+def _dropped(body: wire.DroppedCollectionResponse) -> Iterator[str]:
     yield f"Collection {body.collection} deleted."
 
 
-def _metadata(body: MetadataResponse) -> Iterator[str]:
+def _metadata(body: wire.MetadataResponse) -> Iterator[str]:
     yield f"Metadata of {body.collection}: {_compact(body.metadata)}"
 
 
-def _updated(body: UpdatedDocumentResponse) -> Iterator[str]:
+def _updated(body: wire.UpdatedDocumentResponse) -> Iterator[str]:
     yield f"Metadata of document {body.id}: {_compact(body.metadata)}"
 
 
-def _values(body: ValuesResponse) -> Iterator[str]:
+def _values(body: wire.ValuesResponse) -> Iterator[str]:
     yield f"{body.count} values of {body.field}: {_compact(body.values)}"
 
 
@@ -193,7 +173,7 @@ def _compact(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _found(body: QueryResponse) -> Iterator[str]:
+def _found(body: wire.QueryResponse) -> Iterator[str]:
     yield f"{len(body.results)} documents, best first." if body.results else "Nothing found."
     for number, result in enumerate(body.results, 1):
         yield ""
@@ -201,7 +181,7 @@ def _found(body: QueryResponse) -> Iterator[str]:
         yield result.text.strip("\n")
 
 
-def _documents(body: DocumentsResponse) -> Iterator[str]:
+def _documents(body: wire.DocumentsResponse) -> Iterator[str]:
     yield f"{body.count} of {body.total} documents."
     for document in body.documents:
         yield ""
@@ -221,25 +201,25 @@ def _conversed(body: ConverseResponse) -> Iterator[str]:
 
 
 FEATURES: Mapping[type[WireResponse], Callable[[Any], Iterator[str]]] = {
-    ActivateProjectResponse: _activated,
+    models.ActivateProjectResponse: _activated,
     RagQueryResponse: _queried,
     SemanticSearchResponse: _searched,
-    ReadDocumentResponse: _read,
-    IndexDocumentResponse: _indexed,
-    ListDocTypesResponse: _doc_types,
-    UpdatePromotionLevelResponse: _promoted,
-    DeleteDocumentsResponse: _deleted,
-    ListProjectsResponse: _listed,
+    models.ReadDocumentResponse: _read,
+    models.IndexDocumentResponse: _indexed,
+    models.ListDocTypesResponse: _doc_types,
+    models.UpdatePromotionLevelResponse: _promoted,
+    models.DeleteDocumentsResponse: _deleted,
+    models.ListProjectsResponse: _listed,
     ConverseResponse: _conversed,
-    QueryResponse: _found,
-    DocumentsResponse: _documents,
-    CollectionsResponse: _collections,
-    CollectionResponse: _collection,
-    AddedDocumentsResponse: _added,
-    DeletedMatchingResponse: _deleted_matching,
-    DroppedCollectionResponse: _dropped,
-    MetadataResponse: _metadata,
-    UpdatedDocumentResponse: _updated,
-    ValuesResponse: _values,
+    wire.QueryResponse: _found,
+    wire.DocumentsResponse: _documents,
+    wire.CollectionsResponse: _collections,
+    wire.CollectionResponse: _collection,
+    wire.AddedDocumentsResponse: _added,
+    wire.DeletedMatchingResponse: _deleted_matching,
+    wire.DroppedCollectionResponse: _dropped,
+    wire.MetadataResponse: _metadata,
+    wire.UpdatedDocumentResponse: _updated,
+    wire.ValuesResponse: _values,
 }
 """The lines of each answer."""

@@ -24,14 +24,7 @@ from starlette.types import Message, Receive, Scope, Send
 from rag_context.api.operations import Access
 from rag_context.api.parsing import ErrorCode
 from rag_context.api.toolsets import Toolset, Toolsets, toolsets_named
-from rag_context.server.mcp.messages import (
-    InvalidMessageError,
-    line_of,
-    named_client,
-    negotiable,
-    opens_session,
-    read_message,
-)
+from rag_context.server.mcp import messages
 from rag_context.server.mcp.protocol import Context, McpServer, Memory, RequestContext, client_of
 from rag_context.server.options import ServerOptions
 from rag_context.server.requests import (
@@ -156,18 +149,18 @@ class McpEndpoint:
             raise RequestRejectedError(415, ErrorCode.UNSUPPORTED_MEDIA_TYPE, f"Send Content-Type: {_JSON}")
         toolsets = toolsets_named(query_fields(scope).get("tools") or Toolset.MEMORY)
         session = _session_named(request)
-        body = negotiable(await read_body(receive))
+        body = messages.negotiable(await read_body(receive))
         try:
-            message = read_message(body)
-        except InvalidMessageError as error:
-            await Reply(line_of(error.response), 400).send(send)
+            message = messages.read_message(body)
+        except messages.InvalidMessageError as error:
+            await Reply(messages.line_of(error.response), 400).send(send)
             return
         if session is not None and not self._sessions.enter(session, caller_id(request).key):
             await _no_session().send(send)
             return
         open_session = None
-        if opens_session(message):
-            open_session = partial(self._sessions.open, caller_id(request).key, named_client(message))
+        if messages.opens_session(message):
+            open_session = partial(self._sessions.open, caller_id(request).key, messages.named_client(message))
         answer = _HttpAnswer(send, open_session)
         await self._answer(scope, receive, body, answer, session=session, toolsets=toolsets)
         if not answer.begun:
