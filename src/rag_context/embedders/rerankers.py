@@ -35,12 +35,7 @@ Api = Literal["cohere", "tei"]
 
 
 class CrossEncoder:
-    """A cross-encoder in a folder: `model.onnx`, from token ids to one logit, and its `tokenizer.json`.
-
-    Args:
-        directory: the folder.
-        workers: passages scored at once, each on one thread.
-    """
+    """A cross-encoder in a folder: `model.onnx`, from token ids to one logit, and its `tokenizer.json`."""
 
     def __init__(self, directory: Path, workers: int) -> None:
         self._directory = directory

@@ -161,14 +161,7 @@ class _Confirmed:
 
 
 class ServedModel:
-    """The model of one server, learnt from a probe and confirmed by it.
-
-    Args:
-        api: the server.
-        name: the model's name, which chooses its profile.
-        checked: checks the probe's vector.
-        clock: monotonic seconds.
-    """
+    """The model of one server, learnt from a probe and confirmed by it."""
 
     def __init__(self, api: EmbeddingApi, name: str, checked: Checker, clock: Callable[[], float]) -> None:
         self._api = api

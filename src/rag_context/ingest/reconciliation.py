@@ -34,13 +34,7 @@ class Divergence:
 
 
 class Reconciler:
-    """Compares and repairs two stores that are in use. Every method raises `BackendError` where one is unavailable.
-
-    Args:
-        documents: reads the document store, which is the authority.
-        writer: makes documents pending.
-        vectors: the vector store.
-    """
+    """Compares and repairs two stores that are in use. Every method raises `BackendError` where one is unavailable."""
 
     def __init__(self, documents: DocumentStore, writer: DocumentWriter, vectors: VectorWriter) -> None:
         self._documents = documents
@@ -146,12 +140,7 @@ class Reconciler:
 
 
 class TwoStoreAuditor:
-    """`IndexAuditor` over a document store and the vector store beside it.
-
-    Args:
-        documents: examines the document store.
-        reconciler: compares the two.
-    """
+    """`IndexAuditor` over a document store and the vector store beside it."""
 
     def __init__(self, documents: IndexAuditor, reconciler: Reconciler) -> None:
         self._documents = documents

@@ -29,16 +29,7 @@ BACKGROUND_TIMEOUT_S = 30.0
 
 
 class TwoStoreWriter:
-    """Fits `IndexWriter` and `ModelRegistry` over a document store and a vector store.
-
-    Args:
-        documents: reads the document store.
-        writer: writes to it.
-        registry: records the model; the document store's.
-        vectors: writes to the vector store.
-        vector_store: guards the vector store.
-        suspect: called with the id of a document that two processes wrote at the same time, to compare it later.
-    """
+    """Fits `IndexWriter` and `ModelRegistry` over a document store and a vector store."""
 
     def __init__(
         self,

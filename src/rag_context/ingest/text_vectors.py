@@ -34,12 +34,7 @@ READ_S = 2.0
 
 
 class TextVectors:
-    """The vectors of texts.
-
-    Args:
-        embedder: makes them.
-        embedding: guards it.
-    """
+    """The vectors of texts."""
 
     def __init__(self, embedder: Embedder, embedding: Dependency) -> None:
         self._embedding = embedding
@@ -98,15 +93,7 @@ def stacked(texts: Sequence[str], vectors: dict[str, Vector]) -> Matrix:
 
 
 class ReusableVectors:
-    """Finds the vectors of texts among those of given documents.
-
-    Args:
-        documents: reads the chunks' texts.
-        document_store: guards it and the registry.
-        vectors: reads their vectors.
-        vector_store: guards it.
-        registry: records which model made them.
-    """
+    """Finds the vectors of texts among those of given documents."""
 
     def __init__(
         self,

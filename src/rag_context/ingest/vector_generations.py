@@ -153,16 +153,7 @@ class VectorGenerations:
 
 
 class GenerationRebuilder:
-    """`VectorRebuilder` over generations: documents without new vectors are found by comparing ids and revisions.
-
-    Args:
-        documents: reads the document store.
-        writer: makes documents pending.
-        registry: records the run.
-        vectors: the generations.
-        now: the wall clock, in seconds since 1970.
-        clock: monotonic seconds.
-    """
+    """`VectorRebuilder` over generations: documents without new vectors are found by comparing ids and revisions."""
 
     def __init__(
         self,

@@ -46,12 +46,7 @@ logger = logging.getLogger(__name__)
 
 
 class DocumentQueries:
-    """Reads from the document store.
-
-    Args:
-        documents: the store.
-        redactor: redacts the values of filters as those of documents.
-    """
+    """Reads from the document store."""
 
     def __init__(self, documents: DocumentStore, redactor: Redactor) -> None:
         self._documents = documents

@@ -199,17 +199,7 @@ def not_reindexed(counts: Counts) -> str | None:
 
 
 class Reindexing:
-    """Starts runs, waits for them, and reports their progress.
-
-    Args:
-        backends: the ports.
-        embedder: the model in use, compared with the model of the index.
-        registry: deletes all vectors and records the model.
-        indexer: chunks documents again.
-        maintenance: completes pending documents.
-        clock: monotonic seconds.
-        rebuilding: embeds into new vectors while the old ones still answer. None: all vectors are deleted first.
-    """
+    """Starts runs, waits for them, and reports their progress."""
 
     def __init__(
         self,
@@ -334,7 +324,7 @@ class Reindexing:
         try:
             _ = self._embedder.model
         except BackendRejectedError as error:
-            if not await self._is_under_way():
+            if self._rebuilding is None or await self._rebuilding.remaining() is None:
                 status, detail = "needed", str(error)
         except BackendError as error:
             if counts.pending:
@@ -346,9 +336,6 @@ class Reindexing:
             pending=counts.pending,
             detail=detail or not_reindexed(counts),
         )
-
-    async def _is_under_way(self) -> bool:
-        return self._rebuilding is not None and await self._rebuilding.remaining() is not None
 
     async def _count(self) -> Counts:
         """The counts, in which a document without its new vectors counts as pending during a run."""

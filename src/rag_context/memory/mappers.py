@@ -187,7 +187,9 @@ def within_token_budget(response: SearchResponse, max_tokens: int, tokenizer: To
     listed, left = _fitting([each.content for each in standing], left, tokenizer)
     results: list[SearchResult] = []
     for result in response.results[:kept]:
-        size = _tokens_around(result, tokenizer)
+        context = result.context
+        texts = (context.before, context.after) if context is not None else ()
+        size = sum(tokenizer.count([text for text in texts if text]))
         results.append(result if size <= left else result.model_copy(update={"context": None}))
         left -= size if size <= left else 0
     omitted = len(response.results) - kept
@@ -203,12 +205,6 @@ def _fitting(texts: Sequence[str], budget: int, tokenizer: Tokenizer) -> tuple[i
         budget -= size
         fitting += 1
     return fitting, budget
-
-
-def _tokens_around(result: SearchResult, tokenizer: Tokenizer) -> int:
-    context = result.context
-    texts = (context.before, context.after) if context is not None else ()
-    return sum(tokenizer.count([text for text in texts if text]))
 
 
 def _leg(leg: RetrieverReport, *, cached: bool) -> LegReport:

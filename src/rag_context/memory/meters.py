@@ -262,18 +262,7 @@ METRICS: Mapping[str, Declaration] = {
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """What the metrics read of the components when they are scraped.
-
-    Attributes:
-        breaker: the state of the breaker around searches.
-        dependencies: the states of the breakers of the dependencies, by name.
-        counts: what is in the index, as last counted.
-        queue_depth: records waiting to be written.
-        dropped: records that were dropped since the start.
-        cache_hit_rate: 0..1 since the start.
-        embeddings_reused: how often one embedding served a further collection.
-        embedding_cache: hits and misses of the cache of query embeddings since the start.
-    """
+    """What the metrics read of the components when they are scraped."""
 
     breaker: BreakerState
     dependencies: Mapping[str, BreakerState]

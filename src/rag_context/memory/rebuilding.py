@@ -36,16 +36,7 @@ OnDone = Callable[[int], None]
 
 
 class Rebuilding:
-    """Begins a run, works on it, and ends it.
-
-    Args:
-        rebuilder: stores the new vectors and the state of the run.
-        inner: the model in use.
-        bound: the model that embeds queries.
-        indexer: embeds documents.
-        begin_on_mismatch: whether a run begins by itself if the index was embedded by another model.
-        now: the wall clock, in seconds since 1970.
-    """
+    """Begins a run, works on it, and ends it."""
 
     def __init__(
         self,

@@ -153,7 +153,8 @@ class Telemetry:
     async def _write(self) -> None:
         while self._queue and await self._write_batch():
             pass
-        retrieved = _drained(self._retrieved)
+        retrieved = list(self._retrieved)
+        self._retrieved.clear()
         if not retrieved:
             return
         try:
@@ -199,12 +200,6 @@ class Telemetry:
             await self._metrics.prune(self._now() - self._retention)
         except BackendError as error:
             logger.warning("telemetry: old records could not be removed: %s", error)
-
-
-def _drained(queue: deque[str]) -> list[str]:
-    items = list(queue)
-    queue.clear()
-    return items
 
 
 def describe(traced: TraceSpan, response: SearchResponse) -> None:

@@ -170,7 +170,9 @@ class SearchChain:
                     errors.append(f"{error.component}: {error}")
                     if level == self._primary:
                         retrievers.note_unused(error)
-            empty = _nothing(retrievers.reports, "; ".join(errors))
+            empty = Answer(
+                (), Level.EMPTY, dict(retrievers.reports), 0, warning=WARNINGS[Level.EMPTY], error="; ".join(errors)
+            )
             return empty if query.has_text else replace(empty, warning=VECTOR_ONLY)
 
     async def _primary(self, query: Query, retrievers: Retrievers, deadline: Deadline) -> Answer:
@@ -191,7 +193,7 @@ class SearchChain:
         # Counted beside the embedding, which was started above.
         missing = self._coverage.known(query.where)
         if missing is None:
-            with _for_ranking(deadline).applied():
+            with deadline.sooner((1.0 - RANKING_SHARE) * deadline.remaining_s).applied():
                 missing = await self._coverage.missing(query.where)
         if not is_hybrid and query.has_text and matters(missing):
             is_hybrid = True  # vector search cannot find passages without a vector
@@ -355,14 +357,6 @@ async def _hits_or_warning(
         return await keywords, None
     except BackendError:
         return None, TEXT_MISSING
-
-
-def _for_ranking(deadline: Deadline) -> Deadline:
-    return deadline.sooner((1.0 - RANKING_SHARE) * deadline.remaining_s)
-
-
-def _nothing(reports: Mapping[str, RetrieverReport], error: str) -> Answer:
-    return Answer((), Level.EMPTY, dict(reports), 0, warning=WARNINGS[Level.EMPTY], error=error)
 
 
 def _labelled(answer: Answer, missing: Missing) -> Answer:

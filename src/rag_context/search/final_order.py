@@ -32,15 +32,7 @@ NOT_RERANKED = "The reranker did not answer, passages are in the order of the se
 
 
 class Reranking:
-    """Reranks answers.
-
-    Args:
-        reranker: scores passages.
-        dependency: guards it.
-        passages: how many of the best are scored.
-        timeout_s: longest time of one call, where no deadline is sooner.
-        clock: monotonic seconds.
-    """
+    """Reranks answers."""
 
     def __init__(
         self,
@@ -76,17 +68,12 @@ class Reranking:
             answer = replace(answer, warning=answer.warning or NOT_RERANKED)
         else:
             report = RetrieverReport(RetrieverStatus.OK, self._took_ms(started))
-            best = _in_order(best, scores)
+            scored = [replace(result, rerank_score=score) for result, score in zip(best, scores, strict=True)]
+            best = tuple(sorted(scored, key=lambda result: -(result.rerank_score or 0.0)))
         return replace(answer, results=(*best, *rest)[: query.limit], legs={**answer.legs, LEG: report})
 
     def _took_ms(self, started: float) -> float:
         return (self._clock() - started) * 1000.0
-
-
-def _in_order(results: Sequence[Result], scores: Sequence[float]) -> tuple[Result, ...]:
-    """By descending score; equal ones stay in the order of the search."""
-    scored = [replace(result, rerank_score=score) for result, score in zip(results, scores, strict=True)]
-    return tuple(sorted(scored, key=lambda result: -(result.rerank_score or 0.0)))
 
 
 _ASKS_FOR_VALUE = re.compile(r"\b(?:what|when|which|where|who|how (?!to\b)\w+)\b", re.IGNORECASE)

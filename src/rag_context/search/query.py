@@ -201,7 +201,9 @@ class ResultCache:
         now = await known()
         if now is None:
             return await search()
-        await self._confirm(query, now.version)
+        key = _key(query, now.version)
+        if key in self._answers and not await self._answers[key][1].holds():
+            self._answers.pop(key, None)
         answer = self.get(query, now.version)
         if answer is not None and look is not None:
             # The index may have been changed by another process, which this one has not noticed yet.
@@ -218,12 +220,6 @@ class ResultCache:
             answer = await search()
             self.put(query, now.version, answer, stamp, provenance.proof())
         return answer
-
-    async def _confirm(self, query: Query, version: int) -> None:
-        """Forget the answer to this query if it cannot be confirmed now."""
-        key = _key(query, version)
-        if key in self._answers and not await self._answers[key][1].holds():
-            self._answers.pop(key, None)
 
     def get(self, query: Query, version: int) -> Answer | None:
         """The answer to this query on this version of its tenant that the memory holds, marked as cached."""

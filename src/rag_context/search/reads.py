@@ -83,13 +83,7 @@ class Reads(Protocol):
 
 
 class SnapshotReads:
-    """`Reads` of one snapshot, in its own thread: no call waits, and none of them fails by itself.
-
-    Args:
-        snapshot: the index.
-        query: the query.
-        vector: the query's vector; None where vectors are not part of this answer.
-    """
+    """`Reads` of one snapshot, in its own thread: no call waits, and none of them fails by itself."""
 
     def __init__(self, snapshot: Snapshot, query: Query, vector: Vector | None) -> None:
         self.failure: BackendError | None = None

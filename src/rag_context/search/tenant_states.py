@@ -24,11 +24,7 @@ class KnownState:
 
 
 class TenantStates:
-    """Reads a tenant's state from the index when this has changed, and keeps it until it changes again.
-
-    Args:
-        documents: the index; guarded.
-    """
+    """Reads a tenant's state from the index when this has changed, and keeps it until it changes again."""
 
     def __init__(self, documents: DocumentStore) -> None:
         self._documents = documents

@@ -130,13 +130,7 @@ class RecordReader:
 
 
 class Adopter:
-    """Takes over the records of a source.
-
-    Args:
-        reader: reads them as documents.
-        documents: reads the index.
-        bulk: indexes documents, as those that come in any other way.
-    """
+    """Takes over the records of a source."""
 
     def __init__(self, reader: RecordReader, documents: DocumentStore, bulk: Bulk) -> None:
         self._reader = reader

@@ -38,14 +38,7 @@ class Exported:
 
 
 class Exporter:
-    """Exports an index.
-
-    Args:
-        documents: the document store.
-        vectors: the vector store.
-        registry: records the model.
-        now: the wall clock, for the header.
-    """
+    """Exports an index."""
 
     def __init__(
         self,
@@ -89,7 +82,9 @@ class Exporter:
                 for entry in read:
                     if entry is not None:
                         await put(await asyncio.to_thread(document_line, entry))
-                        out = _counted(out, entry)
+                        out = Exported(
+                            out.documents + 1, out.pending + (entry.vectors is None), out.chunks + len(entry.chunks)
+                        )
                         on_progress(out.documents, total)
         await self._check_model(model)
         await put(ExportFooter(documents=out.documents).to_json())
@@ -142,10 +137,6 @@ class Exporter:
             raise BackendUnavailableError(
                 "documents", "The index's model was replaced during the export: export it again."
             )
-
-
-def _counted(out: Exported, entry: IndexedDocument) -> Exported:
-    return Exported(out.documents + 1, out.pending + (entry.vectors is None), out.chunks + len(entry.chunks))
 
 
 def _slices(ids: Sequence[str]) -> Iterator[Sequence[str]]:

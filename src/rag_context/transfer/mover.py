@@ -77,12 +77,7 @@ class Copied:
 
 
 class Mover:
-    """Moves one index into another.
-
-    Args:
-        source: the index to read; it may be in use, but what changes meanwhile is found by the comparison only.
-        target: the index to fill.
-    """
+    """Moves one index into another."""
 
     def __init__(self, source: Index, target: Index) -> None:
         self._source = source

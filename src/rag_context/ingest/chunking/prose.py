@@ -188,10 +188,6 @@ class Speech:
 
     Between a user and an assistant every change of role is the edge of a chunk, since a question is about what one of
     them said. Messages between people are short, and stay packed.
-
-    Args:
-        text: the conversation.
-        turns: its turns, as `conversation` finds them.
     """
 
     def __init__(self, text: str, turns: Sequence[TextBlock]) -> None:

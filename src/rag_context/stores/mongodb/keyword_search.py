@@ -124,7 +124,9 @@ class MongoTexts:
         async with self._mongo.reached():
             question = await self._question(query, tenant)
             if question.holders is not None:
-                return _from_holders(question, question.holders, chunks)
+                matching = [question.holders[chunk.id] for chunk in chunks if chunk.id in question.holders]
+                scores = {hit.chunk.id: hit for hit in _hits(question, matching)}
+                return {chunk.id: scores[chunk.id]._replace(chunk=chunk) for chunk in chunks if chunk.id in scores}
             # A chunk's id follows from its text, so the record of any write has its terms.
             records = await self._find({"chunkId": {"$in": list(chunk_of)}, "tenant": tenant_of(tenant)})
             rows = {record["chunkId"]: _row(record, question) for record in records}
@@ -278,14 +280,6 @@ def _spread(counted: Mapping[str, int]) -> dict[str, int]:
     # Terms stand in the order of the text: the first ones alone would search its beginning only.
     kept = min(len(pairs), COUNTED_TERMS)
     return dict(pairs[number * len(pairs) // kept] for number in range(kept))
-
-
-def _from_holders(
-    question: _Question, holders: Mapping[str, _Row], chunks: Sequence[ChunkRef]
-) -> dict[str, KeywordHit]:
-    matching = [holders[chunk.id] for chunk in chunks if chunk.id in holders]
-    scores = {hit.chunk.id: hit for hit in _hits(question, matching)}
-    return {chunk.id: scores[chunk.id]._replace(chunk=chunk) for chunk in chunks if chunk.id in scores}
 
 
 def _rounds(question: _Question, budget: int) -> Iterator[list[str]]:

@@ -108,9 +108,10 @@ def analysed_terms(chunks: Sequence[Chunk]) -> list[list[str]]:
 
 
 def delete_document(document_id: str, connection: sqlite3.Connection) -> bool:
-    key = _key_of(document_id, connection)
-    if key is None:
+    row = connection.execute("SELECT key FROM documents WHERE id = ?", (document_id,)).fetchone()
+    if row is None:
         return False
+    (key,) = row
     _remove_chunks(key, connection)
     for table in ("document_tags", "contents", "retrievals"):
         connection.execute(f"DELETE FROM {table} WHERE document = ?", (key,))  # noqa: S608
@@ -244,8 +245,3 @@ def _tenant_key(tenant: Tenant, connection: sqlite3.Connection) -> int:
         "SELECT key FROM tenants WHERE project = ? AND branch = ? AND path_hash = ?", values
     ).fetchone()[0]
     return key
-
-
-def _key_of(document_id: str, connection: sqlite3.Connection) -> int | None:
-    row = connection.execute("SELECT key FROM documents WHERE id = ?", (document_id,)).fetchone()
-    return None if row is None else row[0]
