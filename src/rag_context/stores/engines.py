@@ -116,12 +116,7 @@ def check_distinct(entries: Sequence[Entry]) -> None:
 
 
 def read_fields(payload: Mapping[str, Any], text: str | None = None) -> tuple[str, dict[str, Json]]:
-    """The text and the metadata of a document that another program stored.
-
-    Args:
-        payload: all that stands beside the vector.
-        text: the text, where the engine keeps it apart.
-    """
+    """The text and the metadata of a document that another program stored."""
     rest = dict(payload)
     if not text:
         key = next((key for key in TEXT_KEYS if isinstance(rest.get(key), str) and rest[key]), None)

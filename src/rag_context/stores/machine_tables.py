@@ -56,16 +56,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Schema:
-    """A table.
-
-    Args:
-        name: its name.
-        columns: its columns, as they are selected and inserted.
-        statements: what creates it.
-        timeout_s: how long a call waits for another process.
-        without_file: what it means that the file cannot be used, for the log.
-        when_lost: what it means that a damaged file is created again, for the log; "" logs nothing.
-    """
+    """A table."""
 
     name: str
     columns: str
@@ -463,13 +454,7 @@ _INJECTIONS = _Schema(
 
 
 class SqliteInjectionLog:
-    """Fits `InjectionLog`: what agents on this machine were shown unasked, by all processes of this data directory.
-
-    Args:
-        data_dir: the data directory.
-        retention: how long records are kept; older ones are deleted when others are added, at most once an hour.
-        clock: monotonic seconds.
-    """
+    """Fits `InjectionLog`: what agents on this machine were shown unasked, by all processes of this data directory."""
 
     def __init__(self, data_dir: Path, retention: timedelta, clock: Callable[[], float] = time.monotonic) -> None:
         self._table = _Table(data_dir / INJECTIONS_NAME, _INJECTIONS, clock)

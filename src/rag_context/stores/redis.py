@@ -28,12 +28,7 @@ TIMEOUT_S = 0.5
 
 
 class RedisCache:
-    """Fits `ports.Cache`. Every method raises `BackendError` if Redis fails.
-
-    Args:
-        client: connected lazily; the caller closes it.
-        prefix: what the names of all keys begin with.
-    """
+    """Fits `ports.Cache`. Every method raises `BackendError` if Redis fails."""
 
     def __init__(self, client: Redis, prefix: str) -> None:
         self._client = client
@@ -60,10 +55,6 @@ class RedisCache:
 @asynccontextmanager
 async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisCache]:
     """The cache at `url`, which need not be available yet: calls fail until it is.
-
-    Args:
-        url: `redis://`, `rediss://` or `unix://`, with user, password and database number where needed.
-        prefix: what the names of all keys begin with.
 
     Raises:
         ConfigurationError: the URL has options that Redis clients do not know.

@@ -112,11 +112,7 @@ class TermStatistics:
 
 
 class FrequencyCache:
-    """In how many chunks of a tenant terms occur, as long as that is off by one in a hundred at most.
-
-    Args:
-        size: terms.
-    """
+    """In how many chunks of a tenant terms occur, as long as that is off by one in a hundred at most."""
 
     def __init__(self, size: int) -> None:
         self._cached: LRUCache[tuple[Hashable, Hashable], tuple[int, int]] = LRUCache(size)

@@ -344,11 +344,7 @@ async def open_connections(
 async def open_collection_service(
     settings: Settings, default_embedder: TextEmbedder, admissions: Admissions, redactor: Redactor
 ) -> AsyncIterator[CollectionService]:
-    """Open the use cases of collections.
-
-    Raises:
-        ConfigurationError: a connection can never work.
-    """
+    """Open the use cases of collections. Raises: ConfigurationError (a connection can never work)."""
     registry = provider_registry(settings)
     allowed = AllowedAddresses(settings.server.test_addresses, tuple(_addresses(settings, registry)))
     async with open_connections(settings, registry, default_embedder) as connections:

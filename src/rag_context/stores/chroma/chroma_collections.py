@@ -59,12 +59,6 @@ async def open_chroma_server_collections(
 ) -> AsyncIterator["ChromaCollections"]:
     """The collections on a Chroma server, which need not be available yet.
 
-    Args:
-        url: `http://` or `https://`, with user and password if a proxy requires them.
-        prefix: what the names of all of them begin with in Chroma: letters, digits, dashes and underscores.
-        timeout_s: how long the server may be silent.
-        hidden: prefixes of the names of other programs' collections that are not shown.
-
     Raises:
         ConfigurationError: the address cannot be used.
     """
@@ -82,25 +76,13 @@ async def open_chroma_dir_collections(
     """The collections in a folder, in this process; the only one that may use the folder.
 
     Takes some seconds, most of them for importing Chroma's library. The folder itself is opened by the first call.
-
-    Args:
-        path: the folder, created if it is missing.
-        prefix: what the names of all of them begin with in Chroma.
-        hidden: prefixes of the names of other programs' collections that are not shown.
     """
     async with open_folder(path) as folder:
         yield ChromaCollections(folder, prefix, path, hidden)
 
 
 class ChromaCollections:
-    """Fits `provider.Provider`; a row per document.
-
-    Args:
-        api: the calls.
-        prefix: what Chroma's names of the collections begin with.
-        folder: where they are kept, if that can be measured.
-        hidden: prefixes of the names of other programs' collections that are not shown.
-    """
+    """Fits `provider.Provider`; a row per document."""
 
     def __init__(self, api: ChromaApi, prefix: str, folder: Path | None = None, hidden: Sequence[str] = ()) -> None:
         self._api = api

@@ -52,10 +52,6 @@ T = TypeVar("T")
 async def open_chroma_server(url: str, collection: str) -> AsyncIterator["ChromaVectors"]:
     """The collection on the server at `url`, which need not be there yet: calls fail until it is, and then work.
 
-    Args:
-        url: `http://` or `https://`, with user and password if a proxy requires them.
-        collection: its name; made when it is missing.
-
     Raises:
         ConfigurationError: the address or the name cannot be used.
     """
@@ -73,10 +69,6 @@ async def open_chroma_dir(path: Path, collection: str) -> AsyncIterator["ChromaV
 
     Takes some seconds, most of them for importing Chroma's library. A folder that cannot be opened now is no error
     here: calls raise `BackendError` until it can.
-
-    Args:
-        path: the folder, made when it is missing.
-        collection: its name; made when it is missing.
 
     Raises:
         ConfigurationError: the name cannot be used.

@@ -91,11 +91,7 @@ def is_foreign(opened: CollectionInfo) -> bool:
 
 
 def record_of(opened: CollectionInfo) -> ChromaCollectionRecord:
-    """The record of a collection that has one.
-
-    Raises:
-        BackendDataError: it cannot be read.
-    """
+    """The record of a collection that has one. Raises: BackendDataError (it cannot be read)."""
     try:
         recorded = json.loads(opened.fields[_RECORD])
         metadata: Mapping[str, Json] = dict(recorded["metadata"])
@@ -117,13 +113,7 @@ def record_of(opened: CollectionInfo) -> ChromaCollectionRecord:
 
 
 class ChromaCollectionRegistry:
-    """Finds and creates the records of collections. Every method raises `BackendError` where Chroma does not answer.
-
-    Args:
-        api: the calls.
-        prefix: what Chroma's names of our collections begin with.
-        hidden: prefixes of the names of other programs' collections that are not shown.
-    """
+    """Finds and creates the records of collections. Every method raises `BackendError` where Chroma does not answer."""
 
     def __init__(self, api: ChromaApi, prefix: str, hidden: Sequence[str]) -> None:
         self._api = api

@@ -41,11 +41,7 @@ T = TypeVar("T")
 
 
 class ChromaFolder:
-    """Fits `ChromaApi`. One process at a time may use a folder. A folder that cannot be opened is tried again.
-
-    Args:
-        path: the folder, created if it is missing.
-    """
+    """Fits `ChromaApi`. One process at a time may use a folder. A folder that cannot be opened is tried again."""
 
     def __init__(self, path: Path) -> None:
         self.label = f"Chroma in {path}"

@@ -87,10 +87,6 @@ _ANYTHING = TypeAdapter[dict[str, Any]](dict[str, Any])
 class ChromaServer:
     """Fits `ChromaApi`; connected lazily.
 
-    Args:
-        url: the server's address, with user and password if a proxy in front of it requires them.
-        timeout_s: how long it may be silent.
-
     Raises:
         ConfigurationError: that is no address.
     """

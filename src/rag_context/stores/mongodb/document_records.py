@@ -113,11 +113,7 @@ def similarity_bands(hash_64: int) -> list[int]:
 
 
 def document_of(entry: Entry) -> Document:
-    """The document of a record.
-
-    Raises:
-        BackendDataError: it is not a document.
-    """
+    """The document of a record. Raises: BackendDataError (it is not a document)."""
     content = entry.get("content")
     if not isinstance(content, str):
         raise BackendDataError(COMPONENT, f"The record {str(entry['_id'])!r} is not a document: it has no content.")

@@ -85,14 +85,7 @@ class _Question:
 
 
 class MongoTexts:
-    """`KeywordIndex` over the collections of chunks and documents.
-
-    Args:
-        mongo: the database.
-        state: the state of the index.
-        indexes: makes the text index again where it is missing.
-        budget: chunks that one round may read.
-    """
+    """`KeywordIndex` over the collections of chunks and documents."""
 
     def __init__(self, mongo: Mongo, state: MongoIndexState, indexes: Indexes, budget: int = BUDGET) -> None:
         self._mongo = mongo

@@ -101,12 +101,7 @@ _PROMISES: Mapping[str, object] = {"w": "majority", "journal": True, "readConcer
 
 
 class ServerSearch:
-    """Selects a usable server, with one attempt for all waiting callers.
-
-    Args:
-        client: the client that selects.
-        unreachable_s: how long it tries while no server at all is reachable; the client's own timeout if None.
-    """
+    """Selects a usable server, with one attempt for all waiting callers."""
 
     def __init__(self, client: AsyncMongoClient[dict[str, Any]], unreachable_s: float | None = None) -> None:
         self._client = client

@@ -73,12 +73,6 @@ async def open_mongodb(
 
     An unreachable server is not an error here: the ports raise `BackendError` until it is available.
 
-    Args:
-        uri: the server's address, with user, password, database and the driver's options.
-        documents: the collection of documents; their chunks are kept in `{documents}_chunks`, a record
-            of their state in `{documents}_state`.
-        metrics: the collection of search records.
-
     Raises:
         ConfigurationError: the address is invalid.
     """
@@ -107,15 +101,7 @@ async def open_mongodb(
 
 
 class MongoMaintenance:
-    """Follows other processes' writes, creates missing indexes, and counts again after interrupted changes.
-
-    Args:
-        mongo: the database.
-        state: the state of the index.
-        indexes: its indexes.
-        revisions: the chunks of its documents.
-        stalled_s: how long a change may stay open before the counters are counted again.
-    """
+    """Follows other processes' writes, creates missing indexes, and counts again after interrupted changes."""
 
     def __init__(
         self, mongo: Mongo, state: MongoIndexState, indexes: Indexes, revisions: Revisions, stalled_s: float = STALLED_S

@@ -59,12 +59,7 @@ def slice_expression(slices: Slices) -> dict[str, Any]:
 
 
 class MongoMetrics:
-    """`MetricsStore` over two collections.
-
-    Args:
-        mongo: the database.
-        exact_records: spans of at least so many searches are summed up by the server, in bins.
-    """
+    """`MetricsStore` over two collections."""
 
     def __init__(self, mongo: Mongo, exact_records: int = EXACT_RECORDS) -> None:
         self._mongo = mongo

@@ -60,13 +60,7 @@ T = TypeVar("T")
 async def open_postgres_collections(
     url: str, *, pool_size: int = 10, statement_cache_size: int = 64
 ) -> AsyncIterator["PostgresCollections"]:
-    """The collections of the database at `url`; nothing is sent before the first call, so the server may be down.
-
-    Args:
-        url: the address, `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`.
-        pool_size: connections at most.
-        statement_cache_size: prepared statements kept by each connection; 0 behind PgBouncer.
-    """
+    """The collections of the database at `url`; nothing is sent before the first call, so the server may be down."""
     database = PostgresDatabase(url, pool_size=pool_size, statement_cache_size=statement_cache_size)
     collections = PostgresCollections(database)
     try:

@@ -52,9 +52,6 @@ class Connector:
 
     The driver tries one host after the other, and one that never answers takes all the time. Here each host has its
     share of it, and the one that was connected to last is tried first.
-
-    Args:
-        url: the address, several hosts separated by commas.
     """
 
     def __init__(self, url: str) -> None:

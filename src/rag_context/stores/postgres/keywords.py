@@ -141,13 +141,7 @@ def keys_of(words: Iterable[str]) -> list[int]:
 
 
 class PostgresTexts:
-    """`KeywordIndex` over one database.
-
-    Args:
-        database: the database.
-        state: the state of its index.
-        first_round: chunks that the first round may read.
-    """
+    """`KeywordIndex` over one database."""
 
     def __init__(self, database: PostgresDatabase, state: IndexState, first_round: int = FIRST_ROUND) -> None:
         self._database = database

@@ -57,12 +57,7 @@ SELECT count(*) FROM (
 
 
 class PostgresMetrics:
-    """`MetricsStore` over one database.
-
-    Args:
-        database: the database.
-        exact_records: spans of at least so many searches are summed up in bins.
-    """
+    """`MetricsStore` over one database."""
 
     def __init__(self, database: PostgresDatabase, exact_records: int = EXACT_RECORDS) -> None:
         self._database = database

@@ -199,11 +199,7 @@ def chunk_row(
 
 @contextmanager
 def readable(document_id: str) -> Iterator[None]:
-    """Read a document's rows inside the block.
-
-    Raises:
-        BackendDataError: the rows have invalid values.
-    """
+    """Read a document's rows inside the block. Raises: BackendDataError (the rows have invalid values)."""
     try:
         yield
     except (TypeError, ValueError, OverflowError):

@@ -85,12 +85,6 @@ async def open_postgres(
     """Open the database at `url`; its schema is made, or brought up to date, on first use.
 
     An unreachable server is not an error here: the ports raise `BackendError` until it is available.
-
-    Args:
-        url: the address, `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`.
-        pool_size: connections at most.
-        statement_cache_size: prepared statements kept by each connection; 0 behind PgBouncer.
-        exact_rows: vectors that are compared one by one at most.
     """
     database = PostgresDatabase(url, pool_size=pool_size, statement_cache_size=statement_cache_size)
     state = IndexState(database)
@@ -199,15 +193,7 @@ def _analysed(documents: Sequence[WholeDocument]) -> list[list[ChunkTerms]]:
 
 
 class Maintenance:
-    """Reads the state of the index in short intervals, and does what is due.
-
-    Args:
-        database: the database.
-        state: the state of its index.
-        vectors: their index.
-        bulk: loads that indexes wait for.
-        exact_rows: chunks that are compared one by one at most.
-    """
+    """Reads the state of the index in short intervals, and does what is due."""
 
     def __init__(
         self,

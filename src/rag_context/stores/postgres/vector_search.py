@@ -147,15 +147,6 @@ class PostgresVectors:
         """What finds the nearest chunks inside of a statement; the last table is `found_by_vector`.
 
         Its columns are `key`, `id`, `cosine`, and `passing` (see `note_passing`).
-
-        Args:
-            seen: the state of the index.
-            vector: the query, `(dim,) float32`.
-            limit: how many are found.
-            where: which may be found.
-            parameters: of the statement.
-            query: the placeholder of the vector among them.
-            passing: `where` as a condition on `chunks AS c`.
         """
         vectors, most = f"rag_context.vectors_{seen.generation}", str(int(limit))  # a plan depends on it
         dimension = self._indexed.get(seen.generation)
@@ -202,12 +193,7 @@ class PostgresVectors:
         return Plan.ONCE if is_open else Plan.EACH_TIME
 
     def note_passing(self, where: Filter, passing: int | None) -> None:
-        """Remember a filter that lets more chunks through than are compared one by one.
-
-        Args:
-            where: the filter.
-            passing: as `found_by_vector` has it; None where nothing was found.
-        """
+        """Remember a filter that lets more chunks through than are compared one by one."""
         seen = self._state.snapshot
         if passing is not None and seen is not None and passing > self._narrow(seen, where.tenant):
             self._broad[where] = True

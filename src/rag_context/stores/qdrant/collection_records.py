@@ -98,11 +98,7 @@ class CollectionRegistry:
         return _record(records[0].payload) if records else None
 
     async def require(self, name: str) -> CollectionRecord:
-        """The record of a collection.
-
-        Raises:
-            NotFoundError: it does not exist.
-        """
+        """The record of a collection. Raises: NotFoundError (it does not exist)."""
         record = await self.record(name)
         if record is None:
             raise unknown_collection(name)
@@ -228,11 +224,7 @@ def size_of(point: models.PointStruct) -> int:
 
 
 def entry_of(payload: Payload | None) -> Entry:
-    """The entry that a point carries.
-
-    Raises:
-        BackendDataError: the payload is not one of ours.
-    """
+    """The entry that a point carries. Raises: BackendDataError (the payload is not one of ours)."""
     payload = payload or {}
     text = payload.get(TEXT)
     if not isinstance(text, str):

@@ -136,11 +136,7 @@ def payload_of(document: Document, chunk: Chunk) -> dict[str, Any]:
 
 
 def ref_of(chunk_id: str, payload: Payload | None) -> ChunkRef:
-    """A chunk as ranking knows it.
-
-    Raises:
-        BackendDataError: the payload is not one of ours.
-    """
+    """A chunk as ranking knows it. Raises: BackendDataError (the payload is not one of ours)."""
     try:
         stored = payload or {}
         return ChunkRef(
@@ -157,11 +153,7 @@ def ref_of(chunk_id: str, payload: Payload | None) -> ChunkRef:
 
 
 def passage_of(chunk_id: str, payload: Payload | None) -> Passage:
-    """A chunk as an answer shows it.
-
-    Raises:
-        BackendDataError: the payload is not one of ours.
-    """
+    """A chunk as an answer shows it. Raises: BackendDataError (the payload is not one of ours)."""
     try:
         stored = payload or {}
         return Passage(

@@ -67,11 +67,7 @@ class QdrantConnection:
     """The read consistency; None: any one replica answers."""
 
     async def call(self, work: Awaitable[T]) -> T:
-        """Await one call of the client.
-
-        Raises:
-            NoCollectionError: the collection does not exist.
-        """
+        """Await one call of the client. Raises: NoCollectionError (the collection does not exist)."""
         try:
             async with asyncio.timeout(self.timeout_s):
                 return await work

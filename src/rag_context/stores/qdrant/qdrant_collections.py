@@ -34,15 +34,6 @@ async def open_qdrant_collections(
 ) -> AsyncIterator["QdrantCollections"]:
     """The collections on a Qdrant server; opening sends nothing, so the server may be down.
 
-    Args:
-        url: the server's address for HTTP; its host is the one for gRPC too. Without a port, 6333.
-        prefix: what the names of all of them begin with in Qdrant: letters, digits, dashes and underscores.
-        api_key: the server's key.
-        transport: HTTP or gRPC.
-        grpc_port: the server's port for gRPC.
-        timeout_s: how long any one call may take.
-        hidden: prefixes of the names of other programs' collections that are not shown.
-
     Raises:
         ConfigurationError: the address is invalid.
     """

@@ -77,15 +77,6 @@ async def open_qdrant(
 ) -> AsyncIterator["QdrantVectors"]:
     """The vectors that a Qdrant server holds; opening sends nothing, so the server may be down.
 
-    Args:
-        url: the server's address for HTTP; its host is the one for gRPC too. Without a port, 6333.
-        plan: the collection.
-        api_key: the server's key.
-        transport: HTTP or gRPC.
-        grpc_port: the server's port for gRPC.
-        timeout_s: how long any one call may take.
-        consistency: how many replicas a read compares.
-
     Raises:
         ConfigurationError: the address, or the collection's name, is invalid.
     """

@@ -59,11 +59,7 @@ class CollectionStorage:
         self._dimension = record.collection.dimension
 
     def check(self, dimension: int) -> None:
-        """Check that vectors are of its dimension.
-
-        Raises:
-            InvalidInputError: they are of another.
-        """
+        """Check that vectors are of its dimension. Raises: InvalidInputError (they are of another)."""
         check_dimension(self._name, self._dimension, dimension)
 
     async def bind(self, dimension: int) -> None:
@@ -211,12 +207,7 @@ class _Vectors:
 
 
 class ForeignCollection:
-    """Reads a collection of Qdrant's by its own name.
-
-    Args:
-        connection: the connection to the server.
-        name: of the collection, in Qdrant and here.
-    """
+    """Reads a collection of Qdrant's by its own name."""
 
     def __init__(self, connection: QdrantConnection, name: str) -> None:
         self._connection = connection.to(name)

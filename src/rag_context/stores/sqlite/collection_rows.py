@@ -84,11 +84,7 @@ class CollectionRow(NamedTuple):
 
 
 def find(name: str, connection: sqlite3.Connection) -> CollectionRow:
-    """The row of a collection.
-
-    Raises:
-        NotFoundError: there is no collection of this name.
-    """
+    """The row of a collection. Raises: NotFoundError (there is no collection of this name)."""
     row = connection.execute(
         "SELECT key, dimension, version, entries FROM collections WHERE name = ?", (name,)
     ).fetchone()
@@ -98,11 +94,7 @@ def find(name: str, connection: sqlite3.Connection) -> CollectionRow:
 
 
 def read_collection(name: str, connection: sqlite3.Connection) -> Collection:
-    """A collection with its metadata.
-
-    Raises:
-        NotFoundError: there is no collection of this name.
-    """
+    """A collection with its metadata. Raises: NotFoundError (there is no collection of this name)."""
     found = look_for(name, connection)
     if found is None:
         raise unknown_collection(name)

@@ -41,14 +41,7 @@ T = TypeVar("T")
 
 
 class SqliteCollections:
-    """Collections in a file, which is opened by the first call.
-
-    Args:
-        file: the file, which may have other data too; created if it is missing.
-        lock_timeout_s: how long a write waits for others that write.
-        clock: seconds, for idle collections.
-        now: the date of new collections.
-    """
+    """Collections in a file, which is opened by the first call."""
 
     def __init__(
         self,

@@ -255,14 +255,7 @@ class DatabaseCall(Generic[T]):
 
 
 class Watcher:
-    """Reads the file every quarter of a second, and at once on request.
-
-    Args:
-        file: the file.
-        reader: a connection of the watcher's own.
-        follow: called with a connection inside a read snapshot; may take long, and is interrupted by `close`.
-        restore_log: called when the log was removed.
-    """
+    """Reads the file every quarter of a second, and at once on request."""
 
     def __init__(
         self,

@@ -63,11 +63,6 @@ class DatabaseFile:
     directory, a full disk), and no log holds changes, the file is read *frozen*: without locks, as if it could not
     change. Another process may change it nevertheless, so every frozen read is checked afterwards
     (`Reader.is_intact`), and the normal way is tried again every second.
-
-    Args:
-        path: the file.
-        is_marked: whether a small file beside it remembers that there was an index.
-        clock: monotonic seconds.
     """
 
     def __init__(self, path: Path, *, is_marked: bool = True, clock: Callable[[], float] = time.monotonic) -> None:

@@ -124,11 +124,7 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def readable(document_id: str) -> Iterator[None]:
-    """Read a document's rows inside the block.
-
-    Raises:
-        BackendDataError: the rows have invalid values.
-    """
+    """Read a document's rows inside the block. Raises: BackendDataError (the rows have invalid values)."""
     try:
         yield
     except (TypeError, ValueError, OverflowError, sqlite3.OperationalError) as error:

@@ -70,12 +70,6 @@ async def open_database(
     Vectors are loaded in the background. A damaged or locked file is not an error here: the ports raise
     `BackendError` until it can be used.
 
-    Args:
-        path: the file.
-        lock_timeout_s: how long a write waits for other processes that write.
-        erase_after_s: by when deleted content is erased from the log.
-        check_every_s: how often to see whether the file was changed, and all its pages are to be checked again.
-
     Raises:
         ConfigurationError: the path can never be a database file.
     """

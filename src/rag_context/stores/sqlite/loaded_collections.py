@@ -306,11 +306,7 @@ def _forgotten(connection: sqlite3.Connection) -> int:
 
 
 class LoadedCollections:
-    """Loaded collections, by key. Safe to use from several threads.
-
-    Args:
-        clock: seconds.
-    """
+    """Loaded collections, by key. Safe to use from several threads."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

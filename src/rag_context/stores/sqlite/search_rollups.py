@@ -92,12 +92,7 @@ _Cut: TypeAlias = Callable[[int, int], tuple[list[tuple[int, int]], tuple[int, i
 
 
 class SqliteMetrics:
-    """`MetricsStore` over the embedded file.
-
-    Args:
-        database: the file.
-        exact_rows: spans of at least so many searches are read from the sums of every ten minutes.
-    """
+    """`MetricsStore` over the embedded file."""
 
     def __init__(self, database: "Database", exact_rows: int = EXACT_RECORDS) -> None:
         self._database = database

@@ -42,11 +42,7 @@ def read_model(connection: sqlite3.Connection) -> EmbeddingModel | None:
 
 
 def record_model(model: EmbeddingModel, connection: sqlite3.Connection) -> None:
-    """Record `model`, unless the index has vectors of another model.
-
-    Raises:
-        IndexMismatchError: it has.
-    """
+    """Record `model`, unless the index has vectors of another model. Raises: IndexMismatchError (it has)."""
     recorded = read_model(connection)
     made: int = connection.execute("SELECT vectors > 0 OR documents > pending FROM totals").fetchone()[0]
     if recorded is not None and made:
@@ -73,12 +69,7 @@ def forget_vectors(connection: sqlite3.Connection) -> int:
 
 
 class SqliteRebuilder:
-    """`VectorRebuilder` within the embedded file. Every method raises `BackendError` where it cannot be used.
-
-    Args:
-        database: the file.
-        now: the wall clock, in seconds since 1970: what several processes have in common.
-    """
+    """`VectorRebuilder` within the embedded file. Every method raises `BackendError` where it cannot be used."""
 
     def __init__(self, database: Database, now: Callable[[], float] = time.time) -> None:
         self._database = database
