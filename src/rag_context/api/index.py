@@ -70,7 +70,8 @@ class MetadataFields(DeclaredRequest, declared=_TEXTS, behind="tags"):
                 raise PydanticCustomError(
                     "metadata_number", "metadata holds a number that JSON cannot (NaN or infinite)"
                 )
-        if _size(self) > METADATA_BYTES:
+        fields = self.model_dump(by_alias=True, exclude_none=True)
+        if len(json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()) > METADATA_BYTES:
             raise PydanticCustomError("metadata_size", "metadata too large (max 16 KiB as JSON)")
         return self
 
@@ -91,11 +92,6 @@ def _finite(value: JsonValue) -> bool:
     if isinstance(value, dict):
         return all(map(_finite, value.values()))
     return True
-
-
-def _size(metadata: MetadataFields) -> int:
-    fields = metadata.model_dump(by_alias=True, exclude_none=True)
-    return len(json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode())
 
 
 CONTENT_CHARS = 100_000

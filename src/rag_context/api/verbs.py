@@ -43,10 +43,12 @@ def remembered(text: str, kind: Kind = "decision", tags: Sequence[str] = (), wor
     labels = with_workspace(tags, workspace)
     projects = sorted(tag for tag in labels if tag.startswith(PROJECT))
     key = blake2b("\0".join([text, *projects]).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    if kind == "instruction":  # as a user says it, so that it stands from now on
+        text = f"User: {text}" if instructions(f"User: {text}") else f"User: From now on: {text}"
     return read_fields(
         BulkLine,
         {
-            "content": _said(text) if kind == "instruction" else text,
+            "content": text,
             "contentType": _CONTENT_TYPES[kind],
             "sessionId": REMEMBERED,
             "source": f"{REMEMBERED}/{key}",
@@ -100,8 +102,3 @@ def may_show(tags: Iterable[str], workspace: str) -> bool:
     """Whether a document with these tags belongs to the project, or to none."""
     projects = {tag for tag in tags if tag.startswith(PROJECT)}
     return not projects or workspace in projects
-
-
-def _said(text: str) -> str:
-    """An instruction as a user says it, so that it stands from now on."""
-    return f"User: {text}" if instructions(f"User: {text}") else f"User: From now on: {text}"

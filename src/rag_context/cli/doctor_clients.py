@@ -88,7 +88,10 @@ class _Trials:
         words = program_of(entry)
         if not words or shutil.which(words[0]) is None:
             return Finding(
-                AREA, "wrong", f"{name} runs {_program(words)!r}, which is not there", _written(again, scope)
+                AREA,
+                "wrong",
+                f"{name} runs {(words[0] if words else '')!r}, which is not there",
+                _written(again, scope),
             )
         tools = self._tools(words)
         if isinstance(tools, WireError):
@@ -151,10 +154,6 @@ class _Trials:
         if is_shared and project is not None and not is_approved_in_claude(self.installer.machine, project, NAME):
             message = "Claude Code has not been allowed to start the server of this project's .mcp.json"
             yield Finding(AREA, "warning", message, client.to_do[scope])
-
-
-def _program(words: Sequence[str]) -> str:
-    return words[0] if words else ""
 
 
 def _written(again: str, scope: Scope) -> str:

@@ -87,7 +87,13 @@ def _run(
         return ExitCode.OK
     log = loaded.settings.log
     configure_logging(log.level if loaded.sources["log.level"] != "default" else _QUIET, log.format)
-    return asyncio.run(_serve(loaded.settings, toolsets, conversation, structured=structured))
+
+    async def serve() -> ExitCode:
+        memory = _OpenedMemory(loaded.settings)
+        async with answering_hooks(loaded.settings.data_dir, "mcp", memory.hooks):
+            return await _serve_client(memory, toolsets, conversation, structured=structured)
+
+    return asyncio.run(serve())
 
 
 def listed_words(settings: Settings) -> dict[str, Sequence[str]]:
@@ -99,12 +105,6 @@ def listed_words(settings: Settings) -> dict[str, Sequence[str]]:
 
     words = Vocabulary.extended(added.content_types, added.categories)
     return {"contentType": words.content_types, **({CATEGORY: words.categories} if added.categories else {})}
-
-
-async def _serve(settings: Settings, toolsets: Toolsets, conversation: OpeningReader, *, structured: bool) -> ExitCode:
-    memory = _OpenedMemory(settings)
-    async with answering_hooks(settings.data_dir, "mcp", memory.hooks):
-        return await _serve_client(memory, toolsets, conversation, structured=structured)
 
 
 async def _serve_client(

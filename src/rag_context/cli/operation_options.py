@@ -122,7 +122,7 @@ def read_typed(
         model = request.with_vocabulary(Vocabulary.extended(words.content_types, words.categories))
     read = {
         model.model_fields[name].alias or name: parse_time(value, _shown(name, _name(name, names)), now)
-        if _is_time(model, name)
+        if _plain(model.model_fields[name].annotation) is datetime
         else value
         for name, value in fields.items()
     }
@@ -228,10 +228,6 @@ def _plain(annotation: Any) -> Any:
     while get_origin(annotation) in (Annotated, Union, UnionType):
         annotation = next(each for each in get_args(annotation) if each is not NoneType)
     return annotation
-
-
-def _is_time(model: type[WireRequest], name: str) -> bool:
-    return _plain(model.model_fields[name].annotation) is datetime
 
 
 def _help(name: str, field: FieldInfo, chosen: Name) -> str:

@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -74,7 +74,11 @@ def serve(options: ServeOptions) -> ExitCode:
         "log.level": options.log_level,
     }
     settings = options.load_available(flags).settings
-    roots = _checked(options.watch) if options.watch else []
+    roots: list[Path] = []
+    if options.watch:
+        from rag_context.cli.index_files import watched  # noqa: PLC0415
+
+        roots = watched(options.watch)
     configure_logging(settings.log.level, settings.log.format)
     http = server_options(settings)
     with closing(bind(http)) as listener:
@@ -86,12 +90,6 @@ def serve(options: ServeOptions) -> ExitCode:
 
         run_loop(serve_here(start, listener, _announced(start, listener, console)))
     return ExitCode.OK
-
-
-def _checked(paths: Sequence[Path]) -> list[Path]:
-    from rag_context.cli.index_files import watched  # noqa: PLC0415
-
-    return watched(paths)
 
 
 async def _supervise(start: Start, listener: socket.socket, console: Console) -> ExitCode:

@@ -21,7 +21,7 @@ from rag_context.client.address import read_announcement
 from rag_context.errors import InvalidInputError
 from rag_context.evaluation.load import SAMPLES, SHARES, Load, LoadLimits, LoadStage, MeasuredLoad, picture
 from rag_context.evaluation.measures import Latency
-from rag_context.evaluation.remote import Api, RemoteServer, bearer, reached
+from rag_context.evaluation.remote import Api, bearer, reached
 from rag_context.evaluation.validation import (
     PROBES,
     REQUIRED_ACCURACY,
@@ -286,9 +286,13 @@ def bench(options: BenchOptions) -> ExitCode:
         stages = [each.as_json(limits) for each in measured]
         console.line(json.dumps({"url": url, "passed": not missed, "stages": stages}))
     else:
-        _show_stages(measured, console)
+        figures = ("answers/s", *SHARES, "complete", "level 2", "level 3, 4", "rejected", "failed")
+        console.show_table(("", *figures), map(_row, measured), right=figures)
         for each in measured:
-            for miss in [*each.misses(limits), *_reasons(each)]:
+            for miss in [
+                *each.misses(limits),
+                *(f"{count} x {reason}" for reason, count in each.failures.most_common(3)),
+            ]:
                 console.show((f"{each.stage.clients} clients: {miss}", "yellow"))
         console.show(("Beyond the limits.", "bold red") if missed else ("Within the limits.", "bold green"))
     return ExitCode.FAILED if missed else ExitCode.OK
@@ -302,7 +306,12 @@ async def _measure(options: BenchOptions, console: Console) -> tuple[str, list[M
         health = await server.health()
         if any(stage.pause_s for stage in stages) and any(each.name == "worker 1" for each in health.components):
             raise InvalidInputError("--pause stops one process, and this server has several workers.")
-        questions = typed or await _titles(server)
+        questions = typed
+        if not questions:
+            listed = await server.run(memory.LIST, {"limit": TITLES})
+            questions = list(dict.fromkeys(each.title for each in listed.documents if each.title.strip())) or list(
+                SAMPLES
+            )
         url, headers = server.api.url.rstrip("/"), dict(server.api.headers)
     load = Load(url, headers, questions, options.limit, options.think, options.repeat)
     console.note((f"{url}: {health.indexed_documents} documents, {len(questions)} questions", "dim"))
@@ -316,11 +325,6 @@ async def _measure(options: BenchOptions, console: Console) -> tuple[str, list[M
             measured.append(await load.run(stage, _suspension(settings) if stage.pause_s else None))
             progress.advance(task, stage.seconds)
     return url, measured
-
-
-async def _titles(server: RemoteServer) -> list[str]:
-    listed = await server.run(memory.LIST, {"limit": TITLES})
-    return list(dict.fromkeys(each.title for each in listed.documents if each.title.strip())) or list(SAMPLES)
 
 
 def _questions(path: Path) -> list[str]:
@@ -364,11 +368,6 @@ def _named(stage: LoadStage) -> str:
     return f"{clients}, stopped for {stage.pause_s:g} s" if stage.pause_s else clients
 
 
-def _show_stages(measured: list[MeasuredLoad], console: Console) -> None:
-    figures = ("answers/s", *SHARES, "complete", "level 2", "level 3, 4", "rejected", "failed")
-    console.show_table(("", *figures), map(_row, measured), right=figures)
-
-
 def _row(measured: MeasuredLoad) -> list[str]:
     answered, levels = len(measured.took_ms), measured.levels
     shares = (measured.complete, levels[2], levels[3] + levels[4])
@@ -380,10 +379,6 @@ def _row(measured: MeasuredLoad) -> list[str]:
         str(measured.rejected),
         str(measured.failures.total() - measured.rejected),
     ]
-
-
-def _reasons(measured: MeasuredLoad) -> list[str]:
-    return [f"{count} x {reason}" for reason, count in measured.failures.most_common(3)]
 
 
 def _write(path: Path, text: str) -> None:

@@ -80,7 +80,9 @@ def error_of(reply: httpx2.Response, content: bytes, request_id: str) -> ClientE
     status = reply.status_code
     if status in _GATEWAY:
         return unreachable(f"{site(reply.url)} did not reach the server", request_id, sent=True, status=status)
-    sentence = f"{site(reply.url)} answered HTTP {status}{_onward(reply)}"
+    onward = reply.next_request
+    elsewhere = "" if onward is None else f" and sends callers on to {site(onward.url)}: give that address"
+    sentence = f"{site(reply.url)} answered HTTP {status}{elsewhere}"
     fields = _fields(content)
     message, code = fields.get("error"), fields.get("code")
     return failed(
@@ -156,11 +158,6 @@ def _tls_failure(error: BaseException | None) -> str | None:
             return error.reason or "the handshake failed"
         error = error.__cause__ or error.__context__
     return None
-
-
-def _onward(reply: httpx2.Response) -> str:
-    request = reply.next_request
-    return "" if request is None else f" and sends callers on to {site(request.url)}: give that address"
 
 
 def _fields(content: bytes) -> dict[str, object]:

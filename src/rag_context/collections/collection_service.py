@@ -284,6 +284,7 @@ def _metadata(collection: Collection) -> dict[str, Json]:
 
 
 def _response(collection: Collection, connection: str) -> wire.CollectionResponse:
+    record = model_record(collection)
     return wire.CollectionResponse(
         name=collection.name,
         connection=connection,
@@ -293,14 +294,9 @@ def _response(collection: Collection, connection: str) -> wire.CollectionRespons
         dimension=collection.dimension,
         count=collection.count,
         created=collection.created,
-        model=_model(collection),
+        model=None if record is None else wire.RecordedModel.model_validate(record),
         read_only=True if collection.foreign else None,
     )
-
-
-def _model(collection: Collection) -> wire.RecordedModel | None:
-    record = model_record(collection)
-    return None if record is None else wire.RecordedModel.model_validate(record)
 
 
 def _document(entry: Entry, vectors: Mapping[str, Vector]) -> wire.StoredDocument:

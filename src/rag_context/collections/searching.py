@@ -71,25 +71,17 @@ async def search(collections: Collections, ref: CollectionRef, query: Collection
     """
     match query.mode:
         case Mode.VECTOR:
-            found = await _by_vector(collections, ref, query)
+            vector = await _vector(collections, ref, query)
+            hits = await collections.search(ref, vector, limit=query.limit, where=query.where)
+            found = [CollectionMatch(hit.entry, clipped(hit.cosine)) for hit in hits]
         case Mode.TEXT:
-            found = await _by_keywords(collections, ref, query)
+            scores = await _scores(collections, ref, query, query.limit, ())
+            best = sorted(scores, key=lambda id_: (-scores[id_].bm25, id_))
+            stored = await collections.get_entries(ref, best)
+            found = [CollectionMatch(stored[id_], scores[id_].share) for id_ in best if id_ in stored]
         case Mode.HYBRID:
             found = await _by_both(collections, ref, query)
     return [match for match in found if query.min_score is None or match.score >= query.min_score]
-
-
-async def _by_vector(collections: Collections, ref: CollectionRef, query: CollectionQuery) -> list[CollectionMatch]:
-    vector = await _vector(collections, ref, query)
-    hits = await collections.search(ref, vector, limit=query.limit, where=query.where)
-    return [CollectionMatch(hit.entry, clipped(hit.cosine)) for hit in hits]
-
-
-async def _by_keywords(collections: Collections, ref: CollectionRef, query: CollectionQuery) -> list[CollectionMatch]:
-    scores = await _scores(collections, ref, query, query.limit, ())
-    best = sorted(scores, key=lambda id_: (-scores[id_].bm25, id_))
-    stored = await collections.get_entries(ref, best)
-    return [CollectionMatch(stored[id_], scores[id_].share) for id_ in best if id_ in stored]
 
 
 async def _by_both(collections: Collections, ref: CollectionRef, query: CollectionQuery) -> list[CollectionMatch]:

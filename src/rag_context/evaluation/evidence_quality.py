@@ -1,6 +1,6 @@
 """Measures retrieval on a set with evidence: by item and by session, in every mode, and at the limits callers use."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rag_context.api.search import MAX_LIMIT
@@ -10,7 +10,7 @@ from rag_context.errors import InvalidInputError
 from rag_context.evaluation import measures, quality
 from rag_context.evaluation.datasets import EvidenceQuestion, EvidenceSet, LabelledItem
 from rag_context.memory.service import Service
-from rag_context.search.query import Mode, Query, Result
+from rag_context.search.query import Mode, Query
 
 LIMITS = (1, 3, 5, 10, 20)
 """Values of `limit` at which answers are compared."""
@@ -114,7 +114,8 @@ async def _measure(
     answers = {mode: await quality.answer_with(service, question.id, query, least) for mode, query in queries.items()}
     rankings = {mode: quality.ranked_documents(answer.results, names) for mode, answer in answers.items()}
     grades = dict.fromkeys(question.evidence, 1)
-    first = _first_sessions(rankings[Mode.HYBRID], sessions)
+    distinct = dict.fromkeys(sessions[id_] for id_ in rankings[Mode.HYBRID] if id_ in sessions)
+    first = set(list(distinct)[:FIRST_SESSIONS])
     expected = {sessions.get(id_, "") for id_ in question.evidence}
     has_sessions = bool(sessions and expected)
     return Measured(
@@ -148,19 +149,11 @@ def _both_sides(ranking: Sequence[str], question: EvidenceQuestion) -> bool:
     return not first.isdisjoint(question.evidence) and not first.isdisjoint(question.outdated)
 
 
-def _first_sessions(ranking: Iterable[str], sessions: dict[str, str]) -> set[str]:
-    distinct = dict.fromkeys(sessions[id_] for id_ in ranking if id_ in sessions)
-    return set(list(distinct)[:FIRST_SESSIONS])
-
-
 async def _returned(service: Service, question: EvidenceQuestion, limit: int, names: dict[str, str]) -> Returned:
     results = (await quality.complete_answer(service, question.id, _query(question, limit))).results
     found = {names[result.passage.document_id] for result in results}
-    return Returned(len(found.intersection(question.evidence)), sum(_tokens(service, result) for result in results))
-
-
-def _tokens(service: Service, result: Result) -> int:
-    return len(service.tokenizer.offsets(result.passage.chunk.text))
+    tokens = sum(len(service.tokenizer.offsets(result.passage.chunk.text)) for result in results)
+    return Returned(len(found.intersection(question.evidence)), tokens)
 
 
 def _query(question: EvidenceQuestion, limit: int, mode: Mode = Mode.HYBRID, min_score: float | None = None) -> Query:

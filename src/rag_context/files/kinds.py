@@ -119,7 +119,9 @@ def _are_labels(names: Sequence[str]) -> bool:
 
 def _are_messages(said: Sequence[str], names: Sequence[str], speakers: Counter[str], *, are_timed: bool) -> bool:
     """Whether people answer each other: in sentences, and one of them more than once, unless it is short."""
-    texts = [_message(turn, name) for turn, name in zip(said, names, strict=True)]
+    texts = [
+        turn[turn.find(name) + len(name) :].lstrip(" ]>*_:").strip() for turn, name in zip(said, names, strict=True)
+    ]
     if any(_URL.match(text) for text in texts):
         return False
     sentences = sum(_SENTENCE_END.search(text) is not None and len(text.split()) > 1 for text in texts)
@@ -128,7 +130,3 @@ def _are_messages(said: Sequence[str], names: Sequence[str], speakers: Counter[s
     if is_in_brackets and (max(speakers.values()) > 1 or len(said) < 4):
         return sentences > 0
     return is_answered and (sentences if are_timed else 2 * sentences - len(texts) + 1) > 0
-
-
-def _message(turn: str, name: str) -> str:
-    return turn[turn.find(name) + len(name) :].lstrip(" ]>*_:").strip()

@@ -213,17 +213,14 @@ def _below_folder(
     above = root
     for name in folder.relative_to(root).parts:
         above /= name
-        if name in SKIPPED_FOLDERS or _ignored(above, rules, suffix="/") or not _is_real_folder(above):
+        is_folder = above.is_dir() and not above.is_symlink()
+        if name in SKIPPED_FOLDERS or not is_folder or _ignored(above, rules, suffix="/"):
             return
         if is_secret_place(above) or (generated is not None and generated.folder(above)):
             return
         rules = _rules(above, rules)
     entries = [entry for entry in list_folder(folder) if isinstance(entry, Rejected) or entry.name in names]
     yield from _walk_entries(entries, Root(root), rules, generated)
-
-
-def _is_real_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
 
 
 def _absolute(path: Path) -> Path:

@@ -10,7 +10,7 @@ import hashlib
 import math
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -264,14 +264,11 @@ def _head(document: RetrievedDocument, shown: Rendered | None) -> str:
 
 def _excerpt(document: RetrievedDocument, shown: Rendered) -> str:
     """The lines of a document that are shown, and how much of it is left out."""
-    ranges = ", ".join(_ranges(shown.lines[:MAX_RANGES])) + (", ..." if len(shown.lines) > MAX_RANGES else "")
+    lines = (f"{start}-{end}" if end > start else f"{start}" for start, end in shown.lines[:MAX_RANGES])
+    ranges = ", ".join(lines) + (", ..." if len(shown.lines) > MAX_RANGES else "")
     of = f" of {document.line_count}" if document.line_count else ""
     left = max(0, document.char_count - shown.chars)
     return f"lines {ranges}{of}; {left} of {document.char_count} characters left out, read_document has them"
-
-
-def _ranges(lines: Sequence[tuple[int, int]]) -> Iterator[str]:
-    return (f"{start}-{end}" if end > start else f"{start}" for start, end in lines)
 
 
 def _one_line(text: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 
 from cachetools import LRUCache
 
-from rag_context.domain.documents import Cursor, Listing, Tenant
+from rag_context.domain.documents import Cursor, Tenant
 from rag_context.domain.provenance import text_start
 from rag_context.domain.search import Filter
 from rag_context.errors import FieldError
@@ -272,7 +272,8 @@ class DocumentLists:
         entries: dict[str, _Entry] = {}
         after: Cursor | None = None
         while page := await self._documents.listing(Filter(tenant), limit=PAGE, after=after):
-            entries.update(_entries(page, hashes))
+            # A document that came or changed after the hashes were read is left to the next call.
+            entries |= {each.id: _Entry(hashes[each.id], project_document(each)) for each in page if each.id in hashes}
             after = Cursor(page[-1].timestamp, page[-1].id)
             if len(page) < PAGE:
                 break
@@ -320,11 +321,6 @@ async def follow(
                         return found
         level = following
     return found
-
-
-def _entries(page: Sequence[Listing], hashes: Mapping[str, str]) -> dict[str, _Entry]:
-    """The entries of a page; a document that came or changed after the hashes were read is left to the next call."""
-    return {each.id: _Entry(hashes[each.id], project_document(each)) for each in page if each.id in hashes}
 
 
 def _requested(path: str, folder: str) -> Iterator[str]:

@@ -207,12 +207,10 @@ class Excerpts:
         parts = [_parts(each.kept) for each in selections.values()]
         self.renderer.render([part.text for each in parts for part in each])
         self.renderer.count([_around(each) for each in parts if each])
-        return {name: self._rendered(each) for name, each in selections.items()}
-
-    def _rendered(self, selection: "_Selection") -> assembly.Rendered | None:
-        if not selection.kept:
-            return self._trimmed(selection.best, selection.tokens)
-        return self._fitted(selection.kept, selection.tokens)
+        return {
+            name: self._fitted(each.kept, each.tokens) if each.kept else self._trimmed(each.best, each.tokens)
+            for name, each in selections.items()
+        }
 
     def _fitted(self, kept: dict[int, Passage], tokens: int) -> assembly.Rendered | None:
         """Render the passages, without the last added ones if the headings of the parts need their tokens."""

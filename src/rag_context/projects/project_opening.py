@@ -111,6 +111,9 @@ def open_project(config_path: str, branch_name: str | None = None, *, is_forced:
     if external is not None:
         # To check its patterns: an invalid one must not stop a project that is followed already.
         external_scope(external)
+    external_root = None if external is None else _folder(external.path, path.parent.parent, root)
+    if external is not None and external_root is None:
+        raise _invalid("external_docs.path", f"{external.path!r} is outside the repository")
     return Activation(
         config=replace(config, warnings=(*config.warnings, *doc_types.warnings)),
         tenant=tenant,
@@ -121,7 +124,7 @@ def open_project(config_path: str, branch_name: str | None = None, *, is_forced:
         search_options=config.search_options({}),
         branch_is_given=is_pinned,
         external=None if external is None else external_tenant(tenant),
-        external_root=None if external is None else _external_root(external, path.parent.parent, root),
+        external_root=external_root,
     )
 
 
@@ -155,7 +158,7 @@ def find_config(config_path: str) -> Path:
         path = Path(config_path).expanduser().resolve()
         folders = [path, *path.parents] if path.is_dir() else []
         candidates = [path, path / Path(CONFIG_FILE).name, *(folder / name for folder in folders for name in _NAMES)]
-        found = next((each for each in candidates if _is_config(each) and each.is_file()), None)
+        found = next((each for each in candidates if "/".join(each.parts[-2:]) in _NAMES and each.is_file()), None)
     except (OSError, RuntimeError, ValueError):
         found = None
     if found is None:
@@ -171,17 +174,6 @@ def _folder(path: str, home: Path, root: Path) -> Path | None:
     """A folder of the configuration: relative to the folder of the project if it exists there, else to the root."""
     near = inside(home, path, root)
     return near if near is not None and near.is_dir() else inside(root, path, root)
-
-
-def _external_root(external: ExternalDocs, home: Path, root: Path) -> Path:
-    folder = _folder(external.path, home, root)
-    if folder is None:
-        raise _invalid("external_docs.path", f"{external.path!r} is outside the repository")
-    return folder
-
-
-def _is_config(path: Path) -> bool:
-    return "/".join(path.parts[-2:]) in _NAMES
 
 
 def _invalid(field: str, message: str) -> SchemaValidationError:

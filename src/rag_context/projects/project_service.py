@@ -146,7 +146,8 @@ class ProjectService:
         activation = await self._files_of(request, context)
         async with self._admissions.writes.admitted():
             document = await self._projects.index_document(activation, request.path)
-        indexed = await self._is_indexed(document.id)
+        stored = await self._documents.stored(document.id)
+        indexed = stored is not None and stored.indexed
         return wire.IndexDocumentResponse(
             **project_requests.tenant_fields(activation.tenant),
             status="indexed" if indexed else "pending",
@@ -225,10 +226,6 @@ class ProjectService:
             message = f"Branch {activation.tenant.branch!r} is checked out, not {request.branch!r}"
             raise InvalidInputError(message, [FieldError("branch", message)])
         return activation
-
-    async def _is_indexed(self, document_id: str) -> bool:
-        stored = await self._documents.stored(document_id)
-        return stored is not None and stored.indexed
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ Files are compared by content: all are read and hashed, which is faster than a r
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
@@ -197,10 +197,15 @@ class Synchroniser:
             documents_list = await self._document_lists.of(self.folder.tenant)
             scan = await asyncio.to_thread(self._scanned, changed)
             plan = _planned(documents_list, scan, changed)
-            receipts = [*(_unchanged(document) for document in plan.unchanged), *scan.rejected]
+            receipts = [
+                SyncReceipt(each.path, FileOutcome.UNCHANGED, each.id, warnings=each.warnings)
+                for each in plan.unchanged
+            ]
+            receipts += scan.rejected
             receipts += await self._indexed(plan, scan.revisions, progress)
             # Last: a renamed file reuses the vectors of its old document.
-            receipts += await self._removed(plan, progress, frozenset(_renamed(receipts)))
+            renamed = frozenset(each.renamed_from for each in receipts if each.renamed_from is not None)
+            receipts += await self._removed(plan, progress, renamed)
             return SyncReport(tuple(sorted(receipts, key=lambda receipt: receipt.path)))
 
     async def _similar_ids(self, revisions: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
@@ -226,7 +231,11 @@ class Synchroniser:
 
         async def work() -> None:
             for path, candidates in waiting:  # one iterator for all workers: each path goes to one of them
-                receipt = await self._index_or_report(path, candidates, similar)
+                try:
+                    receipt = await self._index(path, candidates, similar)
+                except BackendError as error:
+                    reason = f"could not be stored: {error}"
+                    receipt = SyncReceipt(path, FileOutcome.REJECTED, reason=reason, again=True)
                 receipts.append(receipt)
                 progress(SyncProgress(len(receipts), total, receipt))
 
@@ -234,14 +243,6 @@ class Synchroniser:
             for _ in range(min(CONCURRENCY, len(plan.index))):
                 group.create_task(work())
         return receipts
-
-    async def _index_or_report(
-        self, path: str, candidates: Sequence[ProjectDocument], similar: Mapping[str, tuple[str, ...]]
-    ) -> SyncReceipt:
-        try:
-            return await self._index(path, candidates, similar)
-        except BackendError as error:
-            return SyncReceipt(path, FileOutcome.REJECTED, reason=f"could not be stored: {error}", again=True)
 
     async def _index(
         self, path: str, candidates: Sequence[ProjectDocument], similar: Mapping[str, tuple[str, ...]]
@@ -361,14 +362,6 @@ def _below(path: str, places: Collection[str]) -> bool:
     if not places:
         return False
     return "." in places or path in places or any(parent.as_posix() in places for parent in PurePosixPath(path).parents)
-
-
-def _renamed(receipts: Iterable[SyncReceipt]) -> Iterator[str]:
-    return (receipt.renamed_from for receipt in receipts if receipt.renamed_from is not None)
-
-
-def _unchanged(document: ProjectDocument) -> SyncReceipt:
-    return SyncReceipt(document.path, FileOutcome.UNCHANGED, document.id, warnings=document.warnings)
 
 
 def _rejection(path: str, rejected: Rejected) -> SyncReceipt:

@@ -84,7 +84,7 @@ class GuardedProtocol(HttpToolsProtocol):
                 self._reject(431, ErrorCode.PAYLOAD_TOO_LARGE, _TOO_LARGE)
             elif self._timer is None:
                 self._arm(self.options.head_timeout_s)
-        elif self._receiving():
+        elif self.cycle.more_body and not self.cycle.response_complete:
             self._disarm()
             self._arm(self._body_timer_s)
         else:
@@ -128,9 +128,6 @@ class GuardedProtocol(HttpToolsProtocol):
         self._parsed_bytes += size
         if self._parsed_bytes > self.options.head_bytes:
             raise ValueError(_TOO_LARGE)
-
-    def _receiving(self) -> bool:
-        return self.cycle.more_body and not self.cycle.response_complete
 
     def _arm(self, seconds: float) -> None:
         self._timer = self.loop.call_later(seconds, self._too_slow)

@@ -280,7 +280,9 @@ def read(client: Client, data: bytes, name: str, drivers: Collection[str] = ()) 
     for written in client.replay(_records(data)):
         session = word(client.header(written), *client.session) or session
         title = word(client.header(written), *client.title) or title
-        folder = folder or _folder(client.header(written))
+        header = client.header(written)
+        # The first folder counts, because a model may change it.
+        folder = folder or word(header, *_FOLDERS) or word(fields(header.get("context")), *_FOLDERS)
         remote = remote or word(fields(client.header(written).get("git")), "repository_url")
         driver = driver or client.driver(written)
         if driver == SUBAGENT_DRIVER and driver in drivers:
@@ -305,11 +307,6 @@ def read(client: Client, data: bytes, name: str, drivers: Collection[str] = ()) 
         remote=remote,
         driver=driver,
     )
-
-
-def _folder(header: Fields) -> str:
-    """Where the conversation took place; the first folder counts, because a model may change it."""
-    return word(header, *_FOLDERS) or word(fields(header.get("context")), *_FOLDERS)
 
 
 def _words(client: Client, record: Record) -> tuple[str, set[str]]:

@@ -114,7 +114,9 @@ def copied(data: bytes, name: str) -> Conversation:
         if kind := left_out_role(speaker):
             left_out[kind] += 1
         elif said:
-            messages.append(Message(_speaker(speaker), said, _time(match, dates, day)))
+            messages.append(
+                Message(_SPEAKERS.get(speaker.lower()) or role_name(speaker), said, _time(match, dates, day))
+            )
     return Conversation(name, "", messages, left_out=+left_out)
 
 
@@ -125,10 +127,6 @@ def _form_of(text: str) -> _Form | None:
         if len(matches) == 2 and text.count("\n", 0, matches[0].start()) < _FIRST_LINES:
             return form
     return None
-
-
-def _speaker(name: str) -> str:
-    return _SPEAKERS.get(name.lower()) or role_name(name)
 
 
 def _time(match: re.Match[str], dates: Dates, day: datetime | None) -> datetime | None:

@@ -171,7 +171,9 @@ class McpServer:
             )
             response = await tool.run(request, call)
         except (RagContextError, RequestRejectedError) as error:
-            return _failed(failure_of(error, client.request_id).body, structured=client.structured)
+            # What the caller can act on does not fit the tool's own schema, so it is not structured content.
+            failure = failure_of(error, client.request_id).body
+            return types.CallToolResult(content=_text(failure, structured=client.structured), is_error=True)
         return _answered(response, structured=client.structured)
 
     async def _list_resources(
@@ -252,6 +254,11 @@ def _by_client(request: WireRequest, client: str | None) -> WireRequest:
     return request.model_copy(update={"agent": client})
 
 
+def _check_access(tool: Tool[Any], client: RequestContext) -> None:
+    if tool.access is Access.WRITE and client.access is not Access.WRITE:
+        raise RequestRejectedError(403, ErrorCode.FORBIDDEN, "This API key may only read")
+
+
 async def _roots(session: ServerSession) -> list[str] | None:
     """The local folders that a client says it works in; None if it does not say."""
     capabilities = session.client_capabilities
@@ -264,11 +271,6 @@ async def _roots(session: ServerSession) -> list[str] | None:
         return None
     urls = [urlsplit(str(root.uri)) for root in found.roots]
     return [url2pathname(url.path) for url in urls if url.scheme == "file" and url.netloc in ("", "localhost")]
-
-
-def _check_access(tool: Tool[Any], client: RequestContext) -> None:
-    if tool.access is Access.WRITE and client.access is not Access.WRITE:
-        raise RequestRejectedError(403, ErrorCode.FORBIDDEN, "This API key may only read")
 
 
 def listed_tool(tool: Operation[Any, Any], *, structured: bool) -> types.Tool:
@@ -297,11 +299,6 @@ def _answered(response: WireResponse, *, structured: bool) -> types.CallToolResu
     structure = {name: value for name, value in body.items() if name not in long}
     # What is long stands in the readable text, and only there.
     return types.CallToolResult(content=_text(response, structured=not long), structured_content=structure)
-
-
-def _failed(failure: WireResponse, *, structured: bool) -> types.CallToolResult:
-    """A failure that the caller can act on. It does not fit the tool's own schema, so it is not structured content."""
-    return types.CallToolResult(content=_text(failure, structured=structured), is_error=True)
 
 
 def _text(body: WireResponse, *, structured: bool) -> list[Any]:

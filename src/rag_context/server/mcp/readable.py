@@ -383,10 +383,7 @@ def _simple(node: Any) -> Any:
         properties = {name: _simple(value) for name, value in node["properties"].items()}
         return {**_simple({key: value for key, value in node.items() if key != "properties"}), "properties": properties}
     return {
-        key: _simple(value) for key, value in node.items() if key not in _FOR_VALIDATORS and not _is_idle(key, value)
+        key: _simple(value)
+        for key, value in node.items()
+        if key not in _FOR_VALIDATORS and not (key == "default" and value is False)
     }
-
-
-def _is_idle(key: str, value: Any) -> bool:
-    """A default that goes without saying."""
-    return key == "default" and value is False
