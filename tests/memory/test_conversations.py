@@ -11,7 +11,8 @@ from rag_context.domain.search import ChunkRef
 from rag_context.resilience.dependency import Breaker, constant_cooldown
 from rag_context.search.chain import SearchChain
 from rag_context.search.query import Query, decoded, encoded
-from rag_context.search.ranking import SESSION_WEIGHT, Candidate
+from rag_context.search.ranking import Candidate
+from rag_context.search.rules import SESSION_WEIGHT
 from rag_context.server.mcp.readable import readable
 from rag_context.testing.fakes import WordTokenizer
 from tests.memory.harness import ServiceHarness

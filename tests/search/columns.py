@@ -7,6 +7,7 @@ import numpy as np
 
 from rag_context.domain.search import Floats, Neighbours, RawScores
 from rag_context.domain.vectors import Calibration
+from rag_context.search.message_rules import with_session_prior
 from rag_context.search.ranking import Candidate, Candidates, smoothed_scores
 
 
@@ -20,12 +21,13 @@ def smoothed(
     scored: Sequence[Candidate] = (),
     calibration: Calibration | None = None,
 ) -> Floats:
-    """`smoothed_scores` of candidates whose neighbours stand in `near`, and those neighbours' scores in `scored`."""
+    """Scores of candidates whose neighbours stand in `near`, and those neighbours' scores in `scored`."""
     known = {each.chunk.id: each for each in scored}
     around = [(near or {}).get(each.chunk.id, Neighbours()) for each in candidates]
     before = [known.get(each.before.id) if each.before is not None else None for each in around]
     after = [known.get(each.after.id) if each.after is not None else None for each in around]
-    return smoothed_scores(columns(candidates), _raw(before), _raw(after), calibration)
+    scores = smoothed_scores(columns(candidates), _raw(before), _raw(after), calibration)
+    return with_session_prior(scores, [each.chunk for each in candidates], {})
 
 
 def _raw(candidates: Sequence[Candidate | None]) -> RawScores:

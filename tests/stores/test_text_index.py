@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rag_context.domain.documents import DEFAULT_TENANT, Document, Metadata, Tenant, microseconds
 from rag_context.domain.search import Filter
-from rag_context.domain.text import bm25, idf_share, inverse_document_frequency, profile_for, terms
+from rag_context.domain.text import bm25, conversation_bm25, idf_share, inverse_document_frequency, profile_for, terms
 from tests.stores.builders import NOON, Stores, axis, chunks_of, document, ids, minutes, put, refs
 from tests.stores.filters import corpora, filters, passes, remove_examples
 
@@ -47,7 +47,7 @@ def plain_scores(query: str, documents: list[Document]) -> dict[str, tuple[float
     idf = np.array([inverse_document_frequency(len(bags), frequency) for frequency in frequencies])
     lengths = np.array([bag.total() for bag in bags], dtype=float)
     counts = np.array([[bag[term] for term in counted] for bag in bags], dtype=float).reshape(len(bags), len(counted))
-    profiles = [profile_for(each.content_type) for each in documents]
+    profiles = [profile_for(each.content_type, float(lengths.mean())) for each in documents]
     weights = idf * np.array(list(counted.values()))
     k1, b = np.array([profile.k1 for profile in profiles]), np.array([profile.b for profile in profiles])
     scores = bm25(counts, lengths, weights, k1, b, float(lengths.mean()))
@@ -209,3 +209,19 @@ async def test_a_match_has_the_speaker_of_its_chunk(store: Stores) -> None:
     assert {hit.chunk.id: hit.chunk.speaker for hit in hits} == dict(zip(talked, said, strict=True))
     stored = await store.documents.chunks(talk.id)
     assert stored == chunks_of(talk, "one fox", "two foxes", "three foxes", speakers=said)
+
+
+async def test_a_conversation_is_scored_as_one_text(store: Stores) -> None:
+    for name, thread, text in (
+        ("a", "boat", "paint the boat"),
+        ("b", "boat", "the boat is dry"),
+        ("c", "cat", "the cat sleeps beside the boat today"),
+        ("d", None, "boat boat boat"),
+    ):
+        await put(store, document(name, content_type="chat", thread=thread), text)
+    scores = await store.texts.conversations("paint a boat", ["boat", "cat", "none"], tenant=DEFAULT_TENANT)
+    idf = [inverse_document_frequency(4, frequency) for frequency in (1, 4)]
+    counts, lengths = np.array([[1.0, 2.0], [0.0, 1.0]]), np.array([4.0, 4.0])
+    expected = conversation_bm25(counts, lengths, np.array(idf))
+    assert [scores["boat"], scores["cat"]] == pytest.approx(expected.tolist())
+    assert scores.get("none", 0.0) == 0.0

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.domain.text import CONVERSATION, PROSE, bm25, idf_share, inverse_document_frequency, profile_for
+from rag_context.domain.text import PROSE, bm25, idf_share, inverse_document_frequency, profile_for
 
 
 def plain(counts: list[float], length: float, weights: list[float], k1: float, b: float, mean: float) -> float:
@@ -37,8 +37,13 @@ def test_a_rarer_term_weighs_more_and_never_less_than_nothing() -> None:
 
 
 def test_a_conversation_has_its_own_ranking_profile() -> None:
-    assert profile_for("chat") is CONVERSATION
-    assert profile_for("documentation") is profile_for("code") is profile_for("anything") is PROSE
+    assert profile_for("chat", 15.0).k1 < PROSE.k1
+    assert {profile_for(kind, 100.0) for kind in ("documentation", "code", "anything")} == {PROSE}
+
+
+def test_the_length_of_messages_counts_where_they_are_long() -> None:
+    assert [profile_for("chat", mean).b for mean in (5.0, 15.0, 40.0, 90.0)] == [0.0, 0.0, PROSE.b, PROSE.b]
+    assert profile_for("chat", 27.5).b == pytest.approx(PROSE.b / 2)
 
 
 def test_the_share_is_of_the_idf_mass() -> None:

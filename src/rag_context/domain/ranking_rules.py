@@ -12,6 +12,15 @@ class Rule(StrEnum):
     SPEAKER = "speaker"
     """By whom the question is about; `search.question_rules`."""
 
+    ANSWER = "answer"
+    """By whether a message holds a time, a number or a place, as the question requires; `search.message_rules`."""
+
+    QUESTIONS = "questions"
+    """By how much of a message between people is questions; `search.message_rules`."""
+
+    SESSION = "session"
+    """By the whole conversation between people, and not its best messages; `search.message_rules`."""
+
     NO_ANSWER = "no-answer"
     """What is labelled `noAnswer`, and the default threshold, by the kind and number of passages; `search.ranking`."""
 

@@ -218,13 +218,22 @@ class Bm25Profile:
 
 
 PROSE = Bm25Profile(k1=1.2, b=0.75)
-CONVERSATION = Bm25Profile(k1=0.4, b=0.0)
-"""Turns of a conversation: whether a term occurs counts, its frequency and the length hardly (docs/search.md)."""
+
+CONVERSATION_K1 = 0.4
+"""Messages of a conversation: whether a term occurs counts, its frequency hardly (docs/search.md)."""
+
+SHORT_MESSAGE = 15.0
+LONG_MESSAGE = 40.0
+"""Mean number of terms of a passage up to which the length of a message says nothing, and from which it counts as in
+prose: among long messages the longest hold a term of everything. Measured on conversations of both kinds."""
 
 
-def profile_for(content_type: str) -> Bm25Profile:
-    """The profile of a kind of content."""
-    return CONVERSATION if content_type == CHAT else PROSE
+def profile_for(content_type: str, average_length: float) -> Bm25Profile:
+    """The profile of a kind of content in an index whose passages have so many terms in the mean."""
+    if content_type != CHAT:
+        return PROSE
+    share = (average_length - SHORT_MESSAGE) / (LONG_MESSAGE - SHORT_MESSAGE)
+    return Bm25Profile(CONVERSATION_K1, PROSE.b * min(max(share, 0.0), 1.0))
 
 
 def inverse_document_frequency(documents: int, frequency: int) -> float:
@@ -258,6 +267,18 @@ def bm25(
     for term, weight in enumerate(weights):  # one after the other: every store adds in the same order, to the last bit
         scores += saturated(counts[:, term], k1, norm) * weight
     return scores
+
+
+def conversation_bm25(counts: Floats, lengths: Floats, weights: Floats) -> Floats:
+    """Score `m` conversations as if each was one text, by the weights that terms have among messages.
+
+    Args:
+        counts: `(m, t)` occurrences of each term in each conversation.
+        lengths: `(m,)` terms in each; their mean is that of these conversations.
+        weights: `(t,)`, as `bm25` explains them.
+    """
+    mean, same = float(lengths.mean()) if len(lengths) else 0.0, np.ones(len(lengths))
+    return bm25(counts, lengths, weights, PROSE.k1 * same, PROSE.b * same, mean)
 
 
 def length_norm(lengths: Floats, k1: Floats, b: Floats, average_length: float) -> Floats:

@@ -72,6 +72,13 @@ class KeywordIndex(Protocol):
         """
         ...
 
+    async def conversations(self, query: str, threads: Sequence[str], *, tenant: Tenant) -> Mapping[str, float]:
+        """BM25 of all that was said in each of these conversations of a tenant; none where the store cannot add it up.
+
+        `text.conversation_bm25` of the sums of their messages.
+        """
+        ...
+
 
 class DocumentStore(Protocol):
     """Holds the documents and their chunks."""
@@ -172,6 +179,8 @@ class Snapshot(Protocol):
         ...
 
     def neighbours(self, chunk_ids: Sequence[str]) -> Mapping[str, Neighbours]: ...
+
+    def conversations(self, query: str, threads: Sequence[str], tenant: Tenant) -> Mapping[str, float]: ...
 
     def passages(self, chunk_ids: Sequence[str]) -> Mapping[str, Passage]: ...
 

@@ -15,7 +15,6 @@ from rag_context.errors import BackendError, BackendStartingError, BackendTimeou
 from rag_context.ports.reading import CandidateSource
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Breaker, BreakerOpenError
-from rag_context.search.code_rank import KnownCode
 from rag_context.search.final_order import Reranking, asks_for_value, contenders, newer_first
 from rag_context.search.query import Answer, Level, Mode, Query, RetrieverReport, RetrieverStatus
 from rag_context.search.reads import (
@@ -29,7 +28,7 @@ from rag_context.search.reads import (
     matters,
 )
 from rag_context.search.retrievers import Backends, Retrievers, VectorResults, status_of
-from rag_context.search.selection import Selection, candidate_request, select, select_in
+from rag_context.search.selection import KnownPassages, Selection, candidate_request, select, select_in
 from rag_context.search.tenant_states import KnownState, TenantStates
 from rag_context.tracing import past_span, span
 
@@ -91,7 +90,7 @@ class SearchChain:
         self.reranking = reranking
         self._sources = sources = sources.guarded(deadline_s)
         self._without = without
-        self._code = KnownCode()
+        self._known = KnownPassages()
         self.breaker = breaker
         self._deadline_s = deadline_s
         self._clock = clock
@@ -225,7 +224,7 @@ class SearchChain:
         vector = None if vector_results is None else vector_results.vector
         reads = StoreReads(self._sources, query, vector, deadline, has_texts=not retrievers.text_failed)
         with span("ranking"):
-            return await select(query, reads, vector_results, text, self._code)
+            return await select(query, reads, vector_results, text, self._known)
 
     async def _from_one_call(
         self,
@@ -240,7 +239,7 @@ class SearchChain:
         with retrievers.reported("vector", "index_read"), retrievers.deadline.applied():
             selection = await candidates.read(
                 lambda: candidate_request(query, vector_results, text),
-                lambda snapshot: completed(select_in(snapshot, query, vector_results, text, self._code)),
+                lambda snapshot: completed(select_in(snapshot, query, vector_results, text, self._known)),
             )
             # Recorded afterwards: the call ran in a thread, which knows no trace.
             if not candidates.is_remote:
@@ -297,7 +296,7 @@ class SearchChain:
                 selection = await candidates.read(
                     lambda: candidate_request(query, None, query.text, text),
                     lambda snapshot: completed(
-                        select(query, SnapshotReads(snapshot, query, None), None, text, self._code)
+                        select(query, SnapshotReads(snapshot, query, None), None, text, self._known)
                     ),
                 )
         return replace(await self._answer(selection, retrievers, deadline), level=level)

@@ -33,12 +33,6 @@ NEIGHBOUR_WEIGHT = 0.2
 A neighbour that is not there counts as the chunk itself, or the middle of a long document would beat a short one.
 """
 
-SESSION_WEIGHT = 0.2
-"""How much the best turns of a conversation raise the score of its other turns."""
-
-SESSION_TURNS = 3
-"""How many of a conversation's best turns count for the conversation."""
-
 
 @dataclass(frozen=True, slots=True)
 class VectorWeights:
@@ -144,8 +138,7 @@ def smoothed_scores(
 ) -> Floats:
     """Fused score of each candidate with its surroundings, `(n,)`.
 
-    Both raw scores gain a share of the neighbours' before they are fused; turns of a conversation then gain from
-    the best turns of the same conversation.
+    Both raw scores gain a share of the neighbours' before they are fused.
 
     Args:
         candidates: what is ranked.
@@ -162,7 +155,7 @@ def smoothed_scores(
         texts = texts + NEIGHBOUR_WEIGHT * _or_own(beside.bm25, own_texts)
     # A best candidate has as good neighbours, or none: then it counts as its own.
     best = (1.0 + 2.0 * NEIGHBOUR_WEIGHT) * presumed_best(calibration)
-    return _with_session_prior(candidates, fuse(near, texts, _weights(candidates, weights), best))
+    return fuse(near, texts, _weights(candidates, weights), best)
 
 
 def best_first(candidates: Candidates, scores: Floats) -> list[int]:
@@ -251,20 +244,6 @@ def _or_own(of_neighbours: Floats, own: Floats) -> Floats:
 
 def _weights(candidates: Candidates, weights: VectorWeights) -> Floats:
     return np.array([weights.of(chunk.content_type) for chunk in candidates.chunks], dtype=np.float64)
-
-
-def _with_session_prior(candidates: Candidates, scores: Floats) -> Floats:
-    turns: dict[str, list[float]] = {}
-    for chunk, score in zip(candidates.chunks, scores.tolist(), strict=True):
-        if chunk.thread is not None:
-            turns.setdefault(chunk.thread, []).append(score)
-    if not turns:
-        return scores
-    # Not of all its turns: a long conversation has many that say nothing of the question.
-    prior = {thread: float(np.mean(sorted(found)[-SESSION_TURNS:])) for thread, found in turns.items()}
-    return scores + SESSION_WEIGHT * np.array(
-        [prior.get(chunk.thread or "", 0.0) for chunk in candidates.chunks], dtype=np.float64
-    )
 
 
 def fuse(near: Floats, text_scores: Floats, weights: Floats, presumed_best: float = 0.0) -> Floats:

@@ -77,6 +77,10 @@ class Reads(Protocol):
         """The chunks before and after each chunk."""
         ...
 
+    async def conversations(self, threads: Sequence[str]) -> Mapping[str, float]:
+        """BM25 of all that was said in each conversation, where a store knows it."""
+        ...
+
     async def passages(self, chunk_ids: Sequence[str]) -> Mapping[str, Passage]:
         """The chunks themselves; those that were deleted meanwhile are left out. Raises: BackendError."""
         ...
@@ -122,6 +126,9 @@ class SnapshotReads:
 
     async def neighbours(self, chunk_ids: Sequence[str]) -> Mapping[str, Neighbours]:
         return self._snapshot.neighbours(chunk_ids)
+
+    async def conversations(self, threads: Sequence[str]) -> Mapping[str, float]:
+        return self._snapshot.conversations(self._query.text, threads, self._query.where.tenant)
 
     async def passages(self, chunk_ids: Sequence[str]) -> Mapping[str, Passage]:
         return self._snapshot.passages(chunk_ids)
@@ -170,6 +177,10 @@ class StoreReads:
 
     async def neighbours(self, chunk_ids: Sequence[str]) -> Mapping[str, Neighbours]:
         return await self._read(self._sources.documents.neighbours, chunk_ids)
+
+    async def conversations(self, threads: Sequence[str]) -> Mapping[str, float]:
+        texts, query = self._sources.texts, self._query
+        return await self._read(partial(texts.conversations, query.text, tenant=query.where.tenant), threads)
 
     async def passages(self, chunk_ids: Sequence[str]) -> Mapping[str, Passage]:
         """From the document store, or the vector store's copies where that is late and vectors are in use."""

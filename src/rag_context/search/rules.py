@@ -46,11 +46,21 @@ USER_FACTOR = 1.5
 NAMED_FACTOR = 1.25
 """How much more a passage counts that the speaker alone said whom the question is about."""
 
-SPEAKER_POOL = 100
-"""Candidates of each retriever where a question may be about a speaker: what others said stands above much of it.
+SPEAKER_POOL = 200
+"""Candidates of each retriever where a question may be about a speaker: what others said stands above much of it."""
 
-With twice as many every answer to the open sets is the same.
-"""
+SESSION_WEIGHT = 0.2
+SESSION_MESSAGES = 3
+"""What a message gains by its conversation, and of how many of the best messages of one that is the mean."""
+
+ANSWER_WEIGHT = 0.15
+"""What a message gains that holds what the question is for, as a share of the best score."""
+
+QUESTION_WEIGHT = 0.2
+"""What a message between people loses that is nothing but questions, as a share of its score."""
+
+KNOWN_MESSAGES = 50_000
+"""Passages of conversations of which it is kept in memory what they hold, each of some hundred bytes."""
 
 FEW_PASSAGES = 40
 """Of fewer, the best stands less high by chance."""

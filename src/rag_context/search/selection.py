@@ -5,7 +5,7 @@ Every candidate gets both exact scores, and so do the neighbours of the best; th
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TypeVar
 
@@ -13,12 +13,20 @@ import numpy as np
 
 from rag_context.domain.documents import CHAT, CODE
 from rag_context.domain.ranking_rules import Rule
-from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, RawScores, VectorHit
+from rag_context.domain.search import ChunkRef, Filter, Floats, KeywordHit, Neighbours, Passage, RawScores, VectorHit
 from rag_context.domain.vectors import Calibration
 from rag_context.errors import BackendError
 from rag_context.ports.reading import CandidateRequest, Shortlist, Snapshot
 from rag_context.search import rules
 from rag_context.search.code_rank import KnownCode, ranked_code
+from rag_context.search.message_rules import (
+    KnownMessages,
+    by_answer,
+    by_questions,
+    is_between_people,
+    ranks_messages,
+    with_session_prior,
+)
 from rag_context.search.query import Mode, Query, Result, Standing
 from rag_context.search.question_rules import (
     NO_BOOSTS,
@@ -62,6 +70,14 @@ SHORTLIST_PER_RESULT = 3
 
 
 @dataclass(frozen=True, slots=True)
+class KnownPassages:
+    """What earlier searches found out about passages."""
+
+    code: KnownCode = field(default_factory=KnownCode)
+    messages: KnownMessages = field(default_factory=KnownMessages)
+
+
+@dataclass(frozen=True, slots=True)
 class Gathered:
     """Candidates with their exact scores, and what stands around them."""
 
@@ -73,6 +89,8 @@ class Gathered:
     boosts: Boosts
     vector_ranks: Mapping[str, int]
     text_ranks: Mapping[str, int]
+    conversations: Mapping[str, float] = field(default_factory=dict)
+    """BM25 of conversations between people."""
     failure: BackendError | None = None
     """Why some scores or neighbours are missing, where they are."""
 
@@ -122,9 +140,11 @@ async def gather(
     around = {ref.id: ref for near in neighbours.values() for ref in (near.before, near.after) if ref is not None}
     beyond = [ref for id_, ref in around.items() if id_ not in known]
     beyond_scores = await reads.scores(Candidates(beyond, RawScores.unknown(len(beyond))))
+    threads = _threads(query, shortlist.chunks)
+    conversations = await reads.conversations(threads) if threads else {}
     if reads.failure is not None:  # some candidates would gain from neighbours that are known, others not
         nothing = RawScores.unknown(len(shortlist))
-        return Gathered(shortlist, {}, nothing, nothing, boosts, vector_ranks, text_ranks, reads.failure)
+        return Gathered(shortlist, {}, nothing, nothing, boosts, vector_ranks, text_ranks, failure=reads.failure)
     # Their rows follow those of the union, as in `scores`.
     known.update((ref.id, row) for row, ref in enumerate(beyond, len(union)))
     # The last row is that of a missing neighbour.
@@ -132,7 +152,7 @@ async def gather(
     sides = [neighbours.get(chunk.id, Neighbours()) for chunk in shortlist.chunks]
     before = scores.take([-1 if near.before is None else known[near.before.id] for near in sides])
     after = scores.take([-1 if near.after is None else known[near.after.id] for near in sides])
-    return Gathered(shortlist, neighbours, before, after, boosts, vector_ranks, text_ranks)
+    return Gathered(shortlist, neighbours, before, after, boosts, vector_ranks, text_ranks, conversations)
 
 
 def _boosts(query: Query, vector_results: VectorResults | None, text: Sequence[KeywordHit] | None) -> Boosts:
@@ -190,7 +210,7 @@ async def select(
     reads: Reads,
     vector_results: VectorResults | None,
     text: Sequence[KeywordHit] | None,
-    known: KnownCode,
+    known: KnownPassages,
 ) -> Selection:
     """Score, rank, and read the best.
 
@@ -199,24 +219,26 @@ async def select(
         reads: reads scores, neighbours and passages.
         vector_results: the vector search's hits; None where it is not part of this answer.
         text: the keyword search's hits; None where it is not part of this answer.
-        known: what earlier searches found out about code.
+        known: what earlier searches found out about passages.
 
     Raises:
         BackendError: no passages could be read.
     """
     calibration = vector_results.calibration if vector_results is not None else None
-    gathered = await gather(reads, query, vector_results, text, known)
-    code = await _learned(query, reads, gathered.candidates.chunks, known)
+    gathered = await gather(reads, query, vector_results, text, known.code)
+    chunks = gathered.candidates.chunks
+    read = {**await _learned(query, reads, chunks, known.code), **await _heard(query, reads, chunks, known.messages)}
     # Fewer hits than were requested: the index is small, or what the filter lets through.
     few = vector_results is not None and len(vector_results.hits) < rules.FEW_PASSAGES
-    kept = _kept(query, gathered, calibration, known, few=few)
+    fused = _ordering(query, gathered, calibration, known)
+    kept = _kept(query, gathered, calibration, fused, few=few)
     ids = dict.fromkeys([ranked.candidate.chunk.id for ranked in kept])
     ids.update((ref.id, None) for ranked in kept for ref in _messages_around(ranked.candidate.chunk, gathered) if ref)
     standing = _standing(vector_results) if vector_results is not None else {}
     ids.update(dict.fromkeys(standing))
     # One read for results, the messages around them and standing instructions.
-    further = [id_ for id_ in ids if id_ not in code]
-    passages = {**code, **(await reads.passages(further) if further or not code else {})}
+    further = [id_ for id_ in ids if id_ not in read]
+    passages = {**read, **(await reads.passages(further) if further or not read else {})}
     unanswerable = calibration is not None and not _is_answerable(query, gathered.candidates, calibration, few=few)
     listed = tuple(Standing(passages[id_], score) for id_, score in standing.items() if id_ in passages)
     return Selection(_results(kept, _by_then(passages, query.where), gathered), gathered, unanswerable, listed)
@@ -233,7 +255,7 @@ async def select_in(
     query: Query,
     embedded: VectorResults,
     text: str | None,
-    known: KnownCode,
+    known: KnownPassages,
 ) -> Selection:
     """Search a snapshot, and `select` from what is found. It never waits, so that `completed` can run it.
 
@@ -242,7 +264,7 @@ async def select_in(
         query: the query.
         embedded: its vector, without hits.
         text: what keywords are searched for; None where they are not part of this answer.
-        known: what earlier searches found out about code.
+        known: what earlier searches found out about passages.
     """
     started = time.perf_counter()
     reads = SnapshotReads(snapshot, query, embedded.vector)
@@ -312,23 +334,50 @@ async def _learned(query: Query, reads: Reads, chunks: Sequence[ChunkRef], known
     return read
 
 
+async def _heard(query: Query, reads: Reads, chunks: Sequence[ChunkRef], known: KnownMessages) -> Mapping[str, Passage]:
+    """Make the messages known, where a rule ranks them; returns the passages that were read for it."""
+    unknown = known.unknown(chunks) if ranks_messages(query, chunks) else []
+    read = await reads.passages(unknown) if unknown else {}
+    known.add(read)
+    return read
+
+
+def _threads(query: Query, chunks: Sequence[ChunkRef]) -> list[str]:
+    """The conversations between people among these chunks, where a rule ranks by them."""
+    if query.mode is not Mode.HYBRID or Rule.SESSION in query.without:
+        return []
+    return sorted({chunk.thread for chunk in chunks if chunk.thread is not None and is_between_people(chunk)})
+
+
 def _is_answerable(query: Query, candidates: Candidates, calibration: Calibration, *, few: bool) -> bool:
     if Rule.NO_ANSWER in query.without:
         return plainly_answerable(candidates, calibration)
     return answerable(candidates, calibration, few=few, dated=bool(query.windows))
 
 
+def _ordering(query: Query, gathered: Gathered, calibration: Calibration | None, known: KnownPassages) -> Floats:
+    """What orders the candidates, `(n,)`: fused scores, changed by the rules that the query calls for."""
+    candidates = gathered.candidates
+    # Vector search alone orders by the cosine, also below that of unrelated texts.
+    scale = calibration if query.mode is not Mode.VECTOR else None
+    fused = smoothed_scores(candidates, gathered.before, gathered.after, scale, weights_for(query))
+    messages = known.messages.features(candidates) if ranks_messages(query, candidates.chunks) else {}
+    if messages and Rule.ANSWER not in query.without:
+        fused = by_answer(query.text, fused, messages)
+    if messages and Rule.QUESTIONS not in query.without:
+        fused = by_questions(fused, candidates.chunks, messages)
+    fused = with_session_prior(fused, candidates.chunks, gathered.conversations) * gathered.boosts.of(candidates.chunks)
+    if ranks_code(query) and _has_code(candidates.chunks):
+        fused = ranked_code(query.text, fused, known.code.features(query.text, candidates))
+    return fused
+
+
 def _kept(
-    query: Query, gathered: Gathered, calibration: Calibration | None, known: KnownCode, *, few: bool
+    query: Query, gathered: Gathered, calibration: Calibration | None, fused: Floats, *, few: bool
 ) -> list[Ranked]:
     """The best `limit` candidates that pass: `min_score` if the query has one, else the model's threshold."""
     candidates = gathered.candidates
     boosts = gathered.boosts.of(candidates.chunks)
-    # Vector search alone orders by the cosine, also below that of unrelated texts.
-    scale = calibration if query.mode is not Mode.VECTOR else None
-    fused = smoothed_scores(candidates, gathered.before, gathered.after, scale, weights_for(query)) * boosts
-    if ranks_code(query) and _has_code(candidates.chunks):
-        fused = ranked_code(query.text, fused, known.features(query.text, candidates))
     by_time = time_boosts(query.windows, candidates.chunks, fused) if query.windows else np.zeros_like(fused)
     fused = fused + by_time
     ranked = (

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -11,7 +11,14 @@ import numpy as np
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
-from rag_context.domain.text import PROSE, bm25, idf_share, inverse_document_frequency, profile_for
+from rag_context.domain.text import (
+    PROSE,
+    bm25,
+    conversation_bm25,
+    idf_share,
+    inverse_document_frequency,
+    profile_for,
+)
 from rag_context.errors import BackendError
 
 INTERVAL_S = 0.25
@@ -99,7 +106,7 @@ class TermStatistics:
     ) -> tuple[Floats, Floats]:
         """BM25 and the share of the idf mass of texts, `(n,)` each; `counts` is how often each holds each term."""
         table = np.array(counts, dtype=np.float64).reshape(len(counts), len(self.frequencies))
-        profiles = [profile_for(content_type) for content_type in content_types]
+        profiles = [profile_for(content_type, self.average_length) for content_type in content_types]
         scores = bm25(
             table,
             np.array(lengths, dtype=np.float64),
@@ -109,6 +116,15 @@ class TermStatistics:
             self.average_length,
         )
         return scores, idf_share(table, self.idf)
+
+    def conversations(self, said: Iterable[tuple[str, float, Sequence[float]]]) -> dict[str, float]:
+        """`text.conversation_bm25` by conversation, of the length of each message and how often it holds each term."""
+        sums: dict[str, Floats] = {}
+        for thread, length, counts in said:
+            row = np.array([length, *counts], dtype=np.float64)
+            sums[thread] = sums[thread] + row if thread in sums else row
+        table = np.array(list(sums.values())).reshape(len(sums), len(self.frequencies) + 1)
+        return dict(zip(sums, conversation_bm25(table[:, 1:], table[:, 0], self.weights).tolist(), strict=True))
 
 
 class FrequencyCache:

@@ -1,7 +1,7 @@
 """All stores in one object in memory, the simplest implementation of the ports. For tests only."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from statistics import fmean
@@ -24,7 +24,15 @@ from rag_context.domain.documents import (
     microseconds,
 )
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, VectorHit
-from rag_context.domain.text import are_similar, bm25, idf_share, inverse_document_frequency, profile_for, terms
+from rag_context.domain.text import (
+    are_similar,
+    bm25,
+    conversation_bm25,
+    idf_share,
+    inverse_document_frequency,
+    profile_for,
+    terms,
+)
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.ports.vector_checks import require_model
 from rag_context.ports.writing import Version, written_in_turn
@@ -313,6 +321,19 @@ class MemoryTexts:
         found = [item for item in self.store.visible(Filter(tenant)) if item[0].id in requested]
         return {hit.chunk.id: hit for hit in self._scored(query, found, tenant)}
 
+    async def conversations(self, query: str, threads: Sequence[str], *, tenant: Tenant) -> Mapping[str, float]:
+        query_terms, visible = Counter(terms(query)), self.store.visible(Filter(tenant))
+        bags = [(ref.thread, Counter(terms(chunk.searchable))) for ref, chunk, _ in visible]
+        frequencies = [sum(term in bag for _, bag in bags) for term in query_terms]
+        weights = [
+            inverse_document_frequency(len(bags), frequency) * times
+            for frequency, times in zip(frequencies, query_terms.values(), strict=True)
+        ]
+        said = {thread: sum((bag for each, bag in bags if each == thread), Counter[str]()) for thread in threads}
+        counts = np.array([[float(bag[term]) for term in query_terms] for bag in said.values()])
+        lengths = np.array([float(bag.total()) for bag in said.values()])
+        return dict(zip(said, conversation_bm25(counts, lengths, np.array(weights)).tolist(), strict=True))
+
     def _scored(
         self, query: str, found: Sequence[tuple[ChunkRef, Chunk, Vector | None]], tenant: Tenant
     ) -> list[KeywordHit]:
@@ -324,14 +345,15 @@ class MemoryTexts:
         idf = np.array([inverse_document_frequency(len(index), count) for count in holders])
         counters = [Counter(terms(chunk.searchable)) for _, chunk, _ in found]
         counts = np.array([[float(each[term]) for term in query_terms] for each in counters])
-        profiles = [profile_for(ref.content_type) for ref, _, _ in found]
+        average_length = fmean([float(each.total()) for each in index] or [0.0])
+        profiles = [profile_for(ref.content_type, average_length) for ref, _, _ in found]
         scores = bm25(
             counts,
             np.array([float(each.total()) for each in counters]),
             idf * np.array([float(count) for count in query_terms.values()]),
             np.array([profile.k1 for profile in profiles]),
             np.array([profile.b for profile in profiles]),
-            fmean([float(each.total()) for each in index] or [0.0]),
+            average_length,
         )
         shares = idf_share(counts, idf)
         return [

@@ -132,6 +132,10 @@ class MongoTexts:
             hit.chunk.id: KeywordHit(chunk_of[hit.chunk.id], hit.bm25, hit.share) for hit in _hits(question, found_rows)
         }
 
+    async def conversations(self, query: str, threads: Sequence[str], *, tenant: Tenant) -> Mapping[str, float]:
+        """No index finds the terms of whole conversations."""
+        return {}
+
     async def _question(self, query: str, tenant: Tenant) -> _Question:
         version = self._state.version  # read before the queries: later changes must not count as seen
         cached = self._questions.get((query, tenant, version))

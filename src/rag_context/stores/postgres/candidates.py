@@ -114,6 +114,8 @@ class _Request:
     chunk_ids: Sequence[str] = ()
     standing: tuple[int, Filter] | None = None
     """Found by vector too, and no candidates."""
+    threads: Sequence[str] = ()
+    """Conversations that are scored as a whole, by a statement of their own."""
 
 
 class _NotFetchedError(Exception):
@@ -155,7 +157,11 @@ class PostgresCandidates:
             search.standing,
         )
         while True:
-            await self._fetch(fetched, request)
+            if request.threads:
+                scores = await self._texts.conversations(search.text or "", request.threads, tenant=search.where.tenant)
+                fetched.conversation_scores |= {thread: scores.get(thread) for thread in request.threads}
+            else:
+                await self._fetch(fetched, request)
             try:
                 # A snapshot cannot wait for the server in the middle of `work`: what is missing is fetched, and `work`
                 # runs again.
@@ -248,6 +254,7 @@ class _Fetched:
         """Chunks that were fetched by name: what is missing of them does not exist any more."""
         self._neighbours: dict[str, Neighbours] = {}
         self._shown: dict[str, Row] = {}
+        self.conversation_scores: dict[str, float | None] = {}
         self._by_vector: dict[tuple[int, Filter], Sequence[VectorHit]] = {}
         self._by_keyword: dict[tuple[int, Filter], Sequence[KeywordHit]] = {}
 
@@ -306,6 +313,11 @@ class _Fetched:
     def passages(self, chunk_ids: Sequence[str]) -> Mapping[str, Passage]:
         self._require(chunk_ids, self._shown)
         return passages_from(self._shown[id_] for id_ in chunk_ids if id_ in self._shown)
+
+    def conversations(self, query: str, threads: Sequence[str], tenant: Tenant) -> Mapping[str, float]:
+        if not set(threads) <= self.conversation_scores.keys():
+            raise _NotFetchedError(_Request(threads=threads))
+        return {thread: score for thread in threads if (score := self.conversation_scores[thread]) is not None}
 
     def _require(self, chunk_ids: Sequence[str], fetched: Mapping[str, object]) -> None:
         missing = [id_ for id_ in chunk_ids if id_ not in fetched and id_ not in self._named]

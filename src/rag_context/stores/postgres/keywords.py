@@ -12,11 +12,11 @@ from cachetools import LRUCache
 
 from rag_context.domain.documents import CHAT, Tenant
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit
-from rag_context.domain.text import CONVERSATION, PROSE, signed, term_key, terms
+from rag_context.domain.text import PROSE, Bm25Profile, profile_for, signed, term_key, terms
 from rag_context.stores.postgres.connection import PostgresDatabase, Row
 from rag_context.stores.postgres.driver import Plan
 from rag_context.stores.postgres.filters import Parameters, condition
-from rag_context.stores.postgres.rows import REFERENCE_COLUMNS, reference_from
+from rag_context.stores.postgres.rows import REFERENCE_COLUMNS, reference_from, stored
 from rag_context.stores.postgres.state import IndexState, TenantCounters
 from rag_context.stores.server_stores import MOST_PER_TERM, Floats, FrequencyCache, TermStatistics
 
@@ -38,11 +38,6 @@ MOST_COLUMNS = 500
 _FREQUENCIES = """
 SELECT (SELECT count(*) FROM rag_context.chunks AS c WHERE c.tenant = $2 AND c.terms @> ARRAY[query.term])
 FROM unnest($1::bigint[]) WITH ORDINALITY AS query (term, number) ORDER BY number
-"""
-
-CHUNK_PROFILE = f"""
-CASE WHEN c.content_type = '{CHAT}' THEN {CONVERSATION.k1}::float8 ELSE {PROSE.k1}::float8 END AS k1,
-CASE WHEN c.content_type = '{CHAT}' THEN {CONVERSATION.b}::float8 ELSE {PROSE.b}::float8 END AS b
 """
 
 
@@ -69,7 +64,7 @@ class TermQuery:
         """Whether some chunk holds a term."""
         return any(self.statistics.frequencies)
 
-    def scoring(self, parameters: Parameters, row: str = "c", profile: str = CHUNK_PROFILE) -> str:
+    def scoring(self, parameters: Parameters, row: str = "c", profile: str = "") -> str:
         """What joins `scored` to `chunks AS c`: `counts`, how often a chunk has each term, and `score`, its BM25.
 
         One expression for each term: counting over a list of terms would cost several times as much for each chunk.
@@ -78,6 +73,7 @@ class TermQuery:
         average = parameters.add(max(self.statistics.average_length, 1.0))
         keys = [f"{parameters.add(key)}::bigint" for key in self.keys]
         weights = [f"{parameters.add(weight)}::float8" for weight in self.statistics.weights.tolist()]
+        profile = profile or _chunk_profile(profile_for(CHAT, self.statistics.average_length), parameters)
         norm = f"k1 * (1 - b + b * {row}.length / {average}::float8) AS norm"
         joins, sums = "", []
         for start in range(0, max(len(keys), 1), MOST_COLUMNS):
@@ -136,6 +132,15 @@ class TermQuery:
         return self.statistics.scores([row["counts"] for row in rows], [row["length"] for row in rows], content_types)
 
 
+def _chunk_profile(messages: Bm25Profile, parameters: Parameters) -> str:
+    """The parameters of BM25 for `chunks AS c`."""
+    columns = ((messages.k1, PROSE.k1, "k1"), (messages.b, PROSE.b, "b"))
+    return ", ".join(
+        f"CASE WHEN c.content_type = '{CHAT}' THEN {parameters.add(one)}::float8 ELSE {prose}::float8 END AS {name}"
+        for one, prose, name in columns
+    )
+
+
 def keys_of(words: Iterable[str]) -> list[int]:
     return [signed(term_key(word)) for word in words]
 
@@ -176,6 +181,18 @@ class PostgresTexts:
                         FROM rag_context.chunks AS c {question.scoring(parameters)} WHERE {passing}"""  # noqa: S608
         found = {hit.chunk.id: hit for hit in question.hits(await self._database.fetch(statement, *parameters.values))}
         return {chunk.id: found[chunk.id] for chunk in chunks if chunk.id in found}
+
+    async def conversations(self, query: str, threads: Sequence[str], *, tenant: Tenant) -> Mapping[str, float]:
+        question = await self.question(query, tenant)
+        if not threads or not question.has_matches:
+            return {}
+        parameters = Parameters(list(map(stored, threads)))
+        passing = f"c.thread = ANY ($1) AND {condition(Filter(tenant), parameters, 'c')}"
+        statement = f"""SELECT c.thread, c.length, scored.counts
+                        FROM rag_context.chunks AS c {question.scoring(parameters)} WHERE {passing}"""  # noqa: S608
+        rows = await self._database.fetch(statement, *parameters.values)
+        said = [(str(row["thread"]), row["length"], row["counts"]) for row in rows]
+        return question.statistics.conversations(said)
 
     def tables(self, question: TermQuery, scoring: str, parameters: Parameters, limit: str, passing: str) -> str:
         """What finds the best chunks inside of a statement; the last table is `found_by_terms (key, id, score)`.

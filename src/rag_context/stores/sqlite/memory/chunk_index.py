@@ -32,7 +32,13 @@ from rag_context.stores.sqlite.memory.columns import (
     StoredVector,
     turns_around,
 )
-from rag_context.stores.sqlite.memory.terms import KeywordScores, Statistics, TenantTerms, scores_of_all
+from rag_context.stores.sqlite.memory.terms import (
+    KeywordScores,
+    Statistics,
+    TenantTerms,
+    scores_of_all,
+    scores_of_groups,
+)
 from rag_context.stores.sqlite.memory.vector_scan import Mask, ReadVectors, Rows, Vectors, best, in_order, matrix_of
 
 LEAST_DEAD = 1024
@@ -218,6 +224,24 @@ class MemoryIndex:
         scores = self._scores_of(query, tenant_values(tenant), of_tenant)
         bm25, shares = (np.where(known, of_all[places], np.nan) for of_all in (scores.bm25, scores.shares))
         return np.where(known, rows, -1), bm25, shares
+
+    def conversations(self, query: str, threads: Sequence[str], tenant: Tenant) -> dict[str, float]:
+        """BM25 of all that was said in each of these conversations of a tenant, as `ports.KeywordIndex` explains it."""
+        name = tenant_values(tenant)
+        numbers = {thread: self._documents.conversation(name, thread) for thread in threads}
+        known = {thread: number for thread, number in numbers.items() if number is not None}
+        of_tenant = self._terms.get(name)
+        if of_tenant is None or not known:
+            return {}
+        rows = of_tenant.rows
+        group_of = np.zeros(max(*known.values(), int(self._documents.conversations().max())) + 1, dtype=np.intp)
+        group_of[list(known.values())] = range(1, len(known) + 1)
+        groups = group_of[self._documents.conversations()[self._rows.documents[rows]]]
+        lengths = np.where(self._rows.live[rows], self._rows.lengths[rows], 0)
+        chunks = self._statistics_of(name, rows).chunks
+        return dict(
+            zip(known, scores_of_groups(query, of_tenant.postings, chunks, groups, lengths).tolist(), strict=True)
+        )
 
     def neighbours(self, ids: Sequence[str]) -> dict[str, Neighbours]:
         known = [(id_, self._by_id[id_]) for id_ in ids if id_ in self._by_id]

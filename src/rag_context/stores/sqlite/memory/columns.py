@@ -240,6 +240,10 @@ class DocumentColumns:
         """`(n,)`, a number for the conversation of every document; it means nothing for those without a thread."""
         return self._numbers[_CONVERSATION, : len(self._ids)]
 
+    def conversation(self, tenant: tuple[str, str, str], thread: str) -> int | None:
+        """The number of a conversation of a tenant; None if it is unknown."""
+        return self._conversations.find((tenant, thread))
+
     def in_conversations(self, numbers: Sequence[int]) -> Mask:
         """`(n,)`, which documents belong to one of these conversations."""
         return self._among(_CONVERSATION, len(self._conversations), np.array(numbers, dtype=np.int32))

@@ -91,6 +91,9 @@ class SqliteTexts:
         ids = [chunk.id for chunk in chunks]
         return await self._memory.read(lambda at: at.index.keyword_scores(query, ids, tenant), needs_vectors=False)
 
+    async def conversations(self, query: str, threads: Sequence[str], *, tenant: Tenant) -> Mapping[str, float]:
+        return await self._memory.read(lambda at: at.index.conversations(query, threads, tenant), needs_vectors=False)
+
 
 class SqliteCandidates:
     """`CandidateSource` over the embedded file."""
@@ -135,6 +138,9 @@ class _SqliteSnapshot:
 
     def neighbours(self, chunk_ids: Sequence[str]) -> Mapping[str, Neighbours]:
         return self._index.neighbours(chunk_ids)
+
+    def conversations(self, query: str, threads: Sequence[str], tenant: Tenant) -> Mapping[str, float]:
+        return self._index.conversations(query, threads, tenant)
 
     def passages(self, chunk_ids: Sequence[str]) -> Mapping[str, Passage]:
         return read_passages(chunk_ids, self._at.connection) if chunk_ids else {}

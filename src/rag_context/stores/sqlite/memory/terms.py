@@ -17,11 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rag_context.domain.documents import CHAT
 from rag_context.domain.text import (
-    CONVERSATION,
     PROSE,
+    conversation_bm25,
     inverse_document_frequency,
     length_norm,
+    profile_for,
     saturated,
     term_key,
     terms,
@@ -235,8 +237,9 @@ class Statistics:
             chunks: how many rows count.
             average_length: of these.
         """
-        k1 = np.where(is_conversation, CONVERSATION.k1, PROSE.k1)
-        b = np.where(is_conversation, CONVERSATION.b, PROSE.b)
+        messages = profile_for(CHAT, average_length)
+        k1 = np.where(is_conversation, messages.k1, PROSE.k1)
+        b = np.where(is_conversation, messages.b, PROSE.b)
         return cls(live, chunks, k1, length_norm(lengths.astype(np.float64), k1, b, average_length))
 
 
@@ -305,3 +308,28 @@ def scores_of_all(query: str, postings: Postings, statistics: Statistics) -> Key
         # Rounding can carry the sum of all terms slightly above the total.
         np.minimum(shares / total, 1.0, out=shares)
     return KeywordScores(scores, shares)
+
+
+def scores_of_groups(
+    query: str, postings: Postings, chunks: int, groups: NDArray[np.intp], lengths: NDArray[np.int32]
+) -> Floats:
+    """`text.conversation_bm25` of groups of rows.
+
+    Args:
+        query: the query.
+        postings: the terms of the rows.
+        chunks: how many rows count.
+        groups: `(n,)`, the number of each row's group, from 1; 0 for rows of other groups.
+        lengths: `(n,)`, how many terms each row has; 0 where it does not count.
+    """
+    sizes = np.bincount(groups, weights=lengths.astype(np.float64))
+    counted = Counter(terms(query))
+    counts, weights = np.zeros((len(counted), len(sizes))), np.zeros(len(counted))
+    for term, (word, times) in enumerate(counted.items()):
+        frequency = 0
+        for rows, found in postings.of(word):
+            live = lengths[rows] > 0
+            counts[term] += np.bincount(groups[rows[live]], weights=found[live], minlength=len(sizes))
+            frequency += int(live.sum())
+        weights[term] = inverse_document_frequency(chunks, frequency) * times
+    return conversation_bm25(counts[:, 1:].T, sizes[1:].astype(np.float64), weights)
