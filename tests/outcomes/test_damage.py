@@ -1,7 +1,11 @@
 """A database that is damaged, or whose log is removed, while servers use it: nothing that was acknowledged is lost."""
 
+import itertools
 import sqlite3
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -75,6 +79,12 @@ def damage(path: Path, table: str) -> tuple[int, bytes]:
     return at, before
 
 
+def put_back(path: Path, at: int, before: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(before)
+
+
 def test_damage_that_no_write_touches_stops_writes_until_a_check_finds_the_file_sound(
     filled: Served, tmp_path: Path
 ) -> None:
@@ -94,12 +104,67 @@ def test_damage_that_no_write_touches_stops_writes_until_a_check_finds_the_file_
     filled.kill()
     with served(data_dir) as again:
         assert try_index(again, "refused") == 503, "known from the start"
-        with path.open("r+b") as file:
-            file.seek(at)
-            file.write(before)
+        put_back(path, at, before)
         assert command("check", data_dir=data_dir).returncode == 0
         again.wait_ready()
         wait_until(lambda: again.health()["healthy"])
         assert try_index(again, "accepted") == 200
         assert all(finds(again, f"kept{number}x") for number in range(12))
         assert again.health()["indexedDocuments"] == 13
+
+
+def test_of_damage_under_load_nothing_is_accepted_once_it_is_known_and_nothing_accepted_before_is_lost(
+    filled: Served, tmp_path: Path
+) -> None:
+    data_dir = tmp_path / "data"
+    path = data_dir / "rag-context.db"
+    tried: list[tuple[str, float, int]] = []
+    is_over = threading.Event()
+
+    def write(lane: int) -> None:
+        for number in itertools.count():
+            if is_over.is_set():
+                return
+            word, began = f"lane{lane}n{number}x", time.monotonic()
+            tried.append((word, began, try_index(filled, word)))
+
+    with ThreadPoolExecutor(4) as pool:
+        lanes = [pool.submit(write, lane) for lane in range(4)]
+        try:
+            wait_until(lambda: len(tried) > 20)
+            at, before = damage(path, "errors")
+            wait_until(lambda: not filled.health()["healthy"])
+            known_at = time.monotonic()
+            wait_until(lambda: sum(began > known_at for _, began, _ in tried) > 20)
+            assert filled.search("kept3x", mode="text", minScore=0)["results"]
+        finally:
+            is_over.set()
+    for lane in lanes:
+        lane.result()
+    assert {status for _, began, status in tried if began > known_at} == {503}
+    assert {status for _, began, status in tried if began <= known_at} <= {200, 503}
+    filled.kill()
+    put_back(path, at, before)
+    accepted = [word for word, _, status in tried if status == 200]
+    with served(data_dir) as again:
+        again.wait_ready()
+        assert [word for word in accepted if not finds(again, word)] == []
+        wait_until(lambda: again.health()["healthy"])
+    assert command("check", "--full", data_dir=data_dir).returncode == 0
+
+
+def test_damage_at_the_moment_of_a_stop_costs_nothing_that_was_accepted(filled: Served, tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    path = data_dir / "rag-context.db"
+    accepted = [word for word in (f"last{number}x" for number in range(6)) if try_index(filled, word) == 200]
+    at, before = damage(path, "errors")
+    assert filled.stop() == 0
+    with served(data_dir) as again:
+        wait_until(lambda: not again.health()["healthy"])
+        assert try_index(again, "refused") == 503
+        put_back(path, at, before)
+        assert command("check", data_dir=data_dir).returncode == 0
+        again.wait_ready()
+        wait_until(lambda: again.health()["healthy"])
+        assert len(accepted) == 6
+        assert [word for word in accepted if not finds(again, word)] == []
