@@ -6,13 +6,13 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from rag_context.domain.documents import CHAT, DOCUMENTATION, Chunk, Metadata, Span
+from rag_context.domain.documents import CHAT, CODE, DECISION, DOCUMENTATION, Chunk, Metadata, Origin, Span
 from rag_context.domain.ranking_rules import Rule
 from rag_context.domain.search import ChunkRef, Passage
 from rag_context.errors import BackendUnavailableError
 from rag_context.ports.reading import IndexVectors
 from rag_context.search.chain import INEXACT, SearchChain
-from rag_context.search.final_order import asks_for_value, contenders, newer_first, values_in
+from rag_context.search.newer import asks_for_value, contenders, newer_first, values_in
 from rag_context.search.query import Mode, Query, Result, RetrieverStatus
 from rag_context.search.ranking import Candidate, Ranked
 from rag_context.testing import Fault, Faulty
@@ -43,7 +43,8 @@ def ordered(text: str, *results: Result, alike: dict[str, np.ndarray] = ALIKE) -
 
 
 @pytest.mark.parametrize(
-    "text", [ASKED, "How many lessons does the course have?", "which gate does my flight leave from"]
+    "text",
+    [ASKED, "How many lessons does the course have?", "which gate does my flight leave from", "What is the limit?"],
 )
 def test_a_question_for_what_holds_now_is_a_question_for_a_value(text: str) -> None:
     assert asks_for_value(text)
@@ -58,6 +59,9 @@ def test_a_question_for_what_holds_now_is_a_question_for_a_value(text: str) -> N
         "What have I told you about my flat so far?",
         "Book the dentist.",
         "I know how to cook",
+        "Who is my dentist?",
+        "Where is my dentist?",
+        "What is my dentist called?",
     ],
 )
 def test_a_question_for_the_past_or_for_several_does_not(text: str) -> None:
@@ -65,11 +69,11 @@ def test_a_question_for_the_past_or_for_several_does_not(text: str) -> None:
 
 
 def test_values_are_numbers_times_dates_and_weekdays() -> None:
-    assert values_in("From 18:12 on 2026-03-01, two cups on Fridays in March for 4.200 euros.") == {
-        "18:12", "2026-03-01", "two", "friday", "march", "4.200",
-    }  # fmt: skip
-    assert values_in("I may march on someone's behalf") == {"march"}
-    assert not values_in("It moved again.")
+    text = "From 18:12 on 2026-03-01, two cups on Fridays in March for 4.200 euros."
+    assert values_in(text, "When is it?") == {"18:12", "2026-03-01", "friday", "march"}
+    assert {"two", "4.200"} <= values_in(text, "How much is it?")
+    assert not values_in("I may march on someone's behalf", "When is it?")
+    assert not values_in("It moved again.", "When is it?")
 
 
 def test_the_later_statement_stands_first_and_the_older_says_so() -> None:
@@ -107,9 +111,65 @@ def test_a_statement_that_is_not_near_leaves_the_order() -> None:
     assert ordered(ASKED, OLD, NEW, alike={"old": axis(0)}) == ["old", "new"]
 
 
-def test_files_are_not_compared() -> None:
-    old, new = (replace(each, passage=replace(each.passage, content_type=DOCUMENTATION)) for each in (OLD, NEW))
+def stated(name: str, text: str, days: int, *, kind: str = DECISION, fraction: int = 0, fused: float = 1.0) -> Result:
+    made = result(name, text, days, speaker=None, fused=fused)
+    at = made.passage.occurred_at + timedelta(microseconds=fraction)
+    chunk = replace(made.passage.chunk, occurred_at=at, origin=Origin.DOCUMENT)
+    return replace(made, passage=replace(made.passage, content_type=kind, chunk=chunk))
+
+
+LIMIT = "What is the limit of an upload?"
+OLD_LIMIT = "Decision of March. The limit of an upload is 20 MB. We looked at 7 services."
+NEW_LIMIT = "Decision of September. The limit of an upload is 50 MB. We looked at 7 services."
+
+
+@pytest.mark.parametrize("kind", [DECISION, DOCUMENTATION])
+def test_a_later_decision_with_another_value_stands_first(kind: str) -> None:
+    old, new = stated("old", OLD_LIMIT, 0, kind=kind), stated("new", NEW_LIMIT, 180, kind=kind, fused=0.9)
+    assert ordered(LIMIT, old, new) == ["new", "old"]
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        stated("new", NEW_LIMIT, 180, fraction=250_000),
+        stated("new", NEW_LIMIT, 180, kind=CODE),
+        stated("new", "The limit of an upload stays at 20 MB. We looked at 9 services.", 180),
+        stated("new", "The limit of a session is 50 minutes.", 180),
+        result("new", "The limit of an upload is 50 MB.", 180, speaker=None),
+    ],
+    ids=["a file with the time of its last change", "code", "another value elsewhere", "another subject", "a message"],
+)
+def test_other_documents_leave_the_order(new: Result) -> None:
+    assert ordered(LIMIT, stated("old", OLD_LIMIT, 0), new) == ["old", "new"]
+
+
+def test_within_a_conversation_without_times_the_place_counts() -> None:
+    def at(made: Result, position: int) -> Result:
+        chunk = replace(made.passage.chunk, position=position, document_id="talk")
+        return replace(made, passage=replace(made.passage, chunk=chunk, document_id="talk"))
+
+    old, new = OLD, result("new", "The dentist appointment moved to Thursday, 9 am.", 0)
     assert ordered(ASKED, old, new) == ["old", "new"]
+    assert ordered(ASKED, at(old, 3), at(new, 8)) == ["new", "old"]
+    assert ordered(ASKED, at(old, 8), at(new, 3)) == ["old", "new"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("My dentist appointment is soon. (D2:5)", "My dentist appointment is soon, I hope. (D4:1)"),
+        (
+            "My dentist appointment was fun! [photo of 2 dogs]",
+            "My dentist appointment was fun. [shared a photo: 3 dogs]",
+        ),
+        ("The dentist appointment costs 40 euros.", "The dentist appointment costs 45 euros."),
+        ("My dentist appointment is on Tuesday.", "My dentist appointment is soon, in room 7."),
+    ],
+    ids=["codes", "captions", "numbers for a date", "a value of another type"],
+)
+def test_only_values_of_the_type_that_the_question_is_for_count(old: str, new: str) -> None:
+    assert ordered(ASKED, result("old", old, 0), result("new", new, 5)) == ["old", "new"]
 
 
 def test_with_roles_only_what_the_user_said_is_outdated() -> None:

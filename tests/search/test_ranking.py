@@ -1,5 +1,7 @@
 """Ranking: calibration, surroundings, order, thresholds."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from rag_context.domain.vectors import Calibration
 from rag_context.search.ranking import (
     NEIGHBOUR_WEIGHT,
     Candidate,
+    Candidates,
     answerable,
     best_first,
     fused_scores,
@@ -154,6 +157,24 @@ def test_a_question_with_a_date_needs_less_to_have_an_answer() -> None:
     assert not answerable(columns([candidate("a", 0.29)]), MINILM, few=False, dated=True)
     assert answerable(columns([candidate("a", 0.26, kind=CODE)]), MINILM, few=False, dated=True)
     assert answerable(columns([candidate("a", 0.24)]), MINILM, few=True, dated=True)
+
+
+def test_a_word_that_nothing_holds_has_no_lower_limit() -> None:
+    near = columns([candidate("a", 0.38, kind=CODE)])
+    assert answerable(near, MINILM, few=True)
+    assert not answerable(near, MINILM, few=True, unknown=True)
+
+
+def test_messages_between_people_need_a_nearer_one_also_with_a_date() -> None:
+    def message(cosine: float, speaker: str) -> Candidates:
+        one = candidate("a", cosine, kind=CHAT)
+        return columns([replace(one, chunk=replace(one.chunk, speaker=speaker))])
+
+    assert [answerable(message(cosine, "User"), MINILM, few=False) for cosine in (0.44, 0.46)] == [False, True]
+    assert answerable(message(0.30, "User"), MINILM, few=False, dated=True)
+    for dated in (False, True):
+        answers = [answerable(message(cosine, "Mara"), MINILM, few=False, dated=dated) for cosine in (0.48, 0.49)]
+        assert answers == [False, True]
 
 
 def test_half_of_the_rare_terms_are_not_yet_an_answer() -> None:

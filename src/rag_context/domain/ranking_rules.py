@@ -28,7 +28,7 @@ class Rule(StrEnum):
     """By the script of the question; `search.question_rules.weights_for`."""
 
     NEWER = "newer"
-    """Later statements above earlier ones with another value; `search.final_order`."""
+    """Later statements above earlier ones with another value; `search.newer`."""
 
     TIME = "time"
     """By nearness to a time that the question names; `search.question_times`."""

@@ -8,14 +8,15 @@ from dataclasses import replace
 
 from cachetools import LRUCache
 
-from rag_context.domain.documents import CHAT, Missing, Tenant
+from rag_context.domain.documents import Missing, Tenant
 from rag_context.domain.ranking_rules import Rule
 from rag_context.domain.search import Filter, KeywordHit
 from rag_context.errors import BackendError, BackendStartingError, BackendTimeoutError
 from rag_context.ports.reading import CandidateSource
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Breaker, BreakerOpenError
-from rag_context.search.final_order import Reranking, asks_for_value, contenders, newer_first
+from rag_context.search.final_order import Reranking
+from rag_context.search.newer import asks_for_value, contenders, newer_first
 from rag_context.search.query import Answer, Level, Mode, Query, RetrieverReport, RetrieverStatus
 from rag_context.search.reads import (
     RANKING_SHARE,
@@ -137,9 +138,8 @@ class SearchChain:
     async def _newer_first(self, query: Query, answer: Answer, deadline: Deadline) -> Answer:
         """With later statements above those that they replace; as it was where that is not known in time."""
         applies = query.mode is Mode.HYBRID and Rule.NEWER not in query.without and answer.level is Level.PRIMARY
-        has_messages = any(result.passage.content_type == CHAT for result in answer.results)
         # A question that names a time is about what was said then, whatever was said later.
-        if not applies or not has_messages or query.windows or not asks_for_value(query.text):
+        if not applies or query.windows or not asks_for_value(query.text):
             return answer
         anchor, found = contenders(query.text, answer.results)
         if not found:

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from rag_context.domain.documents import CHAT
-from rag_context.domain.provenance import is_role
 from rag_context.domain.ranking_rules import Rule
 from rag_context.domain.search import ChunkRef, Floats, Passage
 from rag_context.search import rules
 from rag_context.search.query import Mode, Query
-from rag_context.search.ranking import Candidates
+from rag_context.search.ranking import Candidates, is_between_people
 
 _SMALL = (
     "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
@@ -90,11 +89,6 @@ def question_share(text: str) -> float:
 def kinds_of_answer(question: str) -> tuple[int, ...]:
     """What a question is for, by the places in `MessageFeatures.holds`."""
     return tuple(kind for kind, (asks, _) in enumerate(_KINDS) if asks.search(question) is not None)
-
-
-def is_between_people(chunk: ChunkRef) -> bool:
-    """Whether a person with a name said this in a conversation."""
-    return chunk.content_type == CHAT and chunk.speaker is not None and not is_role(chunk.speaker)
 
 
 def ranks_messages(query: Query, chunks: Sequence[ChunkRef]) -> bool:

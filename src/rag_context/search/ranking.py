@@ -13,7 +13,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from rag_context.domain.documents import CODE
+from rag_context.domain.documents import CHAT, CODE
+from rag_context.domain.provenance import is_role
 from rag_context.domain.search import ChunkRef, Floats, KeywordHit, RawScores, VectorHit
 from rag_context.domain.vectors import Calibration
 from rag_context.search import rules
@@ -109,6 +110,11 @@ class Ranked:
     by_time: float = 0.0
 
 
+def is_between_people(chunk: ChunkRef) -> bool:
+    """Whether a person with a name said this in a conversation."""
+    return chunk.content_type == CHAT and chunk.speaker is not None and not is_role(chunk.speaker)
+
+
 def relevance(candidate: Candidate, calibration: Calibration | None) -> float:
     """Calibrated relevance, 0..1: a probability from the cosine, else the share of the query's idf mass."""
     if candidate.cosine is None or calibration is None:
@@ -182,7 +188,9 @@ def spread(ranked: Iterable[T], document_of: Callable[[T], str], per_document: i
             yield each
 
 
-def answerable(candidates: Candidates, calibration: Calibration, *, few: bool, dated: bool = False) -> bool:
+def answerable(
+    candidates: Candidates, calibration: Calibration, *, few: bool, dated: bool = False, unknown: bool = False
+) -> bool:
     """Whether something here probably answers the query; a label, never a filter.
 
     Args:
@@ -190,12 +198,20 @@ def answerable(candidates: Candidates, calibration: Calibration, *, few: bool, d
         calibration: of the model.
         few: whether the query may find but few passages, of which the best stands less high by chance.
         dated: whether the query names a time.
+        unknown: whether it is one word that no passage holds; such a word is near to some text by its letters.
     """
     scores, slope = candidates.scores, calibration.slope
+    between_people = np.array([is_between_people(chunk) for chunk in candidates.chunks], dtype=np.bool_)
     least = np.full(len(candidates), rules.LIKELY_LOG_ODDS)
-    least[_is_code(candidates)] = rules.LIKELY_CODE_LOG_ODDS
-    if few or dated:
-        np.minimum(least, rules.LIKELY_FEW_LOG_ODDS if few else rules.LIKELY_DATED_LOG_ODDS, out=least)
+    least[_are(CHAT, candidates)] = rules.LIKELY_MESSAGE_LOG_ODDS
+    least[between_people] = rules.LIKELY_PEOPLE_LOG_ODDS
+    least[_are(CODE, candidates)] = rules.LIKELY_CODE_LOG_ODDS
+    if few:
+        np.minimum(least, rules.LIKELY_FEW_LOG_ODDS, out=least)
+    elif dated:  # people say when they speak of a day what it was about
+        np.minimum(least, rules.LIKELY_DATED_LOG_ODDS, out=least, where=~between_people)
+    if unknown:
+        np.maximum(least, rules.LIKELY_LOG_ODDS, out=least)
     # In log-odds, where what a cosine and a share of the terms say can be added.
     above = slope * (scores.cosines - calibration.answerable_cosine) + rules.SHARE_LOG_ODDS * scores.shares
     likely = (above >= least) | (scores.shares >= rules.LIKELY_SHARE)
@@ -209,13 +225,13 @@ def plainly_answerable(candidates: Candidates, calibration: Calibration) -> bool
     return bool(likely.any())
 
 
-def _is_code(candidates: Candidates) -> list[bool]:
-    return [chunk.content_type == CODE for chunk in candidates.chunks]
+def _are(content_type: str, candidates: Candidates) -> list[bool]:
+    return [chunk.content_type == content_type for chunk in candidates.chunks]
 
 
 def thresholds_for(candidates: Candidates, threshold: float, *, few: bool) -> Floats:
     """The least scores, `(n,)`, of passages that are returned; `threshold` is the model's, `few` as in `answerable`."""
-    is_low = np.array(_is_code(candidates), dtype=np.bool_) | few
+    is_low = np.array(_are(CODE, candidates), dtype=np.bool_) | few
     return np.where(is_low, threshold * rules.LOW_THRESHOLD, threshold)
 
 

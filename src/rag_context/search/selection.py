@@ -14,6 +14,7 @@ import numpy as np
 from rag_context.domain.documents import CHAT, CODE
 from rag_context.domain.ranking_rules import Rule
 from rag_context.domain.search import ChunkRef, Filter, Floats, KeywordHit, Neighbours, Passage, RawScores, VectorHit
+from rag_context.domain.text import terms
 from rag_context.domain.vectors import Calibration
 from rag_context.errors import BackendError
 from rag_context.ports.reading import CandidateRequest, Shortlist, Snapshot
@@ -23,7 +24,6 @@ from rag_context.search.message_rules import (
     KnownMessages,
     by_answer,
     by_questions,
-    is_between_people,
     ranks_messages,
     with_session_prior,
 )
@@ -50,6 +50,7 @@ from rag_context.search.ranking import (
     best_first,
     calibrated,
     fused_scores,
+    is_between_people,
     passes,
     plainly_answerable,
     presumed_best,
@@ -352,7 +353,8 @@ def _threads(query: Query, chunks: Sequence[ChunkRef]) -> list[str]:
 def _is_answerable(query: Query, candidates: Candidates, calibration: Calibration, *, few: bool) -> bool:
     if Rule.NO_ANSWER in query.without:
         return plainly_answerable(candidates, calibration)
-    return answerable(candidates, calibration, few=few, dated=bool(query.windows))
+    is_unknown = not candidates.scores.shares.any() and len(set(terms(query.text))) < 2
+    return answerable(candidates, calibration, few=few, dated=bool(query.windows), unknown=is_unknown)
 
 
 def _ordering(query: Query, gathered: Gathered, calibration: Calibration | None, known: KnownPassages) -> Floats:
