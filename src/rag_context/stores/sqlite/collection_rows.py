@@ -5,25 +5,20 @@ Each function that reads runs in one read snapshot, each that writes in one save
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from rag_context.domain.clauses import Clause
-from rag_context.domain.documents import Json, microseconds, moment
-from rag_context.domain.vectors import Matrix, Vector
-from rag_context.domain.where import matches
+from rag_context.domain.documents import microseconds, moment
+from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError
-from rag_context.ports.provider import Collection, Entry, EntryPage
+from rag_context.ports.provider import Collection, Entry
 from rag_context.stores.engines import check_dimension, check_distinct, metadata_text, unknown_collection
-from rag_context.stores.sqlite.changes import blobs_of, shorten
+from rag_context.stores.sqlite.changes import blobs_of
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.faults import COMPONENT
-from rag_context.stores.sqlite.memory.vector_scan import matrix_of, vector_of
-
-REMEMBERED_DELETIONS = 20_000
-"""Processes further behind than this load their copy again."""
+from rag_context.stores.sqlite.memory.vector_scan import matrix_of
 
 REMOVED_AT_ONCE = 500
 """Entries; others that write wait for so many at most."""
@@ -32,15 +27,6 @@ _COLLECTIONS = (
     "SELECT name, metadata, embedding_provider, embedding_model, dimension, created, entries FROM collections"
 )
 
-# The page is chosen from the index alone; texts are read of its rows only.
-_PAGE = """
-SELECT e.id, t.text, e.metadata
-FROM (SELECT seq FROM entries WHERE collection = ? ORDER BY id LIMIT ? OFFSET ?) AS page
-CROSS JOIN entries AS e ON e.seq = page.seq
-CROSS JOIN entry_texts AS t ON t.entry = e.seq
-ORDER BY e.id
-"""
-
 _BY_SEQ = """
 SELECT e.seq, e.id, t.text, e.metadata
 FROM json_each(?) AS requested
@@ -48,20 +34,7 @@ CROSS JOIN entries AS e ON e.seq = requested.value
 CROSS JOIN entry_texts AS t ON t.entry = e.seq
 """
 
-_BY_ID = """
-SELECT e.id, t.text, e.metadata
-FROM json_each(?) AS requested
-CROSS JOIN entries AS e ON e.collection = ? AND e.id = requested.value
-CROSS JOIN entry_texts AS t ON t.entry = e.seq
-"""
-
 _BY_ENTRY = "SELECT v.vector FROM json_each(?) AS requested CROSS JOIN entry_vectors AS v ON v.entry = requested.value"
-
-_VECTOR = """
-SELECT v.vector FROM entries AS e CROSS JOIN entry_vectors AS v ON v.entry = e.seq
-WHERE e.collection = ? AND e.id = ?
-"""
-
 
 _DIFFER = """
 SELECT EXISTS (
@@ -95,53 +68,22 @@ def find(name: str, connection: sqlite3.Connection) -> CollectionRow:
 
 def read_collection(name: str, connection: sqlite3.Connection) -> Collection:
     """A collection with its metadata. Raises: NotFoundError (there is no collection of this name)."""
-    found = look_for(name, connection)
-    if found is None:
-        raise unknown_collection(name)
-    return found
+    for found in read_collections(connection, "WHERE name = ?", name):
+        return found
+    raise unknown_collection(name)
 
 
-def look_for(name: str, connection: sqlite3.Connection) -> Collection | None:
-    row = connection.execute(f"{_COLLECTIONS} WHERE name = ?", (name,)).fetchone()
-    return None if row is None else _collection(row)
-
-
-def read_collections(connection: sqlite3.Connection) -> list[Collection]:
-    return [_collection(row) for row in connection.execute(f"{_COLLECTIONS} ORDER BY name")]
-
-
-def read_page(name: str, limit: int, offset: int, connection: sqlite3.Connection) -> EntryPage:
-    collection = find(name, connection)
-    rows = connection.execute(_PAGE, (collection.key, limit, offset))
-    entries = tuple([Entry(id_, text, json.loads(metadata)) for id_, text, metadata in rows])
-    return EntryPage(entries, collection.entries)
+def read_collections(connection: sqlite3.Connection, which: str, *values: str) -> Iterator[Collection]:
+    """The collections that `which` (from WHERE or ORDER BY on) selects."""
+    for row in connection.execute(f"{_COLLECTIONS} {which}", values):
+        name, metadata, provider, model, dimension, created, entries = row
+        yield Collection(name, json.loads(metadata), provider, model, dimension, moment(created), entries)
 
 
 def read_entries(seqs: Sequence[int], connection: sqlite3.Connection) -> list[Entry]:
     rows = connection.execute(_BY_SEQ, (json.dumps(seqs),))
     found = {seq: Entry(id_, text, json.loads(metadata)) for seq, id_, text, metadata in rows}
     return [found[seq] for seq in seqs]
-
-
-def read_by_id(name: str, ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, Entry]:
-    key = find(name, connection).key
-    rows = connection.execute(_BY_ID, (json.dumps(list(dict.fromkeys(ids))), key))
-    return {id_: Entry(id_, text, json.loads(metadata)) for id_, text, metadata in rows}
-
-
-def read_ids(name: str, connection: sqlite3.Connection) -> list[str]:
-    key = find(name, connection).key
-    return [id_ for (id_,) in connection.execute("SELECT id FROM entries WHERE collection = ? ORDER BY id", (key,))]
-
-
-def read_vectors(name: str, ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, Vector]:
-    key = find(name, connection).key
-    found: dict[str, Vector] = {}
-    for id_ in ids:
-        row = connection.execute(_VECTOR, (key, id_)).fetchone()
-        if row is not None:
-            found[id_] = vector_of(row[0])
-    return found
 
 
 def read_matrix(connection: sqlite3.Connection, seqs: Sequence[int]) -> Matrix:
@@ -163,11 +105,6 @@ def count_collections(connection: sqlite3.Connection) -> tuple[int, int]:
                   (SELECT page_count FROM pragma_page_count) * (SELECT page_size FROM pragma_page_size)"""
     ).fetchone()
     return row
-
-
-def _collection(row: tuple[str, str, str | None, str | None, int | None, int, int]) -> Collection:
-    name, metadata, provider, model, dimension, created, entries = row
-    return Collection(name, json.loads(metadata), provider, model, dimension, moment(created), entries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +134,6 @@ def stored_entries(entries: Sequence[Entry], vectors: Matrix) -> StoredEntries:
     )
 
 
-def create(collection: Collection, created: datetime, connection: sqlite3.Connection) -> bool:
-    return _insert(replace(collection, dimension=None), created, connection)
-
-
 def drop(name: str, connection: sqlite3.Connection) -> None:
     connection.execute("DELETE FROM collections WHERE key = ?", (find(name, connection).key,))
 
@@ -211,18 +144,8 @@ def empty(name: str, connection: sqlite3.Connection) -> int:
     # Under a new key: as fast at every size, and no copy in memory of the old entries is used again.
     connection.execute("DELETE FROM collections WHERE name = ?", (name,))
     assert collection.created is not None  # noqa: S101  (every stored one has a date)
-    _insert(collection, collection.created, connection)
+    insert(collection, collection.created, connection)
     return collection.count
-
-
-def replace_metadata(name: str, metadata: Mapping[str, Json], connection: sqlite3.Connection) -> Collection:
-    connection.execute("UPDATE collections SET metadata = ? WHERE name = ?", (metadata_text(metadata), name))
-    return read_collection(name, connection)
-
-
-def merge_metadata(name: str, metadata: Mapping[str, Json], connection: sqlite3.Connection) -> Collection:
-    known = read_collection(name, connection).metadata
-    return replace_metadata(name, {**known, **metadata}, connection)
 
 
 def upsert(name: str, rows: StoredEntries, connection: sqlite3.Connection) -> None:
@@ -255,36 +178,6 @@ def upsert(name: str, rows: StoredEntries, connection: sqlite3.Connection) -> No
     )
     connection.executemany("INSERT INTO entry_texts VALUES (?, ?)", enumerate(rows.texts, first))
     connection.executemany("INSERT INTO entry_vectors VALUES (?, ?)", enumerate(rows.vectors, first))
-
-
-def delete(name: str, id_: str, connection: sqlite3.Connection) -> bool:
-    key = find(name, connection).key
-    deleted = connection.execute("DELETE FROM entries WHERE collection = ? AND id = ?", (key, id_)).rowcount > 0
-    if deleted:
-        connection.execute("INSERT INTO entry_deletions (collection, id) VALUES (?, ?)", (key, id_))
-        shorten("entry_deletions", REMEMBERED_DELETIONS, connection)
-    return deleted
-
-
-def delete_many(name: str, ids: Sequence[str], where: Clause, connection: sqlite3.Connection) -> int:
-    key = find(name, connection).key
-    rows = connection.execute(
-        "SELECT e.seq, e.id, e.metadata FROM json_each(?) AS requested "
-        "CROSS JOIN entries AS e ON e.collection = ? AND e.id = requested.value",
-        (json.dumps(list(dict.fromkeys(ids))), key),
-    ).fetchall()
-    gone = [(seq, id_) for seq, id_, metadata in rows if matches(where, json.loads(metadata))]
-    # One statement each: SQLite walks through its journal of the transaction after every statement that has triggers.
-    seqs = (json.dumps([seq for seq, _ in gone]),)
-    connection.execute(
-        "INSERT INTO entry_deletions (collection, id) "
-        "SELECT e.collection, e.id FROM json_each(?) AS gone CROSS JOIN entries AS e ON e.seq = gone.value",
-        seqs,
-    )
-    connection.execute("DELETE FROM entries WHERE seq IN (SELECT value FROM json_each(?))", seqs)
-    if gone:
-        shorten("entry_deletions", REMEMBERED_DELETIONS, connection)
-    return len(gone)
 
 
 def switch(name: str, built: str, connection: sqlite3.Connection) -> bool:
@@ -326,7 +219,7 @@ def _remove_discarded(connection: sqlite3.Connection) -> bool:
     return True
 
 
-def _insert(collection: Collection, created: datetime, connection: sqlite3.Connection) -> bool:
+def insert(collection: Collection, created: datetime, connection: sqlite3.Connection) -> bool:
     inserted = connection.execute(
         """INSERT INTO collections (name, metadata, embedding_provider, embedding_model, dimension, created)
            VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING""",

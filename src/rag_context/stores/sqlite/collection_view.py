@@ -255,9 +255,6 @@ class CollectionView:
         scores, rows = self.vectors.nearest(query, limit, among, lambda rows: read([self.seqs[row] for row in rows]))
         return [ScoredEntry(self.seqs[row], cosine) for cosine, row in in_order(scores, rows, self.ids, limit)]
 
-    def values(self, path: Path) -> list[Json]:
-        return self.columns[path].distinct()
-
     def mask(self, clause: Clause) -> Mask:
         """`(n,)`: which entries a clause lets through."""
         match clause:

@@ -5,11 +5,12 @@ file by sequence number, so that several processes share it.
 """
 
 import asyncio
+import json
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
+from dataclasses import replace
 from functools import partial
 from pathlib import Path as FilePath
 from typing import TypeVar
@@ -17,6 +18,7 @@ from typing import TypeVar
 from rag_context.domain.clauses import EVERYTHING, Clause, Path
 from rag_context.domain.documents import Json, utc_now
 from rag_context.domain.vectors import Matrix, Vector
+from rag_context.domain.where import matches
 from rag_context.ports.provider import (
     Capabilities,
     Collection,
@@ -26,16 +28,42 @@ from rag_context.ports.provider import (
     KeywordScore,
     ProviderHealth,
 )
-from rag_context.stores.engines import DiscardedRows, check_dimension, timed_health
+from rag_context.stores.engines import DiscardedRows, check_dimension, metadata_text, timed_health
 from rag_context.stores.sqlite import collection_rows
+from rag_context.stores.sqlite.changes import shorten
 from rag_context.stores.sqlite.collection_rows import CollectionRow
 from rag_context.stores.sqlite.collection_view import CollectionView, paths_of
-from rag_context.stores.sqlite.database import Database
+from rag_context.stores.sqlite.database import Database, reading, writing
 from rag_context.stores.sqlite.database_file import LOCK_TIMEOUT_S, DatabaseFile, checked_file
 from rag_context.stores.sqlite.loaded_collections import LoadedCollections
+from rag_context.stores.sqlite.memory.vector_scan import vector_of
 
 MOST_ATTEMPTS = 8
 """How often in a row the memory may be newer than a snapshot; then the file must be an older copy."""
+
+REMEMBERED_DELETIONS = 20_000
+"""Processes further behind than this load their copy again."""
+
+# The page is chosen from the index alone; texts are read of its rows only.
+_PAGE = """
+SELECT e.id, t.text, e.metadata
+FROM (SELECT seq FROM entries WHERE collection = ? ORDER BY id LIMIT ? OFFSET ?) AS page
+CROSS JOIN entries AS e ON e.seq = page.seq
+CROSS JOIN entry_texts AS t ON t.entry = e.seq
+ORDER BY e.id
+"""
+
+_BY_ID = """
+SELECT e.id, t.text, e.metadata
+FROM json_each(?) AS requested
+CROSS JOIN entries AS e ON e.collection = ? AND e.id = requested.value
+CROSS JOIN entry_texts AS t ON t.entry = e.seq
+"""
+
+_VECTOR = """
+SELECT v.vector FROM entries AS e CROSS JOIN entry_vectors AS v ON v.entry = e.seq
+WHERE e.collection = ? AND e.id = ?
+"""
 
 T = TypeVar("T")
 
@@ -49,48 +77,52 @@ class SqliteCollections:
         *,
         lock_timeout_s: float = LOCK_TIMEOUT_S,
         clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._file = file
         self._lock_timeout_s = lock_timeout_s
         self._clock = clock
-        self._now = now
-        self._database: Database | None = None
+        self._opened: Database | None = None
         self._memory = LoadedCollections(clock)
-        self._discarded = DiscardedRows(lambda: collection_rows.remove_discarded(self._opened()))
+        self._discarded = DiscardedRows(lambda: collection_rows.remove_discarded(self._database))
 
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities()
 
-    async def collections(self) -> list[Collection]:
-        return await self._opened().read(collection_rows.read_collections)
+    @reading
+    def collections(self, connection: sqlite3.Connection) -> list[Collection]:
+        return list(collection_rows.read_collections(connection, "ORDER BY name"))
 
-    async def collection(self, name: str) -> Collection | None:
-        return await self._opened().read(partial(collection_rows.look_for, name))
+    @reading
+    def collection(self, connection: sqlite3.Connection, name: str) -> Collection | None:
+        return next(collection_rows.read_collections(connection, "WHERE name = ?", name), None)
 
-    async def create(self, collection: Collection) -> bool:
-        created = collection.created or self._now()
-        return await self._opened().write(partial(collection_rows.create, collection, created))
+    @writing
+    def create(self, connection: sqlite3.Connection, collection: Collection) -> bool:
+        created = collection.created or utc_now()
+        return collection_rows.insert(replace(collection, dimension=None), created, connection)
 
     async def drop(self, name: str) -> None:
         """Remove a collection at once; its space in the file is freed little by little."""
-        await self._opened().write(partial(collection_rows.drop, name))
+        await self._database.write(partial(collection_rows.drop, name))
         self._discarded.remove_soon()
 
-    async def replace_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
-        return await self._opened().write(partial(collection_rows.replace_metadata, name, metadata))
+    @writing
+    def replace_metadata(self, connection: sqlite3.Connection, name: str, metadata: Mapping[str, Json]) -> Collection:
+        return _describe(name, metadata, connection)
 
-    async def merge_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
-        return await self._opened().write(partial(collection_rows.merge_metadata, name, metadata))
+    @writing
+    def merge_metadata(self, connection: sqlite3.Connection, name: str, metadata: Mapping[str, Json]) -> Collection:
+        known = collection_rows.read_collection(name, connection).metadata
+        return _describe(name, {**known, **metadata}, connection)
 
     async def upsert(self, name: str, entries: Sequence[Entry], vectors: Matrix) -> None:
         stored = await asyncio.to_thread(collection_rows.stored_entries, entries, vectors)
-        await self._opened().write(partial(collection_rows.upsert, name, stored))
+        await self._database.write(partial(collection_rows.upsert, name, stored))
 
     async def entries(self, name: str, where: Clause, *, limit: int, offset: int = 0) -> EntryPage:
         if where == EVERYTHING:
-            return await self._opened().read(partial(collection_rows.read_page, name, limit, offset))
+            return await self._page_of_all(name, limit, offset)
 
         def page(_: CollectionRow, view: CollectionView, connection: sqlite3.Connection) -> EntryPage:
             seqs, total = view.matching(where, limit, offset)
@@ -98,8 +130,18 @@ class SqliteCollections:
 
         return await self._query(name, paths_of(where), page)
 
-    async def vectors(self, name: str, ids: Sequence[str]) -> dict[str, Vector]:
-        return await self._opened().read(partial(collection_rows.read_vectors, name, list(ids)))
+    @reading
+    def _page_of_all(self, connection: sqlite3.Connection, name: str, limit: int, offset: int) -> EntryPage:
+        collection = collection_rows.find(name, connection)
+        rows = connection.execute(_PAGE, (collection.key, limit, offset))
+        entries = tuple([Entry(id_, text, json.loads(metadata)) for id_, text, metadata in rows])
+        return EntryPage(entries, collection.entries)
+
+    @reading
+    def vectors(self, connection: sqlite3.Connection, name: str, ids: Sequence[str]) -> dict[str, Vector]:
+        key = collection_rows.find(name, connection).key
+        found = ((id_, connection.execute(_VECTOR, (key, id_)).fetchone()) for id_ in ids)
+        return {id_: vector_of(row[0]) for id_, row in found if row is not None}
 
     async def search(self, name: str, vector: Vector, *, limit: int, where: Clause) -> list[EntryHit]:
         def hits(row: CollectionRow, view: CollectionView, connection: sqlite3.Connection) -> list[EntryHit]:
@@ -114,7 +156,7 @@ class SqliteCollections:
         self, name: str, text: str, where: Clause, *, limit: int, also: Sequence[str] = ()
     ) -> dict[str, KeywordScore]:
         """Exact under every filter; the first call for a collection analyses its texts (about 0.1 ms each)."""
-        database, paths = self._opened(), list(paths_of(where))
+        database, paths = self._database, list(paths_of(where))
 
         def answer(connection: sqlite3.Connection) -> tuple[dict[str, KeywordScore]] | None:
             row = collection_rows.find(name, connection)
@@ -132,56 +174,82 @@ class SqliteCollections:
 
     async def ids(self, name: str, where: Clause) -> list[str]:
         if where == EVERYTHING:
-            return await self._opened().read(partial(collection_rows.read_ids, name))
+            return await self._all_ids(name)
+        return await self._query(name, paths_of(where), lambda _row, view, _connection: view.matching_ids(where))
 
-        def matching(_: CollectionRow, view: CollectionView, __: sqlite3.Connection) -> list[str]:
-            return view.matching_ids(where)
+    @reading
+    def _all_ids(self, connection: sqlite3.Connection, name: str) -> list[str]:
+        key = collection_rows.find(name, connection).key
+        return [id_ for (id_,) in connection.execute("SELECT id FROM entries WHERE collection = ? ORDER BY id", (key,))]
 
-        return await self._query(name, paths_of(where), matching)
+    @reading
+    def get(self, connection: sqlite3.Connection, name: str, ids: Sequence[str]) -> dict[str, Entry]:
+        key = collection_rows.find(name, connection).key
+        rows = connection.execute(_BY_ID, (json.dumps(list(dict.fromkeys(ids))), key))
+        return {id_: Entry(id_, text, json.loads(metadata)) for id_, text, metadata in rows}
 
-    async def get(self, name: str, ids: Sequence[str]) -> dict[str, Entry]:
-        return await self._opened().read(partial(collection_rows.read_by_id, name, list(ids)))
-
-    async def delete_many(self, name: str, ids: Sequence[str], where: Clause) -> int:
+    @writing
+    def delete_many(self, connection: sqlite3.Connection, name: str, ids: Sequence[str], where: Clause) -> int:
         """Remove those of these entries that `where` lets through when they go, all in one transaction."""
-        return await self._opened().write(partial(collection_rows.delete_many, name, list(ids), where))
+        key = collection_rows.find(name, connection).key
+        rows = connection.execute(
+            "SELECT e.seq, e.id, e.metadata FROM json_each(?) AS requested "
+            "CROSS JOIN entries AS e ON e.collection = ? AND e.id = requested.value",
+            (json.dumps(list(dict.fromkeys(ids))), key),
+        ).fetchall()
+        gone = [(seq, id_) for seq, id_, metadata in rows if matches(where, json.loads(metadata))]
+        # One statement each: SQLite walks through its journal of the transaction after each that has triggers.
+        seqs = (json.dumps([seq for seq, _ in gone]),)
+        connection.execute(
+            "INSERT INTO entry_deletions (collection, id) "
+            "SELECT e.collection, e.id FROM json_each(?) AS gone CROSS JOIN entries AS e ON e.seq = gone.value",
+            seqs,
+        )
+        connection.execute("DELETE FROM entries WHERE seq IN (SELECT value FROM json_each(?))", seqs)
+        if gone:
+            shorten("entry_deletions", REMEMBERED_DELETIONS, connection)
+        return len(gone)
 
     async def switch(self, name: str, built: str) -> bool:
         """Put `built` in the place of `name` in one transaction, which also sees that both hold the same documents."""
-        switched = await self._opened().write(partial(collection_rows.switch, name, built))
+        switched = await self._database.write(partial(collection_rows.switch, name, built))
         self._discarded.remove_soon()
         return switched
 
-    async def delete(self, name: str, id_: str) -> bool:
-        return await self._opened().write(partial(collection_rows.delete, name, id_))
+    @writing
+    def delete(self, connection: sqlite3.Connection, name: str, id_: str) -> bool:
+        key = collection_rows.find(name, connection).key
+        deleted = connection.execute("DELETE FROM entries WHERE collection = ? AND id = ?", (key, id_)).rowcount > 0
+        if deleted:
+            connection.execute("INSERT INTO entry_deletions (collection, id) VALUES (?, ?)", (key, id_))
+            shorten("entry_deletions", REMEMBERED_DELETIONS, connection)
+        return deleted
 
     async def empty(self, name: str) -> int:
         """Remove all entries at once; their space in the file is freed little by little. Returns how many."""
-        emptied = await self._opened().write(partial(collection_rows.empty, name))
+        emptied = await self._database.write(partial(collection_rows.empty, name))
         self._discarded.remove_soon()
         return emptied
 
     async def values(self, name: str, path: Path) -> list[Json]:
-        def values(_: CollectionRow, view: CollectionView, __: sqlite3.Connection) -> list[Json]:
-            return view.values(path)
-
-        return await self._query(name, [path], values)
+        return await self._query(name, [path], lambda _row, view, _connection: view.columns[path].distinct())
 
     async def health(self) -> ProviderHealth:
         """Reads the file; the size is that of the whole file, with whatever else it holds."""
-        return await timed_health(lambda: self._opened().read(collection_rows.count_collections))
+        return await timed_health(lambda: self._database.read(collection_rows.count_collections))
 
     async def close(self) -> None:
         await self._discarded.close()
-        if self._database is not None:
-            await self._database.close()
+        if self._opened is not None:
+            await self._opened.close()
 
-    def _opened(self) -> Database:
-        if self._database is None:
-            self._database = Database(self._file, lock_timeout_s=self._lock_timeout_s)
-            self._database.follow(self._tidy)
+    @property
+    def _database(self) -> Database:
+        if self._opened is None:
+            self._opened = Database(self._file, lock_timeout_s=self._lock_timeout_s)
+            self._opened.follow(self._tidy)
             self._discarded.remove_leftovers()
-        return self._database
+        return self._opened
 
     async def _query(
         self,
@@ -190,7 +258,7 @@ class SqliteCollections:
         query: Callable[[CollectionRow, CollectionView, sqlite3.Connection], T],
     ) -> T:
         """Run a query on the collection in memory, brought up to the state of the file."""
-        fields, database = list(paths), self._opened()
+        fields, database = list(paths), self._database
 
         def answer(connection: sqlite3.Connection) -> tuple[T] | None:
             row = collection_rows.find(name, connection)
@@ -202,7 +270,7 @@ class SqliteCollections:
     async def _repeated(self, answer: Callable[[sqlite3.Connection], tuple[T] | None]) -> T:
         """Repeat in newer snapshots until one is not behind the memory."""
         attempts = 0
-        while (answered := await self._opened().read(answer)) is None:
+        while (answered := await self._database.read(answer)) is None:
             attempts += 1
             if attempts % MOST_ATTEMPTS == 0:
                 self._memory.clear()
@@ -211,6 +279,11 @@ class SqliteCollections:
     def _tidy(self, connection: sqlite3.Connection) -> None:
         if len(self._memory):
             self._memory.keep_only({key for (key,) in connection.execute("SELECT key FROM collections")})
+
+
+def _describe(name: str, metadata: Mapping[str, Json], connection: sqlite3.Connection) -> Collection:
+    connection.execute("UPDATE collections SET metadata = ? WHERE name = ?", (metadata_text(metadata), name))
+    return collection_rows.read_collection(name, connection)
 
 
 @asynccontextmanager

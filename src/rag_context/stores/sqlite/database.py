@@ -9,10 +9,10 @@ import logging
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
-from typing import Any, Generic, TypeVar
+from functools import partial, wraps
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from rag_context.errors import BackendError, BackendUnavailableError
 from rag_context.stores.sqlite.database_file import DatabaseFile, Reader
@@ -21,6 +21,8 @@ from rag_context.stores.sqlite.group_commit import ERASE_AFTER_S, STATE, Writer
 from rag_context.stores.sqlite.mark import IndexSize
 from rag_context.stores.sqlite.page_check import PageCheck
 
+P = ParamSpec("P")
+S = TypeVar("S", bound="HasDatabase")
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
@@ -196,6 +198,37 @@ class Database:
                 self._base = self._version + 1
             # Reading and writing threads publish in any order; a version never goes back.
             self._version = max(self._version, self._base + stored)
+
+
+class HasDatabase(Protocol):
+    """What has methods that run in the threads of a database."""
+
+    @property
+    def _database(self) -> Database: ...
+
+
+def reading(
+    work: Callable[Concatenate[S, sqlite3.Connection, P], T],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """A method that is awaited, and runs as `Database.read` runs work: its second parameter is the connection."""
+
+    @wraps(work)
+    async def read(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._database.read(lambda connection: work(self, connection, *args, **kwargs))
+
+    return read
+
+
+def writing(
+    work: Callable[Concatenate[S, sqlite3.Connection, P], T],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """As `reading`, as `Database.write` runs work."""
+
+    @wraps(work)
+    async def write(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._database.write(lambda connection: work(self, connection, *args, **kwargs))
+
+    return write
 
 
 class DatabaseCall(Generic[T]):

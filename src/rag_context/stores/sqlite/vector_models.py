@@ -5,12 +5,11 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection
 from dataclasses import asdict
-from functools import partial
 
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
 from rag_context.ports.vector_checks import can_switch, no_rebuild, require_comparable, require_shape
 from rag_context.stores.sqlite.changes import blobs_of, forget_old_deletions
-from rag_context.stores.sqlite.database import Database
+from rag_context.stores.sqlite.database import Database, reading, writing
 from rag_context.stores.sqlite.document_rows import INDEXED, PENDING
 from rag_context.stores.sqlite.faults import COMPONENT
 
@@ -75,26 +74,84 @@ class SqliteRebuilder:
         self._database = database
         self._now = now
 
-    async def under_way(self) -> Rebuild | None:
-        return await self._database.read(read_run)
+    @reading
+    def under_way(self, connection: sqlite3.Connection) -> Rebuild | None:
+        return read_run(connection)
 
-    async def begin(self, model: EmbeddingModel) -> bool:
-        return await self._database.write(partial(_begin, model, self._now()))
+    @writing
+    def begin(self, connection: sqlite3.Connection, model: EmbeddingModel) -> bool:
+        run = read_run(connection)
+        if run is not None and run.model.fingerprint == model.fingerprint:
+            return False
+        forget_rebuild(connection)
+        begun = (MODEL, json.dumps(asdict(model)), TOUCHED, self._now())
+        connection.execute("INSERT INTO meta VALUES (?, ?), (?, ?)", begun)
+        return True
 
-    async def missing(self, after: str, limit: int) -> list[str]:
-        return await self._database.read(partial(_lacking, after, limit))
+    @reading
+    def missing(self, connection: sqlite3.Connection, after: str, limit: int) -> list[str]:
+        return _lacking(after, limit, connection)
 
-    async def remaining(self) -> int:
-        return await self._database.read(_remaining)
+    @reading
+    def remaining(self, connection: sqlite3.Connection) -> int:
+        count: int = connection.execute(f"SELECT count(*) FROM documents AS d WHERE {_LACKS}").fetchone()[0]  # noqa: S608
+        return count
 
-    async def add(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str) -> bool:
-        return await self._database.write(partial(_add, document_id, content_hash, vectors, made_by, self._now()))
+    @writing
+    def add(
+        self, connection: sqlite3.Connection, document_id: str, content_hash: str, vectors: Matrix, made_by: str
+    ) -> bool:
+        _require_run(made_by, connection)
+        chunks = [
+            key
+            for (key,) in connection.execute(
+                """SELECT c.key FROM documents AS d CROSS JOIN chunks AS c ON c.document = d.key
+                   WHERE d.id = ? AND d.content_hash = ? ORDER BY c.position""",
+                (document_id, content_hash),
+            )
+        ]
+        if not chunks:
+            return False
+        require_shape(COMPONENT, vectors, len(chunks))
+        connection.executemany(
+            """INSERT INTO next_vectors (chunk, vector) VALUES (?, ?)
+               ON CONFLICT (chunk) DO UPDATE SET vector = excluded.vector""",
+            zip(chunks, blobs_of(vectors), strict=True),
+        )
+        connection.execute("UPDATE meta SET value = ? WHERE name = ?", (self._now(), TOUCHED))
+        return True
 
-    async def switch(self, made_by: str, without: Collection[str]) -> bool:
-        return await self._database.write(partial(_switch, made_by, frozenset(without)))
+    @writing
+    def switch(self, connection: sqlite3.Connection, made_by: str, without: Collection[str]) -> bool:
+        """Rename one table to the other's name, which takes the same time for any number of vectors."""
+        _require_run(made_by, connection)
+        documents: int = connection.execute("SELECT documents FROM totals").fetchone()[0]
+        lacking = _lacking("", -1, connection)
+        if not can_switch(lacking, without, documents):
+            return False
+        # Read before the table goes: the statements that made it make the next one empty.
+        schema = [sql for (sql,) in connection.execute(_SCHEMA)]
+        connection.execute("DROP TABLE vectors")  # its triggers go with it, and do not fire
+        connection.execute("DROP TRIGGER chunks_replaced")  # or it would follow the new table's name
+        connection.execute("ALTER TABLE next_vectors RENAME TO vectors")
+        for statement in schema:
+            connection.execute(statement)
+        connection.execute("INSERT OR REPLACE INTO meta SELECT 'model', value FROM meta WHERE name = ?", (MODEL,))
+        connection.execute("DELETE FROM meta WHERE name IN (?, ?)", (MODEL, TOUCHED))
+        connection.execute("UPDATE documents SET status = ? WHERE status <> ?", (INDEXED, INDEXED))
+        connection.execute(
+            "UPDATE documents SET status = ? WHERE id IN (SELECT value FROM json_each(?))",
+            (PENDING, json.dumps(lacking)),
+        )
+        connection.execute(
+            """UPDATE totals SET version = version + 1, vectors_epoch = vectors_epoch + 1,
+               vectors = (SELECT count(*) FROM vectors)"""
+        )
+        return True
 
-    async def abandon(self) -> None:
-        await self._database.write(forget_rebuild)
+    @writing
+    def abandon(self, connection: sqlite3.Connection) -> None:
+        forget_rebuild(connection)
 
 
 def forget_rebuild(connection: sqlite3.Connection) -> None:
@@ -110,77 +167,12 @@ def read_run(connection: sqlite3.Connection) -> Rebuild | None:
     return Rebuild(EmbeddingModel.from_record(json.loads(recorded[MODEL])), float(recorded[TOUCHED]))
 
 
-def _begin(model: EmbeddingModel, now: float, connection: sqlite3.Connection) -> bool:
-    run = read_run(connection)
-    if run is not None and run.model.fingerprint == model.fingerprint:
-        return False
-    forget_rebuild(connection)
-    connection.execute("INSERT INTO meta VALUES (?, ?), (?, ?)", (MODEL, json.dumps(asdict(model)), TOUCHED, now))
-    return True
-
-
 def _lacking(after: str, limit: int, connection: sqlite3.Connection) -> list[str]:
     rows = connection.execute(
         f"SELECT id FROM documents AS d WHERE id > ? AND {_LACKS} ORDER BY id LIMIT ?",  # noqa: S608
         (after, limit),
     )
     return [id_ for (id_,) in rows]
-
-
-def _remaining(connection: sqlite3.Connection) -> int:
-    count: int = connection.execute(f"SELECT count(*) FROM documents AS d WHERE {_LACKS}").fetchone()[0]  # noqa: S608
-    return count
-
-
-def _add(
-    document_id: str, content_hash: str, vectors: Matrix, made_by: str, now: float, connection: sqlite3.Connection
-) -> bool:
-    _require_run(made_by, connection)
-    chunks = [
-        key
-        for (key,) in connection.execute(
-            """SELECT c.key FROM documents AS d CROSS JOIN chunks AS c ON c.document = d.key
-               WHERE d.id = ? AND d.content_hash = ? ORDER BY c.position""",
-            (document_id, content_hash),
-        )
-    ]
-    if not chunks:
-        return False
-    require_shape(COMPONENT, vectors, len(chunks))
-    connection.executemany(
-        """INSERT INTO next_vectors (chunk, vector) VALUES (?, ?)
-           ON CONFLICT (chunk) DO UPDATE SET vector = excluded.vector""",
-        zip(chunks, blobs_of(vectors), strict=True),
-    )
-    connection.execute("UPDATE meta SET value = ? WHERE name = ?", (now, TOUCHED))
-    return True
-
-
-def _switch(made_by: str, without: frozenset[str], connection: sqlite3.Connection) -> bool:
-    """Rename one table to the other's name, which takes the same time for any number of vectors."""
-    _require_run(made_by, connection)
-    documents: int = connection.execute("SELECT documents FROM totals").fetchone()[0]
-    lacking = _lacking("", -1, connection)
-    if not can_switch(lacking, without, documents):
-        return False
-    # Read before the table goes: the statements that made it make the next one empty.
-    schema = [sql for (sql,) in connection.execute(_SCHEMA)]
-    connection.execute("DROP TABLE vectors")  # its triggers go with it, and do not fire
-    connection.execute("DROP TRIGGER chunks_replaced")  # or it would follow the new table's name
-    connection.execute("ALTER TABLE next_vectors RENAME TO vectors")
-    for statement in schema:
-        connection.execute(statement)
-    connection.execute("INSERT OR REPLACE INTO meta SELECT 'model', value FROM meta WHERE name = ?", (MODEL,))
-    connection.execute("DELETE FROM meta WHERE name IN (?, ?)", (MODEL, TOUCHED))
-    connection.execute("UPDATE documents SET status = ? WHERE status <> ?", (INDEXED, INDEXED))
-    connection.execute(
-        "UPDATE documents SET status = ? WHERE id IN (SELECT value FROM json_each(?))", (PENDING, json.dumps(lacking))
-    )
-    connection.execute(
-        """UPDATE totals SET version = version + 1, vectors_epoch = vectors_epoch + 1,
-           vectors = (SELECT count(*) FROM vectors)"""
-    )
-    return True
 
 
 def _require_run(made_by: str, connection: sqlite3.Connection) -> None:
