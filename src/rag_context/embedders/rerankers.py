@@ -134,13 +134,6 @@ _REPLY: TypeAdapter[list[_Score] | _Results] = TypeAdapter(list[_Score] | _Resul
 class RerankServer:
     """`/rerank` of one server, in the form of Cohere (Jina, vLLM, llama.cpp, Infinity) or of TEI.
 
-    Args:
-        url: its address; for Cohere's form with or without `/v1`.
-        model: the name of the model; TEI has one and ignores it.
-        api_key: sent as a bearer token.
-        api: the form of requests; replies are understood in both.
-        timeout_s: longest wait for a whole response.
-
     Raises:
         ConfigurationError: The address or the key cannot be used.
     """

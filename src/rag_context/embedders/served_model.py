@@ -63,13 +63,6 @@ class Embedded:
 class EmbeddingApi:
     """The embeddings of one model on one server.
 
-    Args:
-        url: its address, with or without `/v1`.
-        model: the name of the model.
-        api_key: sent as a bearer token.
-        timeout_s: longest wait for a whole answer.
-        encoding_format: sent with every request if given; some servers do not know the field.
-
     Raises:
         ConfigurationError: The address or the key cannot be used.
     """

@@ -53,22 +53,7 @@ class IndexingPolicy:
 
 
 class Indexer:
-    """Indexes documents.
-
-    Args:
-        embedder: makes vectors.
-        embedding: guards the embedder.
-        documents: reads the stored documents.
-        document_store: guards reading from the document store.
-        writer: stores; what it acknowledged is durable.
-        policy: sizes, limits and what happens to secrets.
-        stored_vectors: reuses embeddings of unchanged text; None where everything is embedded again.
-        claims: shares pending documents out among servers; None where no other server completes them.
-        try_write: a write that changes nothing; it raises `BackendError` where one would fail.
-        outline: finds the definitions in code; by default in this process, for texts that are trusted.
-        clock: monotonic seconds.
-        now: the wall clock, for the documents' time stamps.
-    """
+    """Indexes documents."""
 
     def __init__(
         self,

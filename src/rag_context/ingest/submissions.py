@@ -158,15 +158,7 @@ class BatchEntry:
 
 
 class Preparation:
-    """Prepares documents for one embedder.
-
-    Args:
-        embedder: its tokenizer and window decide where texts are cut.
-        window: in its place until the model itself is known.
-        redactor: what happens to secrets.
-        now: the wall clock.
-        outline: finds the definitions in code.
-    """
+    """Prepares documents for one embedder."""
 
     def __init__(
         self,

@@ -65,21 +65,7 @@ class Duties(Enum):
 
 
 class BackgroundMaintenance:
-    """Tasks that run beside the requests until they are cancelled.
-
-    Args:
-        dependencies: the backends to probe when their breakers are open.
-        embedder: the model, compared with the model of the index.
-        indexer: completes pending documents.
-        documents: lists the pending documents.
-        clock: monotonic seconds.
-        reconciler: compares documents and vectors if two stores keep them; None: one store keeps both.
-        rebuilding: continues a run that embeds all documents again; None: the store has no such runs.
-        load: reads into memory what the first search needs; `bound` is set after it.
-        duties: whether this process also completes, compares and rebuilds what is in the index.
-        on_available: called when a backend is available again.
-        auditor: has documents embedded again that lost their vectors; None if two stores keep the index.
-    """
+    """Tasks that run beside the requests until they are cancelled."""
 
     def __init__(
         self,

@@ -53,16 +53,7 @@ def health_response(
     model: EmbeddingModel | None,
     latency_ms: float,
 ) -> HealthResponse:
-    """The health report.
-
-    Args:
-        findings: one per component.
-        counts: the counts of the index; None if they could not be read.
-        vector_problem: why vectors stay missing; None if nothing is wrong.
-        breaker_closed: whether searches reach the backends.
-        model: the embedding model; None before it is loaded.
-        latency_ms: how long the report took.
-    """
+    """The health report."""
     status = {finding.name: _status(finding, vector_problem) for finding in findings}
     return HealthResponse(
         healthy=breaker_closed and all(status[role] is Status.HEALTHY for role in ROLES),

@@ -61,16 +61,7 @@ TIME_RANGES = {
 
 
 class Telemetry:
-    """Queues records and writes them in batches. What a store does not take waits until it does.
-
-    Args:
-        metrics: where records go.
-        documents: where retrievals are counted.
-        retention: how long records are kept.
-        now: the wall clock.
-        capacity: records that may wait; the oldest beyond them are dropped and counted.
-        clock: monotonic seconds.
-    """
+    """Queues records and writes them in batches. What a store does not take waits until it does."""
 
     def __init__(
         self,
@@ -235,15 +226,7 @@ _COMPONENTS = {"embedding": "embedder", "vector": "vectors", "text": "documents"
 
 
 class Recorder:
-    """Counts and records searches, submitted documents and failures.
-
-    Args:
-        telemetry: stores the records, off the request path.
-        meters: the metrics.
-        now: the wall clock.
-        redact: takes secrets out of what callers sent.
-        query_chars: a recorded query is cut to this many characters; 0 records none.
-    """
+    """Counts and records searches, submitted documents and failures."""
 
     def __init__(
         self,

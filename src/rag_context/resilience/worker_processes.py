@@ -33,13 +33,7 @@ class WorkersClosedError(Exception):
 
 
 class WorkerProcesses:
-    """At most `workers` processes, each of which serves many requests. Use as a context manager.
-
-    Args:
-        module: the module whose `run(limits)` answers requests on standard input.
-        limits: bounds of one request.
-        workers: most processes at a time.
-    """
+    """At most `workers` processes, each of which serves many requests. Use as a context manager."""
 
     def __init__(self, module: str, limits: ProcessLimits, *, workers: int = 2) -> None:
         self._module = module

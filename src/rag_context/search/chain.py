@@ -67,16 +67,7 @@ INEXACT = "Passages are ranked without some of their scores or neighbours, which
 
 
 class SearchChain:
-    """Answers queries from the sources, also where some of them fail.
-
-    Args:
-        sources: the ports and what guards them.
-        breaker: counts total failures in a row; open, it answers at level 4.
-        deadline_s: seconds a search may take.
-        without: rules of ranking that no search uses.
-        reranking: puts the best passages in order at the end; None where no reranker is configured.
-        clock: monotonic seconds.
-    """
+    """Answers queries from the sources, also where some of them fail."""
 
     def __init__(
         self,

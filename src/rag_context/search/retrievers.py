@@ -266,12 +266,7 @@ class Retrievers:
 
 
 async def spread_hits(search: Callable[[int, Filter], Awaitable[Sequence[Hit]]], query: Query) -> Sequence[Hit]:
-    """The hits of a store for a query; where it names a time, the best from near that time too.
-
-    Args:
-        search: searches a store for so many hits.
-        query: says how many results there will be, and how many of one document.
-    """
+    """The hits of a store for a query; where it names a time, the best from near that time too."""
     found = await _spread_hits(search, query)
     if not query.windows:
         return found
@@ -300,10 +295,6 @@ async def _spread_hits(search: Callable[[int, Filter], Awaitable[Sequence[Hit]]]
     """The hits of a store; where a few documents fill the pool, the hits of other documents too.
 
     Raw scores of two searches compare, so the union is what one search with a limit per document would return.
-
-    Args:
-        search: searches a store for so many hits.
-        query: says how many results there will be, and how many of one document.
     """
     pool = hit_limit(query)
     hits: list[Hit] = list(await search(pool, query.where))

@@ -258,15 +258,7 @@ async def select_in(
     text: str | None,
     known: KnownPassages,
 ) -> Selection:
-    """Search a snapshot, and `select` from what is found. It never waits, so that `completed` can run it.
-
-    Args:
-        snapshot: the index.
-        query: the query.
-        embedded: its vector, without hits.
-        text: what keywords are searched for; None where they are not part of this answer.
-        known: what earlier searches found out about passages.
-    """
+    """Search a snapshot, and `select` from what is found. It never waits, so that `completed` can run it."""
     started = time.perf_counter()
     reads = SnapshotReads(snapshot, query, embedded.vector)
     found = replace(embedded, hits=await reads.vector_hits(embedded.vector), standing=reads.standing(embedded.vector))
