@@ -6,16 +6,18 @@ a process that does not know of the switch yet goes on with the old generation u
 
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from typing import Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from rag_context.domain.documents import Chunk, Document, StoredVectors
-from rag_context.domain.search import Filter, Passage, VectorHit
-from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild, Vector
+from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
 from rag_context.ingest.reconciliation import PAGE, misses_vectors
 from rag_context.ports.reading import DocumentStore, VectorStore
 from rag_context.ports.vector_checks import can_switch, no_rebuild
 from rag_context.ports.writing import DocumentWriter, VectorWriter
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 TOUCH_S = 1.0
 """How often a run records its progress."""
@@ -82,6 +84,19 @@ class GenerationRegistry(Protocol):
         ...
 
 
+def _active(
+    method: Callable[Concatenate[VectorStorage, P], Awaitable[T]],
+) -> Callable[Concatenate["VectorGenerations", P], Coroutine[Any, Any, T]]:
+    """This method of the active generation's storage."""
+
+    @wraps(method)
+    async def call(self: "VectorGenerations", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        result: T = await getattr(await self.current(), method.__name__)(*args, **kwargs)
+        return result
+
+    return call
+
+
 class VectorGenerations:
     """`VectorStore` and `VectorWriter` over the active generation; `discard` also applies to the one being built."""
 
@@ -109,46 +124,27 @@ class VectorGenerations:
         await self.of(generation).remove()
         self._storages.pop(generation, None)  # another task may have removed it
 
-    async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
-        return await (await self._current()).search(vector, limit=limit, where=where)
-
-    async def score(self, vector: Vector, chunk_ids: Sequence[str]) -> dict[str, float]:
-        return await (await self._current()).score(vector, chunk_ids)
-
-    async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
-        return await (await self._current()).passages(chunk_ids)
-
-    async def vectors(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:
-        return await (await self._current()).vectors(chunk_ids)
-
-    async def ping(self) -> str:
-        return await (await self._current()).ping()
-
-    async def prepare(self, model: EmbeddingModel) -> None:
-        await (await self._current()).prepare(model)
-
-    async def put(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix) -> None:
-        await (await self._current()).put(document, chunks, vectors)
+    search = _active(VectorStorage.search)
+    score = _active(VectorStorage.score)
+    passages = _active(VectorStorage.passages)
+    vectors = _active(VectorStorage.vectors)
+    ping = _active(VectorStorage.ping)
+    prepare = _active(VectorStorage.prepare)
+    put = _active(VectorStorage.put)
+    stored_vectors = _active(VectorStorage.stored_vectors)
+    count = _active(VectorStorage.count)
+    clear = _active(VectorStorage.clear)
 
     async def discard(self, document_ids: Collection[str]) -> None:
-        await (await self._current()).discard(document_ids)
+        await (await self.current()).discard(document_ids)
         if self.next is not None:
             await self.next.discard(document_ids)
 
-    async def stored_vectors(self, document_ids: Collection[str]) -> dict[str, StoredVectors]:
-        return await (await self._current()).stored_vectors(document_ids)
-
     async def stored_documents(self) -> AsyncIterator[str]:
-        async for id_ in (await self._current()).stored_documents():
+        async for id_ in (await self.current()).stored_documents():
             yield id_
 
-    async def count(self) -> int:
-        return await (await self._current()).count()
-
-    async def clear(self) -> None:
-        await (await self._current()).clear()
-
-    async def _current(self) -> VectorStorage:
+    async def current(self) -> VectorStorage:
         return self.of(await self.follow() if self._generation is None else self._generation)
 
 

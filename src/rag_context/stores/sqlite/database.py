@@ -219,6 +219,18 @@ def reading(
     return read
 
 
+def reads(
+    work: Callable[Concatenate[sqlite3.Connection, P], T],
+) -> Callable[Concatenate[HasDatabase, P], Coroutine[Any, Any, T]]:
+    """As `reading`, for a function that is a method as it is: its first parameter is the connection."""
+
+    @wraps(work)
+    async def read(self: HasDatabase, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._database.read(lambda connection: work(connection, *args, **kwargs))
+
+    return read
+
+
 def writing(
     work: Callable[Concatenate[S, sqlite3.Connection, P], T],
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:

@@ -1,29 +1,22 @@
 """Documents and chunks: reading and writing them, lists of them without their texts, and the model of their vectors."""
 
+import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 
 from rag_context.domain.documents import (
-    Chunk,
-    Counts,
-    Cursor,
-    Document,
-    Listing,
     Missing,
-    Retrievals,
     Stored,
-    Tenant,
-    TenantState,
 )
-from rag_context.domain.reports import Periods, counted
-from rag_context.domain.search import Filter, Neighbours, Passage
+from rag_context.domain.reports import counted
+from rag_context.domain.search import Filter, Neighbours
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.ports.writing import Version
 from rag_context.resilience.admission import Computing
 from rag_context.stores.search_statistics import RetrievalCounts
 from rag_context.stores.sqlite import changes, document_rows, vector_models
-from rag_context.stores.sqlite.database import Database
+from rag_context.stores.sqlite.database import Database, reading, reads
 from rag_context.stores.sqlite.memory.following import IndexInMemory
 
 
@@ -32,6 +25,23 @@ class SqliteDocuments:
 
     Every method raises `BackendError` where the file cannot be read or written.
     """
+
+    passages = reads(document_rows.read_passages)
+    get = reads(document_rows.read_document)
+    states = reads(document_rows.read_states)
+    chunks = reads(document_rows.read_chunks)
+    pending = reads(document_rows.read_pending)
+    matching = reads(document_rows.read_matching)
+    similar = reads(document_rows.read_similar)
+    listing = reads(document_rows.read_listing)
+    inventory = reads(document_rows.read_inventory)
+    content_hashes = reads(document_rows.read_content_hashes)
+    tenants = reads(document_rows.read_tenants)
+    retrievals = reads(document_rows.read_retrievals)
+    counts = reads(document_rows.read_counts)
+    tenant_state = reads(document_rows.read_tenant_state)
+    periods = reads(document_rows.read_periods)
+    recorded_model = reads(vector_models.read_model)
 
     _has_split_vectors = False
     """Whether another store keeps the vectors."""
@@ -49,49 +59,11 @@ class SqliteDocuments:
     async def refresh_version(self) -> None:
         await self._database.refresh_version()
 
-    async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
-        if not chunk_ids:
-            return {}
-        return await self._database.read(partial(document_rows.read_passages, list(chunk_ids)))
-
     async def neighbours(self, chunk_ids: Sequence[str]) -> dict[str, Neighbours]:
         return await self._memory.read(lambda at: at.index.neighbours(chunk_ids), needs_vectors=False)
 
-    async def get(self, document_id: str) -> Document | None:
-        return await self._database.read(partial(document_rows.read_document, document_id))
-
     async def stored(self, document_id: str) -> Stored | None:
         return (await self.states([document_id])).get(document_id)
-
-    async def states(self, document_ids: Sequence[str]) -> dict[str, Stored]:
-        return await self._database.read(partial(document_rows.read_states, list(document_ids)))
-
-    async def chunks(self, document_id: str) -> list[Chunk]:
-        return await self._database.read(partial(document_rows.read_chunks, document_id))
-
-    async def pending(self, limit: int) -> list[str]:
-        return await self._database.read(partial(document_rows.read_pending, limit))
-
-    async def matching(self, where: Filter, limit: int) -> list[str]:
-        return await self._database.read(partial(document_rows.read_matching, where, limit))
-
-    async def similar(self, documents: Sequence[Document]) -> list[list[str]]:
-        return await self._database.read(lambda file: [document_rows.read_similar(each, file) for each in documents])
-
-    async def listing(self, where: Filter, *, limit: int, after: Cursor | None = None) -> list[Listing]:
-        return await self._database.read(partial(document_rows.read_listing, where, limit, after))
-
-    async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
-        return await self._database.read(partial(document_rows.read_inventory, after, limit))
-
-    async def content_hashes(self, document_ids: Sequence[str]) -> dict[str, str]:
-        return await self._database.read(partial(document_rows.read_content_hashes, list(document_ids)))
-
-    async def tenants(self) -> list[Tenant]:
-        return await self._database.read(document_rows.read_tenants)
-
-    async def retrievals(self, document_id: str) -> Retrievals:
-        return await self._database.read(partial(document_rows.read_retrievals, document_id))
 
     async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None:
         self._retrievals.record(document_ids, at)
@@ -99,17 +71,9 @@ class SqliteDocuments:
     async def close(self) -> None:
         await self._retrievals.close()
 
-    async def counts(self) -> Counts:
-        return await self._database.read(document_rows.read_counts)
-
-    async def tenant_state(self, tenant: Tenant) -> TenantState:
-        return await self._database.read(partial(document_rows.read_tenant_state, tenant))
-
-    async def periods(self) -> Periods | None:
-        return await self._database.read(document_rows.read_periods)
-
-    async def missing_vectors(self, where: Filter) -> Missing:
-        return await self._database.read(partial(document_rows.read_missing_vectors, self._has_split_vectors, where))
+    @reading
+    def missing_vectors(self, connection: sqlite3.Connection, where: Filter) -> Missing:
+        return document_rows.read_missing_vectors(connection, self._has_split_vectors, where)
 
     async def ping(self) -> str:
         await self._database.round()
@@ -152,9 +116,6 @@ class SqliteDocuments:
 
     async def delete(self, document_id: str) -> bool:
         return await self._database.write(partial(changes.delete_document, document_id))
-
-    async def recorded_model(self) -> EmbeddingModel | None:
-        return await self._database.read(vector_models.read_model)
 
     async def adopt_model(self, model: EmbeddingModel) -> None:
         await self._database.write(partial(vector_models.record_model, model))

@@ -145,30 +145,36 @@ def lenient(connection: sqlite3.Connection) -> Iterator[None]:
         connection.text_factory = strict
 
 
-def read_passages(chunk_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, Passage]:
+def read_passages(connection: sqlite3.Connection, chunk_ids: Sequence[str]) -> dict[str, Passage]:
     """Those of the passages that exist; damaged ones are left out."""
+    if not chunk_ids:
+        return {}
     try:
         with readable(chunk_ids[0]):
-            return {row[0]: _passage(row) for row in connection.execute(_PASSAGES, (json.dumps(chunk_ids),))}
+            return {row[0]: _passage(row) for row in connection.execute(_PASSAGES, (json.dumps(list(chunk_ids)),))}
     except BackendDataError:
         if len(chunk_ids) > 1:  # those that can be read are found one by one
-            return {id_: found for each in chunk_ids for id_, found in read_passages([each], connection).items()}
+            return {id_: found for each in chunk_ids for id_, found in read_passages(connection, [each]).items()}
     logger.warning("the passage %s is damaged and left out; run `rag-context check`", chunk_ids[0])
     return {}
 
 
-def read_chunks(document_id: str, connection: sqlite3.Connection) -> list[Chunk]:
+def read_chunks(connection: sqlite3.Connection, document_id: str) -> list[Chunk]:
     with readable(document_id):
         return [_chunk(row) for row in connection.execute(_CHUNKS, (document_id,))]
 
 
-def read_document(document_id: str, connection: sqlite3.Connection) -> Document | None:
+def read_document(connection: sqlite3.Connection, document_id: str) -> Document | None:
     with readable(document_id):
         row = connection.execute(_DOCUMENT, (document_id,)).fetchone()
         return None if row is None else _document(row)
 
 
-def read_similar(document: Document, connection: sqlite3.Connection) -> list[str]:
+def read_similar(connection: sqlite3.Connection, documents: Sequence[Document]) -> list[list[str]]:
+    return [_similar(document, connection) for document in documents]
+
+
+def _similar(document: Document, connection: sqlite3.Connection) -> list[str]:
     tenant = connection.execute(
         "SELECT key FROM tenants WHERE project = ? AND branch = ? AND path_hash = ?",
         (document.tenant.project, document.tenant.branch, document.tenant.path_hash),
@@ -184,12 +190,12 @@ def read_similar(document: Document, connection: sqlite3.Connection) -> list[str
     )
 
 
-def read_pending(limit: int, connection: sqlite3.Connection) -> list[str]:
+def read_pending(connection: sqlite3.Connection, limit: int) -> list[str]:
     rows = connection.execute("SELECT id FROM documents WHERE status = 'pending' ORDER BY key LIMIT ?", (limit,))
     return [id_ for (id_,) in rows]
 
 
-def read_matching(where: Filter, limit: int, connection: sqlite3.Connection) -> list[str]:
+def read_matching(connection: sqlite3.Connection, where: Filter, limit: int) -> list[str]:
     clauses, values = condition(where)
     statement = f"SELECT d.id FROM documents AS d WHERE {clauses} ORDER BY d.key LIMIT ?"  # noqa: S608  (values are bound)
     return [id_ for (id_,) in connection.execute(statement, (*values, limit))]
@@ -199,7 +205,7 @@ def read_counts(connection: sqlite3.Connection) -> Counts:
     return Counts(*connection.execute("SELECT documents, pending, chunks, vectors FROM totals").fetchone())
 
 
-def read_missing_vectors(has_split_vectors: bool, where: Filter, connection: sqlite3.Connection) -> Missing:
+def read_missing_vectors(connection: sqlite3.Connection, has_split_vectors: bool, where: Filter) -> Missing:
     """Reads pending documents only, as long as there are any; all that pass the filter where others lost vectors."""
     counts = read_counts(connection)
     if not counts.pending and (has_split_vectors or counts.vectors >= counts.chunks):
@@ -215,7 +221,9 @@ def read_missing_vectors(has_split_vectors: bool, where: Filter, connection: sql
     return Missing(missing, connection.execute(_VISIBLE.format(index="", where=clauses), values).fetchone()[0])
 
 
-def read_listing(where: Filter, limit: int, after: Cursor | None, connection: sqlite3.Connection) -> list[Listing]:
+def read_listing(
+    connection: sqlite3.Connection, where: Filter, *, limit: int, after: Cursor | None = None
+) -> list[Listing]:
     clauses, values = condition(where)
     at, id_ = (_AFTER_ALL, "") if after is None else (microseconds(after.timestamp), after.id)
     rows = connection.execute(_LISTING.format(condition=clauses), (*values, at, at, id_, limit))
@@ -231,21 +239,21 @@ def read_periods(connection: sqlite3.Connection) -> Periods | None:
     return Periods(Period(first, last), Period(indexed_first, indexed_last))
 
 
-def read_states(document_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, Stored]:
+def read_states(connection: sqlite3.Connection, document_ids: Sequence[str]) -> dict[str, Stored]:
     statement = f"{_STORED} WHERE d.id IN (SELECT value FROM json_each(?))"  # noqa: S608  (values are bound)
-    rows = connection.execute(statement, (json.dumps(document_ids),))
+    rows = connection.execute(statement, (json.dumps(list(document_ids)),))
     return {row[0]: _state(row) for row in rows}
 
 
-def read_inventory(after: str, limit: int, connection: sqlite3.Connection) -> dict[str, Stored]:
+def read_inventory(connection: sqlite3.Connection, after: str, limit: int) -> dict[str, Stored]:
     rows = connection.execute(f"{_STORED} WHERE d.id > ? ORDER BY d.id LIMIT ?", (after, limit))
     return {row[0]: _state(row) for row in rows}
 
 
-def read_content_hashes(document_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, str]:
+def read_content_hashes(connection: sqlite3.Connection, document_ids: Sequence[str]) -> dict[str, str]:
     rows = connection.execute(
         "SELECT d.id, d.content_hash FROM json_each(?) AS requested JOIN documents AS d ON d.id = requested.value",
-        (json.dumps(document_ids),),
+        (json.dumps(list(document_ids)),),
     )
     return dict(rows.fetchall())
 
@@ -258,12 +266,12 @@ def read_tenants(connection: sqlite3.Connection) -> list[Tenant]:
     return [Tenant(*row) for row in rows]
 
 
-def read_tenant_state(tenant: Tenant, connection: sqlite3.Connection) -> TenantState:
+def read_tenant_state(connection: sqlite3.Connection, tenant: Tenant) -> TenantState:
     *state, documents = connection.execute(_TENANT_STATE, tenant_values(tenant)).fetchone()
     return TenantState(":".join(map(str, state)), documents)
 
 
-def read_retrievals(document_id: str, connection: sqlite3.Connection) -> Retrievals:
+def read_retrievals(connection: sqlite3.Connection, document_id: str) -> Retrievals:
     row = connection.execute(
         """SELECT r.query_count, r.last_retrieved
            FROM documents AS d JOIN retrievals AS r ON r.document = d.key WHERE d.id = ?""",

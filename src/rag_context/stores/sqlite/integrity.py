@@ -155,13 +155,13 @@ def _check_documents(check: DocumentCheck, connection: sqlite3.Connection, found
 
 def _kinds(check: DocumentCheck, id_: str, connection: sqlite3.Connection) -> set[IssueKind]:
     try:
-        document = read_document(id_, connection)
+        document = read_document(connection, id_)
     except BackendDataError:
         return {IssueKind.LOST_CONTENT}
     if document is None:
         return set()
     try:
-        chunks = read_chunks(id_, connection)
+        chunks = read_chunks(connection, id_)
     except BackendDataError:
         chunks = []  # rechunking repairs them
     return set(check(document, chunks))

@@ -12,7 +12,7 @@ from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
 from rag_context.errors import ForeignDataError
 from rag_context.ports.writing import Version
 from rag_context.stores.sqlite import changes, vector_models
-from rag_context.stores.sqlite.database import Database
+from rag_context.stores.sqlite.database import Database, reading, reads, writing
 from rag_context.stores.sqlite.document_ports import SqliteDocuments
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.memory.following import IndexInMemory
@@ -52,33 +52,56 @@ class SqliteSplitDocuments(SqliteDocuments):
 
     _has_split_vectors = True
 
-    async def counts(self) -> Counts:
+    @reading
+    def counts(self, connection: sqlite3.Connection) -> Counts:
         """How much the index holds; vectors are counted from the chunks of indexed documents."""
-        return await self._database.read(lambda connection: Counts(*connection.execute(_INDEXED_COUNTS).fetchone()))
+        return Counts(*connection.execute(_INDEXED_COUNTS).fetchone())
 
-    async def active_generation(self) -> tuple[int, str | None]:
-        return await self._database.read(_answering)
+    @reading
+    def active_generation(self, connection: sqlite3.Connection) -> tuple[int, str | None]:
+        return _answering(connection)
 
-    async def run_under_way(self) -> Rebuild | None:
-        return await self._database.read(vector_models.read_run)
+    run_under_way = reads(vector_models.read_run)
 
-    async def inactive_generation(self) -> int | None:
-        return await self._database.read(partial(_number, _INACTIVE))
+    @reading
+    def inactive_generation(self, connection: sqlite3.Connection) -> int | None:
+        return _number(_INACTIVE, connection)
 
-    async def begin_run(self, run: Rebuild, generation: int, inactive_generation: int | None) -> bool:
-        return await self._database.write(partial(_begin_run, run, generation, inactive_generation))
+    @writing
+    def begin_run(
+        self, connection: sqlite3.Connection, run: Rebuild, generation: int, inactive_generation: int | None
+    ) -> bool:
+        if _number(_INACTIVE, connection) != inactive_generation:
+            return False
+        model = json.dumps(asdict(run.model))
+        _note({vector_models.MODEL: model, vector_models.TOUCHED: run.touched, _INACTIVE: generation}, connection)
+        return True
 
-    async def touch_run(self, made_by: str, touched: float) -> None:
-        await self._database.write(partial(_touch_run, made_by, touched))
+    @writing
+    def touch_run(self, connection: sqlite3.Connection, made_by: str, touched: float) -> None:
+        if _fingerprint(connection) == made_by:
+            _note({vector_models.TOUCHED: touched}, connection)
 
-    async def abandon_run(self) -> None:
-        await self._database.write(partial(_note, _NO_RUN))
+    @writing
+    def abandon_run(self, connection: sqlite3.Connection) -> None:
+        _note(_NO_RUN, connection)
 
-    async def forget_inactive_generation(self, generation: int) -> None:
-        await self._database.write(partial(_forget_inactive_generation, generation))
+    @writing
+    def forget_inactive_generation(self, connection: sqlite3.Connection, generation: int) -> None:
+        if _fingerprint(connection) is None and _number(_INACTIVE, connection) == generation:
+            _note({_INACTIVE: None}, connection)
 
-    async def end_run(self, made_by: str, generation: int) -> bool:
-        return await self._database.write(partial(_end_run, made_by, generation))
+    @writing
+    def end_run(self, connection: sqlite3.Connection, made_by: str, generation: int) -> bool:
+        run = vector_models.read_run(connection)
+        if run is None or run.model.fingerprint != made_by or _number(_INACTIVE, connection) != generation:
+            return False
+        former, _ = _answering(connection)
+        recorded = {"model": json.dumps(asdict(run.model)), _GENERATION: generation, _INACTIVE: former}
+        _note({**_NO_RUN, **recorded}, connection)
+        connection.execute("UPDATE totals SET version = version + 1")
+        changes.note_change_of_all(connection)
+        return True
 
 
 class SqliteDocumentWriter:
@@ -120,21 +143,31 @@ class SqliteVectorBackend(SqliteVectors):
         version = Version(replace(document, content=""), chunks, vectors)
         await self._database.write(partial(changes.write_document, version, [[] for _ in chunks]))
 
-    async def discard(self, document_ids: Collection[str]) -> None:
-        await self._database.write(partial(_discard, list(document_ids)))
+    @writing
+    def discard(self, connection: sqlite3.Connection, document_ids: Collection[str]) -> None:
+        for id_ in document_ids:
+            changes.delete_document(id_, connection)
 
-    async def stored_vectors(self, document_ids: Collection[str]) -> dict[str, StoredVectors]:
-        return await self._database.read(partial(_held, list(document_ids)))
+    @reading
+    def stored_vectors(self, connection: sqlite3.Connection, document_ids: Collection[str]) -> dict[str, StoredVectors]:
+        rows = connection.execute(_STORED, (json.dumps(list(document_ids)),))
+        return {id_: StoredVectors(frozenset(json.loads(ids)), frozenset({revision})) for id_, revision, ids in rows}
 
     async def stored_documents(self) -> AsyncIterator[str]:
         last = ""
-        while ids := await self._database.read(partial(_ids_with_vectors, last)):
+        while ids := await self._with_vectors(last):
             for id_ in ids:
                 yield id_
             last = ids[-1]
 
-    async def count(self) -> int:
-        return await self._database.read(_count)
+    @reading
+    def _with_vectors(self, connection: sqlite3.Connection, after: str) -> list[str]:
+        return [id_ for (id_,) in connection.execute(_WITH_VECTORS, (after, _PAGE))]
+
+    @reading
+    def count(self, connection: sqlite3.Connection) -> int:
+        count: int = connection.execute("SELECT vectors FROM totals").fetchone()[0]
+        return count
 
     async def clear(self) -> None:
         """Delete all vectors, and the record of their model."""
@@ -178,56 +211,7 @@ def _answering(connection: sqlite3.Connection) -> tuple[int, str | None]:
     return _number(_GENERATION, connection) or 0, None if model is None else model.fingerprint
 
 
-def _begin_run(run: Rebuild, generation: int, inactive_generation: int | None, connection: sqlite3.Connection) -> bool:
-    if _number(_INACTIVE, connection) != inactive_generation:
-        return False
-    model = json.dumps(asdict(run.model))
-    _note({vector_models.MODEL: model, vector_models.TOUCHED: run.touched, _INACTIVE: generation}, connection)
-    return True
-
-
-def _touch_run(made_by: str, touched: float, connection: sqlite3.Connection) -> None:
-    if _fingerprint(connection) == made_by:
-        _note({vector_models.TOUCHED: touched}, connection)
-
-
-def _forget_inactive_generation(generation: int, connection: sqlite3.Connection) -> None:
-    if _fingerprint(connection) is None and _number(_INACTIVE, connection) == generation:
-        _note({_INACTIVE: None}, connection)
-
-
 def _fingerprint(connection: sqlite3.Connection) -> str | None:
     """Of the model of the run under way."""
     run = vector_models.read_run(connection)
     return None if run is None else run.model.fingerprint
-
-
-def _end_run(made_by: str, generation: int, connection: sqlite3.Connection) -> bool:
-    run = vector_models.read_run(connection)
-    if run is None or run.model.fingerprint != made_by or _number(_INACTIVE, connection) != generation:
-        return False
-    former, _ = _answering(connection)
-    recorded = {"model": json.dumps(asdict(run.model)), _GENERATION: generation, _INACTIVE: former}
-    _note({**_NO_RUN, **recorded}, connection)
-    connection.execute("UPDATE totals SET version = version + 1")
-    changes.note_change_of_all(connection)
-    return True
-
-
-def _discard(document_ids: Sequence[str], connection: sqlite3.Connection) -> None:
-    for id_ in document_ids:
-        changes.delete_document(id_, connection)
-
-
-def _held(document_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, StoredVectors]:
-    rows = connection.execute(_STORED, (json.dumps(document_ids),))
-    return {id_: StoredVectors(frozenset(json.loads(chunks)), frozenset({revision})) for id_, revision, chunks in rows}
-
-
-def _ids_with_vectors(after: str, connection: sqlite3.Connection) -> list[str]:
-    return [id_ for (id_,) in connection.execute(_WITH_VECTORS, (after, _PAGE))]
-
-
-def _count(connection: sqlite3.Connection) -> int:
-    count: int = connection.execute("SELECT vectors FROM totals").fetchone()[0]
-    return count

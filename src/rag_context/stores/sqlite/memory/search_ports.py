@@ -3,7 +3,6 @@
 import json
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TypeVar
 
 from rag_context.domain.documents import Tenant
@@ -12,7 +11,7 @@ from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, 
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendStartingError
 from rag_context.ports.reading import CandidateRequest, Snapshot
-from rag_context.stores.sqlite.database import Database
+from rag_context.stores.sqlite.database import Database, reads
 from rag_context.stores.sqlite.document_rows import read_passages
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.memory.following import CATCH_UP_S, IndexInMemory, IndexSnapshot
@@ -27,6 +26,12 @@ CROSS JOIN vectors AS v ON v.chunk = c.key
 """
 
 T = TypeVar("T")
+
+
+def read_vectors(connection: sqlite3.Connection, chunk_ids: Sequence[str]) -> dict[str, Vector]:
+    """The vectors (`(dim,) float32`) of the given chunks; those without are left out."""
+    rows = connection.execute(_VECTORS, (json.dumps(list(chunk_ids)),))
+    return {id_: vector_of(blob) for id_, blob in rows}
 
 
 class SqliteVectors:
@@ -54,13 +59,8 @@ class SqliteVectors:
             needs_vectors=True,
         )
 
-    async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
-        if not chunk_ids:
-            return {}
-        return await self._database.read(partial(read_passages, list(chunk_ids)))
-
-    async def vectors(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:
-        return await self._database.read(partial(_read_vectors, list(chunk_ids)))
+    passages = reads(read_passages)
+    vectors = reads(read_vectors)
 
     async def ping(self) -> str:
         await self._memory.loaded()
@@ -68,12 +68,6 @@ class SqliteVectors:
             lambda at: f"{counted(at.index.vectors, 'vector')} of dimension {at.index.dimension or '?'} in memory",
             needs_vectors=True,
         )
-
-
-def _read_vectors(chunk_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, Vector]:
-    """The vectors (`(dim,) float32`) of the given chunks; those without are left out."""
-    rows = connection.execute(_VECTORS, (json.dumps(chunk_ids),))
-    return {id_: vector_of(blob) for id_, blob in rows}
 
 
 class SqliteTexts:
@@ -143,4 +137,4 @@ class _SqliteSnapshot:
         return self._index.conversations(query, threads, tenant)
 
     def passages(self, chunk_ids: Sequence[str]) -> Mapping[str, Passage]:
-        return read_passages(chunk_ids, self._at.connection) if chunk_ids else {}
+        return read_passages(self._at.connection, chunk_ids)
