@@ -165,84 +165,73 @@ class Client:
     remark: str = ""
 
 
+def _files(user: str = "", project: str = "") -> Files:
+    return {scope: place for scope, place in ((Scope.USER, user), (Scope.PROJECT, project)) if place}
+
+
 def _everywhere(step: str) -> Mapping[Scope, str]:
     return dict.fromkeys(Scope, step)
 
 
-def _events_as_in_claude(tools: str) -> Mapping[EventName, Event]:
+def _bearer(variable: str) -> str:
+    return f'"headers": {{"Authorization": "Bearer {variable}"}}'
+
+
+def _events(names: str, tools: str = "") -> Mapping[EventName, Event]:
+    """A client's names for our events, in their order, `-` for one that it lacks; `tools` are those of an action."""
     return {
-        "session-start": Event("SessionStart"),
-        "prompt": Event("UserPromptSubmit"),
-        "action": Event("PreToolUse", tools),
-        "stop": Event("Stop"),
-        "compact": Event("PreCompact"),
+        event: Event(native, tools if event == "action" else "")
+        for event, native in zip(TIMEOUTS_S, names.split(), strict=True)
+        if native != "-"
     }
 
 
+_AS_IN_CLAUDE: Final = "SessionStart UserPromptSubmit PreToolUse Stop PreCompact"
+_OF_HTTP: Final = {"type": "http"}
+_OF_STDIO: Final = {"type": "stdio"}
+
 _COPILOT_HOOKS: Final = Hooks(
-    {Scope.USER: "{copilot}/hooks/rag-context.json", Scope.PROJECT: ".github/hooks/rag-context.json"},
-    {
-        "session-start": Event("sessionStart"),
-        "prompt": Event("userPromptSubmitted"),
-        "action": Event("preToolUse"),
-        "stop": Event("agentStop"),
-        "compact": Event("preCompact"),
-    },
+    _files("{copilot}/hooks/rag-context.json", ".github/hooks/rag-context.json"),
+    _events("sessionStart userPromptSubmitted preToolUse agentStop preCompact"),
     HookShape.SHELLS,
     has_version=True,
 )
+_ROO: Final = "{app}/Code/User/globalStorage/rooveterinaryinc.roo-cline"
 
 _KNOWN: Final = (
-    Client(
-        "claude-code",
-        "Claude Code",
-        Tier.PROMPT,
-        programs=("claude",),
-        folders=("{claude}",),
+    replace(
+        Client("claude-code", "Claude Code", Tier.PROMPT, programs=("claude",), folders=("{claude}",)),
         mcp=Mcp(
-            {Scope.USER: "{claude_state}/.claude.json", Scope.PROJECT: ".mcp.json"},
-            of_command={"type": "stdio"},
-            of_url={"type": "http"},
-            key='"headers": {"Authorization": "Bearer ${RAG_CONTEXT_API_KEY}"}',
+            _files("{claude_state}/.claude.json", ".mcp.json"),
+            of_command=_OF_STDIO,
+            of_url=_OF_HTTP,
+            key=_bearer("${RAG_CONTEXT_API_KEY}"),
         ),
         hooks=Hooks(
-            {Scope.USER: "{claude}/settings.json", Scope.PROJECT: ".claude/settings.json"},
-            _events_as_in_claude("Edit|Write|MultiEdit|NotebookEdit|Bash"),
+            _files("{claude}/settings.json", ".claude/settings.json"),
+            _events(_AS_IN_CLAUDE, "Edit|Write|MultiEdit|NotebookEdit|Bash"),
             HookShape.ARGUMENTS,
         ),
         rules=Rules(
-            {
-                Scope.USER: "{claude}/skills/rag-context/SKILL.md",
-                Scope.PROJECT: ".claude/skills/rag-context/SKILL.md",
-            },
-            RulesForm.SKILL,
+            _files("{claude}/skills/rag-context/SKILL.md", ".claude/skills/rag-context/SKILL.md"), RulesForm.SKILL
         ),
         plugin=PluginMark("{claude}/settings.json", ("enabledPlugins",)),
         to_do={
             Scope.PROJECT: "Start `claude` in the project once, trust the folder and approve the server of .mcp.json."
         },
     ),
-    Client(
-        "codex",
-        "Codex",
-        Tier.PROMPT,
-        programs=("codex",),
-        folders=("{codex}",),
+    replace(
+        Client("codex", "Codex", Tier.PROMPT, programs=("codex",), folders=("{codex}",)),
         mcp=Mcp(
-            {Scope.USER: "{codex}/config.toml", Scope.PROJECT: ".codex/config.toml"},
+            _files("{codex}/config.toml", ".codex/config.toml"),
             section=("mcp_servers",),
             key='bearer_token_env_var = "RAG_CONTEXT_API_KEY"',
         ),
         hooks=Hooks(
-            {Scope.USER: "{codex}/hooks.json", Scope.PROJECT: ".codex/hooks.json"},
-            _events_as_in_claude("Bash|apply_patch|Edit|Write"),
+            _files("{codex}/hooks.json", ".codex/hooks.json"), _events(_AS_IN_CLAUDE, "Bash|apply_patch|Edit|Write")
         ),
         rules=Rules(
-            {
-                Scope.USER: "{codex}/skills/rag-context/SKILL.md",
-                Scope.PROJECT: ".agents/skills/rag-context/SKILL.md",
-            },
-            RulesForm.SKILL,
+            _files("{codex}/skills/rag-context/SKILL.md", ".agents/skills/rag-context/SKILL.md"), RulesForm.SKILL
         ),
         plugin=PluginMark("{codex}/config.toml", ("plugins",)),
         to_do={
@@ -251,163 +240,102 @@ _KNOWN: Final = (
             "runs none of them.",
         },
     ),
-    Client(
-        "gemini",
-        "Gemini CLI",
-        Tier.PROMPT,
-        programs=("gemini",),
-        folders=("{gemini}/.gemini",),
+    replace(
+        Client("gemini", "Gemini CLI", Tier.PROMPT, programs=("gemini",), folders=("{gemini}/.gemini",)),
         mcp=Mcp(
-            {Scope.USER: "{gemini}/.gemini/settings.json", Scope.PROJECT: ".gemini/settings.json"},
+            _files("{gemini}/.gemini/settings.json", ".gemini/settings.json"),
             url_key="httpUrl",
-            key='"headers": {"Authorization": "Bearer $RAG_CONTEXT_API_KEY"}',
+            key=_bearer("$RAG_CONTEXT_API_KEY"),
         ),
         hooks=Hooks(
-            {Scope.USER: "{gemini}/.gemini/settings.json", Scope.PROJECT: ".gemini/settings.json"},
-            {
-                "session-start": Event("SessionStart"),
-                "prompt": Event("BeforeAgent"),
-                # Only what follows a tool can add text, so the file's decision comes when the file is read.
-                "action": Event("AfterTool", "read_file|read_many_files"),
-                "stop": Event("AfterAgent"),
-            },
+            _files("{gemini}/.gemini/settings.json", ".gemini/settings.json"),
+            # Only what follows a tool can add text, so the file's decision comes when the file is read.
+            _events("SessionStart BeforeAgent AfterTool AfterAgent -", "read_file|read_many_files"),
             units_per_s=1000,
         ),
-        rules=Rules({Scope.USER: "{gemini}/.gemini/GEMINI.md", Scope.PROJECT: "GEMINI.md"}, RulesForm.BLOCK),
+        rules=Rules(_files("{gemini}/.gemini/GEMINI.md", "GEMINI.md"), RulesForm.BLOCK),
         plugin=PluginMark("{gemini}/.gemini/extensions/rag-context"),
         to_do={Scope.PROJECT: "Trust the folder in Gemini CLI: in others it starts no servers and no hooks."},
         remark="In a folder that is not trusted, Gemini CLI shows the server as disabled.",
     ),
-    Client(
-        "opencode",
-        "OpenCode",
-        Tier.PROMPT,
-        programs=("opencode",),
-        folders=("{config}/opencode",),
+    replace(
+        Client("opencode", "OpenCode", Tier.PROMPT, programs=("opencode",), folders=("{config}/opencode",)),
         mcp=Mcp(
-            {Scope.USER: "{config}/opencode/opencode.json", Scope.PROJECT: "opencode.json"},
+            _files("{config}/opencode/opencode.json", "opencode.json"),
             section=("mcp",),
             of_command={"type": "local", "enabled": True},
             of_url={"type": "remote", "enabled": True},
             in_one_list=True,
-            key='"headers": {"Authorization": "Bearer {env:RAG_CONTEXT_API_KEY}"}',
+            key=_bearer("{env:RAG_CONTEXT_API_KEY}"),
         ),
         hooks=Hooks(
-            {
-                Scope.USER: "{config}/opencode/plugins/rag-context.js",
-                Scope.PROJECT: ".opencode/plugins/rag-context.js",
-            },
-            {
-                "session-start": Event("chat.message"),
-                "prompt": Event("chat.message"),
-                "action": Event("tool.execute.after", "read|edit|write|bash"),
-                "stop": Event("session.idle"),
-                "compact": Event("experimental.session.compacting"),
-            },
+            _files("{config}/opencode/plugins/rag-context.js", ".opencode/plugins/rag-context.js"),
+            _events(
+                "chat.message chat.message tool.execute.after session.idle experimental.session.compacting",
+                "read|edit|write|bash",
+            ),
             HookShape.PLUGIN,
         ),
-        rules=Rules({Scope.USER: "{config}/opencode/AGENTS.md", Scope.PROJECT: "AGENTS.md"}, RulesForm.BLOCK),
+        rules=Rules(_files("{config}/opencode/AGENTS.md", "AGENTS.md"), RulesForm.BLOCK),
     ),
-    Client(
-        "copilot",
-        "GitHub Copilot CLI",
-        Tier.PROMPT,
-        programs=("copilot",),
-        folders=("{copilot}",),
+    replace(
+        Client("copilot", "GitHub Copilot CLI", Tier.PROMPT, programs=("copilot",), folders=("{copilot}",)),
         mcp=Mcp(
-            {Scope.USER: "{copilot}/mcp-config.json", Scope.PROJECT: ".github/mcp.json"},
+            _files("{copilot}/mcp-config.json", ".github/mcp.json"),
             of_command={"type": "local", "tools": ["*"]},
             of_url={"type": "http", "tools": ["*"]},
-            key='"headers": {"Authorization": "Bearer ${RAG_CONTEXT_API_KEY}"}',
+            key=_bearer("${RAG_CONTEXT_API_KEY}"),
         ),
         hooks=_COPILOT_HOOKS,
-        rules=Rules(
-            {Scope.USER: "{copilot}/copilot-instructions.md", Scope.PROJECT: ".github/copilot-instructions.md"},
-            RulesForm.BLOCK,
-        ),
+        rules=Rules(_files("{copilot}/copilot-instructions.md", ".github/copilot-instructions.md"), RulesForm.BLOCK),
     ),
-    Client(
-        "qwen",
-        "Qwen Code",
-        Tier.PROMPT,
-        programs=("qwen",),
-        folders=("~/.qwen",),
+    replace(
+        Client("qwen", "Qwen Code", Tier.PROMPT, programs=("qwen",), folders=("~/.qwen",)),
         mcp=Mcp(
-            {Scope.USER: "~/.qwen/settings.json", Scope.PROJECT: ".qwen/settings.json"},
+            _files("~/.qwen/settings.json", ".qwen/settings.json"),
             url_key="httpUrl",
-            key='"headers": {"Authorization": "Bearer $RAG_CONTEXT_API_KEY"}',
+            key=_bearer("$RAG_CONTEXT_API_KEY"),
         ),
         hooks=Hooks(
-            {Scope.USER: "~/.qwen/settings.json", Scope.PROJECT: ".qwen/settings.json"},
-            _events_as_in_claude("edit|write_file|run_shell_command|Edit|WriteFile|Shell"),
+            _files("~/.qwen/settings.json", ".qwen/settings.json"),
+            _events(_AS_IN_CLAUDE, "edit|write_file|run_shell_command|Edit|WriteFile|Shell"),
             units_per_s=1000,
         ),
-        rules=Rules({Scope.USER: "~/.qwen/QWEN.md", Scope.PROJECT: "QWEN.md"}, RulesForm.BLOCK),
+        rules=Rules(_files("~/.qwen/QWEN.md", "QWEN.md"), RulesForm.BLOCK),
     ),
-    Client(
-        "droid",
-        "Factory Droid",
-        Tier.PROMPT,
-        programs=("droid",),
-        folders=("~/.factory",),
-        mcp=Mcp(
-            {Scope.USER: "~/.factory/mcp.json", Scope.PROJECT: ".factory/mcp.json"},
-            of_command={"type": "stdio"},
-            of_url={"type": "http"},
-        ),
+    replace(
+        Client("droid", "Factory Droid", Tier.PROMPT, programs=("droid",), folders=("~/.factory",)),
+        mcp=Mcp(_files("~/.factory/mcp.json", ".factory/mcp.json"), of_command=_OF_STDIO, of_url=_OF_HTTP),
         hooks=Hooks(
-            {Scope.USER: "~/.factory/settings.json", Scope.PROJECT: ".factory/settings.json"},
-            _events_as_in_claude("Edit|Create|ApplyPatch|Execute"),
+            _files("~/.factory/settings.json", ".factory/settings.json"),
+            _events(_AS_IN_CLAUDE, "Edit|Create|ApplyPatch|Execute"),
         ),
-        rules=Rules({Scope.USER: "~/.factory/AGENTS.md", Scope.PROJECT: "AGENTS.md"}, RulesForm.BLOCK),
+        rules=Rules(_files("~/.factory/AGENTS.md", "AGENTS.md"), RulesForm.BLOCK),
         remark="If there is a `hooks.json` beside `settings.json`, Droid reads hooks from there only: move ours over.",
     ),
-    Client(
-        "kiro",
-        "Kiro CLI",
-        Tier.PROMPT,
-        programs=("kiro-cli", "kiro"),
-        folders=("~/.kiro",),
-        mcp=Mcp({Scope.USER: "~/.kiro/settings/mcp.json", Scope.PROJECT: ".kiro/settings/mcp.json"}),
+    replace(
+        Client("kiro", "Kiro CLI", Tier.PROMPT, programs=("kiro-cli", "kiro"), folders=("~/.kiro",)),
+        mcp=Mcp(_files("~/.kiro/settings/mcp.json", ".kiro/settings/mcp.json")),
         hooks=Hooks(
-            {Scope.USER: "~/.kiro/agents/rag-context.json", Scope.PROJECT: ".kiro/agents/rag-context.json"},
-            {
-                "session-start": Event("agentSpawn"),
-                "prompt": Event("userPromptSubmit"),
-                "action": Event("preToolUse"),
-                "stop": Event("stop"),
-            },
+            _files("~/.kiro/agents/rag-context.json", ".kiro/agents/rag-context.json"),
+            _events("agentSpawn userPromptSubmit preToolUse stop -"),
             HookShape.AGENT,
             units_per_s=1000,
         ),
-        rules=Rules(
-            {Scope.USER: "~/.kiro/steering/rag-context.md", Scope.PROJECT: ".kiro/steering/rag-context.md"},
-            RulesForm.FILE,
-        ),
+        rules=Rules(_files("~/.kiro/steering/rag-context.md", ".kiro/steering/rag-context.md"), RulesForm.FILE),
         to_do=_everywhere("Start it with `kiro-cli chat --agent rag-context`: the hooks belong to that agent."),
     ),
-    Client(
-        "cursor",
-        "Cursor",
-        Tier.START,
-        programs=("cursor", "cursor-agent"),
-        folders=("~/.cursor",),
-        mcp=Mcp(
-            {Scope.USER: "~/.cursor/mcp.json", Scope.PROJECT: ".cursor/mcp.json"},
-            key='"headers": {"Authorization": "Bearer ${env:RAG_CONTEXT_API_KEY}"}',
-        ),
+    replace(
+        Client("cursor", "Cursor", Tier.START, programs=("cursor", "cursor-agent"), folders=("~/.cursor",)),
+        mcp=Mcp(_files("~/.cursor/mcp.json", ".cursor/mcp.json"), key=_bearer("${env:RAG_CONTEXT_API_KEY}")),
         hooks=Hooks(
-            {Scope.USER: "~/.cursor/hooks.json", Scope.PROJECT: ".cursor/hooks.json"},
-            {
-                "session-start": Event("sessionStart"),
-                "stop": Event("stop"),
-                "compact": Event("preCompact"),
-            },
+            _files("~/.cursor/hooks.json", ".cursor/hooks.json"),
+            _events("sessionStart - - stop preCompact"),
             HookShape.FLAT,
             has_version=True,
         ),
         rules=Rules(
-            {Scope.PROJECT: ".cursor/rules/rag-context.mdc"},
+            _files(project=".cursor/rules/rag-context.mdc"),
             RulesForm.FILE,
             head="---\ndescription: The memory that agents share\nalwaysApply: true\n---\n",
         ),
@@ -416,160 +344,87 @@ _KNOWN: Final = (
         to_do=_everywhere("Switch the server on in Cursor's settings, under MCP."),
         remark="Cursor also runs the hooks of Claude Code's settings.",
     ),
-    Client(
-        "vscode",
-        "VS Code",
-        Tier.START,
-        programs=("code",),
-        folders=("{app}/Code/User",),
+    replace(
+        Client("vscode", "VS Code", Tier.START, programs=("code",), folders=("{app}/Code/User",)),
         mcp=Mcp(
-            {Scope.USER: "{app}/Code/User/mcp.json", Scope.PROJECT: ".vscode/mcp.json"},
+            _files("{app}/Code/User/mcp.json", ".vscode/mcp.json"),
             section=("servers",),
-            of_command={"type": "stdio"},
-            of_url={"type": "http"},
-            key='"headers": {"Authorization": "Bearer ${input:rag-context-key}"}',
+            of_command=_OF_STDIO,
+            of_url=_OF_HTTP,
+            key=_bearer("${input:rag-context-key}"),
         ),
         hooks=replace(_COPILOT_HOOKS, reported_as="copilot"),
-        rules=Rules({Scope.PROJECT: ".github/copilot-instructions.md"}, RulesForm.BLOCK),
+        rules=Rules(_files(project=".github/copilot-instructions.md"), RulesForm.BLOCK),
         is_desktop=True,
         to_do=_everywhere("Start the server in VS Code once (command `MCP: List Servers`) and trust it."),
         remark="VS Code also runs the hooks of Claude Code's settings. Its hooks are a preview.",
     ),
-    Client(
-        "claude-desktop",
-        "Claude Desktop",
-        Tier.RULES,
-        programs=(),
-        folders=("{app}/Claude",),
-        mcp=Mcp({Scope.USER: "{app}/Claude/claude_desktop_config.json"}, url_key=""),
+    replace(
+        Client("claude-desktop", "Claude Desktop", Tier.RULES, programs=(), folders=("{app}/Claude",)),
+        mcp=Mcp(_files("{app}/Claude/claude_desktop_config.json"), url_key=""),
         is_desktop=True,
         to_do={Scope.USER: "Quit and start Claude Desktop; closing its window is not enough."},
         remark="Its file takes commands only: add the address of a running server as a connector in the settings.",
     ),
-    Client(
-        "windsurf",
-        "Windsurf",
-        Tier.RULES,
-        programs=("windsurf",),
-        folders=("~/.codeium/windsurf",),
+    replace(
+        Client("windsurf", "Windsurf", Tier.RULES, programs=("windsurf",), folders=("~/.codeium/windsurf",)),
         mcp=Mcp(
-            {Scope.USER: "~/.codeium/windsurf/mcp_config.json"},
+            _files("~/.codeium/windsurf/mcp_config.json"),
             url_key="serverUrl",
-            key='"headers": {"Authorization": "Bearer ${env:RAG_CONTEXT_API_KEY}"}',
+            key=_bearer("${env:RAG_CONTEXT_API_KEY}"),
         ),
         rules=Rules(
-            {Scope.PROJECT: ".windsurf/rules/rag-context.md"}, RulesForm.FILE, head="---\ntrigger: always_on\n---\n"
+            _files(project=".windsurf/rules/rag-context.md"), RulesForm.FILE, head="---\ntrigger: always_on\n---\n"
         ),
         is_desktop=True,
         to_do={Scope.USER: "Press refresh in Windsurf's list of MCP servers."},
     ),
-    Client(
-        "zed",
-        "Zed",
-        Tier.RULES,
-        programs=("zed",),
-        folders=("{zed}/zed", "{app}/Zed"),
-        mcp=Mcp(
-            {Scope.USER: "{zed}/zed/settings.json", Scope.PROJECT: ".zed/settings.json"},
-            section=("context_servers",),
-        ),
+    replace(
+        Client("zed", "Zed", Tier.RULES, programs=("zed",), folders=("{zed}/zed", "{app}/Zed")),
+        mcp=Mcp(_files("{zed}/zed/settings.json", ".zed/settings.json"), section=("context_servers",)),
         rules=Rules(
-            {
-                Scope.USER: "~/.agents/skills/rag-context/SKILL.md",
-                Scope.PROJECT: ".agents/skills/rag-context/SKILL.md",
-            },
-            RulesForm.SKILL,
+            _files("~/.agents/skills/rag-context/SKILL.md", ".agents/skills/rag-context/SKILL.md"), RulesForm.SKILL
         ),
         is_desktop=True,
     ),
-    Client(
-        "cline",
-        "Cline",
-        Tier.RULES,
-        programs=("cline",),
-        folders=("~/.cline", "~/Documents/Cline"),
-        mcp=Mcp(
-            {Scope.USER: "~/.cline/data/settings/cline_mcp_settings.json"},
-            of_url={"type": "streamableHttp"},
-        ),
-        rules=Rules(
-            {Scope.USER: "~/.cline/rules/rag-context.md", Scope.PROJECT: ".clinerules/rag-context.md"}, RulesForm.FILE
-        ),
+    replace(
+        Client("cline", "Cline", Tier.RULES, programs=("cline",), folders=("~/.cline", "~/Documents/Cline")),
+        mcp=Mcp(_files("~/.cline/data/settings/cline_mcp_settings.json"), of_url={"type": "streamableHttp"}),
+        rules=Rules(_files("~/.cline/rules/rag-context.md", ".clinerules/rag-context.md"), RulesForm.FILE),
     ),
-    Client(
-        "roo",
-        "Roo Code",
-        Tier.RULES,
-        programs=(),
-        folders=("~/.roo", "{app}/Code/User/globalStorage/rooveterinaryinc.roo-cline"),
+    replace(
+        Client("roo", "Roo Code", Tier.RULES, programs=(), folders=("~/.roo", _ROO)),
+        mcp=Mcp(_files(f"{_ROO}/settings/mcp_settings.json", ".roo/mcp.json"), of_url={"type": "streamable-http"}),
+        rules=Rules(_files("~/.roo/rules/rag-context.md", ".roo/rules/rag-context.md"), RulesForm.FILE),
+        is_desktop=True,
+    ),
+    replace(
+        Client("continue", "Continue", Tier.RULES, programs=("cn",), folders=("~/.continue",)),
         mcp=Mcp(
-            {
-                Scope.USER: "{app}/Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
-                Scope.PROJECT: ".roo/mcp.json",
-            },
+            _files("~/.continue/mcpServers/rag-context.json", ".continue/mcpServers/rag-context.json"),
             of_url={"type": "streamable-http"},
         ),
-        rules=Rules(
-            {Scope.USER: "~/.roo/rules/rag-context.md", Scope.PROJECT: ".roo/rules/rag-context.md"}, RulesForm.FILE
-        ),
+        rules=Rules(_files("~/.continue/rules/rag-context.md", ".continue/rules/rag-context.md"), RulesForm.FILE),
         is_desktop=True,
     ),
-    Client(
-        "continue",
-        "Continue",
-        Tier.RULES,
-        programs=("cn",),
-        folders=("~/.continue",),
-        mcp=Mcp(
-            {
-                Scope.USER: "~/.continue/mcpServers/rag-context.json",
-                Scope.PROJECT: ".continue/mcpServers/rag-context.json",
-            },
-            of_url={"type": "streamable-http"},
-        ),
-        rules=Rules(
-            {Scope.USER: "~/.continue/rules/rag-context.md", Scope.PROJECT: ".continue/rules/rag-context.md"},
-            RulesForm.FILE,
-        ),
-        is_desktop=True,
+    replace(
+        Client("amp", "Amp", Tier.RULES, programs=("amp",), folders=("{config}/amp",)),
+        mcp=Mcp(_files("{config}/amp/settings.json", ".amp/settings.json"), section=("amp.mcpServers",)),
+        rules=Rules(_files("{config}/amp/AGENTS.md", "AGENTS.md"), RulesForm.BLOCK),
     ),
-    Client(
-        "amp",
-        "Amp",
-        Tier.RULES,
-        programs=("amp",),
-        folders=("{config}/amp",),
-        mcp=Mcp(
-            {Scope.USER: "{config}/amp/settings.json", Scope.PROJECT: ".amp/settings.json"},
-            section=("amp.mcpServers",),
-        ),
-        rules=Rules({Scope.USER: "{config}/amp/AGENTS.md", Scope.PROJECT: "AGENTS.md"}, RulesForm.BLOCK),
-    ),
-    Client(
-        "goose",
-        "Goose",
-        Tier.RULES,
-        programs=("goose",),
-        folders=("{config}/goose",),
-        rules=Rules({Scope.USER: "{config}/goose/.goosehints", Scope.PROJECT: ".goosehints"}, RulesForm.BLOCK),
+    replace(
+        Client("goose", "Goose", Tier.RULES, programs=("goose",), folders=("{config}/goose",)),
+        rules=Rules(_files("{config}/goose/.goosehints", ".goosehints"), RulesForm.BLOCK),
         to_do=_everywhere("Run `goose configure`: Add Extension, Command-line Extension, `rag-context mcp`."),
     ),
-    Client(
-        "aider",
-        "Aider",
-        Tier.RULES,
-        programs=("aider",),
-        folders=("~/.aider",),
-        rules=Rules({Scope.PROJECT: "CONVENTIONS.md"}, RulesForm.BLOCK, has_tools=False),
+    replace(
+        Client("aider", "Aider", Tier.RULES, programs=("aider",), folders=("~/.aider",)),
+        rules=Rules(_files(project="CONVENTIONS.md"), RulesForm.BLOCK, has_tools=False),
         to_do={Scope.PROJECT: "Start it with `aider --read CONVENTIONS.md`; Aider has no MCP."},
     ),
-    Client(
-        "warp",
-        "Warp",
-        Tier.RULES,
-        programs=("warp-terminal",),
-        folders=("~/.warp",),
-        rules=Rules({Scope.PROJECT: "AGENTS.md"}, RulesForm.BLOCK),
+    replace(
+        Client("warp", "Warp", Tier.RULES, programs=("warp-terminal",), folders=("~/.warp",)),
+        rules=Rules(_files(project="AGENTS.md"), RulesForm.BLOCK),
         is_desktop=True,
         to_do={Scope.PROJECT: "Add the server in Warp's settings, under MCP servers: `rag-context mcp`."},
     ),
