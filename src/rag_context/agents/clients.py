@@ -178,7 +178,7 @@ def _bearer(variable: str) -> str:
 
 
 def _events(names: str, tools: str = "") -> Mapping[EventName, Event]:
-    """A client's names for our events, in their order, `-` for one that it lacks; `tools` are those of an action."""
+    """A client's names for our events, in their order, `-` for one that is missing; `tools` are those of an action."""
     return {
         event: Event(native, tools if event == "action" else "")
         for event, native in zip(TIMEOUTS_S, names.split(), strict=True)

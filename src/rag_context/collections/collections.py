@@ -12,7 +12,7 @@ from uuid import UUID, uuid5
 import numpy as np
 
 from rag_context.collections import labels
-from rag_context.collections.provider_connections import CollectionRef, Connections, ProviderCalls, ProviderConnection
+from rag_context.collections.provider_connections import CollectionRef, Connections, ProviderCalls
 from rag_context.domain.clauses import EVERYTHING, Clause
 from rag_context.domain.documents import Json
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
@@ -70,7 +70,7 @@ class Collections:
             existing = await provider.collection(dated.name) if repeated else None
             return existing is not None and existing.created == dated.created
 
-        if not await self._connection(connection).call(create, WRITE_S):
+        if not await self.connections.require(connection).call(create, WRITE_S):
             raise ConflictError(f"Collection '{collection.name}' already exists")
         return await self.get(CollectionRef(collection.name, connection))
 
@@ -90,7 +90,7 @@ class Collections:
                     raise
                 # It existed: the previous attempt deleted it, and only its response was lost.
 
-        await self._connection(ref.connection).call(drop, WRITE_S)
+        await self.connections.require(ref.connection).call(drop, WRITE_S)
 
     async def replace_metadata(self, ref: CollectionRef, metadata: Mapping[str, Json]) -> Collection:
         """Replace the metadata; the embedding labels stay unless the metadata sets them. Raises: InvalidInputError."""
@@ -191,7 +191,7 @@ class Collections:
         collection = await self.get(ref)
         labels.require_embeddable(collection)
         await self.check_model(ref, collection)
-        return await self._connection(ref.connection).embedder.query(text)
+        return await self.connections.require(ref.connection).embedder.query(text)
 
     async def check_model(self, ref: CollectionRef, collection: Collection) -> None:
         """Check that the model in use embedded a collection; a new collection records the model.
@@ -202,7 +202,7 @@ class Collections:
         Raises:
             ConflictError: another model embedded the collection.
         """
-        model = self._connection(ref.connection).embedder.model
+        model = self.connections.require(ref.connection).embedder.model
         if labels.model_record(collection) is None:
             if not _is_new(collection) and not await self._made_by(ref, model):
                 raise labels.model_mismatch(collection, ref.connection, model)
@@ -215,7 +215,7 @@ class Collections:
     async def _record_if_same_dimension(self, ref: CollectionRef, dimension: int) -> None:
         """Record the model for a collection whose first documents came with vectors of the model's dimension."""
         try:
-            model = self._connection(ref.connection).embedder.model
+            model = self.connections.require(ref.connection).embedder.model
         except BackendError:
             return  # vectors can be stored without a model
         if model.dimension == dimension:
@@ -228,7 +228,7 @@ class Collections:
         sampled = [entry for entry in page.entries if entry.id in stored]
         if not sampled or any(len(stored[entry.id]) != model.dimension for entry in sampled):
             return not page.total
-        made = await self._connection(ref.connection).embedder.documents([entry.text for entry in sampled])
+        made = await self.connections.require(ref.connection).embedder.documents([entry.text for entry in sampled])
         return labels.are_same_vectors([stored[entry.id] for entry in sampled], made)
 
     async def _merged(self, ref: CollectionRef, metadata: Mapping[str, Json]) -> Collection:
@@ -253,20 +253,17 @@ class Collections:
             return before if repeated and not deleted else deleted
 
         async with self.write_lock.shared():
-            return await self._connection(ref.connection).call(empty, WRITE_S)
+            return await self.connections.require(ref.connection).call(empty, WRITE_S)
 
     async def values(self, ref: CollectionRef, path: tuple[str, ...]) -> list[Json]:
         """The distinct values of a metadata field, unordered."""
         return await (await self._reading(ref.connection)).values(ref.name, path)
 
     def _reading(self, connection: str) -> Awaitable[ProviderCalls]:
-        return self._connection(connection).within(READ_S)
+        return self.connections.require(connection).within(READ_S)
 
     def _writing(self, connection: str) -> Awaitable[ProviderCalls]:
-        return self._connection(connection).within(WRITE_S)
-
-    def _connection(self, connection: str) -> ProviderConnection:
-        return self.connections.require(connection)
+        return self.connections.require(connection).within(WRITE_S)
 
     async def _stored(self, ref: CollectionRef) -> Collection:
         found = await (await self._reading(ref.connection)).collection(ref.name)
@@ -281,7 +278,7 @@ class Collections:
         bare = [document.text for document in documents if document.vector is None]
         if not bare:
             return np.stack([document.vector for document in documents if document.vector is not None])
-        made = iter(await self._connection(connection).embedder.documents(bare))
+        made = iter(await self.connections.require(connection).embedder.documents(bare))
         rows = [next(made) if document.vector is None else document.vector for document in documents]
         for position, row in enumerate(rows):
             if len(row) != len(rows[0]):

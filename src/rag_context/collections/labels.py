@@ -6,6 +6,7 @@ has it too.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -52,16 +53,14 @@ def require_embeddable(collection: Collection) -> None:
 
 def with_labels(collection: Collection) -> Collection:
     """The collection with the labels in its metadata moved to their fields."""
+    if PROVIDER_LABEL not in collection.metadata and MODEL_LABEL not in collection.metadata:
+        return collection
     given = label_overrides(collection.metadata)
-    return Collection(
-        name=collection.name,
+    return replace(
+        collection,
         metadata={key: value for key, value in collection.metadata.items() if key not in given},
         embedding_provider=given.get(PROVIDER_LABEL, collection.embedding_provider),
         embedding_model=given.get(MODEL_LABEL, collection.embedding_model),
-        dimension=collection.dimension,
-        created=collection.created,
-        count=collection.count,
-        foreign=collection.foreign,
     )
 
 
@@ -115,8 +114,8 @@ def model_record(collection: Collection) -> Record | None:
 
 def is_made_by(record: Record, model: EmbeddingModel) -> bool:
     """Whether vectors of this model can be compared with those of the recorded one."""
-    now = record_of(model)
-    alike = all(record.get(key) == now[key] for key in ("dimension", "query_prefix", "document_prefix"))
+    recorded = (record.get("dimension"), record.get("query_prefix"), record.get("document_prefix"))
+    alike = recorded == (model.dimension, model.query_prefix, model.document_prefix)
     return alike and same_model(str(record.get("fingerprint")), model.fingerprint)
 
 

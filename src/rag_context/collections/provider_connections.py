@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
@@ -137,22 +137,20 @@ class ProviderConnection:
 
         async def attempt() -> T:
             provider = await self.opened()
-            with self.plugin_errors():
+            try:
                 return await work(provider)
+            except errors.RagContextError:
+                raise
+            except Exception as error:
+                raise self.plugin_error(error) from error
 
         await self.within(seconds)
         return await self.dependency.call(attempt, seconds)
 
-    @contextmanager
-    def plugin_errors(self) -> Iterator[None]:
-        """Turn every error of a plug-in into a ProviderFailedError; its text may contain secrets and is only logged."""
-        try:
-            yield
-        except errors.RagContextError:
-            raise
-        except Exception as error:
-            logger.exception("the provider %r of connection %s failed", self.provider, self.id)
-            raise errors.ProviderFailedError(self.dependency.name, self.provider, self.id, error) from error
+    def plugin_error(self, error: Exception) -> errors.ProviderFailedError:
+        """Any error of a plug-in as ours; its text may contain secrets and is only logged."""
+        logger.error("the provider %r of connection %s failed", self.provider, self.id, exc_info=error)
+        return errors.ProviderFailedError(self.dependency.name, self.provider, self.id, error)
 
     @property
     def was_used(self) -> bool:
@@ -162,15 +160,17 @@ class ProviderConnection:
     @property
     def is_open(self) -> bool:
         """Whether the provider is open."""
-        return self._open_provider is not None and self._open_provider.is_open
+        found = self._open_provider
+        return found is not None and found.opened.done() and not found.task.done()
 
     async def opened(self) -> Provider:
         """The open provider, without breaker and timeouts, for long tasks. Raises: BackendError."""
         # An opening that failed is repeated by the next call; the breaker bounds how often there is one.
-        if self._open_provider is None or self._open_provider.failed:
+        if self._open_provider is None or self._open_provider.task.done():
             self._open_provider = _OpenProvider(self._opener, f"connection {self.id}")
         try:
-            return await self._open_provider.provider()
+            # Shielded: a caller that is cancelled must not cancel the opening for the others.
+            return await asyncio.shield(self._open_provider.opened)
         except errors.ConfigurationError as error:
             raise errors.BackendUnavailableError(self.dependency.name, str(error)) from error
 
@@ -204,8 +204,12 @@ class _OpenedCalls:
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         async def call(*args: Any, **kwargs: Any) -> Any:
             provider = await self._connection.opened()
-            with self._connection.plugin_errors():
+            try:
                 return await getattr(bulk(provider) if name in _BULK_CALLS else provider, name)(*args, **kwargs)
+            except errors.RagContextError:
+                raise
+            except Exception as error:
+                raise self._connection.plugin_error(error) from error
 
         return call
 
@@ -270,41 +274,29 @@ class _OpenProvider:
     """A provider that a task of its own opens and closes: both must happen in the same task."""
 
     def __init__(self, opener: Opener, name: str) -> None:
-        self._opened: asyncio.Future[Provider] = asyncio.get_running_loop().create_future()
+        self.opened: asyncio.Future[Provider] = asyncio.get_running_loop().create_future()
         self._end = asyncio.Event()
-        self._task = asyncio.create_task(self._run(opener), name=name)
-
-    @property
-    def failed(self) -> bool:
-        return self._task.done()
-
-    @property
-    def is_open(self) -> bool:
-        return self._opened.done() and not self._task.done()
-
-    async def provider(self) -> Provider:
-        # Shielded: a caller that is cancelled must not cancel the opening for the others.
-        return await asyncio.shield(self._opened)
+        self.task = asyncio.create_task(self._run(opener), name=name)
 
     async def end(self) -> None:
         self._end.set()
-        if not self._opened.done():
-            self._task.cancel()
-        await asyncio.wait({self._task})
+        if not self.opened.done():
+            self.task.cancel()
+        await asyncio.wait({self.task})
 
     # A library's cancel scopes, such as anyio's, may be left only in the task that entered them.
     async def _run(self, opener: Opener) -> None:
         try:
             async with opener() as provider:
-                self._opened.set_result(provider)
+                self.opened.set_result(provider)
                 await self._end.wait()
         except Exception as error:
-            if self._opened.done():
+            if self.opened.done():
                 raise
-            self._opened.set_exception(error)
-            self._opened.exception()  # marks it as retrieved: asyncio logs it otherwise if no caller waits
+            self.opened.set_exception(error)
+            self.opened.exception()  # marks it as retrieved: asyncio logs it otherwise if no caller waits
         finally:
-            self._opened.cancel()
+            self.opened.cancel()
 
 
 _PAGE = 1000

@@ -27,6 +27,13 @@ BODIES_AT_ONCE = 4
 
 _CHECKS = {"name": name_problem, "id": id_problem}
 
+_BY_SHAPE: dict[tuple[int, str], list[Route[Any]]] = {}
+"""Routes by how many steps they have and the last one, which is empty where it is a name."""
+
+for _route in ROUTES:
+    _last = "" if _route.steps[-1].startswith("{") else _route.steps[-1]
+    _BY_SHAPE.setdefault((len(_route.steps), _last), []).append(_route)
+
 
 def collection_routes(service: Service, options: ServerOptions) -> list[routing.Route]:
     """The addresses of collections and providers; none where they are not offered."""
@@ -104,7 +111,8 @@ def matched(method: str, raw_path: bytes) -> tuple[Route[Any], Mapping[str, str]
     """The route of a request, and the names in its address. Raises: RequestRejectedError where there is none."""
     steps = _steps(raw_path)
     # All methods of an address: 405 names those that it has, 404 means that there is no such address.
-    fitting = {route.method: (route, names) for route in ROUTES if (names := route.names_in(steps)) is not None}
+    alike = (*_BY_SHAPE.get((len(steps), ""), ()), *_BY_SHAPE.get((len(steps), steps[-1]), ()))
+    fitting = {route.method: (route, names) for route in alike if (names := route.names_in(steps)) is not None}
     if not fitting:
         raise requests.RequestRejectedError(404, ErrorCode.NOT_FOUND, "Not found")
     method = "GET" if method == "HEAD" else method
