@@ -9,7 +9,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, TextContent, TextResourceC
 from rag_context.api.operations import Access
 from rag_context.api.toolsets import Toolset
 from rag_context.errors import BackendUnavailableError
-from rag_context.server.mcp.resources import PAGE, PREFIX
+from rag_context.server.mcp.protocol import PAGE, PREFIX
 from rag_context.testing import Fault
 from tests.memory.harness import ServiceHarness
 

@@ -10,7 +10,7 @@ import pytest
 
 from rag_context.errors import ConfigurationError
 from rag_context.openai_server import OpenAIChat
-from rag_context.projects.chat_answers import INVENTED, UNCITED, checked
+from rag_context.projects.project_questions import INVENTED, UNCITED, checked
 from tests.projects.http_harness import HttpHarness, open_http_harness
 from tests.projects.sync_harness import configure, write
 from tests.servers.embedding_stub import Behaviour, EmbeddingStub, ReceivedRequest, Wire, reply

@@ -13,7 +13,7 @@ from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Console, counted
 from rag_context.cli.local_connection import MODEL_WAIT_S, InProcess, with_bulk_timeout
 from rag_context.cli.options import Options, resumable, with_options
-from rag_context.cli.progress import Stages, stages
+from rag_context.cli.progress import stages
 from rag_context.errors import NotFoundError
 from rag_context.logs import configure_logging
 from rag_context.settings import Settings
@@ -69,7 +69,13 @@ async def _adopt(settings: Settings, options: AdoptOptions, console: Console) ->
         await service.wait_ready(MODEL_WAIT_S)
         service.model()  # raises where the index cannot be used with it
         with stages(console) as show:
-            return [await _adopt_one(adopter, origin, plan, show) for origin, plan in plans]
+            receipts = []
+            for origin, plan in plans:
+                adopted = await adopter.adopt(origin.source, plan, partial(show, "Adopting", "documents"))
+                if origin.mark_adopted is not None and adopted.is_complete:
+                    await origin.mark_adopted(plan.records)
+                receipts.append(_receipt(origin, plan, adopted))
+            return receipts
 
 
 async def _plans(reader: RecordReader, origins: list[AdoptionOrigin]) -> list[tuple[AdoptionOrigin, AdoptionPlan]]:
@@ -88,13 +94,6 @@ async def _plans(reader: RecordReader, origins: list[AdoptionOrigin]) -> list[tu
         covered |= plan.chunk_ids
         plans.append((origin, plan))
     return plans
-
-
-async def _adopt_one(adopter: Adopter, origin: AdoptionOrigin, plan: AdoptionPlan, show: Stages) -> AdoptedSource:
-    adopted = await adopter.adopt(origin.source, plan, partial(show, "Adopting", "documents"))
-    if origin.mark_adopted is not None and adopted.is_complete:
-        await origin.mark_adopted(plan.records)
-    return _receipt(origin, plan, adopted)
 
 
 def _receipt(origin: AdoptionOrigin, plan: AdoptionPlan, adopted: Adopted) -> AdoptedSource:

@@ -26,7 +26,7 @@ from rag_context.agents.histories import (
 )
 from rag_context.api.index import HistoryReceipt
 from rag_context.cli.command_line import ExitCode, run_to_end
-from rag_context.cli.connecting import Connection, open_connection
+from rag_context.cli.connecting import open_connection
 from rag_context.cli.console import Console, counted, one_line, separated
 from rag_context.cli.index_files import on_signals
 from rag_context.cli.operation_options import parse_time
@@ -240,7 +240,11 @@ async def _import(loaded: Loaded, options: HistoryOptions, choice: Choice, taken
             finally:
                 ticking.cancel()
             if not options.dry_run:
-                await _embed(connection, taken, EmbeddingProgress(console, progress))
+                if connection.is_local:
+                    await connection.embed_pending(EmbeddingProgress(console, progress).receive)
+                elif taken.groups:
+                    note = "Keyword search finds all of it now; the server adds the vectors in the background."
+                    taken.console.note(note)
             taken.progress = None
 
 
@@ -249,14 +253,6 @@ async def _tick(progress: Progress, taken: _Taken) -> None:
     while progress.disable:
         await asyncio.sleep(PROGRESS_S)
         taken.console.note((f"{counted(taken.counts.total(), 'session')} read", "dim"))
-
-
-async def _embed(connection: Connection, taken: _Taken, embedding: EmbeddingProgress) -> None:
-    """Vectors follow; a running server makes them by itself."""
-    if connection.is_local:
-        await connection.embed_pending(embedding.receive)
-    elif taken.groups:
-        taken.console.note("Keyword search finds all of it now; the server adds the vectors in the background.")
 
 
 def _aider(histories: HistoryImport, taken: _Taken) -> Iterator[Transcript]:

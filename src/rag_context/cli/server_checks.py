@@ -262,7 +262,12 @@ class BenchOptions(Options):
     @property
     def stages(self) -> list[LoadStage]:
         """The stages, the last one with a pause if one is requested. Raises: InvalidInputError."""
-        stages = [LoadStage(number, self.seconds) for number in _numbers(self.clients)]
+        numbers = [int(part) if part.strip().isdecimal() else 0 for part in self.clients.split(",")]
+        if not all(1 <= number <= MOST_CLIENTS for number in numbers):
+            raise InvalidInputError(
+                f"--clients must be numbers from 1 to {MOST_CLIENTS}, separated by commas: 1,10,64."
+            )
+        stages = [LoadStage(number, self.seconds) for number in numbers]
         if self.pause:
             stages.append(LoadStage(PAUSED_CLIENTS, self.pause + AFTER_PAUSE_S, self.pause))
         return stages
@@ -281,7 +286,10 @@ def bench(options: BenchOptions) -> ExitCode:
     url, measured = run_to_end(_measure(options, console))
     missed = [miss for each in measured for miss in each.misses(limits)]
     if options.svg is not None:
-        _write(options.svg, picture(measured, limits))
+        try:
+            options.svg.write_text(picture(measured, limits), encoding="utf-8")
+        except OSError as error:
+            raise InvalidInputError(f"--svg: {options.svg} cannot be written ({error.strerror}).") from error
     if options.as_json:
         stages = [each.as_json(limits) for each in measured]
         console.line(json.dumps({"url": url, "passed": not missed, "stages": stages}))
@@ -356,13 +364,6 @@ async def _suspend(pid: int, seconds: float) -> None:
         os.kill(pid, signal.SIGCONT)
 
 
-def _numbers(clients: str) -> list[int]:
-    numbers = [int(part) if part.strip().isdecimal() else 0 for part in clients.split(",")]
-    if not all(1 <= number <= MOST_CLIENTS for number in numbers):
-        raise InvalidInputError(f"--clients must be numbers from 1 to {MOST_CLIENTS}, separated by commas: 1,10,64.")
-    return numbers
-
-
 def _named(stage: LoadStage) -> str:
     clients = f"{stage.clients} client{'' if stage.clients == 1 else 's'}"
     return f"{clients}, stopped for {stage.pause_s:g} s" if stage.pause_s else clients
@@ -379,10 +380,3 @@ def _row(measured: MeasuredLoad) -> list[str]:
         str(measured.rejected),
         str(measured.failures.total() - measured.rejected),
     ]
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InvalidInputError(f"--svg: {path} cannot be written ({error.strerror}).") from error

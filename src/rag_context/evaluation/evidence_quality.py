@@ -118,6 +118,8 @@ async def _measure(
     first = set(list(distinct)[:FIRST_SESSIONS])
     expected = {sessions.get(id_, "") for id_ in question.evidence}
     has_sessions = bool(sessions and expected)
+    nearest = set(rankings[Mode.HYBRID][:FIRST_SIDES])
+    both = not nearest.isdisjoint(question.evidence) and not nearest.isdisjoint(question.outdated)
     return Measured(
         question=question,
         recall={mode: measures.recall(ranking, grades) for mode, ranking in rankings.items()} if grades else {},
@@ -125,7 +127,7 @@ async def _measure(
         correction_first={mode: corrected(ranking, question) for mode, ranking in rankings.items()}
         if question.outdated
         else {},
-        both_sides=_both_sides(rankings[Mode.HYBRID], question) if question.outdated else None,
+        both_sides=both if question.outdated else None,
         any_session=bool(expected & first) if has_sessions else None,
         all_sessions=expected <= first if has_sessions else None,
         no_answer=answers[Mode.HYBRID].unanswerable,
@@ -142,11 +144,6 @@ def corrected(ranking: Sequence[str], question: EvidenceQuestion) -> bool:
         if id_ in question.outdated:
             return False
     return False
-
-
-def _both_sides(ranking: Sequence[str], question: EvidenceQuestion) -> bool:
-    first = set(ranking[:FIRST_SIDES])
-    return not first.isdisjoint(question.evidence) and not first.isdisjoint(question.outdated)
 
 
 async def _returned(service: Service, question: EvidenceQuestion, limit: int, names: dict[str, str]) -> Returned:

@@ -258,17 +258,12 @@ def _head(document: RetrievedDocument, shown: Rendered | None) -> str:
     if document.superseded_by:
         lines.append(f"- **Superseded by**: {', '.join(map(_one_line, document.superseded_by))}")
     if shown is not None and shown.lines:
-        lines.append(f"- **Excerpt**: {_excerpt(document, shown)}")
+        parts = (f"{start}-{end}" if end > start else f"{start}" for start, end in shown.lines[:MAX_RANGES])
+        ranges = ", ".join(parts) + (", ..." if len(shown.lines) > MAX_RANGES else "")
+        of = f" of {document.line_count}" if document.line_count else ""
+        left = f"{max(0, document.char_count - shown.chars)} of {document.char_count} characters left out"
+        lines.append(f"- **Excerpt**: lines {ranges}{of}; {left}, read_document has them")
     return "\n".join(lines) + "\n"
-
-
-def _excerpt(document: RetrievedDocument, shown: Rendered) -> str:
-    """The lines of a document that are shown, and how much of it is left out."""
-    lines = (f"{start}-{end}" if end > start else f"{start}" for start, end in shown.lines[:MAX_RANGES])
-    ranges = ", ".join(lines) + (", ..." if len(shown.lines) > MAX_RANGES else "")
-    of = f" of {document.line_count}" if document.line_count else ""
-    left = max(0, document.char_count - shown.chars)
-    return f"lines {ranges}{of}; {left} of {document.char_count} characters left out, read_document has them"
 
 
 def _one_line(text: str) -> str:

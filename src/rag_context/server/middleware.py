@@ -237,16 +237,15 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         request = http_request(scope)
-        limit = self._limit(scope["path"])
+        path = scope["path"]
+        if path in self._paths:
+            limit = self._paths[path]
+        else:
+            limit = next((most for pattern, most in self._patterns if pattern.fullmatch(path)), self._default)
         announced = request.headers.get(b"content-length", b"").strip()
         if limit is not None and announced.isdigit() and int(announced[:20]) > limit:
             raise _too_large(limit)
         await self._app(scope, self._counting(receive, request, limit), send)
-
-    def _limit(self, path: str) -> int | None:
-        if path in self._paths:
-            return self._paths[path]
-        return next((limit for pattern, limit in self._patterns if pattern.fullmatch(path)), self._default)
 
     def _counting(self, receive: Receive, request: HttpRequest, limit: int | None) -> Receive:
         received = 0

@@ -75,14 +75,11 @@ def _parts() -> dict[str, Reply]:
     for file in folder.iterdir():
         kind = _TYPES.get(f".{file.name.rpartition('.')[2]}")
         if kind is not None:
-            found[file.name] = _part(file.read_text("utf-8").replace("{{version}}", __version__).encode(), kind)
+            body = file.read_text("utf-8").replace("{{version}}", __version__).encode()
+            etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+            headers = (*_headers(_POLICY), (b"cache-control", b"no-cache"), (b"etag", etag.encode()))
+            found[file.name] = Reply(body, media_type=f"{kind}; charset=utf-8".encode(), headers=headers)
     return found
-
-
-def _part(body: bytes, kind: str) -> Reply:
-    etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    headers = (*_headers(_POLICY), (b"cache-control", b"no-cache"), (b"etag", etag.encode()))
-    return Reply(body, media_type=f"{kind}; charset=utf-8".encode(), headers=headers)
 
 
 @cache
