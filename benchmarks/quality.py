@@ -15,8 +15,8 @@ from benchmarks.interface_quality import Extra, InterfaceOutcomes
 from benchmarks.open_sets import write_open_sets
 from benchmarks.quality_page import page, picture
 from rag_context.cli.console import Console
+from rag_context.cli.measure import measured
 from rag_context.evaluation.datasets import load_set
-from rag_context.evaluation.measuring import measured
 from rag_context.evaluation.report import Outcomes, as_object, as_tables
 from rag_context.logs import configure_logging
 from rag_context.settings import load_settings

@@ -24,8 +24,7 @@ from rag_context.api.wire import Vocabulary, WireResponse, json_schema
 from rag_context.cli.command_line import EXIT_CODES, loaded
 from rag_context.memory.meters import METRICS, Declaration
 from rag_context.server.mcp.handshake import LISTS
-from rag_context.server.mcp.protocol import listed_tool
-from rag_context.server.mcp.protocol import RECALL, REMEMBER, TEMPLATE
+from rag_context.server.mcp.protocol import RECALL, REMEMBER, TEMPLATE, listed_tool
 from rag_context.server.tools import tool_of
 from rag_context.settings import FILE_NAME, KEYS, ApiKey, ConnectionSettings, Key
 

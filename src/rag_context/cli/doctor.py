@@ -16,8 +16,7 @@ from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.configure import is_open_to_others
 from rag_context.cli.connecting import Remote, open_http
 from rag_context.cli.console import Console, counted
-from rag_context.cli.doctor_clients import clients
-from rag_context.cli.findings import Finding, problems, running_version
+from rag_context.cli.doctor_clients import Finding, clients, problems, running_version
 from rag_context.cli.options import Options, with_options
 from rag_context.cli.serve import server_options
 from rag_context.client.address import announced_address, read_announcement, server_url

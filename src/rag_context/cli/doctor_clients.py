@@ -1,4 +1,4 @@
-"""The part of `doctor` about clients: it runs what is installed in their settings, as they would."""
+"""Facts about this installation, and the check of the clients that are connected: `doctor` of what they run."""
 
 import os
 import shutil
@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import httpx2
 
 from rag_context.agents.clients import CLIENTS, NAME, Client, Scope
 from rag_context.agents.installing import Installer
@@ -25,9 +27,47 @@ from rag_context.agents.wires import (
     untrusted_in_codex,
 )
 from rag_context.cli.console import counted
-from rag_context.cli.findings import Finding, running_version
 from rag_context.cli.install import installer_here
+from rag_context.errors import RagContextError
 from rag_context.settings.sections import default_data_dir
+
+LIVE_TIMEOUT_S = 2.0
+
+Severity = Literal["ok", "warning", "wrong"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fact about this installation.
+
+    Attributes:
+        area: what it is about.
+        status: `wrong` is what keeps something from working.
+        message: the fact, in a sentence.
+        next_step: what to do about it; None where there is nothing to do.
+    """
+
+    area: str
+    status: Severity
+    message: str
+    next_step: str | None = None
+
+
+def problems(area: str, error: RagContextError, default_step: str, status: Severity = "wrong") -> Iterator[Finding]:
+    """An error as findings, a line each; `default_step` is for one that does not say behind a colon what to do."""
+    for line in str(error).splitlines():
+        message, colon, step = line.rstrip(".").rpartition(": ")
+        yield Finding(area, status, message if colon else line.rstrip("."), step if colon else default_step)
+
+
+def running_version(url: str) -> str | None:
+    """The version of the rag-context that answers there; None where none does."""
+    try:
+        answer = httpx2.get(url + "/live", timeout=LIVE_TIMEOUT_S, trust_env=False).json()
+        return str(answer["version"]) if "instance" in answer else None
+    except (httpx2.HTTPError, ValueError, TypeError, KeyError):
+        return None
+
 
 AREA = "clients"
 

@@ -7,7 +7,7 @@ page.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -214,32 +214,23 @@ class _OpenedCalls:
         return call
 
 
-class Connections(Mapping[str, ProviderConnection]):
+class Connections(dict[str, ProviderConnection]):
     """The connections by id."""
 
     def __init__(self, connections: Sequence[ProviderConnection]) -> None:
-        self._connections = {connection.id: connection for connection in connections}
-
-    def __getitem__(self, id_: str) -> ProviderConnection:
-        return self._connections[id_]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._connections)
-
-    def __len__(self) -> int:
-        return len(self._connections)
+        super().__init__((connection.id, connection) for connection in connections)
 
     def require(self, id_: str) -> ProviderConnection:
         """A connection by its id. Raises: NotFoundError."""
-        found = self._connections.get(id_)
+        found = self.get(id_)
         if found is None:
-            raise errors.NotFoundError(f"Connection '{id_[:64]}' not found; known are {', '.join(self._connections)}")
+            raise errors.NotFoundError(f"Connection '{id_[:64]}' not found; known are {', '.join(self)}")
         return found
 
     def ref(self, text: str) -> CollectionRef:
         """Parse `connection:name`; if the text does not begin with the id of a connection, all of it is the name."""
         connection, colon, name = text.partition(":")
-        if colon and connection in self._connections:
+        if colon and connection in self:
             return CollectionRef(name, connection)
         return CollectionRef(text)
 

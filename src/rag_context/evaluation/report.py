@@ -8,10 +8,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from rag_context.evaluation.evidence_quality import EvidenceOutcome
-from rag_context.evaluation.evidence_report import as_objects, evidence_grids
+from rag_context.evaluation.evidence_report import Grid, as_objects, evidence_grids, for_terminal, percent, short
 from rag_context.evaluation.measures import Estimate, estimate, significance
 from rag_context.evaluation.quality import MODES, QualityOutcome
-from rag_context.evaluation.tables import Grid, for_terminal, percent, short
 from rag_context.search.query import Mode
 
 LEADING = "nDCG@10"

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from rag_context.domain.documents import Tenant
 from rag_context.errors import BackendError, ConfigurationError, InvalidInputError
@@ -57,10 +57,8 @@ class Watch(Protocol):
     ) -> AsyncIterator[frozenset[Path]]: ...
 
 
-class OnReport(Protocol):
-    """Called with the report of a synchronisation that changed something."""
-
-    def __call__(self, report: SyncReport) -> None: ...
+OnReport: TypeAlias = Callable[[SyncReport], None]
+"""Called with the report of a synchronisation that changed something."""
 
 
 class FolderFollower:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
-from typing import Protocol
+from typing import TypeAlias
 
 from rag_context.domain.documents import DOCUMENTATION, Tenant
 from rag_context.errors import BackendError, InvalidInputError
@@ -99,10 +99,8 @@ def no_progress(_progress: SyncProgress) -> None:
     """Ignores progress."""
 
 
-class SyncScope(Protocol):
-    """Which files of a docs folder are documents, by path relative to it."""
-
-    def __call__(self, path: str) -> bool: ...
+SyncScope: TypeAlias = Callable[[str], bool]
+"""Which files of a docs folder are documents, by path relative to it."""
 
 
 def is_document(path: str) -> bool:

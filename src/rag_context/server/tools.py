@@ -1,6 +1,6 @@
 """The tools of a running server: the operations that its service performs, in the server's vocabulary."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any
@@ -30,20 +30,11 @@ def tool_of(operation: Operation[Request, Any], run: Handler, vocabulary: Vocabu
     return Tool(**{**declared, "request": operation.request.with_vocabulary(vocabulary)}, run=run)
 
 
-class Registry(Mapping[str, Tool[Any]]):
+class Registry(dict[str, Tool[Any]]):
     """The tools by name, in the order in which they are listed."""
 
     def __init__(self, *tools: Tool[Any]) -> None:
-        self._tools = {tool.name: tool for tool in tools}
-
-    def __getitem__(self, name: str) -> Tool[Any]:
-        return self._tools[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tools)
-
-    def __len__(self) -> int:
-        return len(self._tools)
+        super().__init__((tool.name, tool) for tool in tools)
 
     def only(self, toolsets: Toolsets) -> "Registry":
         """The tools of these sets."""
