@@ -1,9 +1,10 @@
 """Cutting to size (C-1)."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.ingest.chunking.chunker import ChunkSizes, Packer
+from rag_context.ingest.chunking.chunker import MOST_PARTS, ChunkSizes, Packer, split
 from rag_context.ingest.chunking.prose import boundaries
 from rag_context.ingest.chunking.text_blocks import Boundary, Ruler, Strength
 from rag_context.ports.models import Tokenizer
@@ -171,3 +172,11 @@ def test_any_text_is_covered_in_order_within_the_size(text: str, size: int, over
         assert end - start == 1 or count(tokenizer, text[start:end].strip()) <= max(size, per_character)
         covered = end
     assert covered == len(text)
+
+
+@pytest.mark.parametrize(("kind", "unit"), [("documentation", "# a\n\nb\n\n"), ("chat", "[user] a\n[ai] b\n")])
+def test_structure_makes_no_more_chunks_than_a_document_may_have(kind: str, unit: str) -> None:
+    text = unit * (MOST_PARTS + 1)
+    spans = split(text, content_type=kind, source="parts.md", tokenizer=Words(), window=256)
+    assert "".join(text[span.start : span.end] for span in spans) == text
+    assert len(spans) < MOST_PARTS // 4

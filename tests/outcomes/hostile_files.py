@@ -50,9 +50,19 @@ def large() -> Iterator[tuple[str, str, str]]:
         ("continued.py", "\\\n", 100_000),
         ("calls.py", "(a,", 400_000),
         ("classes.java", "class A{", 400_000),
+        ("calls.js", "a.", 400_000),
+        ("functions.go", "func a(){", 200_000),
+        ("generic.rs", "a::<", 200_000),
+        ("directives.c", "#if a\n", 200_000),
+        ("templates.cpp", "a::b<", 200_000),
     ):
         yield name, "code", unit * (chars // len(unit))
-    yield "letters.md", "documentation", "a " * (BULK_CHARS // 2)
+    for name, kind, unit in (
+        ("letters.md", "documentation", "a "),
+        ("sections.md", "documentation", "# a\n\nb\n\n"),
+        ("roles.txt", "chat", "[user] a\n[ai] b\n"),
+    ):
+        yield name, kind, unit * (BULK_CHARS // len(unit))
 
 
 def questions() -> Iterator[str]:
@@ -104,6 +114,7 @@ def archives(folder: Path) -> Path:
     folder.mkdir()
     (folder / "comments.html").write_text("<html><body>" + "<!--" * 200_000)
     (folder / "nested.html").write_text("<div>" * 50_000)
+    (folder / "paragraphs.html").write_text("<p>a" * 5_000_000)
     (folder / "bomb.pdf").write_bytes(_pdf_bomb())
     with zipfile.ZipFile(folder / "bomb.docx", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("[Content_Types].xml", "<Types/>")

@@ -29,7 +29,9 @@ def _filled(directory: Path, **extra: str) -> Iterator[Served]:
         started.wait_ready()
         labels = {"game": "FireKirin", "category": "bugfix", "tags": ["payments"]}
         started.index("The jackpot was paid twice.", source="notes/Jackpot.md", metadata=labels)
-        started.index("The reels stop late.", source="notes/reels.md", metadata={"game": "OrionStars"})
+        started.index(
+            "The reels stop late.", source="notes/reels.md", sessionId="night shift", metadata={"game": "OrionStars"}
+        )
         started.index("Not yours.", source="other", project="elsewhere", metadata={"game": SECRET})
         yield started
 
@@ -42,6 +44,8 @@ def _filled(directory: Path, **extra: str) -> Iterator[Served]:
         ({"source": "note/*"}, 'No document has the source "note/*"; near: "notes/reels.md".'),
         ({"tags": ["payment"]}, 'No document has the tag "payment"; near: "payments".'),
         ({"category": "strategy"}, 'No document has the category "strategy".'),
+        ({"contentType": "code"}, 'No document has the content type "code".'),
+        ({"sessionId": "night shifts"}, 'No document has the session id "night shifts"; near: "night shift".'),
         ({"game": "FireKing", "tags": ["payments"]}, 'No document has the game "FireKing"; near: "FireKirin".'),
     ],
     ids=str,

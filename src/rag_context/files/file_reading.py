@@ -297,7 +297,9 @@ def _loaded(found: Found, max_bytes: int) -> LoadedFile:
             if format_ is None and b"\0" in data and not data.startswith(_MARKS):
                 raise _UnusableError("binary, not text", expected=True)
             limit = max_bytes if format_ is None else MAX_FILE_BYTES
-            data += file.read(max(limit + 1 - len(data), 0))
+            # From the start again, and no more than there is: a longer buffer would be copied to be joined or cut.
+            file.seek(0)
+            data = file.read(min(status.st_size, limit) + 1)
     except FileNotFoundError as error:
         raise _UnusableError("vanished before it was read") from error
     except NotRegularError as error:

@@ -4,8 +4,9 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from typing import Any
 
-from rag_context.domain.documents import FILTERED, Listing
+from rag_context.domain.documents import Listing
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendError
 from rag_context.ports.reading import DocumentStore
@@ -49,11 +50,9 @@ class _Narrowed:
 
 def _narrowed(where: Filter) -> Iterator[_Narrowed]:
     tenant, prefix = where.tenant, where.source_prefix
-    for name in FILTERED:
-        if value := getattr(where, name):
-            yield _Narrowed(name, value, replace(Filter(tenant), **{name: value}))
-    if where.source:
-        yield _Narrowed("source", where.source, Filter(tenant, source=where.source))
+    for name, value in where.equal():
+        alone: dict[str, Any] = {name: value}
+        yield _Narrowed(name, value, replace(Filter(tenant), **alone))
     if prefix:
         yield _Narrowed("source", f"{prefix}*", Filter(tenant, source_prefix=prefix))
     for tag in where.tags:
@@ -75,11 +74,6 @@ def _sentence(name: str, value: str, newest: Iterable[Listing]) -> str:
 
 
 def _values(name: str, document: Listing) -> Iterable[str]:
-    metadata = document.metadata
-    match name:
-        case "tag":
-            return metadata.tags
-        case "source":
-            return (document.source,)
-        case _:
-            return filter(None, (getattr(metadata, name),))
+    if name == "tag":
+        return document.metadata.tags
+    return filter(None, (getattr(document, name, None) or getattr(document.metadata, name, None),))

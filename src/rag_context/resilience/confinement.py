@@ -35,7 +35,7 @@ class ProcessLimits:
 
     cpu_s: int = 30
     wall_s: float = 180.0
-    memory_bytes: int = 1 << 30
+    memory_bytes: int = 208 << 20
     unpacked_bytes: int = 256 << 20
 
 

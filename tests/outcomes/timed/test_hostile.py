@@ -32,6 +32,9 @@ GIVEN_BACK_S = 10.0
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 ARCHIVES_S = 8.0
+READERS, COMMAND_MB = 2, 100
+"""Files that `index` converts at a time, and what it needs besides."""
+
 TIMEOUT_S = 60.0
 QUESTION = {"query": "who keeps the tide tables?"}
 
@@ -221,11 +224,13 @@ def test_no_archive_stops_a_question_beside_it(server: Served, data_dir: Path, t
             stderr=subprocess.DEVNULL,
             env=environment(),
         )
-        try:
-            index.wait(ARCHIVES_S)
-        except subprocess.TimeoutExpired:
-            index.terminate()
-            index.wait(TIMEOUT_S)
+        with peak_mb(index.pid) as peak:
+            try:
+                index.wait(ARCHIVES_S)
+            except subprocess.TimeoutExpired:
+                index.terminate()
+                index.wait(TIMEOUT_S)
+    assert peak[0] < COMMAND_MB + READERS * MOST_MB
 
 
 def test_a_server_that_got_hostile_input_stops_when_requested(server: Served) -> None:

@@ -39,6 +39,10 @@ _SPACE = re.compile(r"\s++")
 LARGE_WINDOW_TOKENS = 512
 SMALL_WINDOW_CHUNK_TOKENS = 128
 LONG_DOCUMENT_LINES = 500
+MOST_PARTS = 20_000
+"""Headings or changes of role that begin a chunk in one document; where there are more, sizes alone bound chunks. Each
+chunk costs a run of the model and some kilobytes, and two megabytes can be a quarter of a million headings."""
+
 STAMP_CHARS = 40
 """Within so many characters from the start of a turn stands its time, if anywhere."""
 
@@ -226,7 +230,10 @@ def _chat(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
         return " ".join([*(() if has_stamp else (conversation.clocks[turn],)), *speaker])
 
     packer = Packer(ruler, boundaries, sizes)
-    pieces = [piece for stretch in Speech(ruler.text, blocks).stretches() for piece in packer.pieces(stretch)]
+    stretches = Speech(ruler.text, blocks).stretches()
+    if len(stretches) > MOST_PARTS:
+        stretches = [(0, len(ruler.text))]
+    pieces = [piece for stretch in stretches for piece in packer.pieces(stretch)]
     return _spans(ruler.text, pieces, [heading(*piece) for piece in pieces])
 
 
@@ -238,21 +245,17 @@ def _code(ruler: Ruler, source: str, sizes: ChunkSizes, outline: Outline) -> lis
 def _prose(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
     text = ruler.text
     fences = prose.fences(text)
-    sections = prose.sections(text, fences)
+    sections = list(prose.sections(text, fences))
     hard_level = 3 if text.count("\n", 0, -1) >= LONG_DOCUMENT_LINES else 1
+    if sum(section.level <= hard_level for section in sections) > MOST_PARTS:
+        hard_level = -1
     blocks = [
-        TextBlock(
-            section.start,
-            section.end,
-            section.path,
-            hard=section.level <= hard_level,
-            bare=section.body == section.end,
-            preamble=section.level == 0,
-        )
-        for section in sections
+        TextBlock(start, end, path, hard=level <= hard_level, bare=body == end, preamble=level == 0)
+        for start, end, body, level, path in sections
     ]
     # No cut between a heading and its text.
     bodies = {section.body for section in sections if section.level}
+    del sections
     boundaries = [unit for unit in prose.boundaries(text, fences) if unit.offset not in bodies]
     return _blocked(ruler, blocks, boundaries, sizes, " > ")
 

@@ -16,6 +16,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby
 from typing import NamedTuple
 
@@ -32,6 +33,7 @@ _HEADING = re.compile(r"^[ ]{0,3}(?P<marks>#{1,6})(?:[ \t]++(?P<text>[^\n]*+))?\
 _LINK = re.compile(r"!?\[([^\[\]\n]*+)\](?:\([^()\n]*+\)|\[[^\[\]\n]*+\])")
 _EMPHASIS = re.compile(r"[*`]++|(?<!\w)_+|_+(?!\w)")
 _ANCHOR = re.compile(r"\s\{#[^{}]*+\}$")
+_MARKED = re.compile(r"[\[*`_{]")
 
 MAX_HEADING_CHARS = 200
 """Longest name of one heading in a path; the rest is cut."""
@@ -111,20 +113,21 @@ def fences(text: str) -> list[Range]:
     return found
 
 
-def sections(text: str, fenced: Sequence[Range]) -> list[ProseSection]:
+def sections(text: str, fenced: Sequence[Range]) -> Iterator[ProseSection]:
     """The sections of `text` in order, without gaps; a text without headings is one section of level 0."""
-    headings = list(_outside(_HEADING, text, fenced))
-    starts = [0, *(match.start() for match in headings), len(text)]
-    found = [ProseSection(0, starts[1], 0, 0, ())] if starts[1] else []
+    start, level, body = 0, 0, 0
     trail: list[tuple[int, str]] = []
-    for match, end in zip(headings, starts[2:], strict=True):
-        level = len(match["marks"])
+    path: tuple[str, ...] = ()
+    for match in _outside(_HEADING, text, fenced):
+        if match.start():
+            yield ProseSection(start, match.start(), _body(text, body, match.start()) if level else 0, level, path)
+        start, body, level = match.start(), match.end(), len(match["marks"])
         while trail and trail[-1][0] >= level:
             trail.pop()
         trail.append((level, heading_text(match["text"] or "")))
-        path = tuple(name for _, name in trail if name)
-        found.append(ProseSection(match.start(), end, _body(text, match.end(), end), level, path))
-    return found
+        path = tuple([name for _, name in trail if name])
+    if text:
+        yield ProseSection(start, len(text), _body(text, body, len(text)) if level else 0, level, path)
 
 
 def heading_text(raw: str) -> str:
@@ -134,7 +137,9 @@ def heading_text(raw: str) -> str:
     closed = raw.rstrip("#")
     if not closed or closed[-1].isspace():
         raw = closed
-    raw = _EMPHASIS.sub("", _LINK.sub(r"\1", _ANCHOR.sub("", raw)))
+    # Most have no marks, and two megabytes can be half a million headings.
+    if _MARKED.search(raw):
+        raw = _EMPHASIS.sub("", _LINK.sub(r"\1", _ANCHOR.sub("", raw)))
     return " ".join(raw.split())[:MAX_HEADING_CHARS].rstrip()
 
 
@@ -191,7 +196,8 @@ class Speech:
     """
 
     def __init__(self, text: str, turns: Sequence[TextBlock]) -> None:
-        blocks = [replace(turn, path=tuple(map(_name, turn.path))) for turn in turns]
+        # Not `replace`, which takes several times as long: two megabytes can be half a million turns.
+        blocks = [TextBlock(turn.start, turn.end, _speakers(turn.path)) for turn in turns]
         if len(blocks) > 1 and not blocks[0].path and not text[body_start(text) : blocks[0].end].strip():
             blocks = [replace(blocks[1], start=0), *blocks[2:]]  # front matter has no speaker
         names = {name for block in blocks for name in block.path}
@@ -225,8 +231,10 @@ class Speech:
         return next(iter(speakers.pop()), None)
 
 
-def _name(speaker: str) -> str:
-    return role_name(speaker.partition(" (")[0].lstrip("@").strip())
+@lru_cache(4096)
+def _speakers(path: tuple[str, ...]) -> tuple[str, ...]:
+    """The speakers in the path of a turn, by the names that all sources share."""
+    return tuple(role_name(name.partition(" (")[0].lstrip("@").strip()) for name in path)
 
 
 def boundaries(text: str, fences: Sequence[Range] = ()) -> list[Boundary]:
