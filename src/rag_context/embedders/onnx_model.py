@@ -86,7 +86,6 @@ BUNDLED = Path(__file__).parent / "minilm"
 """The model that comes with the package; `manifest.json` in it holds its hashes."""
 
 INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids"})
-"""What a model of the BERT family reads."""
 
 RUN_FAILURES: tuple[type[Exception], ...] = (
     ort_errors.Fail,
@@ -100,7 +99,6 @@ RUN_FAILURES: tuple[type[Exception], ...] = (
     RuntimeError,
     ValueError,
 )
-"""What a run of a model raises."""
 
 
 @dataclass(frozen=True, slots=True)

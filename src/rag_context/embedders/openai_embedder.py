@@ -24,7 +24,6 @@ from rag_context.resilience.deadline import set_within
 logger = logging.getLogger(__name__)
 
 BATCH = 32
-"""Texts of one request."""
 
 DOCUMENT_REQUESTS = 2
 """Requests for documents at once: one is computed while the next is sent, and a query waits for few."""

@@ -9,7 +9,6 @@ from rag_context.ports.reading import DocumentStore
 from rag_context.ports.writing import DocumentCheck, DocumentWriter, IndexAuditor, VectorWriter
 
 PAGE = 200
-"""Documents compared at a time."""
 
 COMPARISONS_OF_A_SUSPECT = 3
 """How often a document is compared that two processes wrote at the same time."""

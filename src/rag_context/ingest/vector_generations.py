@@ -108,7 +108,6 @@ class VectorGenerations:
         self.made_by: str | None = None
         """Fingerprint of the model of the active generation; None while it is not known."""
         self.next: VectorStorage | None = None
-        """The generation that is being built."""
 
     async def follow(self) -> int:
         """Read which generation is active. Raises: BackendError."""

@@ -40,7 +40,6 @@ WAIT_S = 300.0
 POLL_EVERY_S = 0.1
 
 OnReindexed: TypeAlias = Callable[[int, int], Awaitable[None]]
-"""Called with the number of documents that are done, and of all documents."""
 
 RESCUE = (
     "stop the server, keep a copy of the data, then restore a backup; of an embedded file, what can be read is saved "

@@ -32,7 +32,6 @@ ABANDONED_S = 600.0
 BATCH = 100
 
 OnDone = Callable[[int], None]
-"""Called with the number of documents that are done."""
 
 
 class Rebuilding:

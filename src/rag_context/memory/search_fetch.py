@@ -11,7 +11,6 @@ from rag_context.api.search_fetch import FetchRequest, FetchResponse, FindReques
 from rag_context.api.stored_documents import GetRequest, GetResponse
 
 FOUND = 10
-"""Documents of one answer."""
 
 Search: TypeAlias = Callable[[SearchRequest, CallContext], Awaitable[SearchResponse]]
 Get: TypeAlias = Callable[[GetRequest], Awaitable[GetResponse]]

@@ -34,13 +34,11 @@ MAX_AGENTS = 100
 
 CAPACITY = 30_000
 BATCH = 1_000
-"""Records written at once."""
 
 FLUSH_S = 0.25
 """Records are visible in the statistics within a second."""
 
 RETRY_S = 1.0
-"""Pause after a failed write."""
 
 STORE_S = 30.0
 """Time budget of a write by the background task."""

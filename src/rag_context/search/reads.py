@@ -46,7 +46,6 @@ COUNTING_SHARE = 0.05
 """Most of the time that is spent on counting one filter's vectors while the index keeps changing."""
 
 REMEMBERED = 1000
-"""Filters whose counts are kept."""
 
 
 def completed(work: Coroutine[None, None, T]) -> T:

@@ -53,7 +53,6 @@ class VectorResults:
     made_by: str | None = None
     """Fingerprint of the model that made the query's vector; None where the caller brought it."""
     standing: Sequence[VectorHit] = ()
-    """The nearest standing instructions."""
 
 
 @dataclass(frozen=True, slots=True)

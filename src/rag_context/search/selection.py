@@ -86,7 +86,6 @@ class Gathered:
     neighbours: Mapping[str, Neighbours]
     before: RawScores
     after: RawScores
-    """Scores of the neighbours, row by row."""
     boosts: Boosts
     vector_ranks: Mapping[str, int]
     text_ranks: Mapping[str, int]

@@ -11,7 +11,6 @@ from rag_context.domain.documents import Tenant, TenantState
 from rag_context.ports.reading import DocumentStore
 
 REMEMBERED = 10_000
-"""Tenants whose state is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,6 @@ class TenantStates:
         self._documents = documents
         self._known: LRUCache[Tenant, KnownState] = LRUCache(REMEMBERED)
         self._read_at: LRUCache[Tenant, int] = LRUCache(REMEMBERED)
-        """Versions of the index."""
 
     def last(self, tenant: Tenant) -> KnownState | None:
         """What was read last; None before that. No I/O."""

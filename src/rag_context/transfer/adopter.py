@@ -29,7 +29,6 @@ from rag_context.ports.foreign import ForeignRecord, ForeignSource
 from rag_context.ports.reading import DocumentStore
 
 BATCH = 64
-"""Documents that are submitted together."""
 
 LEAST_OVERLAP, MOST_OVERLAP = 16, 1000
 """Characters that a passage may repeat of the one before it."""

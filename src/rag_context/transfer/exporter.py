@@ -19,10 +19,8 @@ from rag_context.ports.writing import ModelRegistry
 from rag_context.transfer.lines import IndexedDocument, document_line, model_line
 
 PAGE = 200
-"""Documents whose ids are read at a time."""
 
 AT_ONCE = 8
-"""Documents that are read at the same time."""
 
 TRIES = 5
 """How often a document that changes while it is read is read again."""

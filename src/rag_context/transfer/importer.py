@@ -22,7 +22,6 @@ from rag_context.resilience.dependency import retrying
 from rag_context.transfer.lines import IndexedDocument, model_of, read_document
 
 AT_ONCE = 8
-"""Lines that are imported at the same time."""
 
 MAX_LINE_BYTES = 1 << 28
 """A longer line cannot be a document, and is not read into memory."""

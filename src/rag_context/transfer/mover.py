@@ -23,7 +23,6 @@ from rag_context.transfer.importer import Conflict, Importer, ImportOutcome
 from rag_context.transfer.lines import IndexedDocument
 
 PAGE = 1_000
-"""Documents of each side that are compared at a time."""
 
 BATCH = 64
 """Documents that are read together, and written in one transaction where the target can."""

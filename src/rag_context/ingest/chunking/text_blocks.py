@@ -26,7 +26,6 @@ LONG_RUN_CHARS = 32
 ZERO_WIDTH_JOINER = "\u200d"
 
 Range = tuple[int, int]
-"""Start and end offset, in characters."""
 
 SUBSTANTIAL_TOKENS = 64
 """A group of this many tokens (or a quarter of the chunk size, if that is less) is large enough to stand alone."""

@@ -40,7 +40,6 @@ CONNECTIONS = 20
 KEEP_ALIVE_S = 30.0
 
 _PAGE = 500
-"""Collections per call."""
 
 T = TypeVar("T")
 

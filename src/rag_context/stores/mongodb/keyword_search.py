@@ -43,7 +43,6 @@ BUDGET = 1000
 ROUNDS = 4
 
 FREQUENCIES = 16_384
-"""Terms whose frequency is cached."""
 
 AT_ONCE = 8
 """Terms that are counted at the same time."""

@@ -33,7 +33,6 @@ from rag_context.stores.mongodb.filters import first_not_before
 from rag_context.stores.mongodb.mongo import Mongo
 
 DUPLICATE_KEY = 11000
-"""Error code."""
 
 _TIMES_SMALLEST = {"$divide": [{"$max": ["$latencyMs", SMALLEST_MS]}, SMALLEST_MS]}
 

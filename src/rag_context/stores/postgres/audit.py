@@ -33,7 +33,6 @@ from rag_context.stores.postgres.state import (
 )
 
 _AT_ONCE = 200
-"""Documents that are read together."""
 
 ANALYSED_AT_ONCE = 500
 """Chunks whose terms are analysed again in one transaction: other writes run in between."""

@@ -263,10 +263,8 @@ class PostgresDatabase:
 
 
 _TIMED = 4
-"""The step that brought event times."""
 
 _ORIGINS = 8
-"""The step that brought origins, by which standing instructions are marked."""
 
 _SPEAKERS = f"""
 SELECT d.id, d.content_type, d.session_id, d.source, d.thread,

@@ -27,10 +27,8 @@ MOST_READ = 400_000
 """Chunks that all rounds may read. Terms that are more common find no chunks, and only add to scores."""
 
 QUESTIONS = 256
-"""Queries whose terms and weights are remembered: a search needs them several times."""
 
 FREQUENCIES = 65_536
-"""Terms whose frequency is remembered."""
 
 MOST_COLUMNS = 500
 """Of a table; PostgreSQL allows 1 664 and nests sums no deeper than some thousands."""

@@ -100,7 +100,6 @@ _NOTE_EPOCH = "UPDATE rag_context.state SET epoch = epoch + 1"
 """So that what was known of any tenant counts no longer; writers may wait for each other, as these changes are rare."""
 
 TENANTS = 1000
-"""Tenants whose counters are remembered."""
 
 _ALONE = "SELECT set_config('lock_timeout', '0', true), pg_advisory_xact_lock($1)"
 """It waits for all writers under way, which may take longer than a single lock."""
@@ -237,7 +236,6 @@ class IndexState:
         self._database = database
         self._snapshot: PostgresSnapshot | None = None
         self._tenants: LRUCache[Tenant, tuple[int, TenantCounters]] = LRUCache(TENANTS)
-        """Each with the version at which it was read."""
         self._version = 0
         self._reading: asyncio.Task[PostgresSnapshot] | None = None
         self._next_read: asyncio.Task[PostgresSnapshot] | None = None

@@ -12,7 +12,6 @@ from rag_context.stores.qdrant.qdrant_errors import NoCollectionError
 from rag_context.stores.qdrant.qdrant_vectors import TIMEOUT_S
 
 _PAGE = 250
-"""Points per call, with their texts."""
 
 
 @asynccontextmanager

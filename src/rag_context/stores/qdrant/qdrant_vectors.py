@@ -49,7 +49,6 @@ from rag_context.stores.qdrant.vector_collection import CollectionPlan, VectorCo
 TIMEOUT_S = 30.0
 
 _BATCH = 100
-"""Points per upsert."""
 
 _OVERSAMPLING = 2.0
 _APPROXIMATE = models.SearchParams(

@@ -231,7 +231,6 @@ class CollectionView:
     ids: Sequence[str]
     seqs: Sequence[int]
     rows: Mapping[str, int]
-    """The row of every id."""
     vectors: Vectors
     columns: Mapping[Path, FieldColumn]
     order: IdOrder

@@ -25,7 +25,6 @@ from rag_context.stores.sqlite.split import SqliteDocumentWriter, SqliteSplitDoc
 from rag_context.stores.sqlite.vector_models import SqliteRebuilder
 
 FILE_NAME = "rag-context.db"
-"""The database's name within a data directory."""
 
 VECTORS_FILE_NAME = "vectors.db"
 """The name of one with the vectors of another store's documents."""

@@ -31,7 +31,6 @@ T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], Any]
 
 STATE = "SELECT version, documents, (SELECT count(*) FROM collections) FROM totals"
-"""The index version and size."""
 
 GROUP = 256
 """A commit is closed with so many requests, and so many callers wait for one; the rest wait for their turn."""

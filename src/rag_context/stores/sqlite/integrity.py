@@ -44,7 +44,6 @@ ORPHANS = {
     "document_tags": "document NOT IN (SELECT key FROM documents)",
     "retrievals": "document NOT IN (SELECT key FROM documents)",
 }
-"""Orphaned rows, by table; children before their parents."""
 
 INCOMPLETE = """
 status = 'indexed' AND EXISTS (
@@ -52,7 +51,6 @@ status = 'indexed' AND EXISTS (
     AND NOT EXISTS (SELECT 1 FROM vectors AS v WHERE v.chunk = c.key)
 )
 """
-"""Indexed documents without all their vectors."""
 
 WRONGLY_TAGGED = """
 EXISTS (
@@ -63,7 +61,6 @@ EXISTS (
     EXCEPT SELECT value FROM json_each(CASE WHEN json_valid(documents.tags) THEN documents.tags ELSE '[]' END)
 )
 """
-"""Documents whose rows for filtering by tag differ from their tags."""
 
 ANALYSED_AT_ONCE = 500
 """Chunks whose terms are analysed again in one transaction: other writes run in between."""

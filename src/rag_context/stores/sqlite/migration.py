@@ -24,16 +24,12 @@ PAGE_BYTES = 8192
 """Five vectors of 384 floats to a page; the usual 4096 would hold two and waste a quarter."""
 
 SUMMED = 2
-"""The migration that brought the sums of searches."""
 
 PACKED = 6
-"""The migration that brought the packed terms."""
 
 TIMED = 7
-"""The migration that brought event times."""
 
 ORIGINS = 11
-"""The migration that brought origins, by which standing instructions are marked."""
 
 TIMEOUT_S = 4.0
 RETRY_S = 0.02

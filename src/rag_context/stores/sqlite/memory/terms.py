@@ -213,7 +213,6 @@ class Statistics:
     live: Mask | None
     """`(n,)`, which rows count; None: all."""
     chunks: int
-    """How many rows count."""
     k1: Floats
     """`(n,)`, saturation."""
     norm: Floats
