@@ -94,7 +94,7 @@ async def open_qdrant(
         await connection.client.close()
 
 
-class QdrantVectors:
+class QdrantVectors(VectorCollection):
     """`VectorStorage` over one collection; a point per chunk, its id the chunk's.
 
     A missing collection counts as empty, unless this process has used it before: then searches raise (an empty result
@@ -102,10 +102,7 @@ class QdrantVectors:
     """
 
     def __init__(self, connection: QdrantConnection, plan: CollectionPlan) -> None:
-        self._connection = connection
-        self._plan = plan
-        self._name = plan.name
-        self._collection = VectorCollection(connection, plan)
+        super().__init__(connection, plan)
         self._warned = ""
 
     async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
@@ -123,10 +120,10 @@ class QdrantVectors:
 
     async def ping(self) -> str:
         """Read the collection again and create missing indexes; returns one line for people."""
-        return await self._or_empty(self._status(), f"no collection {self._name!r} yet")
+        return await self._or_empty(self._status(), f"no collection {self._plan.name!r} yet")
 
     async def prepare(self, model: EmbeddingModel) -> None:
-        await self._collection.make(model.dimension)
+        await self.make(model.dimension)
 
     async def put(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix) -> None:
         """Store the vectors of a document, `(n, dim) float32`, in place of those of its earlier versions.
@@ -173,25 +170,16 @@ class QdrantVectors:
             return {}
         return {str(record.id): vector_of(record) for record in records}
 
-    async def count(self) -> int:
-        return await self._collection.count()
-
     async def clear(self) -> None:
         """Delete all vectors: the collection is removed, and created again with the next vectors.
 
         Of a collection that other programs use too, only our points are deleted.
         """
-        await self._collection.remove()
-
-    async def remove(self) -> None:
-        await self._collection.remove()
-
-    async def require_own(self) -> None:
-        await self._collection.require_own()
+        await self.remove()
 
     def sibling(self, suffix: str) -> "QdrantVectors":
         """Another collection of the same server and the same plan, under this one's name and `suffix`."""
-        name = f"{self._name}{suffix}"
+        name = f"{self._plan.name}{suffix}"
         return QdrantVectors(self._connection.to(name), replace(self._plan, name=name))
 
     async def _or_empty(self, work: Awaitable[T], empty: T) -> T:
@@ -199,7 +187,7 @@ class QdrantVectors:
         try:
             return await work
         except NoCollectionError:
-            if self._collection.was_found:
+            if self.was_found:
                 raise
             return empty
 
@@ -224,15 +212,15 @@ class QdrantVectors:
         try:
             return await self._connection.nearest(vector, limit, where=where, params=params, payload=payload or False)
         except BackendRejectedError:
-            await self._collection.refresh()
+            await self.refresh()
             await self._check(vector)  # another process may have created the collection again
             raise
 
     async def _status(self) -> str:
-        info = await self._collection.refresh()
-        await self._collection.make_indexes(info)
-        ours = await self._collection.count()
-        line = f"{counted(ours, 'vector')} in collection {self._name!r} ({info.status.value})"
+        info = await self.refresh()
+        await self.make_indexes(info)
+        ours = await self.count()
+        line = f"{counted(ours, 'vector')} in collection {self._plan.name!r} ({info.status.value})"
         if (foreign := (info.points_count or 0) - ours) > 0:
             line = f"{line}, beside {counted(foreign, 'point')} of other programs"
         warning = await self._version_warning()
@@ -252,17 +240,17 @@ class QdrantVectors:
 
     async def _check(self, vector: Vector) -> None:
         # Before the call: the server's own message would not say what to do.
-        if not await self._collection.fits(vector.shape[0]):
-            raise BackendDataError(COMPONENT, self._collection.mismatch(vector.shape[0]))
+        if not await self.fits(vector.shape[0]):
+            raise BackendDataError(COMPONENT, self.mismatch(vector.shape[0]))
 
     async def _store(self, points: Sequence[models.PointStruct], dimension: int) -> None:
         try:
             # No call while the cached dimension is the same.
-            if not await self._collection.fits(dimension):
-                await self._collection.make(dimension)
+            if not await self.fits(dimension):
+                await self.make(dimension)
             await self._upsert(points)
         except NoCollectionError:
-            await self._collection.make(dimension)
+            await self.make(dimension)
             await self._upsert(points)
 
     async def _upsert(self, points: Sequence[models.PointStruct]) -> None:

@@ -33,7 +33,7 @@ class CollectionPlan:
 
 
 class VectorCollection:
-    """One collection, with cached properties, which may be outdated and are read again where that matters."""
+    """The collection of `QdrantVectors`; its cached properties may be outdated, and are read again where it matters."""
 
     def __init__(self, connection: QdrantConnection, plan: CollectionPlan) -> None:
         self._connection = connection
