@@ -83,6 +83,12 @@ def terms(text: str) -> list[str]:
     return stems
 
 
+@lru_cache(maxsize=256)
+def query_terms(text: str) -> tuple[str, ...]:
+    """As `terms`; those of the last queries are kept, since a search needs them several times."""
+    return tuple(terms(text))
+
+
 def _stems(language: str, words: list[str]) -> list[str]:
     # Some thousand words at a time: the C code holds the interpreter's lock for a whole call.
     stemmer = _stemmer(language)

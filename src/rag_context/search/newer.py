@@ -9,12 +9,11 @@ that others do not. What a file states counts where its time is its own; the tim
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 
 from rag_context.domain.documents import CHAT, CODE, Origin
 from rag_context.domain.provenance import USER, is_role
 from rag_context.domain.search import Passage
-from rag_context.domain.text import terms
+from rag_context.domain.text import query_terms, terms
 from rag_context.domain.vectors import Vector
 from rag_context.search import rules
 from rag_context.search.query import Result
@@ -115,7 +114,7 @@ def contenders(question: str, results: Sequence[Result]) -> tuple[int, Sequence[
     if anchor is None:
         return 0, ()
     old = results[anchor]
-    terms_of_question = set(terms(question)).difference(
+    terms_of_question = set(query_terms(question)).difference(
         terms(old.passage.chunk.speaker or "")
     )  # it is in all they said
     shared = terms_of_question.intersection(terms(old.passage.chunk.searchable))
@@ -173,18 +172,13 @@ def _stated(question: str, passage: Passage) -> frozenset[str]:
     is_undated = passage.chunk.origin is Origin.DOCUMENT and passage.occurred_at.microsecond != 0
     if passage.content_type == CODE or is_undated:
         return frozenset()
-    wanted = _terms_of(question)
+    wanted = frozenset(query_terms(question))
     near = [
         sentence
         for sentence in _SENTENCE_END.split(passage.chunk.text)
         if len(wanted.intersection(terms(sentence))) > rules.NEWER_STATEMENT_SHARE * len(wanted)
     ]
     return values_in("\n".join(near), question)
-
-
-@lru_cache(maxsize=64)
-def _terms_of(question: str) -> frozenset[str]:
-    return frozenset(terms(question))
 
 
 def _moment(passage: Passage) -> tuple[object, int]:

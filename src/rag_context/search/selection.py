@@ -14,7 +14,7 @@ import numpy as np
 from rag_context.domain.documents import CHAT, CODE
 from rag_context.domain.ranking_rules import Rule
 from rag_context.domain.search import ChunkRef, Filter, Floats, KeywordHit, Neighbours, Passage, RawScores, VectorHit
-from rag_context.domain.text import terms
+from rag_context.domain.text import query_terms
 from rag_context.domain.vectors import Calibration
 from rag_context.errors import BackendError
 from rag_context.ports.reading import CandidateRequest, Shortlist, Snapshot
@@ -344,7 +344,7 @@ def _threads(query: Query, chunks: Sequence[ChunkRef]) -> list[str]:
 def _is_answerable(query: Query, candidates: Candidates, calibration: Calibration, *, few: bool) -> bool:
     if Rule.NO_ANSWER in query.without:
         return plainly_answerable(candidates, calibration)
-    is_unknown = not candidates.scores.shares.any() and len(set(terms(query.text))) < 2
+    is_unknown = not candidates.scores.shares.any() and len(set(query_terms(query.text))) < 2
     return answerable(candidates, calibration, few=few, dated=bool(query.windows), unknown=is_unknown)
 
 

@@ -15,7 +15,7 @@ from pymongo.errors import OperationFailure
 
 from rag_context.domain.documents import Tenant, microseconds
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit
-from rag_context.domain.text import terms
+from rag_context.domain.text import query_terms, terms
 from rag_context.stores.mongodb.chunk_records import (
     OTHER_LAYOUT,
     READ_ATTEMPTS,
@@ -95,7 +95,7 @@ class MongoTexts:
         self._questions: LRUCache[tuple[str, Tenant, int], _Question] = LRUCache(QUESTIONS)
 
     async def search(self, query: str, *, limit: int, where: Filter) -> list[KeywordHit]:
-        if limit < 1 or not terms(query):
+        if limit < 1 or not query_terms(query):
             return []
         async with self._mongo.reached():
             question = await self._question(query, where.tenant)
@@ -141,7 +141,7 @@ class MongoTexts:
         if cached is not None:
             return cached
         seen = await self._state.of_tenant(tenant)
-        counted = _spread(Counter(terms(query)))
+        counted = _spread(Counter(query_terms(query)))
         frequencies = await self._frequencies_of(list(counted), tenant, seen.turnover)
         chunks, average_length = seen.totals.chunks, seen.totals.terms / max(seen.totals.chunks, 1)
         statistics = TermStatistics.of(list(counted.values()), frequencies, chunks, average_length)

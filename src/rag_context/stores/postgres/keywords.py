@@ -12,7 +12,7 @@ from cachetools import LRUCache
 
 from rag_context.domain.documents import CHAT, Tenant
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit
-from rag_context.domain.text import PROSE, Bm25Profile, profile_for, signed, term_key, terms
+from rag_context.domain.text import PROSE, Bm25Profile, profile_for, query_terms, signed, term_key
 from rag_context.stores.postgres.connection import PostgresDatabase, Row
 from rag_context.stores.postgres.driver import Plan
 from rag_context.stores.postgres.filters import Parameters, condition
@@ -154,7 +154,7 @@ class PostgresTexts:
         self._frequencies = FrequencyCache(FREQUENCIES)
 
     async def search(self, query: str, *, limit: int, where: Filter) -> list[KeywordHit]:
-        counted = Counter(terms(query))
+        counted = Counter(query_terms(query))
         if limit < 1 or not counted:
             return []
         question = await self.question(query, where.tenant)
@@ -227,7 +227,7 @@ class PostgresTexts:
         remembered = self._questions.get((query, tenant, seen.stamp))
         if remembered is not None:
             return remembered
-        counted = Counter(terms(query))
+        counted = Counter(query_terms(query))
         chunks = max(seen.chunks, 0)
         frequencies = await self._frequencies_of(keys_of(counted), seen)
         question = TermQuery.of(counted, frequencies, chunks, seen.terms / max(chunks, 1))

@@ -24,9 +24,9 @@ from rag_context.domain.text import (
     inverse_document_frequency,
     length_norm,
     profile_for,
+    query_terms,
     saturated,
     term_key,
-    terms,
 )
 from rag_context.stores.sqlite.memory.vector_scan import Mask
 
@@ -291,7 +291,7 @@ def scores_of_all(query: str, postings: Postings, statistics: Statistics) -> Key
     scores, shares, total = np.zeros(size), np.zeros(size), 0.0
     k1, norm = statistics.k1, statistics.norm
     # In the order of the query, as `text.bm25` adds: floating-point sums depend on the order in their last bit.
-    for term, times in Counter(terms(query)).items():
+    for term, times in Counter(query_terms(query)).items():
         found = list(postings.of(term))
         if statistics.live is not None:
             found = [(rows[kept], counts[kept]) for rows, counts in found for kept in [statistics.live[rows]]]
@@ -322,7 +322,7 @@ def scores_of_groups(
         lengths: `(n,)`, how many terms each row has; 0 where it does not count.
     """
     sizes = np.bincount(groups, weights=lengths.astype(np.float64))
-    counted = Counter(terms(query))
+    counted = Counter(query_terms(query))
     counts, weights = np.zeros((len(counted), len(sizes))), np.zeros(len(counted))
     for term, (word, times) in enumerate(counted.items()):
         frequency = 0
