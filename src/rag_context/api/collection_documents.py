@@ -17,6 +17,7 @@ import numpy as np
 from rag_context.api.wire import id_problem
 from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Vector
+from rag_context.domain.where import is_unicode
 from rag_context.errors import FieldError, InvalidInputError, joined
 
 MAX_DIMENSION = 65_535
@@ -226,7 +227,7 @@ class _DocumentsReader:
             self._wrong(path, f"{path} must not be empty")
         elif len(value) > TEXT_CHARS:
             self._wrong(path, f"{path} too long (max {TEXT_CHARS} characters)")
-        elif "\0" in value or not _is_unicode(value):
+        elif "\0" in value or not is_unicode(value):
             self._wrong(path, f"{path} must not hold the NUL character or half a surrogate pair")
         else:
             return value
@@ -305,14 +306,6 @@ def unit_vector(value: object) -> Vector:
     exact /= largest  # the square of a large number would be infinite, that of a small one zero
     unit: Vector = (exact / np.sqrt(exact @ exact)).astype(np.float32)
     return unit
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _unknown(name: str, known: tuple[str, ...]) -> str:

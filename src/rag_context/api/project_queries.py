@@ -44,7 +44,8 @@ NullableDate = Annotated[date | None, WithJsonSchema({"type": ["string", "null"]
 NullableLine = Annotated[int | None, WithJsonSchema({"type": ["integer", "null"]})]
 
 
-def _inclusion(value: Any) -> Any:
+def inclusion(value: Any) -> Any:
+    """`always` and `never` may be written as `true` and `false`."""
     if isinstance(value, bool):
         return "always" if value else "never"
     return value
@@ -154,7 +155,7 @@ class RagQueryRequest(Question):
     ] = None
     include_critical: Annotated[
         Inclusion | None,
-        BeforeValidator(_inclusion),
+        BeforeValidator(inclusion),
         WithJsonSchema({"type": "boolean"}),
         Field(
             description="Whether critical documents come first, whatever the question; the text `relevant`: only those "

@@ -241,13 +241,10 @@ class Batch:
         self._rest[:] = rest
         for line in ended:
             if line:
-                self._receive(line)
-
-    def _receive(self, line: bytes) -> None:
-        receipt = BulkReceipt.model_validate_json(line)
-        self.received.append(receipt)
-        if self.on_receipt is not None:
-            self.on_receipt(len(self.received) - 1, receipt)
+                receipt = BulkReceipt.model_validate_json(line)
+                self.received.append(receipt)
+                if self.on_receipt is not None:
+                    self.on_receipt(len(self.received) - 1, receipt)
 
     def receipts(self) -> Iterator[BulkReceipt]:
         """A receipt for every document, in their order."""

@@ -62,7 +62,7 @@ def _number_problem(value: float) -> str | None:
     return None if math.isfinite(value) else "is NaN or infinite; only finite numbers are allowed"
 
 
-def _is_unicode(text: str) -> bool:
+def is_unicode(text: str) -> bool:
     """Whether `text` can be written as UTF-8: lone surrogates cannot."""
     try:
         text.encode()
@@ -122,7 +122,7 @@ class _Check:
         self._characters += len(text)
         if self._characters > MAX_CHARACTERS:
             self._reject("", f"has more than {MAX_CHARACTERS} characters")
-        if not _is_unicode(text):
+        if not is_unicode(text):
             self._reject(path, "holds half a surrogate pair, which is not a character")
 
     def _deepen(self, path: str, depth: int) -> None:
@@ -293,7 +293,7 @@ class _ClauseReader:
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, str):
-            if not _is_unicode(value):
+            if not is_unicode(value):
                 _reject("holds half a surrogate pair, which is not a character")
             return value
         if not isinstance(value, int | float):
@@ -316,7 +316,7 @@ def _all(parts: Iterable[Clause]) -> Clause:
 
 def _path(field: str) -> Path:
     path = tuple(field.split("."))
-    if not _is_unicode(field) or any(not step or step.startswith("$") for step in path):
+    if not is_unicode(field) or any(not step or step.startswith("$") for step in path):
         _reject(f"{_shown(field)} is not a field; no part of its path is empty or begins with '$'")
     if len(path) > MAX_DEPTH:
         _reject(f"{_shown(field)} is nested deeper than {MAX_DEPTH} levels")

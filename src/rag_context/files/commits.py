@@ -103,7 +103,8 @@ class _Repository:
     def __init__(self, git: str, root: Path) -> None:
         self._git = git
         self._root = root
-        self._blobs = self._tree()
+        entries = (entry.partition("\t") for entry in self._output(_TREE))
+        self._blobs = {path: head.rpartition(" ")[2] for head, _, path in entries if path}
 
     def read(self) -> None:
         """Read the history now."""
@@ -123,11 +124,6 @@ class _Repository:
         # The history takes much longer than the tree, and after an edit nothing in it is needed.
         seconds = self._times.get(name)
         return moment(seconds * 1_000_000) if seconds is not None else None
-
-    def _tree(self) -> dict[str, str]:
-        """The hash of each file in the last commit."""
-        entries = (entry.partition("\t") for entry in self._output(_TREE))
-        return {path: head.rpartition(" ")[2] for head, _, path in entries if path}
 
     @cached_property
     def _times(self) -> dict[str, int]:

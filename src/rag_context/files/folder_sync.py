@@ -23,6 +23,7 @@ from rag_context.domain.documents import (
     FileStamp,
     document_id,
 )
+from rag_context.domain.where import is_unicode
 from rag_context.files.file_jobs import FileJobs, ReadingSettings, Todo
 from rag_context.files.file_reading import Found, Rejected, stamp_of
 from rag_context.files.formats.converter import Converter
@@ -144,7 +145,10 @@ class _Pass:
         self.seen.update(found.path.as_posix() for found, _, _ in known)
         for item in page:
             if isinstance(item, Rejected):
-                await self._rejected(item)
+                # What cannot be read now may still exist, so its documents stay.
+                if item.unknown and not await asyncio.to_thread(self._was_file, item.path):
+                    self.unreadable.append(item.path)
+                self.jobs.reject(item)
         versions = {
             each.id: each.content_hash
             for _, entry, _ in known
@@ -178,12 +182,6 @@ class _Pass:
         while part := dict(islice(remaining, MOST_VERSIONS)):
             missing.update(await self.sync.target.missing(part))
         return missing
-
-    async def _rejected(self, rejected: Rejected) -> None:
-        # What cannot be read now may still exist, so its documents stay.
-        if rejected.unknown and not await asyncio.to_thread(self._was_file, rejected.path):
-            self.unreadable.append(rejected.path)
-        self.jobs.reject(rejected)
 
     def _was_file(self, path: str) -> bool:
         """Whether a path led to a file, and its folder exists without it."""
@@ -264,15 +262,7 @@ def _stamp(path: Path) -> FileStamp | None:
 
 def _text(path: Path) -> str | None:
     text = path.as_posix()
-    return text if text.isascii() or _is_unicode(text) else None
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return text if text.isascii() or is_unicode(text) else None
 
 
 def _file_identity(source: str) -> str:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from rag_context.api.project_queries import inclusion
 from rag_context.errors import FieldError, joined
 from rag_context.files.descriptors import read_start
 from rag_context.projects.records import (
@@ -49,17 +50,10 @@ SEARCH_DEFAULTS = RetrievalOptions(
 """`semantic_search` lists documents by relevance and nothing else."""
 
 
-def _inclusion(value: object) -> object:
-    """The other tool writes `true` and `false` for `always` and `never`."""
-    if isinstance(value, bool):
-        return "always" if value else "never"
-    return value
-
-
 Score = Annotated[float, Field(ge=0.0, le=1.0)]
 Folder = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00]*$")]
 Pattern = Annotated[str, Field(min_length=1, max_length=1000)]
-Inclusion = Annotated[Literal["always", "relevant", "never"], BeforeValidator(_inclusion)]
+Inclusion = Annotated[Literal["always", "relevant", "never"], BeforeValidator(inclusion)]
 
 
 class _Section(BaseModel):

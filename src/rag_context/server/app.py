@@ -20,7 +20,7 @@ from rag_context.client.address import CHALLENGE, proof_of
 from rag_context.memory.service import Service
 from rag_context.server.bulk import BulkRun
 from rag_context.server.collection_routes import collection_routes
-from rag_context.server.embedding_routes import NAME_CHARS, embeddings_reply, model_reply, models_reply
+from rag_context.server.embedding_routes import NAME_CHARS, EmbeddingHandlers
 from rag_context.server.middleware import guarded
 from rag_context.server.openapi import build_openapi
 from rag_context.server.options import ServerOptions
@@ -138,8 +138,6 @@ class _Handlers:
             "/ready": self._ready,
             "/metrics": self._metrics,
             "/tools": self._list_tools,
-            "/v1/models": self._models,
-            "/v1/models/{name:path}": self._model,
             "/openapi.json": self._openapi,
             "/docs": self._docs,
             "/": self._home,
@@ -149,7 +147,7 @@ class _Handlers:
             Route("/tools/{name}", Endpoint(self._run_tool)),
             Route("/bulk", _Bulk(self._service, self._options), methods=["POST"]),
             Route("/bulk/versions", Endpoint(self._versions), methods=["POST"]),
-            Route("/v1/embeddings", Endpoint(self._embed), methods=["POST"]),
+            *EmbeddingHandlers(self._service).routes(),
             Route(EVENTS_PATH, Events(self._service), methods=["GET"]),
             *(Route(path, Endpoint(handle), methods=["GET"]) for path, handle in gets.items()),
         ]
@@ -172,16 +170,6 @@ class _Handlers:
         check_media_type(http_request(scope), JSON_KINDS, SEND_JSON)
         request = read_json(VersionsRequest, await read_body(receive))
         return Reply((await self._service.missing(request)).to_json())
-
-    async def _embed(self, scope: Scope, receive: Receive) -> Reply:
-        check_media_type(http_request(scope), JSON_KINDS, SEND_JSON)
-        return await embeddings_reply(self._service, await read_body(receive))
-
-    async def _models(self, _scope: Scope, _receive: Receive) -> Reply:
-        return await models_reply(self._service)
-
-    async def _model(self, scope: Scope, _receive: Receive) -> Reply:
-        return await model_reply(self._service, scope["path_params"]["name"])
 
     async def _health(self, scope: Scope, _receive: Receive) -> Reply:
         report = await self._service.health()

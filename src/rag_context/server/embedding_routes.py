@@ -41,32 +41,36 @@ class EmbeddingService(Protocol):
     def tokenizer(self) -> Tokenizer: ...
 
 
-async def embeddings_reply(service: EmbeddingService, body: bytes) -> requests.Reply:
-    """Vectors of the texts in a request.
+class EmbeddingHandlers:
+    """What answers at `/v1/embeddings` and `/v1/models`, the same in both servers."""
 
-    Raises:
-        InvalidInputError: The request is wrong.
-        RequestRejectedError: It names another model.
-        BackendError: There is no model now.
-    """
-    request = read_json(EmbeddingsRequest, body)
-    model = service.model()
-    if request.model is not None:
-        _check_name(request.model, model.name)
-    vectors = await service.embed(request.input)
-    return requests.Reply(await asyncio.to_thread(_written, request, vectors, model.name, service.tokenizer))
+    def __init__(self, service: EmbeddingService) -> None:
+        self._service = service
 
+    def routes(self) -> list[Route]:
+        """The most used first."""
+        return [
+            Route("/v1/embeddings", requests.Endpoint(self._embed), methods=["POST"]),
+            Route("/v1/models", requests.Endpoint(self._models), methods=["GET"]),
+            Route("/v1/models/{name:path}", requests.Endpoint(self._model), methods=["GET"]),
+        ]
 
-async def models_reply(service: EmbeddingService) -> requests.Reply:
-    """The one model of this server. Raises: BackendError."""
-    return requests.Reply(ModelsResponse(data=[Model(id=service.model().name)]).to_json())
+    async def _embed(self, scope: Scope, receive: Receive) -> requests.Reply:
+        requests.check_media_type(requests.http_request(scope), requests.JSON_KINDS, requests.SEND_JSON)
+        request = read_json(EmbeddingsRequest, await requests.read_body(receive))
+        model = self._service.model()
+        if request.model is not None:
+            _check_name(request.model, model.name)
+        vectors = await self._service.embed(request.input)
+        return requests.Reply(await asyncio.to_thread(_written, request, vectors, model.name, self._service.tokenizer))
 
+    async def _models(self, _scope: Scope, _receive: Receive) -> requests.Reply:
+        return requests.Reply(ModelsResponse(data=[Model(id=self._service.model().name)]).to_json())
 
-async def model_reply(service: EmbeddingService, name: str) -> requests.Reply:
-    """The model of this server by its name. Raises: RequestRejectedError where it has another; BackendError."""
-    model = service.model()
-    _check_name(name, model.name)
-    return requests.Reply(Model(id=model.name).to_json())
+    async def _model(self, scope: Scope, _receive: Receive) -> requests.Reply:
+        model = self._service.model()
+        _check_name(scope["path_params"]["name"], model.name)
+        return requests.Reply(Model(id=model.name).to_json())
 
 
 def _check_name(requested: str, name: str) -> None:
@@ -135,16 +139,10 @@ class EmbeddingApp:
     """The ASGI application, behind the same guards as the whole server's."""
 
     def __init__(self, embedder: Embedder, options: ServerOptions) -> None:
-        handlers = _EmbeddingHandlers(embedder)
-        gets: dict[str, requests.Handler] = {
-            "/v1/models": handlers.models,
-            "/v1/models/{name:path}": handlers.model,
-            "/health": handlers.health,
-            "/live": handlers.live,
-            "/ready": handlers.ready,
-        }
-        routes = [Route(path, requests.Endpoint(handle), methods=["GET"]) for path, handle in gets.items()]
-        routes.insert(0, Route("/v1/embeddings", requests.Endpoint(handlers.embed), methods=["POST"]))
+        self._health = HealthMonitor((("embedding model", Dependency("embedder", embedder.ping)),))
+        gets: dict[str, requests.Handler] = {"/health": self._healthy, "/live": self._live, "/ready": self._ready}
+        routes = EmbeddingHandlers(OneModelService(embedder)).routes()
+        routes += [Route(path, requests.Endpoint(handle), methods=["GET"]) for path, handle in gets.items()]
         self._stack = guarded(Router(routes, redirect_slashes=False), options)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -152,31 +150,13 @@ class EmbeddingApp:
         scope["app"] = self  # which lets the router raise what it does not know, for `guarded` to answer
         await self._stack(scope, receive, send)
 
-
-class _EmbeddingHandlers:
-    """The routes' handlers."""
-
-    def __init__(self, embedder: Embedder) -> None:
-        self._service = OneModelService(embedder)
-        self._health = HealthMonitor((("embedding model", Dependency("embedder", embedder.ping)),))
-
-    async def embed(self, scope: Scope, receive: Receive) -> requests.Reply:
-        requests.check_media_type(requests.http_request(scope), requests.JSON_KINDS, requests.SEND_JSON)
-        return await embeddings_reply(self._service, await requests.read_body(receive))
-
-    async def models(self, _scope: Scope, _receive: Receive) -> requests.Reply:
-        return await models_reply(self._service)
-
-    async def model(self, scope: Scope, _receive: Receive) -> requests.Reply:
-        return await model_reply(self._service, scope["path_params"]["name"])
-
-    async def health(self, _scope: Scope, _receive: Receive) -> requests.Reply:
+    async def _healthy(self, _scope: Scope, _receive: Receive) -> requests.Reply:
         return requests.Reply(BareHealth(healthy=await self._works()).to_json())
 
-    async def live(self, _scope: Scope, _receive: Receive) -> requests.Reply:
+    async def _live(self, _scope: Scope, _receive: Receive) -> requests.Reply:
         return requests.Reply.json({"status": "ok", "version": __version__})
 
-    async def ready(self, _scope: Scope, _receive: Receive) -> requests.Reply:
+    async def _ready(self, _scope: Scope, _receive: Receive) -> requests.Reply:
         if not await self._works():
             raise requests.RequestRejectedError(503, ErrorCode.SERVICE_UNAVAILABLE, "Not ready yet", retry_after_s=1)
         return requests.Reply.json({"status": "ready"})

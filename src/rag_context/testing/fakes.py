@@ -164,18 +164,14 @@ class _Front:
             self._owner.calls += 1
             fault = self._owner.fault
             if fault is not None:
-                await _suffer(fault)
+                if fault.hang:
+                    await asyncio.Event().wait()
+                await asyncio.sleep(fault.delay_s)
+                if fault.error is not None:
+                    raise fault.error
             return await work(*args, **kwargs)  # type: ignore[misc]
 
         return call
-
-
-async def _suffer(fault: Fault) -> None:
-    if fault.hang:
-        await asyncio.Event().wait()
-    await asyncio.sleep(fault.delay_s)
-    if fault.error is not None:
-        raise fault.error
 
 
 @dataclass(slots=True)
