@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from itertools import chain
+from types import MappingProxyType
 
 from rag_context.files.formats.exchange import SUBAGENT as SUBAGENT_DRIVER
 from rag_context.files.formats.exchange import Format
@@ -230,7 +231,14 @@ def record_by(role: str, content: object, at: object, id_: str = "") -> Record:
     return Record(_SPEAKERS[role], texts, timestamp(at), id_, left_out)
 
 
-_UNMARKED = Marks()
+def injecting(
+    *contexts: str, prefaces: Sequence[Preface] = (), blocks: Mapping[str, str] = MappingProxyType({})
+) -> Marks:
+    """The marks of a client that injects what most do, and these: names of tags around contexts, and other blocks."""
+    return Marks({**INJECTED, **blocks, **dict.fromkeys(contexts, CONTEXT)}, prefaces)
+
+
+_UNMARKED, _USUAL = Marks(), injecting()
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +264,7 @@ class Client:
     record: Callable[[Fields], Iterable[Record]]
     session: tuple[str, ...] = ("sessionId",)
     title: tuple[str, ...] = ()
-    user: Marks = _UNMARKED
+    user: Marks = _USUAL
     model: Marks = _UNMARKED
     replay: Callable[[Iterable[Fields]], Iterable[Fields]] = iter
     header: Callable[[Fields], Fields] = lambda record: record

@@ -10,7 +10,6 @@ from rag_context.files.formats.exchange import Format
 from rag_context.files.formats.json_stream import Fields, word
 from rag_context.files.histories.client_records import (
     CONTEXT,
-    INJECTED,
     REASONING,
     TOOL_CALL,
     TOOL_OUTPUT,
@@ -18,6 +17,7 @@ from rag_context.files.histories.client_records import (
     Client,
     Marks,
     Record,
+    injecting,
     inside,
     parts,
     record_by,
@@ -83,15 +83,8 @@ CLINE = Client(
     ),
     record=_records,
     files=("api_conversation_history.json",),
-    user=Marks(
-        blocks={
-            **INJECTED,
-            "environment_details": CONTEXT,
-            "file_content": CONTEXT,
-            "folder_content": CONTEXT,
-            "url_content": CONTEXT,
-            "explicit_instructions": CONTEXT,
-        }
+    user=injecting(
+        "environment_details", "file_content", "folder_content", "url_content", "explicit_instructions"
     ),
     model=Marks(
         blocks={**dict.fromkeys(_TOOLS, TOOL_CALL), "thinking": REASONING},

@@ -14,7 +14,6 @@ from rag_context.files.formats.json_stream import Fields, fields, objects, word
 from rag_context.files.histories.client_records import (
     COMMAND,
     CONTEXT,
-    INJECTED,
     NOTICE,
     REASONING,
     RECORD,
@@ -25,9 +24,9 @@ from rag_context.files.histories.client_records import (
     TOOL_OUTPUT,
     USER,
     Client,
-    Marks,
     Preface,
     Record,
+    injecting,
     inside,
     other,
     record_by,
@@ -85,18 +84,10 @@ _CLAUDE_CODE = Client(
     record=_claude_code,
     title=("summary",),
     driver=_claude_code_driver,
-    user=Marks(
-        blocks={
-            **INJECTED,
-            **dict.fromkeys(_ECHOES, COMMAND),
-            **dict.fromkeys(
-                (
-                    "task-notification", "persisted-output", "user-prompt-submit-hook", "session-start-hook",
-                    "ide_opened_file", "ide_selection", "ide_diagnostics", "teammate-message", "new-diagnostics",
-                ),
-                CONTEXT,
-            ),
-        },
+    user=injecting(
+        "task-notification", "persisted-output", "user-prompt-submit-hook", "session-start-hook",
+        "ide_opened_file", "ide_selection", "ide_diagnostics", "teammate-message", "new-diagnostics",
+        blocks=dict.fromkeys(_ECHOES, COMMAND),
         prefaces=(
             Preface("This session is being continued from a previous conversation", "", SUMMARY),
             Preface("[Request interrupted by user", "]", NOTICE),
@@ -161,19 +152,11 @@ _CODEX = Client(
     session=("id",),
     header=lambda line: fields(line.get("payload")) if line.get("type") == "session_meta" else {},
     driver=lambda line: _codex_driver(fields(line.get("payload"))) if line.get("type") == "session_meta" else "",
-    user=Marks(
-        blocks={
-            **INJECTED,
-            **dict.fromkeys(
-                (
-                    "environment_context", "user_instructions", "permissions", "skills_instructions", "skill",
-                    "apps_instructions", "plugins_instructions", "collaboration_mode", "personality_spec",
-                    "model_switch", "turn_aborted", "subagent_notification", "INSTRUCTIONS",
-                ),
-                CONTEXT,
-            ),
-            "user_shell_command": COMMAND,
-        },
+    user=injecting(
+        "environment_context", "user_instructions", "permissions", "skills_instructions", "skill",
+        "apps_instructions", "plugins_instructions", "collaboration_mode", "personality_spec",
+        "model_switch", "turn_aborted", "subagent_notification", "INSTRUCTIONS",
+        blocks={"user_shell_command": COMMAND},
         prefaces=(
             Preface("# AGENTS.md instructions for ", "</INSTRUCTIONS>", CONTEXT),
             Preface("# Context from my IDE setup:", "## My request for Codex:", CONTEXT),
@@ -224,13 +207,10 @@ def _gemini(message: Fields) -> Iterator[Record]:
         yield record
 
 
-_GEMINI_MARKS = Marks(
-    blocks={
-        **INJECTED,
-        "session_context": CONTEXT,
-        "hook_context": CONTEXT,
-        "state_snapshot": SUMMARY,
-    },
+_GEMINI_MARKS = injecting(
+    "session_context",
+    "hook_context",
+    blocks={"state_snapshot": SUMMARY},
     prefaces=(
         Preface("--- Content from referenced files ---", "--- End of content ---", CONTEXT),
         # With its tags, or the text without them would leave the first one behind.
@@ -310,12 +290,7 @@ _COPILOT = Client(
     ),
     record=_copilot,
     header=lambda event: fields(event.get("data")) if event.get("type") == "session.start" else {},
-    user=Marks(
-        blocks={
-            **INJECTED,
-            **dict.fromkeys(("current_datetime", "hook_context", "skill-context", "reminder", "sql_tables"), CONTEXT),
-        }
-    ),
+    user=injecting("current_datetime", "hook_context", "skill-context", "reminder", "sql_tables"),
 )
 
 
@@ -335,7 +310,6 @@ _CONTINUE = Client(
     is_own=lambda record: "sessionId" in record and isinstance(record.get("history"), list),
     record=_continue,
     title=("title",),
-    user=Marks(blocks=INJECTED),
 )
 
 
@@ -360,7 +334,6 @@ _CURSOR = Client(
         and "type" not in line
     ),
     record=_cursor,
-    user=Marks(blocks=INJECTED),
 )
 
 
@@ -375,7 +348,7 @@ _GOOSE = Client(
     record=_goose,
     session=("session_id",),
     title=("description",),
-    user=Marks(blocks={**INJECTED, "info-msg": CONTEXT}),
+    user=injecting("info-msg"),
 )
 
 
@@ -452,7 +425,7 @@ _VSCODE = Client(
     record=_vscode,
     title=("customTitle",),
     replay=_vscode_replay,
-    user=Marks(blocks={**INJECTED, **dict.fromkeys(("attachments", "context", "reminderInstructions"), CONTEXT)}),
+    user=injecting("attachments", "context", "reminderInstructions"),
 )
 
 
@@ -472,7 +445,6 @@ _AMP = Client(
     session=("id",),
     title=("title",),
     header=lambda record: {} if "role" in record else record,
-    user=Marks(blocks=INJECTED),
 )
 
 
@@ -491,7 +463,6 @@ _DROID = Client(
     session=("id",),
     title=("title",),
     header=lambda line: line if line.get("type") == "session_start" else {},
-    user=Marks(blocks=INJECTED),
 )
 
 _ROWS = Client(
@@ -499,7 +470,7 @@ _ROWS = Client(
     is_own=lambda _: False,
     record=_message,
     title=("title",),
-    user=Marks(blocks={**INJECTED, "info-msg": CONTEXT, **dict.fromkeys(_CURSOR_WRAPPERS, CONTEXT)}),
+    user=injecting("info-msg", *_CURSOR_WRAPPERS),
     driver=lambda record: word(record, "driver"),
 )
 
