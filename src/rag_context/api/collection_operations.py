@@ -8,21 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_va
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from rag_context.api.collections import (
-    DEFAULT_PAGE,
-    ID_SCHEMA,
-    MAX_PAGE,
-    NAME_PATTERN,
-    NAME_SCHEMA,
-    QUERY_CHARS,
-    STORED_SCHEMA,
-    UNCONFIRMED,
-    CreateCollectionRequest,
-    MetadataRequest,
-    QueryRequest,
-    ReturnedJson,
-    named,
-)
+from rag_context.api import collections as wire
 from rag_context.api.wire import (
     DOTS,
     NAME_CHARS,
@@ -70,11 +56,11 @@ def _ids(value: Any) -> Any:
         found = _ids_of(value)
     except (ValueError, TypeError, RecursionError):
         found = []
-    if not 0 < len(found) <= MAX_PAGE:
+    if not 0 < len(found) <= wire.MAX_PAGE:
         raise PydanticCustomError(
             "sentence",
             "ids must be 1 to {most} ids with commas between them, or a JSON array of them",
-            {"most": MAX_PAGE},
+            {"most": wire.MAX_PAGE},
         )
     return found
 
@@ -113,9 +99,9 @@ class DocumentsFields(ConnectionFields):
     where: Annotated[str | None, Field(description="Only documents whose metadata matches this filter, as JSON")] = None
     limit: Annotated[
         int,
-        Field(ge=1, description=f"Maximum number of documents; more than {MAX_PAGE} are {MAX_PAGE}"),
+        Field(ge=1, description=f"Maximum number of documents; more than {wire.MAX_PAGE} are {wire.MAX_PAGE}"),
         BeforeValidator(_number),
-    ] = DEFAULT_PAGE
+    ] = wire.DEFAULT_PAGE
     offset: Annotated[
         int, Field(ge=0, description="Number of matching documents to skip"), BeforeValidator(_number)
     ] = 0
@@ -125,7 +111,8 @@ class DocumentsFields(ConnectionFields):
         WithJsonSchema(
             {
                 "type": "string",
-                "description": f"Only these documents: up to {MAX_PAGE} ids with commas between them, or a JSON array",
+                "description": f"Only these documents: up to {wire.MAX_PAGE} ids with commas between them, or a "
+                "JSON array",
             }
         ),
     ] = None
@@ -151,7 +138,7 @@ class DeleteFields(ConnectionFields):
     ] = False
     confirm: Annotated[
         bool,
-        Field(description=f"Delete also more than {UNCONFIRMED} documents, or more than half of the collection"),
+        Field(description=f"Delete also more than {wire.UNCONFIRMED} documents, or more than half of the collection"),
         BeforeValidator(_truth),
     ] = False
 
@@ -165,7 +152,7 @@ class ValuesFields(ConnectionFields):
         str,
         Field(
             min_length=1,
-            max_length=QUERY_CHARS,
+            max_length=wire.QUERY_CHARS,
             description="A metadata field; a.b is the field b of the object a",
             json_schema_extra={"pattern": r"^[^.]+(\.[^.]+)*$"},
         ),
@@ -182,18 +169,20 @@ def _document_id(id_: str) -> str:
 
 _NO_DOTS = {"not": {"enum": list(DOTS)}}
 CollectionName = Annotated[
-    str, AfterValidator(named), WithJsonSchema({**NAME_SCHEMA, **_NO_DOTS, "description": "Name of the collection"})
+    str,
+    AfterValidator(wire.named),
+    WithJsonSchema({**wire.NAME_SCHEMA, **_NO_DOTS, "description": "Name of the collection"}),
 ]
 DocumentId = Annotated[
-    str, AfterValidator(_document_id), WithJsonSchema({**ID_SCHEMA, **_NO_DOTS, "description": "Id of a document"})
+    str, AfterValidator(_document_id), WithJsonSchema({**wire.ID_SCHEMA, **_NO_DOTS, "description": "Id of a document"})
 ]
-_DOCUMENTS = {**STORED_SCHEMA, "items": {**STORED_SCHEMA["items"], "required": ["text"]}}
+_DOCUMENTS = {**wire.STORED_SCHEMA, "items": {**wire.STORED_SCHEMA["items"], "required": ["text"]}}
 _Where = Annotated[
     dict[str, JsonValue] | None,
     Field(description='Only documents whose metadata matches this filter, such as {"doc_type": "code"}'),
 ]
 _Merge = Annotated[bool, Field(description="Set these keys and keep the others"), Otherwise(False)]
-_Ids = Annotated[list[DocumentId], Field(min_length=1, max_length=MAX_PAGE)]
+_Ids = Annotated[list[DocumentId], Field(min_length=1, max_length=wire.MAX_PAGE)]
 
 
 class CollectionFields(ConnectionFields):
@@ -216,14 +205,14 @@ class DeleteCollectionRequest(CollectionFields):
     """Which collection goes, with all that is in it."""
 
 
-class NewCollectionRequest(CreateCollectionRequest, ConnectionFields):
+class NewCollectionRequest(wire.CreateCollectionRequest, ConnectionFields):
     """A new collection, and where it shall live."""
 
 
-class SetMetadataRequest(MetadataRequest, CollectionFields):
+class SetMetadataRequest(wire.MetadataRequest, CollectionFields):
     """A collection's metadata."""
 
-    sentences: ClassVar[Mapping[str, Sentences]] = {**MetadataRequest.sentences, **CollectionFields.sentences}
+    sentences: ClassVar[Mapping[str, Sentences]] = {**wire.MetadataRequest.sentences, **CollectionFields.sentences}
 
     merge: _Merge = False
 
@@ -251,8 +240,11 @@ class ListDocumentsRequest(CollectionFields):
     ids: Annotated[_Ids | None, Field(description="Only these documents")] = None
     include: Annotated[Literal["embeddings"] | None, Field(description="Return the documents' vectors too")] = None
     limit: Annotated[
-        int, Field(ge=1, description="Maximum number of documents"), BeforeValidator(integral), Otherwise(DEFAULT_PAGE)
-    ] = DEFAULT_PAGE
+        int,
+        Field(ge=1, description="Maximum number of documents"),
+        BeforeValidator(integral),
+        Otherwise(wire.DEFAULT_PAGE),
+    ] = wire.DEFAULT_PAGE
     offset: Annotated[
         int, Field(ge=0, description="Number of documents to skip"), BeforeValidator(integral), Otherwise(0)
     ] = 0
@@ -269,15 +261,15 @@ class DeleteCollectionDocumentsRequest(ChoiceRequest, CollectionFields):
     dry_run: Annotated[bool, Field(description="Only report what would be deleted"), Otherwise(False)] = False
     confirm: Annotated[
         bool,
-        Field(description=f"Delete also more than {UNCONFIRMED} documents, or more than half of the collection"),
+        Field(description=f"Delete also more than {wire.UNCONFIRMED} documents, or more than half of the collection"),
         Otherwise(False),
     ] = False
 
 
-class UpdateDocumentRequest(MetadataRequest, CollectionFields):
+class UpdateDocumentRequest(wire.MetadataRequest, CollectionFields):
     """A document's metadata."""
 
-    sentences: ClassVar[Mapping[str, Sentences]] = {**MetadataRequest.sentences, **CollectionFields.sentences}
+    sentences: ClassVar[Mapping[str, Sentences]] = {**wire.MetadataRequest.sentences, **CollectionFields.sentences}
 
     id: DocumentId
     merge: _Merge = False
@@ -289,7 +281,7 @@ class ListValuesRequest(ValuesFields, CollectionFields):
     sentences: ClassVar[Mapping[str, Sentences]] = {**ValuesFields.sentences, **CollectionFields.sentences}
 
 
-class QueryCollectionRequest(QueryRequest, CollectionFields):
+class QueryCollectionRequest(wire.QueryRequest, CollectionFields):
     """What to find, and where."""
 
 
@@ -320,7 +312,7 @@ class ConverseRequest(WireRequest):
         ),
     ] = None
     collections: Annotated[
-        list[Annotated[str, Field(min_length=1, max_length=NAME_CHARS + 65, pattern=NAME_PATTERN)]],
+        list[Annotated[str, Field(min_length=1, max_length=NAME_CHARS + 65, pattern=wire.NAME_PATTERN)]],
         Field(
             min_length=1,
             max_length=MAX_COLLECTIONS,
@@ -342,7 +334,7 @@ class ConverseResult(WireResponse):
     connection: str
     id: str
     text: str
-    metadata: ReturnedJson
+    metadata: wire.ReturnedJson
     score: Annotated[float, Field(ge=-1, le=1, description="Cosine to the query; higher is nearer")]
 
 

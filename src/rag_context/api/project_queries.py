@@ -7,18 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.json_schema import WithJsonSchema
 
-from rag_context.api.projects import (
-    Handle,
-    Level,
-    NamedBranch,
-    NamedProject,
-    NamedRoot,
-    NullableFlag,
-    NullableText,
-    NullableTime,
-    ProjectRequest,
-    ProjectResponse,
-)
+from rag_context.api import projects as wire
 from rag_context.api.search import QUERY_CHARS, Interpreted, LegStatus, TimeRange
 from rag_context.api.wire import (
     PRESENT_PATTERN,
@@ -93,22 +82,22 @@ class Quoted(PlainResponse):
     path: Annotated[str, Field(description="Path relative to the docs folder")]
     title: str
     document_id: str
-    heading: Annotated[NullableText, Field(description="Headings above the passage")] = None
+    heading: Annotated[wire.NullableText, Field(description="Headings above the passage")] = None
     start_line: Annotated[NullableLine, Field(description="Its first line in the file, from 1")] = None
     end_line: Annotated[NullableLine, Field(description="Its last line")] = None
-    snippet: Annotated[NullableText, Field(description="Its text, or the beginning of it")] = None
+    snippet: Annotated[wire.NullableText, Field(description="Its text, or the beginning of it")] = None
     excerpt: Annotated[bool, Field(description="Whether the context shows parts of the document only")] = False
 
 
 class Source(Quoted):
     """A document that an answer rests on."""
 
-    summary: Annotated[NullableText, Field(description="What the document says of itself")] = None
+    summary: Annotated[wire.NullableText, Field(description="What the document says of itself")] = None
     char_count: Count
     relevance_score: Annotated[Score, Field(description="Relevance with the boost of its promotion level; 0: unknown")]
     doc_type: str
     date: NullableDate = None
-    promotion_level: Level
+    promotion_level: wire.Level
     superseded_by: Annotated[list[str], Field(description="Paths of the documents that replace it")]
 
 
@@ -125,10 +114,10 @@ class Leg(PlainResponse):
 
     status: LegStatus
     latency_ms: Milliseconds
-    detail: NullableText = None
+    detail: wire.NullableText = None
 
 
-class Question(ProjectRequest):
+class Question(wire.ProjectRequest):
     """A question to the documents of a project."""
 
     sentences: ClassVar[Mapping[str, Sentences]] = {
@@ -151,7 +140,7 @@ class RagQueryRequest(Question):
     max_sources: _MaxSources = None
     min_relevance_score: _MinScore = None
     min_promotion_level: Annotated[
-        Level | None, Field(description="Only documents of this promotion level or a higher one")
+        wire.Level | None, Field(description="Only documents of this promotion level or a higher one")
     ] = None
     include_critical: Annotated[
         Inclusion | None,
@@ -165,10 +154,10 @@ class RagQueryRequest(Question):
     link_depth: _LinkDepth = None
     max_tokens: _MaxTokens = None
     include_superseded: _Superseded = False
-    project: NamedProject = None
-    branch: NamedBranch = None
-    path_hash: NamedRoot = None
-    activation: Handle = None
+    project: wire.NamedProject = None
+    branch: wire.NamedBranch = None
+    path_hash: wire.NamedRoot = None
+    activation: wire.Handle = None
 
 
 def _description_of(model: type[WireResponse], name: str) -> Any:
@@ -178,8 +167,8 @@ def _description_of(model: type[WireResponse], name: str) -> Any:
 class PlainTimeRange(TimeRange):
     """A period, null where it is open."""
 
-    since: Annotated[NullableTime, _description_of(TimeRange, "since")] = None
-    until: Annotated[NullableTime, _description_of(TimeRange, "until")] = None
+    since: Annotated[wire.NullableTime, _description_of(TimeRange, "since")] = None
+    until: Annotated[wire.NullableTime, _description_of(TimeRange, "until")] = None
 
 
 class PlainInterpreted(Interpreted):
@@ -188,10 +177,10 @@ class PlainInterpreted(Interpreted):
     model_config = ConfigDict(alias_generator=None)
 
     time_range: PlainTimeRange
-    every_year: Annotated[NullableFlag, _description_of(Interpreted, "every_year")] = None
+    every_year: Annotated[wire.NullableFlag, _description_of(Interpreted, "every_year")] = None
 
 
-class LabelledResponse(ProjectResponse):
+class LabelledResponse(wire.ProjectResponse):
     """An answer with how it was obtained."""
 
     fallback: Annotated[bool, Field(description="Whether the search was incomplete")]
@@ -214,11 +203,11 @@ class RagQueryResponse(LabelledResponse):
 
     text_only: ClassVar[frozenset[str]] = frozenset({"context"})
 
-    answer: Annotated[NullableText, Field(description="The chat model's answer; null if there is none")] = None
+    answer: Annotated[wire.NullableText, Field(description="The chat model's answer; null if there is none")] = None
     citations: Annotated[list[str], Field(description="Paths that the answer cites, all of them in the context")]
-    answer_note: Annotated[NullableText, Field(description="A note on the answer, or the reason why there is none")] = (
-        None
-    )
+    answer_note: Annotated[
+        wire.NullableText, Field(description="A note on the answer, or the reason why there is none")
+    ] = None
     context: Annotated[
         str,
         Field(
@@ -243,13 +232,13 @@ class SemanticSearchRequest(Question):
     limit: _Limit = None
     min_relevance_score: _MinScore = None
     promotion_levels: Annotated[
-        list[Level] | None, Field(max_length=3, description="Only documents of these promotion levels")
+        list[wire.Level] | None, Field(max_length=3, description="Only documents of these promotion levels")
     ] = None
     include_superseded: _Superseded = False
-    project: NamedProject = None
-    branch: NamedBranch = None
-    path_hash: NamedRoot = None
-    activation: Handle = None
+    project: wire.NamedProject = None
+    branch: wire.NamedBranch = None
+    path_hash: wire.NamedRoot = None
+    activation: wire.Handle = None
 
 
 class SemanticSearchResponse(LabelledResponse):
@@ -264,10 +253,10 @@ class SearchExternalDocsRequest(Question):
 
     limit: _Limit = None
     min_relevance_score: _MinScore = None
-    project: NamedProject = None
-    branch: NamedBranch = None
-    path_hash: NamedRoot = None
-    activation: Handle = None
+    project: wire.NamedProject = None
+    branch: wire.NamedBranch = None
+    path_hash: wire.NamedRoot = None
+    activation: wire.Handle = None
 
 
 class SearchExternalDocsResponse(SemanticSearchResponse):
@@ -283,10 +272,10 @@ class RagQueryExternalRequest(Question):
     min_relevance_score: _MinScore = None
     link_depth: _LinkDepth = None
     max_tokens: _MaxTokens = None
-    project: NamedProject = None
-    branch: NamedBranch = None
-    path_hash: NamedRoot = None
-    activation: Handle = None
+    project: wire.NamedProject = None
+    branch: wire.NamedBranch = None
+    path_hash: wire.NamedRoot = None
+    activation: wire.Handle = None
 
 
 class RagQueryExternalResponse(RagQueryResponse):

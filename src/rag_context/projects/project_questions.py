@@ -8,39 +8,15 @@ from datetime import datetime
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
+from rag_context.api import project_queries
 from rag_context.api.handlers import CallContext, performs
 from rag_context.api.operations import projects as operations
-from rag_context.api.project_queries import (
-    Leg,
-    LinkedDoc,
-    PlainInterpreted,
-    PlainTimeRange,
-    RagQueryExternalRequest,
-    RagQueryExternalResponse,
-    RagQueryRequest,
-    RagQueryResponse,
-    SearchExternalDocsRequest,
-    SearchExternalDocsResponse,
-    SemanticSearchRequest,
-    SemanticSearchResponse,
-    Source,
-)
 from rag_context.domain.documents import Tenant, utc_now
 from rag_context.domain.reports import SearchRecord
 from rag_context.errors import BackendError, FieldError
 from rag_context.ports.models import ChatModel
+from rag_context.projects import records
 from rag_context.projects.project_requests import ProjectResolver, ResolvedProject, external, level_name, tenant_fields
-from rag_context.projects.records import (
-    DEFAULT_DOC_TYPE,
-    CriticalInclusion,
-    InvalidDocTypeError,
-    Label,
-    LinkedDocument,
-    PromotionLevel,
-    RagContext,
-    RetrievalOptions,
-    RetrievedDocument,
-)
 from rag_context.projects.retrieval import RetrievalDependencies, RetrievalService
 from rag_context.resilience.admission import Admissions
 from rag_context.search.query import latencies_of_parts
@@ -80,7 +56,7 @@ class Written:
     remarks: tuple[str, ...] = ()
 
 
-async def write_answer(question: str, context: RagContext, chat: ChatModel) -> Written:
+async def write_answer(question: str, context: records.RagContext, chat: ChatModel) -> Written:
     """Have the chat model answer a question from its context; `remarks` say what failed."""
     paths = [document.path for document in context.all_sources]
     if not paths:
@@ -161,7 +137,7 @@ def _path(cited: str) -> str:
 AGENT = "project tools"
 
 
-RecordSearch: TypeAlias = Callable[[SearchRecord, Label, Collection[str]], None]
+RecordSearch: TypeAlias = Callable[[SearchRecord, records.Label, Collection[str]], None]
 """Records a search for the statistics, with the ids of the documents that it returned."""
 
 
@@ -192,7 +168,9 @@ class ProjectQuestions:
         self._now = now
 
     @performs(operations.RAG_QUERY)
-    async def query(self, request: RagQueryRequest, context: CallContext) -> RagQueryResponse:
+    async def query(
+        self, request: project_queries.RagQueryRequest, context: CallContext
+    ) -> project_queries.RagQueryResponse:
         """A context for a question, and an answer if a chat model is configured."""
         project = await self._resolver.resolve(request, context.caller)
         await self._check_doc_types(request.doc_types, project)
@@ -209,10 +187,12 @@ class ProjectQuestions:
         )
         behind = self._resolver.behind(project.tenant)
         fields = await self._context(request.query, project.tenant, options, context.request_id, behind)
-        return RagQueryResponse(**fields)
+        return project_queries.RagQueryResponse(**fields)
 
     @performs(operations.SEMANTIC_SEARCH)
-    async def search(self, request: SemanticSearchRequest, context: CallContext) -> SemanticSearchResponse:
+    async def search(
+        self, request: project_queries.SemanticSearchRequest, context: CallContext
+    ) -> project_queries.SemanticSearchResponse:
         """The documents that answer a question."""
         project = await self._resolver.resolve(request, context.caller)
         await self._check_doc_types(request.doc_types, project)
@@ -220,18 +200,19 @@ class ProjectQuestions:
             doc_types=_tuple(request.doc_types),
             max_results=request.limit,
             min_relevance_score=request.min_relevance_score,
-            promotion_levels=tuple(PromotionLevel.of(level) for level in request.promotion_levels or ()) or None,
+            promotion_levels=tuple(records.PromotionLevel.of(level) for level in request.promotion_levels or ())
+            or None,
             include_superseded=request.include_superseded or None,
             as_of=request.as_of,
         )
         behind = self._resolver.behind(project.tenant)
         fields = await self._documents(request.query, project.tenant, options, context.request_id, behind)
-        return SemanticSearchResponse(**fields)
+        return project_queries.SemanticSearchResponse(**fields)
 
     @performs(operations.SEARCH_EXTERNAL_DOCS)
     async def search_external(
-        self, request: SearchExternalDocsRequest, context: CallContext
-    ) -> SearchExternalDocsResponse:
+        self, request: project_queries.SearchExternalDocsRequest, context: CallContext
+    ) -> project_queries.SearchExternalDocsResponse:
         """The external documents that answer a question."""
         activation, tenant, path = external(await self._resolver.resolve(request, context.caller))
         options = activation.search_options.overridden(
@@ -242,10 +223,12 @@ class ProjectQuestions:
         behind = self._resolver.behind(activation.tenant)
         fields = await self._documents(request.query, tenant, options, context.request_id, behind)
         fields |= tenant_fields(activation.tenant)
-        return SearchExternalDocsResponse(**fields, external_docs_path=path)
+        return project_queries.SearchExternalDocsResponse(**fields, external_docs_path=path)
 
     @performs(operations.RAG_QUERY_EXTERNAL)
-    async def query_external(self, request: RagQueryExternalRequest, context: CallContext) -> RagQueryExternalResponse:
+    async def query_external(
+        self, request: project_queries.RagQueryExternalRequest, context: CallContext
+    ) -> project_queries.RagQueryExternalResponse:
         """A context of external documents for a question."""
         activation, tenant, path = external(await self._resolver.resolve(request, context.caller))
         options = activation.options.overridden(
@@ -254,16 +237,16 @@ class ProjectQuestions:
             max_link_depth=request.link_depth,
             max_tokens=request.max_tokens,
             as_of=request.as_of,
-            include_critical=CriticalInclusion.NEVER,
-            min_promotion_level=PromotionLevel.STANDARD,  # external documents cannot be promoted
+            include_critical=records.CriticalInclusion.NEVER,
+            min_promotion_level=records.PromotionLevel.STANDARD,  # external documents cannot be promoted
         )
         behind = self._resolver.behind(activation.tenant)
         fields = await self._context(request.query, tenant, options, context.request_id, behind)
         fields |= tenant_fields(activation.tenant)
-        return RagQueryExternalResponse(**fields, external_docs_path=path)
+        return project_queries.RagQueryExternalResponse(**fields, external_docs_path=path)
 
     async def _context(
-        self, query: str, tenant: Tenant, options: RetrievalOptions, request_id: str, behind: Sequence[str]
+        self, query: str, tenant: Tenant, options: records.RetrievalOptions, request_id: str, behind: Sequence[str]
     ) -> dict[str, Any]:
         """One text of the documents that answer a question, and an answer if there is a chat model.
 
@@ -295,7 +278,7 @@ class ProjectQuestions:
         }
 
     async def _documents(
-        self, query: str, tenant: Tenant, options: RetrievalOptions, request_id: str, behind: Sequence[str]
+        self, query: str, tenant: Tenant, options: records.RetrievalOptions, request_id: str, behind: Sequence[str]
     ) -> dict[str, Any]:
         """The documents that answer a question, without their texts. The arguments are those of `_context`."""
         started = self._clock()
@@ -311,7 +294,9 @@ class ProjectQuestions:
             "total_matches": found.total_matches,
         }
 
-    def _record(self, query: str, label: Label, document_ids: list[str], request_id: str, latency_ms: float) -> None:
+    def _record(
+        self, query: str, label: records.Label, document_ids: list[str], request_id: str, latency_ms: float
+    ) -> None:
         stage_ms = latencies_of_parts(label.legs)
         record = SearchRecord(
             timestamp=self._now(),
@@ -329,7 +314,7 @@ class ProjectQuestions:
         self._record_search(record, label, document_ids)
 
     async def _check_doc_types(self, requested: list[str] | None, project: ResolvedProject) -> None:
-        known = {info.name for info in project.doc_types} | {DEFAULT_DOC_TYPE}
+        known = {info.name for info in project.doc_types} | {records.DEFAULT_DOC_TYPE}
         unknown = [name for name in requested or () if name not in known]
         if not unknown:
             return
@@ -339,22 +324,22 @@ class ProjectQuestions:
             return  # the types that documents name cannot be read; a search for an unknown type finds nothing
         if unknown := [name for name in unknown if name not in known]:
             message = f"Unknown doc type {unknown[0]!r}; known are {', '.join(sorted(known))}"
-            raise InvalidDocTypeError(message, [FieldError("doc_types", message)])
+            raise records.InvalidDocTypeError(message, [FieldError("doc_types", message)])
 
 
 def _tuple(names: list[str] | None) -> tuple[str, ...] | None:
     return None if names is None else tuple(dict.fromkeys(names))
 
 
-def _level(name: str | None) -> PromotionLevel | None:
-    return None if name is None else PromotionLevel.of(name)
+def _level(name: str | None) -> records.PromotionLevel | None:
+    return None if name is None else records.PromotionLevel.of(name)
 
 
-def _inclusion(name: str | None) -> CriticalInclusion | None:
-    return None if name is None else CriticalInclusion(name)
+def _inclusion(name: str | None) -> records.CriticalInclusion | None:
+    return None if name is None else records.CriticalInclusion(name)
 
 
-def _labelled(label: Label, request_id: str, latency_ms: float, behind: Sequence[str]) -> dict[str, Any]:
+def _labelled(label: records.Label, request_id: str, latency_ms: float, behind: Sequence[str]) -> dict[str, Any]:
     """The fields that say how a response was obtained; `behind` says why the index may be older than the files."""
     return {
         "fallback": label.level > 1,
@@ -362,7 +347,7 @@ def _labelled(label: Label, request_id: str, latency_ms: float, behind: Sequence
         "circuit_breaker_open": label.breaker_open,
         "warnings": [*label.warnings, *behind],
         "legs": {
-            name: Leg(status=leg.status.value, latency_ms=round(leg.latency_ms, 3), detail=leg.detail)
+            name: project_queries.Leg(status=leg.status.value, latency_ms=round(leg.latency_ms, 3), detail=leg.detail)
             for name, leg in label.legs.items()
         },
         "interpreted": _interpreted(label.windows),
@@ -371,15 +356,17 @@ def _labelled(label: Label, request_id: str, latency_ms: float, behind: Sequence
     }
 
 
-def _interpreted(windows: Sequence[Window]) -> PlainInterpreted | None:
+def _interpreted(windows: Sequence[Window]) -> project_queries.PlainInterpreted | None:
     window = merged(windows) if windows else None
     if window is None:
         return None
-    time_range = PlainTimeRange(since=window.since, until=window.until)
-    return PlainInterpreted(time_range=time_range, phrase=window.phrase, every_year=window.yearly or None)
+    time_range = project_queries.PlainTimeRange(since=window.since, until=window.until)
+    return project_queries.PlainInterpreted(
+        time_range=time_range, phrase=window.phrase, every_year=window.yearly or None
+    )
 
 
-def _quoted(document: RetrievedDocument) -> dict[str, Any]:
+def _quoted(document: records.RetrievedDocument) -> dict[str, Any]:
     """The fields that name a document, and its best passage."""
     quote = document.quote
     return {
@@ -394,9 +381,9 @@ def _quoted(document: RetrievedDocument) -> dict[str, Any]:
     }
 
 
-def _source(document: RetrievedDocument) -> Source:
+def _source(document: records.RetrievedDocument) -> project_queries.Source:
     """A document that a search found, or a critical one."""
-    return Source(
+    return project_queries.Source(
         **_quoted(document),
         summary=document.summary,
         char_count=document.char_count,
@@ -408,9 +395,9 @@ def _source(document: RetrievedDocument) -> Source:
     )
 
 
-def _linked_doc(document: LinkedDocument) -> LinkedDoc:
+def _linked_doc(document: records.LinkedDocument) -> project_queries.LinkedDoc:
     """A document that a link led to."""
-    return LinkedDoc(
+    return project_queries.LinkedDoc(
         **_quoted(document),
         char_count=document.char_count,
         linked_from=document.linked_from,

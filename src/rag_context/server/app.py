@@ -18,6 +18,7 @@ from rag_context.api.operations import Access
 from rag_context.api.parsing import ErrorCode, read_fields, read_json
 from rag_context.client.address import CHALLENGE, proof_of
 from rag_context.memory.service import Service
+from rag_context.server import requests
 from rag_context.server.bulk import BulkRun
 from rag_context.server.collection_routes import collection_routes
 from rag_context.server.embedding_routes import NAME_CHARS, EmbeddingHandlers
@@ -25,22 +26,6 @@ from rag_context.server.middleware import guarded
 from rag_context.server.openapi import build_openapi
 from rag_context.server.options import ServerOptions
 from rag_context.server.pages import EVENTS_PATH, PAGE_PREFIX, Events, api_page, page_part
-from rag_context.server.requests import (
-    JSON_KINDS,
-    SEND_JSON,
-    Endpoint,
-    Handler,
-    HttpRequest,
-    Reply,
-    RequestRejectedError,
-    caller_id,
-    check_media_type,
-    http_request,
-    may_write,
-    query_fields,
-    read_body,
-    while_connected,
-)
 from rag_context.server.tools import Registry, Tool, build_tools
 from rag_context.settings import is_loopback
 
@@ -108,9 +93,9 @@ class _Bulk:
         self._model = BulkLine.with_vocabulary(options.vocabulary)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        opened = http_request(scope)
-        may_write(opened)
-        check_media_type(opened, _NDJSON_KINDS, "Send Content-Type: application/x-ndjson")
+        opened = requests.http_request(scope)
+        requests.may_write(opened)
+        requests.check_media_type(opened, _NDJSON_KINDS, "Send Content-Type: application/x-ndjson")
         run = BulkRun(
             service=self._service,
             model=self._model,
@@ -128,11 +113,11 @@ class _Handlers:
         self._service = service
         self._options = options
         self._tools = tools
-        self._descriptions: dict[str, asyncio.Future[Reply]] = {}
+        self._descriptions: dict[str, asyncio.Future[requests.Reply]] = {}
 
     def routes(self) -> list[Route]:
         """Most used first."""
-        gets: dict[str, Handler] = {
+        gets: dict[str, requests.Handler] = {
             "/health": self._health,
             "/live": self._live,
             "/ready": self._ready,
@@ -144,93 +129,93 @@ class _Handlers:
             f"{PAGE_PREFIX}{{name}}": self._page,
         }
         return [
-            Route("/tools/{name}", Endpoint(self._run_tool)),
+            Route("/tools/{name}", requests.Endpoint(self._run_tool)),
             Route("/bulk", _Bulk(self._service, self._options), methods=["POST"]),
-            Route("/bulk/versions", Endpoint(self._versions), methods=["POST"]),
+            Route("/bulk/versions", requests.Endpoint(self._versions), methods=["POST"]),
             *EmbeddingHandlers(self._service).routes(),
             Route(EVENTS_PATH, Events(self._service), methods=["GET"]),
-            *(Route(path, Endpoint(handle), methods=["GET"]) for path, handle in gets.items()),
+            *(Route(path, requests.Endpoint(handle), methods=["GET"]) for path, handle in gets.items()),
         ]
 
-    async def _run_tool(self, scope: Scope, receive: Receive) -> Reply:
-        opened = http_request(scope)
+    async def _run_tool(self, scope: Scope, receive: Receive) -> requests.Reply:
+        opened = requests.http_request(scope)
         name = scope["path_params"]["name"]
         tool = self._tools.get(name)
         if tool is None:
-            raise RequestRejectedError(404, ErrorCode.NOT_FOUND, f"Tool {name[:NAME_CHARS]} not found")
+            raise requests.RequestRejectedError(404, ErrorCode.NOT_FOUND, f"Tool {name[:NAME_CHARS]} not found")
         if tool.access is Access.WRITE:
-            may_write(opened)
+            requests.may_write(opened)
         request = await _read_request(tool, opened, scope, receive)
         may = opened.caller is not None and opened.caller.access is Access.WRITE
-        answer = tool.run(request, CallContext(opened.request_id, caller=caller_id(opened), may_write=may))
-        response = await (while_connected(receive, answer) if tool.read_only and opened.body_read else answer)
-        return Reply(response.to_json())
+        answer = tool.run(request, CallContext(opened.request_id, caller=requests.caller_id(opened), may_write=may))
+        response = await (requests.while_connected(receive, answer) if tool.read_only and opened.body_read else answer)
+        return requests.Reply(response.to_json())
 
-    async def _versions(self, scope: Scope, receive: Receive) -> Reply:
-        check_media_type(http_request(scope), JSON_KINDS, SEND_JSON)
-        request = read_json(VersionsRequest, await read_body(receive))
-        return Reply((await self._service.missing(request)).to_json())
+    async def _versions(self, scope: Scope, receive: Receive) -> requests.Reply:
+        requests.check_media_type(requests.http_request(scope), requests.JSON_KINDS, requests.SEND_JSON)
+        request = read_json(VersionsRequest, await requests.read_body(receive))
+        return requests.Reply((await self._service.missing(request)).to_json())
 
-    async def _health(self, scope: Scope, _receive: Receive) -> Reply:
+    async def _health(self, scope: Scope, _receive: Receive) -> requests.Reply:
         report = await self._service.health()
-        if http_request(scope).caller is None:
-            return Reply(BareHealth(healthy=report.healthy).to_json())
-        return Reply(report.to_json())
+        if requests.http_request(scope).caller is None:
+            return requests.Reply(BareHealth(healthy=report.healthy).to_json())
+        return requests.Reply(report.to_json())
 
-    async def _live(self, scope: Scope, _receive: Receive) -> Reply:
+    async def _live(self, scope: Scope, _receive: Receive) -> requests.Reply:
         alive = {"status": "ok", "instance": self._options.instance_id, "version": __version__}
-        challenge = http_request(scope).header(CHALLENGE.encode())
+        challenge = requests.http_request(scope).header(CHALLENGE.encode())
         if challenge and self._options.secret:
             alive["proof"] = proof_of(self._options.secret, challenge)
-        return Reply.json(alive)
+        return requests.Reply.json(alive)
 
-    async def _ready(self, _scope: Scope, _receive: Receive) -> Reply:
+    async def _ready(self, _scope: Scope, _receive: Receive) -> requests.Reply:
         if not await self._service.ready():
-            raise RequestRejectedError(503, ErrorCode.SERVICE_UNAVAILABLE, "Not ready yet", retry_after_s=1)
-        return Reply.json({"status": "ready"})
+            raise requests.RequestRejectedError(503, ErrorCode.SERVICE_UNAVAILABLE, "Not ready yet", retry_after_s=1)
+        return requests.Reply.json({"status": "ready"})
 
-    async def _metrics(self, _scope: Scope, _receive: Receive) -> Reply:
-        return Reply(await self._service.prometheus(), media_type=CONTENT_TYPE_LATEST.encode())
+    async def _metrics(self, _scope: Scope, _receive: Receive) -> requests.Reply:
+        return requests.Reply(await self._service.prometheus(), media_type=CONTENT_TYPE_LATEST.encode())
 
-    async def _list_tools(self, _scope: Scope, _receive: Receive) -> Reply:
+    async def _list_tools(self, _scope: Scope, _receive: Receive) -> requests.Reply:
         return await self._described(self._tools_reply)
 
-    async def _openapi(self, _scope: Scope, _receive: Receive) -> Reply:
+    async def _openapi(self, _scope: Scope, _receive: Receive) -> requests.Reply:
         return await self._described(self._openapi_reply)
 
-    async def _docs(self, _scope: Scope, _receive: Receive) -> Reply:
+    async def _docs(self, _scope: Scope, _receive: Receive) -> requests.Reply:
         return api_page()
 
-    async def _home(self, scope: Scope, _receive: Receive) -> Reply:
-        return page_part("index.html", http_request(scope))
+    async def _home(self, scope: Scope, _receive: Receive) -> requests.Reply:
+        return page_part("index.html", requests.http_request(scope))
 
-    async def _page(self, scope: Scope, _receive: Receive) -> Reply:
-        return page_part(scope["path_params"]["name"], http_request(scope))
+    async def _page(self, scope: Scope, _receive: Receive) -> requests.Reply:
+        return page_part(scope["path_params"]["name"], requests.http_request(scope))
 
-    async def _described(self, make: Callable[[], Reply]) -> Reply:
+    async def _described(self, make: Callable[[], requests.Reply]) -> requests.Reply:
         """A description of this server, made once, in a thread: it takes most of a second, in which others ask."""
         made = self._descriptions.get(make.__name__)
         if made is None or (made.done() and made.exception() is not None):
             made = self._descriptions[make.__name__] = asyncio.ensure_future(asyncio.to_thread(make))
         return await asyncio.shield(made)
 
-    def _tools_reply(self) -> Reply:
-        return Reply.json({"tools": self._tools.listing()})
+    def _tools_reply(self) -> requests.Reply:
+        return requests.Reply.json({"tools": self._tools.listing()})
 
-    def _openapi_reply(self) -> Reply:
-        return Reply.json(build_openapi(self._tools, self._options, __version__))
+    def _openapi_reply(self) -> requests.Reply:
+        return requests.Reply.json(build_openapi(self._tools, self._options, __version__))
 
 
-async def _read_request(tool: Tool[Any], opened: HttpRequest, scope: Scope, receive: Receive) -> Any:
+async def _read_request(tool: Tool[Any], opened: requests.HttpRequest, scope: Scope, receive: Receive) -> Any:
     method = scope["method"]
     if method == "POST":
         if opened.has_body():
-            check_media_type(opened, JSON_KINDS, SEND_JSON)
-        return read_json(tool.request, await read_body(receive) or b"{}")
+            requests.check_media_type(opened, requests.JSON_KINDS, requests.SEND_JSON)
+        return read_json(tool.request, await requests.read_body(receive) or b"{}")
     if tool.in_url and method in {"GET", "HEAD"}:
-        return read_fields(tool.request, query_fields(scope))
+        return read_fields(tool.request, requests.query_fields(scope))
     allowed = "GET, HEAD, POST" if tool.in_url else "POST"
-    raise RequestRejectedError(405, ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed", allow=allowed)
+    raise requests.RequestRejectedError(405, ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed", allow=allowed)
 
 
 logger = logging.getLogger(__name__)
@@ -263,7 +248,7 @@ class McpMount:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if not self._running:
-            raise RequestRejectedError(503, ErrorCode.SERVICE_UNAVAILABLE, "Not ready yet", retry_after_s=1)
+            raise requests.RequestRejectedError(503, ErrorCode.SERVICE_UNAVAILABLE, "Not ready yet", retry_after_s=1)
         # One request that gives up must not take the opening from the others.
         endpoint = await asyncio.shield(self._opened())
         await endpoint(scope, receive, send)
