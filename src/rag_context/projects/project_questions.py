@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeAlias
@@ -174,17 +174,7 @@ class ProjectQuestions:
         """A context for a question, and an answer if a chat model is configured."""
         project = await self._resolver.resolve(request, context.caller)
         await self._check_doc_types(request.doc_types, project)
-        options = project.options.overridden(
-            doc_types=_tuple(request.doc_types),
-            max_results=request.max_sources,
-            min_relevance_score=request.min_relevance_score,
-            min_promotion_level=_level(request.min_promotion_level),
-            include_critical=_inclusion(request.include_critical),
-            max_link_depth=request.link_depth,
-            max_tokens=request.max_tokens,
-            include_superseded=request.include_superseded or None,
-            as_of=request.as_of,
-        )
+        options = overridden(project.options, request)
         behind = self._resolver.behind(project.tenant)
         fields = await self._context(request.query, project.tenant, options, context.request_id, behind)
         return project_queries.RagQueryResponse(**fields)
@@ -196,15 +186,7 @@ class ProjectQuestions:
         """The documents that answer a question."""
         project = await self._resolver.resolve(request, context.caller)
         await self._check_doc_types(request.doc_types, project)
-        options = project.search_options.overridden(
-            doc_types=_tuple(request.doc_types),
-            max_results=request.limit,
-            min_relevance_score=request.min_relevance_score,
-            promotion_levels=tuple(records.PromotionLevel.of(level) for level in request.promotion_levels or ())
-            or None,
-            include_superseded=request.include_superseded or None,
-            as_of=request.as_of,
-        )
+        options = overridden(project.search_options, request)
         behind = self._resolver.behind(project.tenant)
         fields = await self._documents(request.query, project.tenant, options, context.request_id, behind)
         return project_queries.SemanticSearchResponse(**fields)
@@ -215,11 +197,7 @@ class ProjectQuestions:
     ) -> project_queries.SearchExternalDocsResponse:
         """The external documents that answer a question."""
         activation, tenant, path = external(await self._resolver.resolve(request, context.caller))
-        options = activation.search_options.overridden(
-            max_results=request.limit,
-            min_relevance_score=request.min_relevance_score,
-            as_of=request.as_of,
-        )
+        options = overridden(activation.search_options, request)
         behind = self._resolver.behind(activation.tenant)
         fields = await self._documents(request.query, tenant, options, context.request_id, behind)
         fields |= tenant_fields(activation.tenant)
@@ -231,12 +209,7 @@ class ProjectQuestions:
     ) -> project_queries.RagQueryExternalResponse:
         """A context of external documents for a question."""
         activation, tenant, path = external(await self._resolver.resolve(request, context.caller))
-        options = activation.options.overridden(
-            max_results=request.max_sources,
-            min_relevance_score=request.min_relevance_score,
-            max_link_depth=request.link_depth,
-            max_tokens=request.max_tokens,
-            as_of=request.as_of,
+        options = overridden(activation.options, request).overridden(
             include_critical=records.CriticalInclusion.NEVER,
             min_promotion_level=records.PromotionLevel.STANDARD,  # external documents cannot be promoted
         )
@@ -327,16 +300,26 @@ class ProjectQuestions:
             raise records.InvalidDocTypeError(message, [FieldError("doc_types", message)])
 
 
-def _tuple(names: list[str] | None) -> tuple[str, ...] | None:
-    return None if names is None else tuple(dict.fromkeys(names))
+_OPTIONS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "doc_types": ("doc_types", lambda names: tuple(dict.fromkeys(names))),
+    "max_sources": ("max_results", int),
+    "limit": ("max_results", int),
+    "min_relevance_score": ("min_relevance_score", float),
+    "min_promotion_level": ("min_promotion_level", records.PromotionLevel.of),
+    "promotion_levels": ("promotion_levels", lambda names: tuple(map(records.PromotionLevel.of, names)) or None),
+    "include_critical": ("include_critical", records.CriticalInclusion),
+    "link_depth": ("max_link_depth", int),
+    "max_tokens": ("max_tokens", int),
+    "include_superseded": ("include_superseded", lambda value: value or None),
+    "as_of": ("as_of", lambda moment: moment),
+}
+"""The option that a field of a question sets, and how its value is read."""
 
 
-def _level(name: str | None) -> records.PromotionLevel | None:
-    return None if name is None else records.PromotionLevel.of(name)
-
-
-def _inclusion(name: str | None) -> records.CriticalInclusion | None:
-    return None if name is None else records.CriticalInclusion(name)
+def overridden(options: records.RetrievalOptions, request: project_queries.Question) -> records.RetrievalOptions:
+    """The options of a project with those that a question sets."""
+    stated = ((_OPTIONS[name], value) for name, value in request if name in _OPTIONS and value is not None)
+    return options.overridden(**{option: read(value) for (option, read), value in stated})
 
 
 def _labelled(label: records.Label, request_id: str, latency_ms: float, behind: Sequence[str]) -> dict[str, Any]:
