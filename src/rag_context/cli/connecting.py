@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
+from rag_context import errors
 from rag_context.api.index import BulkLine
 from rag_context.api.maintenance import HealthRequest, ReindexRequest
 from rag_context.api.operations import Operation, Request, Response
@@ -19,31 +20,10 @@ from rag_context.api.operations.memory import DELETE, HEALTH, LIST, REINDEX
 from rag_context.api.stored_documents import DeleteRequest
 from rag_context.cli.console import safe
 from rag_context.cli.server_transport import ServerTransport
-from rag_context.client import errors
+from rag_context.client import errors as client_errors
 from rag_context.client.address import Address, announced_address
 from rag_context.client.async_http import AsyncHttp, AsyncTransport
 from rag_context.client.call import DEFAULT_CONNECTION, Batch, Call, call_of, missing, request_id_of, route_call
-from rag_context.client.errors import (
-    COMPONENT,
-    AccessDeniedError,
-    BadRequestError,
-    ClientError,
-    InvalidResponseError,
-    ServerBusyError,
-    ServerError,
-    ServerTimeoutError,
-    ServerUnreachableError,
-)
-from rag_context.errors import (
-    BackendDataError,
-    BackendError,
-    BackendUnavailableError,
-    ConfigurationError,
-    ConflictError,
-    InvalidInputError,
-    NotFoundError,
-    RagContextError,
-)
 from rag_context.files.target import IndexTarget, OnReceipt, listed_below
 from rag_context.settings import Loaded
 from rag_context.settings.keys import location_of
@@ -130,7 +110,7 @@ class Remote:
             batch.add(line)
         try:
             await self._http.send_batch(batch, request_id_of(None), _BULK_TIMEOUT_S)
-        except ClientError as error:
+        except client_errors.ClientError as error:
             raise failure_of(error, self.place) from error
 
     async def missing(self, versions: Mapping[str, str]) -> Collection[str]:
@@ -148,7 +128,7 @@ class Remote:
     async def _send(self, call: Call[Answer]) -> Answer:
         try:
             return await self._http.send(call, request_id_of(None))
-        except ClientError as error:
+        except client_errors.ClientError as error:
             raise failure_of(error, self.place) from error
 
 
@@ -174,32 +154,38 @@ async def open_http(address: Address, timeout_s: float) -> AsyncIterator[AsyncHt
         yield http
 
 
-def failure_of(error: ClientError, place: str) -> RagContextError:
+def failure_of(error: client_errors.ClientError, place: str) -> errors.RagContextError:
     """The error that reports a failed call to a person; the exit status follows from its kind."""
     server = place[:1].upper() + place[1:]
     sentence = sentence_of(error)
     match error:
-        case AccessDeniedError():
+        case client_errors.AccessDeniedError():
             key = "a key that may do this" if error.status == 403 else "a key it knows"
-            return ConfigurationError(f"{server} rejected the request: {sentence}. Set RAG_CONTEXT_API_KEY to {key}.")
-        case ServerBusyError():
-            return BackendUnavailableError(COMPONENT, f"{server} could not: {sentence}. Try again.")
-        case ServerUnreachableError() | ServerTimeoutError():
-            return BackendUnavailableError(COMPONENT, f"{server} went away.")
-        case InvalidResponseError():
-            return BackendDataError(COMPONENT, f"{server} returned an invalid response: is it another version?")
-        case ServerError():
-            return BackendError(COMPONENT, f"{server} failed: {sentence}.")
-        case errors.NotFoundError():
-            return NotFoundError(f"{sentence}.")
-        case errors.ConflictError():
-            return ConflictError(f"{sentence}.")
-        case BadRequestError():
-            return InvalidInputError(f"{sentence}.", error.details)
-    return InvalidInputError(f"{sentence}.")
+            return errors.ConfigurationError(
+                f"{server} rejected the request: {sentence}. Set RAG_CONTEXT_API_KEY to {key}."
+            )
+        case client_errors.ServerBusyError():
+            return errors.BackendUnavailableError(
+                client_errors.COMPONENT, f"{server} could not: {sentence}. Try again."
+            )
+        case client_errors.ServerUnreachableError() | client_errors.ServerTimeoutError():
+            return errors.BackendUnavailableError(client_errors.COMPONENT, f"{server} went away.")
+        case client_errors.InvalidResponseError():
+            return errors.BackendDataError(
+                client_errors.COMPONENT, f"{server} returned an invalid response: is it another version?"
+            )
+        case client_errors.ServerError():
+            return errors.BackendError(client_errors.COMPONENT, f"{server} failed: {sentence}.")
+        case client_errors.NotFoundError():
+            return errors.NotFoundError(f"{sentence}.")
+        case client_errors.ConflictError():
+            return errors.ConflictError(f"{sentence}.")
+        case client_errors.BadRequestError():
+            return errors.InvalidInputError(f"{sentence}.", error.details)
+    return errors.InvalidInputError(f"{sentence}.")
 
 
-def sentence_of(error: ClientError) -> str:
+def sentence_of(error: client_errors.ClientError) -> str:
     """The server's own words, without the full stop."""
     return (error.server_message or f"HTTP {error.status}").rstrip(".")
 
@@ -234,10 +220,10 @@ class CollectionsClient:
             call = replace(call, body=encoded_body)
         try:
             return await self._http.send(call, request_id_of(None))
-        except ServerBusyError as error:
+        except client_errors.ServerBusyError as error:
             named = "" if connection == DEFAULT_CONNECTION else f" (connection {safe(connection)})"
             raise failure_of(error, f"{self.place}{named}") from error
-        except ClientError as error:
+        except client_errors.ClientError as error:
             raise failure_of(error, self.place) from error
 
 
