@@ -1,17 +1,18 @@
 """`collections add` and `collections copy`: documents of a file, streamed in batches, and of another provider."""
 
+import asyncio
 import json
 import re
 import sys
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from rich.progress import DownloadColumn, MofNCompleteColumn, Progress
+from rich.progress import DownloadColumn, MofNCompleteColumn
 
 from rag_context.api.collection_documents import NOT_EMBEDDED
 from rag_context.api.operations import routes
@@ -21,7 +22,8 @@ from rag_context.cli.connecting import CollectionsClient, open_client
 from rag_context.cli.console import Console, counted, safe
 from rag_context.cli.operation_options import Fields
 from rag_context.cli.options import Options, resumable
-from rag_context.cli.summary import IMPORTED, InvalidLines
+from rag_context.cli.progress import bar
+from rag_context.cli.summary import IMPORTED, InvalidLines, opened
 from rag_context.collections import copying
 from rag_context.collections.collections import entry_id
 from rag_context.collections.provider_connections import DEFAULT, Connections
@@ -77,14 +79,20 @@ def run_add(options: Options, target: Fields, path: Path) -> ExitCode:
 
 async def _add(options: Options, target: Fields, path: Path, summary: _Summary, console: Console) -> None:
     loaded = options.load_available()
-    with _opened(path) as file, _adding(path, console) as show:
+    total = await asyncio.to_thread(_size, path)
+    source = nullcontext(sys.stdin.buffer) if path == STREAM else opened(path)
+    with source as file, bar(console, "Storing", DownloadColumn(), total=total) as show:
         async with open_client(loaded) as client:
             collection = await client.send(routes.GET_COLLECTION, target)
             if collection.embedding_provider == "rag-context":
                 await client.model_loaded()
             for batch, read in _batches(file, target["name"], summary):
                 await _store(client, target, batch, summary)
-                show(read)
+                show(read, total)
+
+
+def _size(path: Path) -> int | None:
+    return path.stat().st_size if path != STREAM and path.is_file() else None
 
 
 async def _store(client: CollectionsClient, target: Fields, batch: list[_Line], summary: _Summary) -> None:
@@ -161,38 +169,6 @@ def _id(value: object, name: str) -> str | None:
         with suppress(RecursionError):  # so deep that it will be rejected
             return entry_id(name, text, metadata)
     return None
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    if path == STREAM:
-        yield sys.stdin.buffer
-        return
-    try:
-        file = path.open("rb")
-    except OSError as error:
-        raise InvalidInputError(f"{path} cannot be read: {error.strerror}.") from error
-    with file:
-        yield file
-
-
-class _Show:
-    """A bar, or nothing."""
-
-    def __init__(self, progress: Progress, total: int | None) -> None:
-        self._progress = progress
-        self._task = progress.add_task("Storing", total=total)
-
-    def __call__(self, read: int) -> None:
-        self._progress.update(self._task, completed=read)
-
-
-@contextmanager
-def _adding(path: Path, console: Console) -> Iterator[_Show]:
-    """A bar on a terminal, with rate and time left; elsewhere nothing."""
-    total = path.stat().st_size if path != STREAM and path.is_file() else None
-    with console.progress(DownloadColumn()) as progress:
-        yield _Show(progress, total)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """How far a command is: bars on a terminal, elsewhere a line now and then."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -83,6 +83,16 @@ class Stages:
     def built(self, share: float) -> None:
         """Show the share of an index over vectors that is built, 0..1."""
         self("Building the index over the vectors", "percent", round(100 * share), 100)
+
+
+@contextmanager
+def bar(
+    console: Console, doing: str, *columns: ProgressColumn, total: int | None = None
+) -> Iterator[Callable[[int, int | None], None]]:
+    """A bar on a terminal, elsewhere nothing; yields what shows how much is done, and of how much."""
+    with console.progress(*columns) as progress:
+        task = progress.add_task(doing, total=total)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 @contextmanager

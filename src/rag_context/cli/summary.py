@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO
 
 from rich.progress import Progress
 
@@ -167,6 +167,17 @@ class Sink:
                 if self.progress.disable and is_due:
                     self.last_noted = now
                     self.console.note(progress_line(task, f"{self.summary.noun}s"))
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """A file to read. Raises: InvalidInputError."""
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be read: {error.strerror}.") from error
+    with file:
+        yield file
 
 
 @contextmanager

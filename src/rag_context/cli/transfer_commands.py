@@ -23,10 +23,10 @@ from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.console import Console, counted, separated
 from rag_context.cli.local_connection import MODEL_WAIT_S
 from rag_context.cli.options import Options, resumable, with_options
-from rag_context.cli.progress import Rate, Stages, stages
-from rag_context.cli.summary import IMPORTED, InvalidLines
+from rag_context.cli.progress import Rate, Stages, bar, stages
+from rag_context.cli.summary import IMPORTED, InvalidLines, opened
 from rag_context.domain.vectors import EmbeddingModel
-from rag_context.errors import BackendError, InvalidInputError, RagContextError
+from rag_context.errors import BackendError, RagContextError
 from rag_context.logs import configure_logging
 from rag_context.memory.service import Service
 from rag_context.settings import Settings
@@ -84,7 +84,7 @@ def export_index(options: ExportOptions) -> ExitCode:
     console = Console()
     settings = options.load_available().settings
     configure_logging("error")
-    with _written(options.file) as file, _progress("Exporting", console) as show:
+    with _written(options.file) as file, bar(console, "Exporting", MofNCompleteColumn(), Rate()) as show:
         out = run_to_end(_export(settings, options, _writer(file, options.file), show))
     if options.as_json:
         print(json.dumps(asdict(out)), file=sys.stderr if options.file == STREAM else sys.stdout)
@@ -194,14 +194,6 @@ def _summarise(imported: Imported, console: Console) -> None:
         )
 
 
-@contextmanager
-def _progress(doing: str, console: Console) -> Iterator[_Show]:
-    """A bar on a terminal, with rate and time left; elsewhere nothing."""
-    with console.progress(MofNCompleteColumn(), Rate()) as progress:
-        task = progress.add_task(doing, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
-
-
 def _writer(file: BinaryIO, path: Path) -> Callable[[bytes], Awaitable[None]]:
     async def put(line: bytes) -> None:
         try:
@@ -259,11 +251,7 @@ def _opened(path: Path) -> Iterator[_Source]:
         with io.BufferedReader(stdin, 1 << 16) as buffered:
             yield _Source(buffered, stdin.give_up)
         return
-    try:
-        file = path.open("rb")
-    except OSError as error:
-        raise InvalidInputError(f"{path} cannot be read: {error.strerror}.") from error
-    with file:
+    with opened(path) as file:
         yield _Source(file, lambda: None)
 
 
