@@ -44,6 +44,11 @@ def json_answer(schema: Schema, description: str) -> Schema:
     return {"description": description, "headers": ID_HEADER, "content": {"application/json": {"schema": schema}}}
 
 
+def body_of(schema: Schema, example: Any, *, required: bool = True, kind: str = "application/json") -> Schema:
+    """What a request brings."""
+    return {"required": required, "content": {kind: {"schema": schema, "example": example}}}
+
+
 def ref(name: str) -> Schema:
     """A schema by its name."""
     return {"$ref": f"#/components/schemas/{name}"}
@@ -78,8 +83,8 @@ def _described(route: Route[Any], options: ServerOptions) -> Operation:
     described["responses"][str(route.status)] = described["responses"].pop("200")
     described["parameters"] = _parameters(route)
     if route.body is not None:
-        content = {"schema": ref(route.body.__name__), "example": dict(route.body_example)}
-        described["requestBody"] = {"required": route.body_required, "content": {"application/json": content}}
+        schema = ref(route.body.__name__)
+        described["requestBody"] = body_of(schema, dict(route.body_example), required=route.body_required)
     return described
 
 
@@ -261,8 +266,8 @@ def _schemas(tools: Registry, options: ServerOptions) -> Schema:
         "ModelsResponse": json_schema(ModelsResponse, "serialization"),
         "Model": json_schema(Model, "serialization"),
         "OpenAiError": json_schema(OpenAiErrorResponse, "serialization"),
+        **collection_schemas(),
     }
-    schemas |= collection_schemas()
     for tool in tools.values():
         schemas[tool.request.__name__] = {**tool.input_schema, **_choice(tool)}
         schemas[tool.response.__name__] = tool.output_schema
@@ -316,10 +321,8 @@ def _post(tool: Tool[Any]) -> Operation:
     operation = operation_of(
         tool.title, "tools", tool.name, json_answer(ref(tool.response.__name__), "The answer"), errors, tool.description
     )
-    operation["requestBody"] = {
-        "required": not tool.may_be_empty,
-        "content": {"application/json": {"schema": ref(tool.request.__name__), "example": dict(tool.example)}},
-    }
+    schema = ref(tool.request.__name__)
+    operation["requestBody"] = body_of(schema, dict(tool.example), required=not tool.may_be_empty)
     if "strict" in tool.request.model_fields:
         for status in (429, 503):
             response = operation["responses"][str(status)] = _error(status)
@@ -366,10 +369,7 @@ def _bulk(options: ServerOptions) -> Operation:
         (401, 403, 415, 429, 500, 503),
         f"NDJSON, each line a BulkLine of at most {options.bulk_line_bytes} bytes; the stream may be of any length.",
     )
-    operation["requestBody"] = {
-        "required": True,
-        "content": {"application/x-ndjson": {"schema": {"type": "string"}, "example": example}},
-    }
+    operation["requestBody"] = body_of({"type": "string"}, example, kind="application/x-ndjson")
     return operation
 
 
@@ -383,10 +383,7 @@ def _versions() -> Operation:
         "Takes the documentId and contentHash of earlier receipts, so that a large folder need not be sent again.",
     )
     example = {"versions": {"0b1e7a52-5f0e-5d0e-9c5b-2f6f0a3b8d41": "9f86d081884c7d65"}}
-    operation["requestBody"] = {
-        "required": True,
-        "content": {"application/json": {"schema": ref("VersionsRequest"), "example": example}},
-    }
+    operation["requestBody"] = body_of(ref("VersionsRequest"), example)
     return operation
 
 
@@ -412,12 +409,7 @@ def _mcp() -> Operation:
         "Streamable HTTP: the same tools, documents as resources, and prompts. Clients send Accept: "
         "application/json, text/event-stream.",
     )
-    operation["requestBody"] = {
-        "required": True,
-        "content": {
-            "application/json": {"schema": message, "example": {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}}
-        },
-    }
+    operation["requestBody"] = body_of(message, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
     operation["responses"]["202"] = {"description": "A notification was accepted", "headers": ID_HEADER}
     operation["responses"]["400"] = json_answer(
         answer, "Not a message of the protocol, or one that its revision rejects"
@@ -452,10 +444,7 @@ def _embedding_paths() -> dict[str, Any]:
         "404; 503 while the model loads.",
     )
     example = {"input": ["mongodb connection retry logic"], "encoding_format": "float"}
-    embed["requestBody"] = {
-        "required": True,
-        "content": {"application/json": {"schema": ref("EmbeddingsRequest"), "example": example}},
-    }
+    embed["requestBody"] = body_of(ref("EmbeddingsRequest"), example)
     models = operation_of(
         "The embedding model", "embeddings", "models", json_answer(ref("ModelsResponse"), "The models"), READING
     )
