@@ -26,6 +26,7 @@ from benchmarks import (
     postgres,
     projects,
     ranking_rules,
+    references,
     searching,
     start_up,
     statistics,
@@ -101,6 +102,10 @@ STAGES: dict[str, tuple[str, Callable[[Run], list[Figure]]]] = {
     "rules": (
         "the rules of ranking, in turn with none",
         lambda run: ranking_rules.measure(run.scratch / "rules", run.of(TEN_THOUSAND)),
+    ),
+    "references": (
+        "citations of files and names in histories that are made",
+        lambda run: references.measure(run.scratch / "references", run.of(references.HISTORIES)),
     ),
     "hundred-thousand": (
         "100 000 chunks",

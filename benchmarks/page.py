@@ -71,6 +71,8 @@ _TAIL = """
 - **rules of ranking**: processor time of a search in this process with all rules of
   [Quality](quality.md#rules-of-ranking), in turn with none. Half of the chunks are messages of a user and an assistant,
   half are code. A third search before both reads what the first search with a question has to read.
+- **references**: histories of repositories that are made by a seed, and citations of their files and names. The time is
+  that of checking five passages, without the search.
 - **statistics**: 1 000 000 searches over thirty days.
 
 [Profiles](profiles.md) shows where the time of a search and of a bulk index goes.

@@ -5,7 +5,7 @@ All judgement is here and in `gate`; the program that the client runs only sends
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -46,10 +46,15 @@ class HookReply:
 _SILENCE = HookReply()
 
 
+async def _without_notes(passages: Sequence[Shown], _project: Workspace) -> Sequence[Shown]:
+    return passages
+
+
 class HookAnswers:
     """Answers hooks.
 
-    `on_project` is called with the tag of a project in which an agent works; `capture` begins to take in a transcript.
+    `on_project` is called with a project in which an agent works; `annotate` adds to passages what became of what they
+    cite; `capture` begins to take in a transcript.
     """
 
     def __init__(
@@ -61,7 +66,8 @@ class HookAnswers:
         *,
         is_enabled: bool = True,
         silent_projects: Collection[str] = (),
-        on_project: Callable[[str], None] = lambda _tag: None,
+        on_project: Callable[[Workspace], None] = lambda _project: None,
+        annotate: Callable[[Sequence[Shown], Workspace], Awaitable[Sequence[Shown]]] = _without_notes,
         capture: Callable[[Call, Workspace], None] | None = None,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
@@ -72,6 +78,7 @@ class HookAnswers:
         self._is_enabled = is_enabled
         self._silent_projects = frozenset(silent_projects)
         self._on_project = on_project
+        self._annotate = annotate
         self._capture = capture
         self._now = now
 
@@ -87,7 +94,7 @@ class HookAnswers:
         project = await asyncio.to_thread(workspace, call.cwd)
         if project is None or project.tag in self._silent_projects:
             return _SILENCE
-        self._on_project(project.tag)
+        self._on_project(project)
         match call.event:
             case "session-start":
                 source = "clear" if call.client in FORGETFUL else call.source
@@ -140,10 +147,11 @@ class HookAnswers:
         )
         try:
             async with asyncio.timeout(bound_s):
-                verdict = await self._gate.decide(moment)
+                verdict = _strong(await self._gate.decide(moment), state)
+                verdict = replace(verdict, passages=tuple(await self._annotate(verdict.passages, project)))
         except TimeoutError:
             verdict = Verdict(reason="too late")
-        return self._reply(call, project, subject, _strong(verdict, state), state)
+        return self._reply(call, project, subject, verdict, state)
 
     def _reply(self, call: Call, project: Workspace, subject: str, verdict: Verdict, state: SessionState) -> HookReply:
         block = framed(

@@ -69,7 +69,8 @@ def _quotation(passage: Shown, now: datetime | None) -> str:
     day = passage.occurred_at.date().isoformat()
     day = day if now is None else f"{day} ({_age(passage.occurred_at, now)})"
     head = (day, passage.kind.value, _ORIGINS[passage.origin], neutral(passage.source))
-    return f"[{', '.join(head)}, document {passage.document_id}]\n{neutral(passage.text)}"
+    note = f"; {neutral(passage.note)}" if passage.note else ""
+    return f"[{', '.join(head)}, document {passage.document_id}{note}]\n{neutral(passage.text)}"
 
 
 def _age(at: datetime, now: datetime) -> str:

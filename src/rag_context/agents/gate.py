@@ -123,6 +123,8 @@ class Shown:
     origin: Origin
     tokens: int
     scores: Scores
+    note: str = ""
+    """What became of what it cites."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,8 +70,8 @@ def _is_general(folder: Path) -> bool:
     return folder == folder.parent or str(folder) in same
 
 
-def _repository(root: Path) -> Path | None:
-    """The folder in which Git keeps what all worktrees of a repository share; None where `root` is none."""
+def git_folders(root: Path) -> tuple[Path, Path] | None:
+    """Where Git keeps a worktree, and what all worktrees of its repository share; None where `root` is none."""
     git = root / ".git"
     if (pointer := _text(git)) is not None:
         if not pointer.startswith("gitdir:"):
@@ -79,7 +79,13 @@ def _repository(root: Path) -> Path | None:
         git = root / pointer.removeprefix("gitdir:").strip()
     if not (git / "HEAD").is_file():
         return None
-    return Path(os.path.realpath(git / (_text(git / "commondir") or "").strip()))
+    return git, Path(os.path.realpath(git / (_text(git / "commondir") or "").strip()))
+
+
+def _repository(root: Path) -> Path | None:
+    """The folder that all worktrees of a repository share."""
+    folders = git_folders(root)
+    return None if folders is None else folders[1]
 
 
 def _identity(repository: Path) -> str:

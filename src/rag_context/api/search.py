@@ -40,6 +40,8 @@ DEFAULT_LIMIT = 5
 MAX_TOKENS = 100_000
 
 Mode = Literal["hybrid", "vector", "text"]
+CitationKind = Literal["path", "symbol", "commit", "flag", "setting"]
+CitationStatus = Literal["fresh", "moved", "stale", "unverifiable"]
 LegStatus = Literal["ok", "failed", "timeout", "open", "loading", "skipped"]
 
 
@@ -136,6 +138,26 @@ class NewerVersion(WireResponse):
     occurred_at: OccurredAt
 
 
+class CitedReference(WireResponse):
+    """Something that a passage cites of its repository, and what became of it."""
+
+    text: Annotated[str, Field(description="As the passage has it")]
+    kind: CitationKind
+    status: Annotated[
+        CitationStatus,
+        Field(description="stale: no longer there; unverifiable: the repository never had it"),
+    ]
+    now: Annotated[str | None, Field(description="Where a moved one is")] = None
+
+    def sentence(self) -> str | None:
+        """What a reader should know; None where nothing changed or nothing is known."""
+        if self.status == "moved":
+            return f"`{self.text}` is now `{self.now}`"
+        if self.status == "stale":
+            return f"`{self.text}` " + ("is on no branch any more" if self.kind == "commit" else "no longer exists")
+        return None
+
+
 class SearchResult(WireResponse):
     """One passage."""
 
@@ -159,6 +181,10 @@ class SearchResult(WireResponse):
     ] = None
     newer_version: Annotated[
         NewerVersion | None, Field(description="A later passage that says nearly the same and gives another value")
+    ] = None
+    references: Annotated[
+        list[CitedReference] | None,
+        Field(description="What it cites of its repository, checked; absent where that is nothing, or was not checked"),
     ] = None
     explain: Explain | None = None
 

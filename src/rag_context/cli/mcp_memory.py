@@ -6,15 +6,16 @@ server's machine and user, not of the client's.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from rag_context.agents.workspace import workspace
+from rag_context.agents.workspace import Workspace, workspace
 from rag_context.api import index
 from rag_context.api.handlers import CallContext, Handler
-from rag_context.api.operations.memory import INDEX, INDEX_FILES
+from rag_context.api.operations.memory import INDEX, INDEX_FILES, SEARCH
 from rag_context.api.parsing import read_fields
+from rag_context.api.search import SearchRequest, SearchResponse
 from rag_context.api.verbs import with_workspace
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.index_files import open_sync
@@ -41,7 +42,12 @@ async def hold(settings: Settings, opened: "asyncio.Future[Memory]") -> None:
             return await service.wait_ready(MODEL_WAIT_S)
 
         intake = FileIntake(service, settings, Path.cwd())
-        handlers: dict[str, Handler] = {INDEX_FILES.name: intake.run, INDEX.name: partial(_index, service, Path.cwd())}
+        handlers: dict[str, Handler] = {
+            INDEX_FILES.name: intake.run,
+            INDEX.name: partial(_index, service, Path.cwd()),
+            SEARCH.name: partial(_search, service, Path.cwd()),
+        }
+        service.work_on(workspace(Path.cwd()))
         opened.set_result(Memory(service, build_tools(service, words, handlers), ready))
         try:
             await asyncio.Event().wait()
@@ -56,15 +62,27 @@ async def _index(
 
     A document that names a project, by a tag or as one of its project documents, keeps that.
     """
-    here = workspace(started_in)
-    if here is None:  # programs with windows start their servers in the home folder, and name their folders on request
-        roots = await context.client_roots() or ()
-        here = workspace(Path(roots[0])) if len(roots) == 1 else None
+    here = await _workspace(started_in, context)
     if here is not None and request.project is None:
         metadata = request.metadata or read_fields(index.MetadataFields, {})
         tags = with_workspace(metadata.tags or (), here.tag)
         request = request.model_copy(update={"metadata": metadata.model_copy(update={"tags": tags})})
     return await service.index(request, context)
+
+
+async def _search(service: Service, started_in: Path, request: SearchRequest, context: CallContext) -> SearchResponse:
+    """Search, where what passages cite is checked against the project that the client works on."""
+    here = await _workspace(started_in, context)
+    service.work_on(here)
+    return await service.search(request, replace(context, project=None if here is None else here.tag))
+
+
+async def _workspace(started_in: Path, context: CallContext) -> Workspace | None:
+    here = workspace(started_in)
+    if here is None:  # programs with windows start their servers in the home folder, and name their folders on request
+        roots = await context.client_roots() or ()
+        here = workspace(Path(roots[0])) if len(roots) == 1 else None
+    return here
 
 
 ANSWER_S = 30.0

@@ -92,6 +92,8 @@ def _print_results(response: SearchResponse, console: Console) -> None:
         if around is not None and around.before:
             console.show_below(f"> {snippet(around.before, AROUND_CHARS)}", "dim italic")
         console.show_below(snippet(result.content), "dim")
+        for sentence in filter(None, (each.sentence() for each in result.references or ())):
+            console.show_below(sentence, "yellow")
         if around is not None and around.after:
             console.show_below(f"> {snippet(around.after, AROUND_CHARS)}", "dim italic")
         if result.explain:

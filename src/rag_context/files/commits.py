@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import threading
+from collections.abc import Sequence
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -139,26 +140,31 @@ class _Repository:
 
     def _output(self, arguments: tuple[str, ...]) -> list[str]:
         """What Git prints, by its NULs, as far as it comes in time; empty if it fails."""
-        command = [self._git, *_SAFE, "-C", str(self._root), *arguments]
-        environment = without("GIT_")
-        try:
-            process = subprocess.Popen(  # noqa: S603  (Git itself, with arguments of ours)
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env=environment | _ENVIRONMENT,
-            )
-        except OSError:
-            return []
-        timer = threading.Timer(GIT_S, process.kill)
-        timer.start()
-        with process:
-            assert process.stdout is not None  # noqa: S101  (a pipe)
-            printed = process.stdout.read(MAX_BYTES)
-            process.kill()
-            timer.cancel()
-        *whole, _ = printed.decode("utf-8", "surrogateescape").split("\0")
+        *whole, _ = printed_by_git(self._git, self._root, arguments).decode("utf-8", "surrogateescape").split("\0")
         if not whole:
             logger.debug("git says nothing of %r: files there have the time of their last change", str(self._root))
         return whole
+
+
+def printed_by_git(
+    git: str, root: Path, arguments: Sequence[str], *, timeout_s: float = GIT_S, most: int = MAX_BYTES
+) -> bytes:
+    """What Git prints about a repository that may be anyone's, as far as it comes in time; empty if it fails."""
+    try:
+        process = subprocess.Popen(  # noqa: S603  (Git itself, with arguments of ours)
+            [git, *_SAFE, "-C", str(root), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=without("GIT_") | _ENVIRONMENT,
+        )
+    except OSError:
+        return b""
+    timer = threading.Timer(timeout_s, process.kill)
+    timer.start()
+    with process:
+        assert process.stdout is not None  # noqa: S101  (a pipe)
+        printed = process.stdout.read(most)
+        process.kill()
+        timer.cancel()
+    return printed

@@ -12,7 +12,7 @@ import numpy as np
 from rag_context.agents.answering import HookAnswers
 from rag_context.agents.calls import Call
 from rag_context.agents.digests import Digests
-from rag_context.agents.gate import Gate
+from rag_context.agents.gate import Gate, Shown
 from rag_context.agents.histories import Capture
 from rag_context.agents.receipts import Receipts
 from rag_context.agents.sessions import Budgets, Sessions
@@ -30,9 +30,9 @@ from rag_context.api.maintenance import (
     StatsResponse,
 )
 from rag_context.api.operations import memory
-from rag_context.api.search import SearchFailedError, SearchRequest, SearchResponse
+from rag_context.api.search import LegReport, SearchFailedError, SearchRequest, SearchResponse
 from rag_context.collections.collection_service import CollectionService
-from rag_context.domain.documents import DEFAULT_TENANT, Counts, Status, utc_now
+from rag_context.domain.documents import CODE, DEFAULT_TENANT, Counts, Status, Tenant, utc_now
 from rag_context.domain.reports import QUERY_CHARS
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendError, RagContextError
@@ -66,6 +66,7 @@ from rag_context.ports.reading import MetricsStore
 from rag_context.ports.writing import InjectionLog, ModelRegistry
 from rag_context.projects.project_requests import TenantResolver
 from rag_context.projects.project_service import ProjectDependencies, ProjectService
+from rag_context.references.repositories import Cited, Repositories
 from rag_context.resilience.admission import Admissions
 from rag_context.resilience.component_checks import HealthMonitor
 from rag_context.resilience.deadline import Deadline, set_within
@@ -123,6 +124,9 @@ class Dependencies:
     projects: ProjectDependencies | None = None
     collections: CollectionService | None = None
     hooks: HookDependencies | None = None
+    repositories: Repositories | None = None
+    """What passages cite is checked against these."""
+
     admissions: Admissions = field(default_factory=Admissions.unlimited)
     redactor: Redactor = field(default_factory=Redactor)
     records_queries: bool = True
@@ -208,13 +212,13 @@ class Service:
             SearchFailedError: nothing could be searched, and the request is `strict`.
         """
         with span("search", {"rag.mode": request.mode, "rag.limit": request.limit}) as traced:
-            response, retry_after_s = await self._search(request, context.request_id)
+            response, retry_after_s = await self._search(request, context)
             describe(traced, response)
         if request.strict and response.fallback_level >= Level.EMPTY:
             raise SearchFailedError(response, retry_after_s)
         return response
 
-    async def _search(self, request: SearchRequest, request_id: str) -> tuple[SearchResponse, float | None]:
+    async def _search(self, request: SearchRequest, context: CallContext) -> tuple[SearchResponse, float | None]:
         started = self._clock()
         query = None
         of_project = tenant_of(request) != DEFAULT_TENANT  # most are about the agents' own memory
@@ -231,19 +235,54 @@ class Service:
                 hint = await filter_hint(self._documents, query.where)
                 answer = replace(answer, warning=" ".join(filter(None, (answer.warning, hint))) or None)
         latency_ms = (self._clock() - started) * 1000.0
-        self._recorder.search(request, answer, request_id, latency_ms)
+        self._recorder.search(request, answer, context.request_id, latency_ms)
         response = search_response(
             answer,
             () if query is None else query.windows,
-            request_id=request_id,
+            request_id=context.request_id,
             latency_ms=latency_ms,
             explain=request.explain,
             breaker_open=not self._dependencies.chain.breaker.closed,
         )
         if request.max_tokens is not None:
             response = within_token_budget(response, request.max_tokens, self.tokenizer)
+        response = await self._with_references(response, context, tenant_of(request) if of_project else None)
         retry_after_s = answer.retry_after_s if answer.level is not Level.EMPTY else answer.retry_after_s or 1.0
         return response, retry_after_s
+
+    async def _with_references(
+        self, response: SearchResponse, context: CallContext, tenant: Tenant | None
+    ) -> SearchResponse:
+        """The response with what became of what its passages cite, where their repository is known."""
+        repositories, projects = self._dependencies.repositories, self._dependencies.projects
+        if repositories is None:
+            return response
+        here = context.project
+        if tenant is not None:
+            followed = None if projects is None else projects.projects.followed(tenant)
+            here = None if followed is None else await repositories.note_root(followed.repository_root)
+        cited = [
+            Cited(each.content, each.occurred_at.timestamp(), each.metadata.get("tags", ()), each.content_type == CODE)
+            for each in response.results
+        ]
+        checked = await repositories.check(cited, here)
+        if checked is None:
+            return response
+        results = [
+            result.model_copy(update={"references": list(found)}) if found else result
+            for result, found in zip(response.results, checked.references, strict=True)
+        ]
+        report = LegReport(
+            status="ok" if checked.problem is None else "skipped",
+            latency_ms=round(checked.latency_ms, 3),
+            detail=checked.problem,
+        )
+        return response.model_copy(update={"results": results, "legs": {**response.legs, "references": report}})
+
+    def work_on(self, project: Workspace | None) -> None:
+        """Note a project that a caller works on, on this machine: passages about it are checked against it."""
+        if project is not None and self._dependencies.repositories is not None:
+            self._dependencies.repositories.note(project)
 
     @performs(memory.INDEX)
     async def index(self, request: IndexRequest, context: CallContext) -> IndexResponse:
@@ -407,10 +446,32 @@ class Service:
             self._dependencies.redactor.text,
             is_enabled=parts.is_enabled,
             silent_projects=parts.silent_projects,
-            on_project=parts.digests.touch,
+            on_project=self._begun_in(parts.digests),
+            annotate=self._annotated,
             capture=self._captured(parts.capture),
             now=self._now,
         )
+
+    def _begun_in(self, digests: Digests) -> Callable[[Workspace], None]:
+        def begin(project: Workspace) -> None:
+            digests.touch(project.tag)
+            self.work_on(project)
+
+        return begin
+
+    async def _annotated(self, passages: Sequence[Shown], project: Workspace) -> Sequence[Shown]:
+        repositories = self._dependencies.repositories
+        if repositories is None or not passages:
+            return passages
+        # What is shown of a unit is either of this project, or of none.
+        cited = [Cited(each.text, each.occurred_at.timestamp(), (project.tag,)) for each in passages]
+        checked = await repositories.check(cited, None)
+        if checked is None:
+            return passages
+        return [
+            replace(each, note="; ".join(filter(None, (reference.sentence() for reference in found))))
+            for each, found in zip(passages, checked.references, strict=True)
+        ]
 
     def _captured(self, capture: Capture) -> Callable[[Call, Workspace], None]:
         target = LocalTarget(self, CAPTURED_AT_ONCE)

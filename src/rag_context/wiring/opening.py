@@ -35,6 +35,7 @@ from rag_context.projects.assembly import Renderer
 from rag_context.projects.housekeeping import HousekeepingRules
 from rag_context.projects.project_service import ProjectDependencies
 from rag_context.projects.retrieval import RetrievalDependencies
+from rag_context.references.repositories import Repositories
 from rag_context.resilience.admission import AdaptiveLimit, Admission, Admissions, Bounds, FixedLimit
 from rag_context.resilience.component_checks import HealthMonitor
 from rag_context.resilience.deadline import ended
@@ -201,7 +202,11 @@ async def _opened(
         await stack.enter_async_context(_running("maintenance", dependencies.maintenance.run()))
         projects = await stack.enter_async_context(open_projects(dependencies, settings))
         hooks = await stack.enter_async_context(_open_hooks(dependencies, settings, duties))
-        dependencies = replace(dependencies, collections=collections, projects=projects, hooks=hooks)
+        repositories = Repositories()
+        stack.push_async_callback(repositories.aclose)
+        dependencies = replace(
+            dependencies, collections=collections, projects=projects, hooks=hooks, repositories=repositories
+        )
         yield stores, Service(dependencies, min_score=settings.search.min_score)
 
 

@@ -151,6 +151,7 @@ def _headline(number: int, result: SearchResult) -> str:
         parts.append(f"documentId {result.document_id}")
     if result.newer_version is not None:
         parts.append(f"a later statement gives another value: documentId {result.newer_version.document_id}")
+    parts += [sentence for each in result.references or () if (sentence := each.sentence()) is not None]
     return " · ".join(part for part in parts if part)
 
 

@@ -1,0 +1,1 @@
+"""What passages cite of a repository, checked against what the repository is now."""
