@@ -18,7 +18,7 @@ from benchmarks.open_sets.document_sets import OTHER_MEMORY
 
 from rag_context.domain.documents import Tenant
 from rag_context.domain.search import Filter, Floats
-from rag_context.embedders.profiles import MINILM
+from rag_context.domain.vectors import MINILM
 from rag_context.evaluation.datasets import EvidenceQuestion, EvidenceSet, load_set
 from rag_context.evaluation.evidence_quality import index_items
 from rag_context.evaluation.quality import open_measured

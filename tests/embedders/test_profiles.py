@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.embedders.profiles import MINILM, PROFILES, Profile, profile
+from rag_context.domain.vectors import MINILM
+from rag_context.embedders.profiles import PROFILES, Profile, profile
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "embedders.md"
 

@@ -26,6 +26,8 @@ class EmbeddingServer:
     models: set[str] = field(default_factory=lambda: {"words"})
     weights: str = ""
     """Other weights under the same names; the vectors of a model depend on them."""
+    moved: float = 0.0
+    """How far all vectors are moved by one direction, as a multiple of their length: no two are unrelated then."""
     long_text_s: float = 0.0
     """How long a request takes that holds a text of more than `LONG` words: a passage, not a question."""
 
@@ -57,7 +59,8 @@ def embedding_server() -> Iterator[EmbeddingServer]:
                 while time.monotonic() - began < state.long_text_s:  # which may be changed meanwhile
                     time.sleep(0.01)
             data = [
-                {"index": i, "embedding": _vector(model + state.weights, text).tolist()} for i, text in enumerate(texts)
+                {"index": i, "embedding": _vector(model + state.weights, text, state.moved).tolist()}
+                for i, text in enumerate(texts)
             ]
             self._reply(200, {"data": data, "model": model})
 
@@ -89,10 +92,11 @@ def embedding_server() -> Iterator[EmbeddingServer]:
         server.server_close()
 
 
-def _vector(model: str, text: str) -> NDArray[np.float64]:
+def _vector(model: str, text: str, moved: float) -> NDArray[np.float64]:
     total = np.sum([_direction(model, word.strip(".,:?!").lower()) for word in text.split()] or [np.ones(DIMENSION)], 0)
-    unit: NDArray[np.float64] = total / np.linalg.norm(total)
-    return unit
+    unit = np.append(total / np.linalg.norm(total), moved)
+    normalised: NDArray[np.float64] = unit / np.linalg.norm(unit)
+    return normalised
 
 
 @cache

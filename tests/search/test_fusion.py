@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from rag_context.domain.documents import CHAT, CODE, DOCUMENTATION
 from rag_context.domain.ranking_rules import Rule
 from rag_context.domain.search import ChunkRef, RawScores
-from rag_context.domain.vectors import Calibration
-from rag_context.embedders.profiles import MINILM, profile
+from rag_context.domain.vectors import MINILM, Calibration
+from rag_context.embedders.profiles import profile
 from rag_context.search.query import Query
 from rag_context.search.question_rules import weights_for
 from rag_context.search.ranking import (
@@ -133,7 +133,7 @@ def test_cosines_count_from_those_of_unrelated_texts() -> None:
     assert MINILM.unrelated_cosine == 0.0
     assert profile("intfloat/e5-small-v2").calibration.unrelated_cosine == pytest.approx(0.741, abs=0.001)
     assert profile("nomic-embed-text-v1.5").calibration.unrelated_cosine == pytest.approx(0.542, abs=0.001)
-    assert profile("a model that nobody measured").calibration.unrelated_cosine == 0.0
+    assert profile("an unmeasured model").calibration.unrelated_cosine == 0.0
     e5 = profile("e5-small").calibration
     candidates = scored(np.array([0.80, 0.90, np.nan]), np.array([9.0, 3.0, 6.0]))
     above = np.array([0.80, 0.90]) - e5.unrelated_cosine

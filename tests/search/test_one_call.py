@@ -13,8 +13,10 @@ import pytest
 
 from rag_context.domain.documents import Metadata, Origin
 from rag_context.domain.search import Filter
-from rag_context.domain.vectors import Calibration, Vector
+from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendUnavailableError
+from rag_context.memory.bound_embedder import BoundEmbedder, IndexSample
+from rag_context.ports.models import Embedder
 from rag_context.ports.reading import CandidateRequest, CandidateSource, Shortlist, Snapshot
 from rag_context.ports.writing import Version
 from rag_context.resilience.dependency import Breaker, Dependency, constant_cooldown
@@ -30,6 +32,7 @@ from rag_context.stores.postgres.driver import Plan
 from rag_context.stores.postgres.keywords import PostgresTexts
 from rag_context.stores.sqlite import SqliteStore, open_database
 from rag_context.testing import FakeEmbedder
+from tests.search.moved import MovedEmbedder
 from tests.servers.postgres import execute
 from tests.servers.postgres_fixtures import database, server, template
 from tests.stores.builders import axis, chunks_of, document
@@ -87,9 +90,7 @@ def keyword_candidates(store: Store) -> CandidateSource:
     return store.keyword_candidates if isinstance(store, SqliteStore) else store.candidates
 
 
-def chain(
-    store: Store, *, one_call: bool, deadline_s: float = 10.0, embedder: FakeEmbedder | None = None
-) -> SearchChain:
+def chain(store: Store, *, one_call: bool, deadline_s: float = 10.0, embedder: Embedder | None = None) -> SearchChain:
     embedder = embedder or FakeEmbedder()
     sources = Backends(
         embedder=embedder,
@@ -105,37 +106,9 @@ def chain(
     return SearchChain(sources, Breaker("search", threshold=5, cooldown=constant_cooldown(60.0)), deadline_s=deadline_s)
 
 
-class MovedEmbedder(FakeEmbedder):
-    """Vectors moved by a constant direction, which no other vector has a part of: `normalise(v + k u)`.
-
-    Args:
-        far: how far, as a multiple of a vector's length.
-    """
-
-    def __init__(self, far: float) -> None:
-        super().__init__()
-        self._far = far
-        base, squeeze = self.model.calibration, 1.0 / (1.0 + far**2)
-        slope, unrelated = base.slope / squeeze, far**2 * squeeze
-        answerable = unrelated + squeeze * base.answerable_cosine
-        squeezed = Calibration(slope, base.intercept - slope * unrelated, base.threshold, answerable)
-        self.model = replace(self.model, calibration=squeezed)
-
-    def _vector(self, text: str) -> Vector:
-        vector = super()._vector(text)
-        vector[-1] = 0.0
-        vector /= np.linalg.norm(vector)
-        vector[-1] = self._far
-        moved: Vector = vector / np.linalg.norm(vector)
-        return moved
-
-
 async def test_vectors_moved_by_a_constant_direction_rank_as_before(place: Path | str, tmp_path: Path) -> None:
     async def ranks(store: Store, far: float, *, one_call: bool) -> list[list[str]]:
-        embedder = MovedEmbedder(far)
-        searched = chain(store, one_call=one_call, embedder=embedder)
-        answers = [await searched.search(Query(text, limit=20)) for text in QUERIES if text != "the"]
-        return [[result.passage.chunk.id for result in answer.results] for answer in answers]
+        return await ranked(store, MovedEmbedder(far), one_call=one_call)
 
     async with open_database(tmp_path / "before.db") as store:
         await fill(store, MovedEmbedder(0.0))
@@ -145,6 +118,35 @@ async def test_vectors_moved_by_a_constant_direction_rank_as_before(place: Path 
         for way in (True, False):
             assert await ranks(moved, 1.5, one_call=way) == before
     assert all(before)
+
+
+async def ranked(store: Store, embedder: Embedder, *, one_call: bool) -> list[list[str]]:
+    searched = chain(store, one_call=one_call, embedder=embedder)
+    answers = [await searched.search(Query(text, limit=20)) for text in QUERIES if text != "the"]
+    return [[result.passage.chunk.id for result in answer.results] for answer in answers]
+
+
+async def test_an_unmeasured_model_is_calibrated_by_the_index(place: Path | str, tmp_path: Path) -> None:
+    async def bound(store: Store, far: float) -> BoundEmbedder:
+        embedder = MovedEmbedder.unmeasured(far)
+        await fill(store, embedder)
+        made = BoundEmbedder(embedder, store.documents, sample=IndexSample(store.documents, store.vectors))
+        await made.bind()
+        return made
+
+    async with open_database(tmp_path / "before.db") as store:
+        before = await ranked(store, await bound(store, 0.0), one_call=True)
+    async with open_database(place) if isinstance(place, Path) else open_postgres(place) as moved:
+        embedder = await bound(moved, 1.5)
+        calibration = embedder.model.calibration
+        assert calibration.is_measured
+        # Random pairs of these vectors have a cosine of .69 at least: `far**2 / (1 + far**2)`.
+        assert calibration.unrelated_cosine == pytest.approx(0.69, abs=0.03)
+        for way in (True, False):
+            assert await ranked(moved, embedder, one_call=way) == before
+        kept = await moved.documents.recorded_model()
+        assert kept is not None
+        assert kept.calibration == calibration
 
 
 def without_times(answer: Answer) -> Answer:

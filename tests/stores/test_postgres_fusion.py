@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from rag_context.domain.documents import CHAT, CODE, DOCUMENTATION
 from rag_context.domain.search import ChunkRef, RawScores
-from rag_context.domain.vectors import Calibration
-from rag_context.embedders.profiles import MINILM, profile
+from rag_context.domain.vectors import MINILM, Calibration
+from rag_context.embedders.profiles import profile
 from rag_context.search.ranking import (
     Candidates,
     VectorWeights,

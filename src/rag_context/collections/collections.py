@@ -10,17 +10,22 @@ from itertools import count
 from uuid import UUID, uuid5
 
 import numpy as np
+from cachetools import TTLCache
 
 from rag_context.collections import labels
 from rag_context.collections.provider_connections import CollectionRef, Connections, ProviderCalls
 from rag_context.domain.clauses import EVERYTHING, Clause
 from rag_context.domain.documents import Json
-from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
+from rag_context.domain.vectors import SAMPLED, Calibration, EmbeddingModel, Matrix, Vector, sampled_calibration
 from rag_context.errors import BackendError, ConflictError, FieldError, InvalidInputError, NotFoundError
 from rag_context.ports.provider import Collection, Entry, EntryHit, EntryPage, Provider
 
 READ_S = 10.0
 WRITE_S = 60.0
+
+CALIBRATIONS = 1000
+CALIBRATED_S = 600.0
+"""Collections whose sampled calibration is kept, and for how many seconds: they grow."""
 
 _NAMESPACE = UUID("0d9b5a52-9d3e-5b0c-8f0a-6f4f9a3f5a11")
 """Namespace of the computed ids. It never changes, so that a document always gets the same id."""
@@ -47,6 +52,7 @@ class Collections:
         self.connections = connections
         self.write_lock = SharedExclusiveLock()
         self._updating = asyncio.Lock()
+        self._calibrations: TTLCache[tuple[CollectionRef, str], Calibration] = TTLCache(CALIBRATIONS, CALIBRATED_S)
 
     async def listing(self, connection: str) -> list[Collection]:
         """All collections of a connection, by name, without those that a reindexing is building."""
@@ -134,6 +140,19 @@ class Collections:
     async def entries(self, ref: CollectionRef, where: Clause, *, limit: int, offset: int) -> EntryPage:
         """A page of the documents that match a filter, sorted by id, and the number of all that match."""
         return await (await self._reading(ref.connection)).entries(ref.name, where, limit=limit, offset=offset)
+
+    async def calibration(self, ref: CollectionRef, model: EmbeddingModel) -> Calibration:
+        """The calibration of the model of a collection; where it was not measured, by a sample of its vectors."""
+        known = self._calibrations.get((ref, model.fingerprint))
+        if model.calibration.is_measured or known is not None:
+            return known or model.calibration
+        provider = await self._reading(ref.connection)
+        page = await provider.entries(ref.name, EVERYTHING, limit=SAMPLED)
+        found = await provider.vectors(ref.name, [entry.id for entry in page.entries])
+        sampled = sampled_calibration(np.stack(list(found.values())), list(found)) if found else None
+        if sampled is not None:
+            self._calibrations[ref, model.fingerprint] = sampled
+        return sampled or model.calibration
 
     async def get_entries(self, ref: CollectionRef, ids: Sequence[str]) -> dict[str, Entry]:
         """The documents with these ids; unknown ids are left out."""

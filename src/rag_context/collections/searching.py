@@ -101,8 +101,9 @@ async def _by_both(collections: Collections, ref: CollectionRef, query: Collecti
     found = [scores.get(id_, _NONE) for id_ in ids]
     # A caller's vector is of a model that is not known here.
     embedder = collections.connections.require(ref.connection).embedder if query.vector is None else None
+    calibration = await collections.calibration(ref, embedder.model) if embedder else None
     fused = fuse(
-        closeness(np.array([cosines[id_] for id_ in ids]), embedder.model.calibration if embedder else None),
+        closeness(np.array([cosines[id_] for id_ in ids]), calibration),
         np.array([score.bm25 for score in found], dtype=np.float64),
         np.full(len(ids), VECTOR_WEIGHT),
     )

@@ -3,7 +3,7 @@
 Apart from the other types, so that a program without vectors does not load numpy.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -31,11 +31,66 @@ class Calibration:
     """Default least probability of a returned passage."""
     answerable_cosine: float = 0.4
     """Below this best cosine, probably nothing in the index answers the query."""
+    sampled: int = 0
+    """Of how many vectors of the index it was made; 0: it belongs to the model, as it was measured or guessed."""
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether it says something of this model: it has a threshold."""
+        return self.threshold > 0.0
 
     @property
     def unrelated_cosine(self) -> float:
         """The cosine of unrelated texts, 0 for MiniLM: fusion counts cosines from there."""
         return max((UNRELATED_LOG_ODDS - self.intercept) / self.slope, 0.0)
+
+
+MINILM = Calibration(slope=12.1, intercept=UNRELATED_LOG_ODDS, threshold=0.3, answerable_cosine=0.40)
+"""Fitted on relevant against random pairs of eight collections; the other measured models likewise."""
+
+UNMEASURED = Calibration(MINILM.slope, MINILM.intercept, threshold=0.0, answerable_cosine=0.0)
+"""For models that were not measured, while an index is too small to tell: probabilities as MiniLM's, no threshold."""
+
+RANDOM_MEAN = 0.19
+RANDOM_SPREAD = 0.145
+"""Mean and standard deviation of MiniLM's cosines of random pairs, in the mean of nine collections and open sets: they
+are of .11 to .27 and of .125 to .21, and somewhat related, as texts of one index are."""
+
+LEAST_SAMPLED = 100
+SAMPLED = 512
+"""Of so many vectors at least a calibration is made, and of so many where there are more."""
+
+
+def sampled_calibration(vectors: Matrix, owners: Sequence[str]) -> Calibration | None:
+    """A calibration of an unmeasured model: MiniLM's, on the scale of the model's cosines of random pairs.
+
+    Vectors that are moved by a constant direction, which squeezes all cosines alike, get the same ranking.
+
+    Args:
+        vectors: `(n, dim) float32`, a sample of an index.
+        owners: the document of each: two of one document are no random pair.
+
+    Returns:
+        None where there are too few vectors, or all are the same.
+    """
+    if len(vectors) < LEAST_SAMPLED:
+        return None
+    _, numbers = np.unique(np.array(owners), return_inverse=True)
+    rows, columns = np.triu_indices(len(vectors), 1)
+    pairs = (vectors @ vectors.T)[rows, columns][numbers[rows] != numbers[columns]].astype(np.float64)
+    spread = float(pairs.std()) if len(pairs) else 0.0
+    if spread < 1e-3:
+        return None
+    stretch = spread / RANDOM_SPREAD
+    unrelated = float(pairs.mean()) - RANDOM_MEAN * stretch
+    slope = MINILM.slope / stretch
+    return Calibration(
+        slope,
+        MINILM.intercept - slope * unrelated,
+        MINILM.threshold,
+        unrelated + MINILM.answerable_cosine * stretch,
+        len(vectors),
+    )
 
 
 @dataclass(frozen=True, slots=True)

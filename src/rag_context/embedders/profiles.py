@@ -7,13 +7,7 @@ a profile is found by the part of the name that they share.
 import math
 from dataclasses import dataclass
 
-from rag_context.domain.vectors import UNRELATED_LOG_ODDS, Calibration
-
-UNMEASURED = Calibration(slope=12.1, intercept=UNRELATED_LOG_ODDS, threshold=0.0, answerable_cosine=0.0)
-"""For models that were not measured: probabilities as MiniLM's, and no threshold."""
-
-MINILM = Calibration(slope=12.1, intercept=UNRELATED_LOG_ODDS, threshold=0.3, answerable_cosine=0.40)
-"""Fitted on relevant against random pairs of eight collections; the other measured models likewise."""
+from rag_context.domain.vectors import MINILM, UNMEASURED, Calibration
 
 _ANSWERABLE_LOGIT = MINILM.slope * MINILM.answerable_cosine + MINILM.intercept
 

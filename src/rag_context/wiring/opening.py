@@ -23,7 +23,7 @@ from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ingest.redaction import RedactionMode, Redactor
 from rag_context.ingest.text_vectors import ReusableVectors
 from rag_context.memory.background_maintenance import BackgroundMaintenance, Duties
-from rag_context.memory.bound_embedder import BoundEmbedder, OpenFormer
+from rag_context.memory.bound_embedder import BoundEmbedder, IndexSample, OpenFormer
 from rag_context.memory.index_maintenance import Audit
 from rag_context.memory.rebuilding import Rebuilding
 from rag_context.memory.service import Dependencies, HookDependencies, Service
@@ -235,7 +235,8 @@ def _dependencies(
     *,
     begin_on_mismatch: bool,
 ) -> Dependencies:
-    bound = BoundEmbedder(embedder, stores.registry, stores.rebuilder, open_former)
+    sample = IndexSample(stores.documents, stores.vectors)
+    bound = BoundEmbedder(embedder, stores.registry, stores.rebuilder, open_former, sample)
     backends = _backends(stores, bound)
     indexer = _indexer(stores, backends, syntax, settings)
     rebuilding = (
