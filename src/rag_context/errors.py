@@ -3,7 +3,8 @@
     RagContextError
     ├── InvalidInputError               the request is invalid                HTTP 400
     ├── NotFoundError                   the named thing does not exist        HTTP 404
-    ├── ConflictError                   the named thing exists already        HTTP 409
+    ├── ConflictError                   the thing was made or changed before   HTTP 409
+    │   └── ForgottenError              what is indexed was forgotten
     ├── ConfigurationError              the configuration cannot work         exit 78
     │   └── IndexMismatchError          another model embedded the index
     └── BackendError                    a component behind a port failed
@@ -61,7 +62,14 @@ class NotFoundError(RagContextError):
 
 
 class ConflictError(RagContextError):
-    """The thing to create exists already; nothing changed."""
+    """The thing to create exists already, or another caller changed it first; nothing changed."""
+
+
+class ForgottenError(ConflictError):
+    """What is to be stored was forgotten, and stays so."""
+
+    def __init__(self, document_id: str) -> None:
+        super().__init__(f"Document {document_id} was forgotten; send force true to store it all the same")
 
 
 class ConfigurationError(RagContextError):

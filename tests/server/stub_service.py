@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import cast
 
+from rag_context.api import changes
 from rag_context.api.handlers import CallContext, Handler, handlers_of, performs
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, VersionsRequest, VersionsResponse
 from rag_context.api.injections import InjectedPassage, InjectionsRequest, InjectionsResponse
@@ -238,6 +239,48 @@ class StubService:
             embedding_model=ModelName(name="all-MiniLM-L6-v2", dimension=384),
             pending_documents=0,
             version="0.1.0",
+        )
+
+    @performs(memory.CORRECT)
+    async def correct(self, request: changes.CorrectRequest) -> changes.CorrectResponse:
+        await self._behave()
+        kept = IndexResponse(
+            success=True, chunks_indexed=1, vector_ids=["v"], latency_ms=1.0, document_id="new", status="indexed"
+        )
+        return changes.CorrectResponse(**dict(kept), superseded=[request.document_id or "old"])
+
+    @performs(memory.HISTORY)
+    async def history(self, request: changes.HistoryRequest) -> changes.HistoryResponse:
+        await self._behave()
+        at = datetime(2026, 1, 31, tzinfo=UTC)
+        version = changes.VersionInfo(document_id=request.document_id, source="a.md", timestamp=at, content_hash="0")
+        return changes.HistoryResponse(versions=[version])
+
+    @performs(memory.LOG)
+    async def log(self, request: changes.LogRequest) -> changes.LogResponse:
+        await self._behave()
+        place = changes.LocationInfo(document_id="d", content_hash="0")
+        entry = changes.LogEntry(
+            id=request.before or 1,
+            at=datetime(2026, 1, 31, tzinfo=UTC),
+            by="key",
+            operation="index",
+            moves=[changes.MoveInfo(after=place)],
+            count=1,
+            undoable=True,
+        )
+        return changes.LogResponse(entries=[entry])
+
+    @performs(memory.UNDO)
+    async def undo(self, request: changes.UndoRequest) -> changes.UndoResponse:
+        await self._behave()
+        return changes.UndoResponse(id=request.id + 1, undone=request.id, operation="undo", document_ids=["d"])
+
+    @performs(memory.FORGET)
+    async def forget(self, request: changes.ForgetRequest) -> changes.ForgetResponse:
+        await self._behave()
+        return changes.ForgetResponse(
+            dry_run=request.dry_run, purged=request.purge, documents=0, passages=0, vectors=0, derived=0, listed=[]
         )
 
     @performs(memory.INJECTIONS)

@@ -273,6 +273,11 @@ def test_tools_are_listed_with_their_schemas(client: httpx2.Client) -> None:
     assert [tool["name"] for tool in tools] == [
         "rag_context_search",
         "rag_context_index",
+        "rag_context_correct",
+        "rag_context_history",
+        "rag_context_log",
+        "rag_context_undo",
+        "rag_context_forget",
         "rag_context_get",
         "rag_context_list",
         "rag_context_similar",

@@ -120,11 +120,12 @@ class Digests:
             self._has_failed = False
 
     async def _outdated(self) -> list[str]:
-        """The projects whose digest quotes a document that was deleted, or that shall have none."""
+        """The projects whose digest quotes a document that is not visible any more, or that shall have none."""
         quoted = await asyncio.to_thread(self._quoted)
         ids = {document_id for ids in quoted.values() for document_id in ids}
         stored = await self._documents.states(sorted(ids)) if ids else {}
-        return [tag for tag, ids in quoted.items() if not (self._has_digest(tag) and ids <= stored.keys())]
+        visible = {id_ for id_, document in stored.items() if document.shelf is None}
+        return [tag for tag, ids in quoted.items() if not (self._has_digest(tag) and ids <= visible)]
 
     def _has_digest(self, tag: str) -> bool:
         return self._budget > 0 and tag not in self._silent

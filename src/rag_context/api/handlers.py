@@ -11,6 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 from rag_context.api.operations import Operation, Request, Response
 from rag_context.api.wire import WireResponse
 from rag_context.domain.callers import ANONYMOUS, CallerId
+from rag_context.domain.journal import acting
 
 Self_ = TypeVar("Self_")
 Rest = ParamSpec("Rest")
@@ -83,6 +84,10 @@ def handlers_of(*services: object) -> dict[str, Handler]:
 
 def _handler(method: Callable[..., Awaitable[WireResponse]]) -> Handler:
     takes_context = method.__code__.co_argcount > 2  # self, request, context
-    if takes_context:
-        return method
-    return lambda request, _context: method(request)
+
+    async def run(request: Any, context: CallContext) -> WireResponse:
+        agent = None if "agent" in request.exactly_one_of else getattr(request, "agent", None)
+        with acting(context.caller.key or agent):
+            return await (method(request, context) if takes_context else method(request))
+
+    return run

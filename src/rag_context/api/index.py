@@ -13,6 +13,7 @@ from rag_context.api.wire import (
     CONTENT_PATTERN,
     IDENTIFIER_CHARS,
     MAX_TAGS,
+    PLAIN_PATTERN,
     PRESENT_PATTERN,
     SOURCE_CHARS,
     Branch,
@@ -109,9 +110,9 @@ _REQUIRED = {
 class IndexRequest(WireRequest):
     """A document to keep."""
 
-    for_programs: ClassVar[frozenset[str]] = frozenset({"agent", "branch", "path_hash"}) | {
-        f"metadata.{name}" for name, field in TEXT_FIELDS.items() if not field.for_models
-    }
+    for_programs: ClassVar[frozenset[str]] = frozenset(
+        {"agent", "branch", "path_hash", "supersedes", "reason", "expires_at", "pinned", "force"}
+    ) | {f"metadata.{name}" for name, field in TEXT_FIELDS.items() if not field.for_models}
 
     sentences: ClassVar[Mapping[str, Sentences]] = {
         "content": Sentences("Content cannot be empty", "Content too large (max 100KB)"),
@@ -152,6 +153,20 @@ class IndexRequest(WireRequest):
         Instant | None,
         Field(description="When it was said, decided or written; absent: the date that it states itself, else now"),
     ] = None
+    supersedes: Annotated[
+        list[Identifier] | None,
+        Field(max_length=MAX_LIKE, description="Ids of documents whose place it takes: they are hidden, and kept"),
+    ] = None
+    reason: Annotated[
+        str | None, Field(max_length=IDENTIFIER_CHARS, pattern=PLAIN_PATTERN, description="Why it takes their place")
+    ] = None
+    expires_at: Annotated[
+        Instant | None, Field(description="When it is forgotten; absent: as before, for a new document never")
+    ] = None
+    pinned: Annotated[
+        bool | None, Field(description="Kept although it expires or is old; absent: as before, at first not")
+    ] = None
+    force: Annotated[bool, Field(description="Store it although it was forgotten"), Otherwise(False)] = False
     project: Annotated[
         Identifier | None, Field(description="Project of the document; absent: the agents' own memory")
     ] = None
@@ -168,8 +183,11 @@ class IndexResponse(WireResponse):
     latency_ms: Annotated[Milliseconds, Field(description="Total indexing latency in milliseconds")]
     document_id: Annotated[str, Field(description="Document ID")]
     status: Annotated[
-        Literal["indexed", "unchanged", "replaced", "pending"],
-        Field(description="pending: stored, keyword search finds it, its vectors follow"),
+        Literal["indexed", "unchanged", "replaced", "pending", "forgotten"],
+        Field(
+            description="pending: stored, keyword search finds it, its vectors follow; forgotten: it was forgotten "
+            "before, and nothing was stored"
+        ),
     ]
     warning: Annotated[str | None, Field(description="A warning to the writer")] = None
     redactions: Annotated[dict[str, int] | None, Field(description="Number of masked secrets, by kind")] = None
@@ -252,8 +270,8 @@ class BulkReceipt(_Receipt):
     """What became of one line."""
 
     status: Annotated[
-        Literal["indexed", "unchanged", "replaced", "deferred", "rejected"],
-        Field(description="deferred: stored and found by text; its vectors follow"),
+        Literal["indexed", "unchanged", "replaced", "deferred", "rejected", "forgotten"],
+        Field(description="deferred: stored and found by text, its vectors follow; forgotten: nothing was stored"),
     ]
 
 
@@ -261,7 +279,7 @@ class FileReceipt(_Receipt):
     """What became of one file, or of one document in it."""
 
     status: Annotated[
-        Literal["indexed", "unchanged", "replaced", "deferred", "rejected", "gone", "removed"],
+        Literal["indexed", "unchanged", "replaced", "deferred", "rejected", "forgotten", "gone", "removed"],
         Field(description="gone: the file is not there any more, its document is; removed: neither is"),
     ]
     renamed_from: Annotated[str | None, Field(description="The file's earlier name")] = None

@@ -55,7 +55,7 @@ class SearchRequest(DeclaredRequest, declared=_FILTERS, behind="limit"):
         "query": Sentences("Query cannot be empty", "Query too long (max 1000 characters)"),
     }
     for_programs: ClassVar[frozenset[str]] = frozenset(
-        {"agent", "as_of", "explain", "min_score", "mode", "strict", "branch", "path_hash"}
+        {"agent", "as_of", "explain", "include_superseded", "min_score", "mode", "strict", "branch", "path_hash"}
     ) | {name for name, field in FILTERED.items() if not field.for_models}
 
     query: Annotated[
@@ -85,6 +85,9 @@ class SearchRequest(DeclaredRequest, declared=_FILTERS, behind="limit"):
     mode: Annotated[Mode, Field(description="Hybrid search, vector search, or keyword search"), Otherwise("hybrid")] = (
         "hybrid"
     )
+    include_superseded: Annotated[
+        bool, Field(description="Also passages of versions that were corrected, marked"), Otherwise(False)
+    ] = False
     explain: Annotated[bool, Field(description="Return rank and raw scores of each result"), Otherwise(False)] = False
     max_tokens: Annotated[
         int | None,
@@ -186,6 +189,8 @@ class SearchResult(WireResponse):
         list[CitedReference] | None,
         Field(description="What it cites of its repository, checked; absent where that is nothing, or was not checked"),
     ] = None
+    superseded_by: Annotated[str | None, Field(description="The document that took its place")] = None
+    reason: Annotated[str | None, Field(description="Why its place was taken")] = None
     explain: Explain | None = None
 
 

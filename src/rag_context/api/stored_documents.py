@@ -78,6 +78,10 @@ class GetResponse(WireResponse):
     status: Readiness
     chunks: Annotated[Count, Field(description="Number of its chunks")]
     retrieval_stats: RetrievalStats
+    expires_at: Annotated[UtcTime | None, Field(description="When it is forgotten")] = None
+    pinned: Annotated[bool | None, Field(description="Whether it is kept although it expires or is old")] = None
+    superseded_by: Annotated[str | None, Field(description="The document that took its place")] = None
+    reason: Annotated[str | None, Field(description="Why it was corrected")] = None
 
 
 MAX_LISTED = 100

@@ -68,7 +68,7 @@ def with_workspace(tags: Iterable[str], workspace: str | None) -> list[str]:
 
 def kept(receipt: BulkReceipt) -> BulkReceipt:
     """The receipt of what was remembered. Raises: InvalidInputError, BackendUnavailableError."""
-    if receipt.status != "rejected":
+    if receipt.status not in {"rejected", "forgotten"}:
         return receipt
     reason = f"This was not remembered: {receipt.reason or 'it was rejected'}"
     if receipt.retryable:

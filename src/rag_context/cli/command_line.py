@@ -59,10 +59,23 @@ _COMMANDS = {
         "memory_commands:delete",
         "Delete a document, or all of a source or session, for good, after a confirmation that says how many.",
     ),
-    "forget": (
-        "memory_commands:delete",
-        "Delete a document, or all of a source or session, for good, after a confirmation that says how many.",
+    "correct": (
+        "change_commands:correct",
+        "Store the right version of a document, and hide the wrong one; its content is kept.",
     ),
+    "history": (
+        "change_commands:history",
+        "List the versions that corrections have made of a document, oldest first.",
+    ),
+    "forget": (
+        "change_commands:forget",
+        "Forget documents, after a list and a confirmation; `undo` restores them for 30 days, unless they are purged.",
+    ),
+    "log": (
+        "change_commands:log",
+        "List what was changed in the memory, newest first, and what of it can be undone.",
+    ),
+    "undo": ("change_commands:undo", "Undo a change of the log; the undoing can be undone too."),
     "status": (
         "status:status",
         "Show the state of every component, the searches of the last day and the latest documents; exits as `health`.",
@@ -73,10 +86,6 @@ _COMMANDS = {
         "Say what is wrong with this installation, and how to repair it; exits 1 when something is wrong.",
     ),
     "stats": ("status:stats", "Show statistics of the searches of a time range."),
-    "log": (
-        "receipts:log",
-        "List what agents were shown unasked, and what was withheld and why, newest first.",
-    ),
     "why": (
         "receipts:why",
         "Explain what one session of an agent was shown, moment by moment, with the passages and their scores.",

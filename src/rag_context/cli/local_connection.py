@@ -7,6 +7,7 @@ from rag_context.api.handlers import CallContext
 from rag_context.api.index import BulkLine
 from rag_context.api.maintenance import ReindexRequest
 from rag_context.api.operations import Operation, Request, Response, memory
+from rag_context.domain.journal import acting
 from rag_context.errors import BackendError
 from rag_context.files.target import OnReceipt
 from rag_context.logs import configure_logging
@@ -21,8 +22,14 @@ MODEL_WAIT_S = 10.0
 
 _WITHOUT_MODEL = frozenset(
     operation.name
-    for operation in (memory.GET, memory.LIST, memory.DELETE, memory.STATS, memory.INJECTIONS, memory.CLEAR_QUERIES)
+    for operation in (
+        *(memory.GET, memory.LIST, memory.DELETE, memory.STATS, memory.INJECTIONS, memory.CLEAR_QUERIES),
+        *(memory.HISTORY, memory.LOG, memory.UNDO, memory.FORGET),
+    )
 )
+
+CLI = "cli"
+"""Who changes something by a command, in the log of changes."""
 
 BULK_TIMEOUT_S = 120.0
 """How long a large document may take here, where no request waits for it."""
@@ -45,7 +52,8 @@ class InProcess(LocalTarget):
         """Run any operation here."""
         if operation.name not in _WITHOUT_MODEL:
             await self._wait_ready()
-        response = await self._handlers[operation.name](request, context or CallContext(new_request_id()))
+        with acting(CLI):
+            response = await self._handlers[operation.name](request, context or CallContext(new_request_id()))
         assert isinstance(response, operation.response)  # noqa: S101  (what the operation declares)
         return response
 

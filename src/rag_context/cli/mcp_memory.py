@@ -21,6 +21,7 @@ from rag_context.api.wire import Vocabulary
 from rag_context.cli.index_files import open_sync
 from rag_context.cli.local_connection import MODEL_WAIT_S, InProcess
 from rag_context.cli.summary import FirstFiles, Summary
+from rag_context.domain.journal import acting
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.files import boundary
 from rag_context.files.file_reading import Labels
@@ -67,7 +68,8 @@ async def _index(
         metadata = request.metadata or read_fields(index.MetadataFields, {})
         tags = with_workspace(metadata.tags or (), here.tag)
         request = request.model_copy(update={"metadata": metadata.model_copy(update={"tags": tags})})
-    return await service.index(request, context)
+    with acting(request.agent):
+        return await service.index(request, context)
 
 
 async def _search(service: Service, started_in: Path, request: SearchRequest, context: CallContext) -> SearchResponse:

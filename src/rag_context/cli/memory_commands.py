@@ -171,19 +171,19 @@ def _advice(response: SearchResponse) -> str:
 @with_fields(memory.GET)
 def get(fields: Fields, options: Options) -> ExitCode:
     """Print one document in full."""
-    return _run(memory.GET, fields, options, print_readable)
+    return run(memory.GET, fields, options, print_readable)
 
 
 @with_fields(memory.LIST)
 def list_documents(fields: Fields, options: Options) -> ExitCode:
     """List the stored documents, newest first."""
-    return _run(memory.LIST, fields, options, _print_list)
+    return run(memory.LIST, fields, options, _print_list)
 
 
 @with_fields(memory.SIMILAR)
 def similar(fields: Fields, options: Options) -> ExitCode:
     """Find the documents that are most similar to a stored one."""
-    return _run(memory.SIMILAR, fields, options, _print_similar)
+    return run(memory.SIMILAR, fields, options, _print_similar)
 
 
 @with_fields(
@@ -197,28 +197,29 @@ def similar(fields: Fields, options: Options) -> ExitCode:
 def delete(fields: Fields, *, yes: Yes = False, options: Options) -> ExitCode:
     """Delete a document, or all of a source or session, for good, after a confirmation that says how many."""
     loaded = options.load_available()
-    preview = run_to_end(_answer(loaded, memory.DELETE, {**fields, "dry_run": True}))
+    preview = run_to_end(answer(loaded, memory.DELETE, {**fields, "dry_run": True}))
     if "dry_run" in fields or not preview.deleted_count:
         options.show(preview, print_readable)
         return ExitCode.OK
     if not yes:
         ask_first(f"Delete {counted(preview.deleted_count, 'document')} for good?")
-    options.show(run_to_end(_answer(loaded, memory.DELETE, {**fields, "confirm": True})), print_readable)
+    options.show(run_to_end(answer(loaded, memory.DELETE, {**fields, "confirm": True})), print_readable)
     return ExitCode.OK
 
 
-def _run(
+def run(
     operation: Operation[Any, Response],
     fields: Fields,
     options: Options,
     print_for_people: Callable[[Response, Console], None],
 ) -> ExitCode:
     """Run an operation, and print its answer."""
-    options.show(run_to_end(_answer(options.load_available(), operation, fields)), print_for_people)
+    options.show(run_to_end(answer(options.load_available(), operation, fields)), print_for_people)
     return ExitCode.OK
 
 
-async def _answer(loaded: Loaded, operation: Operation[Any, Response], fields: Fields) -> Response:
+async def answer(loaded: Loaded, operation: Operation[Any, Response], fields: Fields) -> Response:
+    """The answer of an operation to what was typed."""
     request = read_typed(operation.request, fields, loaded.settings)
     async with open_connection(loaded) as connection:
         return await connection.run(operation, request)

@@ -62,6 +62,7 @@ NAMES: Mapping[str, Name] = {
     "source": Name(None, "SOURCE", "A source; ending in * a prefix."),
     "since": Name(None, "WHEN", "Only what was said or written since: 7d, 2026-01-31 or RFC 3339."),
     "until": Name(None, "WHEN", "Only what was said or written before this time."),
+    "include_superseded": Name("--superseded", None, "Also versions that were corrected; they are marked."),
     "as_of": Name(None, "WHEN", "Search as of this time: nothing that was said or written later."),
     "cursor": Name(None, "CURSOR", "Continue after the previous page."),
     "min_score": Name(None, "SCORE", "Minimum score, 0 to 1; 0 returns everything."),

@@ -1,4 +1,4 @@
-"""`log` and `why`: what agents were shown unasked, why, and what it cost."""
+"""`log --injected` and `why`: what agents were shown unasked, why, and what it cost."""
 
 from typing import Annotated
 
@@ -9,29 +9,14 @@ from rag_context.api.operations import memory
 from rag_context.cli.command_line import ExitCode, run_to_end
 from rag_context.cli.connecting import open_connection
 from rag_context.cli.console import Console, counted, one_line
-from rag_context.cli.operation_options import Fields, Name, read_typed, with_fields
+from rag_context.cli.operation_options import Fields, read_typed
 from rag_context.cli.options import Options, with_options
-from rag_context.errors import InvalidInputError
 
 EXCERPT_CHARS = 300
 
 
-@with_fields(
-    memory.INJECTIONS,
-    {
-        "session_id": Name("--session", "ID", "Session of the agent's client; default: all."),
-        "shown_only": Name("--shown", None, "Leave out what was withheld."),
-    },
-)
-def log(
-    fields: Fields,
-    *,
-    injected: Annotated[bool, typer.Option("--injected", help="What hooks showed to agents, and withheld.")] = False,
-    options: Options,
-) -> ExitCode:
+def show_injected(fields: Fields, options: Options) -> ExitCode:
     """List what agents were shown unasked, and what was withheld and why, newest first."""
-    if not injected:
-        raise InvalidInputError("Say what to list: `rag-context log --injected` lists what agents were shown unasked")
     options.show(_read(fields, options), _print_lines)
     return ExitCode.OK
 

@@ -21,8 +21,9 @@ from rag_context.files.histories.client_records import counted
 SHOWN = 10
 """Files or lines of a list that people see; programs get all."""
 
-_ORDER = ("indexed", "replaced", "unchanged", "deferred", "removed", "rejected", "gone")
-_STYLES = {"unchanged": "dim", "deferred": "yellow", "removed": "yellow", "rejected": "red", "gone": "yellow"}
+_ORDER = ("indexed", "replaced", "unchanged", "deferred", "removed", "forgotten", "rejected", "gone")
+_NOTED = ("deferred", "removed", "forgotten", "gone")
+_STYLES = {"unchanged": "dim", "rejected": "red", **dict.fromkeys(_NOTED, "yellow")}
 _WORDS = {"deferred": "pending"}
 
 

@@ -8,6 +8,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
+from rag_context.api.changes import (
+    DEFAULT_ENTRIES,
+    CorrectResponse,
+    ForgetResponse,
+    HistoryResponse,
+    LogResponse,
+    UndoResponse,
+)
 from rag_context.api.index import BulkReceipt, IndexResponse
 from rag_context.api.maintenance import HealthResponse, ReindexResponse, StatsResponse, TimeRange
 from rag_context.api.operations import Operation, Response, memory
@@ -27,6 +35,7 @@ from rag_context.client.blocking_http import Http, Transport
 from rag_context.client.call import BULK, Batch, Call, Documents, call_of, each, request_id_of, tool_call
 from rag_context.client.parameters import (
     Filters,
+    ForgetOptions,
     IndexOptions,
     SearchOptions,
     TenantOptions,
@@ -215,6 +224,56 @@ class Client:
         named = {"document_id": document_id, "source": source, "session_id": session_id}
         fields = {**named, "dry_run": dry_run, "confirm": confirm, **tenant}
         return self._run(memory.DELETE, fields, request_id)
+
+    def correct(
+        self,
+        content: str,
+        *,
+        document_id: str | None = None,
+        source: str | None = None,
+        reason: str | None = None,
+        agent: str | None = None,
+        request_id: str | None = None,
+        **tenant: Unpack[TenantOptions],
+    ) -> CorrectResponse:
+        """Store the right version of the document that one of the first two names; the wrong one is hidden."""
+        named = {"document_id": document_id, "source": source, "reason": reason, "agent": agent}
+        return self._run(memory.CORRECT, {"content": content, **named, **tenant}, request_id)
+
+    def history(
+        self, document_id: str, *, request_id: str | None = None, **tenant: Unpack[TenantOptions]
+    ) -> HistoryResponse:
+        """The versions that corrections have made of a document, oldest first."""
+        return self._run(memory.HISTORY, {"document_id": document_id, **tenant}, request_id)
+
+    def log(
+        self,
+        *,
+        limit: int = DEFAULT_ENTRIES,
+        before: int | None = None,
+        request_id: str | None = None,
+        **tenant: Unpack[TenantOptions],
+    ) -> LogResponse:
+        """What was changed, newest first; the changes before one of them."""
+        return self._run(memory.LOG, {"limit": limit, "before": before, **tenant}, request_id)
+
+    def undo(self, id: int, *, request_id: str | None = None, **tenant: Unpack[TenantOptions]) -> UndoResponse:  # noqa: A002
+        """Undo a change of the log; the undoing can be undone too."""
+        return self._run(memory.UNDO, {"id": id, **tenant}, request_id)
+
+    def forget(
+        self,
+        *,
+        dry_run: bool = False,
+        purge: bool = False,
+        confirm: bool = False,
+        reason: str | None = None,
+        request_id: str | None = None,
+        **options: Unpack[ForgetOptions],
+    ) -> ForgetResponse:
+        """Forget the documents that exactly one of the options names, or say which; `purge` removes them for good."""
+        fields = {"dry_run": dry_run, "purge": purge, "confirm": confirm, "reason": reason, **options}
+        return self._run(memory.FORGET, fields, request_id)
 
     def reindex(
         self, *, force: bool = False, status_only: bool = False, wait: bool = False, request_id: str | None = None

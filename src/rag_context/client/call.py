@@ -173,7 +173,7 @@ def request_id_of(requested: str | None) -> str:
 
 def headers_of(call: Call[Answer], request_id: str, key: str | None) -> dict[str, str]:
     """What goes with a call."""
-    headers = {"X-Request-ID": request_id}
+    headers = {"X-Request-ID": request_id, "User-Agent": "rag-context"}
     if call.body is not None:
         headers["Content-Type"] = "application/json"
     if key is not None:

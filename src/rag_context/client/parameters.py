@@ -57,6 +57,7 @@ class SearchOptions(Filters, total=False):
     agent: str | None
     min_score: float | None
     mode: Mode
+    include_superseded: bool
     explain: bool
     max_tokens: int | None
     strict: bool
@@ -68,6 +69,22 @@ class IndexOptions(TenantOptions, total=False):
     metadata: MetadataLike | None
     agent: str | None
     occurred_at: datetime | None
+    supersedes: Sequence[str] | None
+    reason: str | None
+    expires_at: datetime | None
+    pinned: bool | None
+    force: bool
+
+
+class ForgetOptions(TenantOptions, total=False):
+    """What is forgotten; exactly one of those that name documents."""
+
+    document_id: str | None
+    source: str | None
+    session_id: str | None
+    agent: str | None
+    tag: str | None
+    contains: str | None
 
 
 QueryMode: TypeAlias = Literal["vector", "text", "hybrid"]

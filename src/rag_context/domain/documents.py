@@ -34,6 +34,13 @@ utc_now = partial(datetime.now, UTC)
 """The wall clock."""
 
 
+class Shelf(StrEnum):
+    """Where documents are kept that are not visible; see `journal`."""
+
+    SUPERSEDED = "superseded"
+    TRASH = "trash"
+
+
 @dataclass(frozen=True, slots=True)
 class Tenant:
     """The owner of documents. The default tenant is the agents' own memory."""
@@ -41,11 +48,27 @@ class Tenant:
     project: str = ""
     branch: str = ""
     path_hash: str = ""
+    """No request can name one that has a shelf: it begins with the shelf's name and a colon."""
 
     @property
     def has_files(self) -> bool:
         """Whether these are the files of a repository, whose front matter describes them."""
-        return bool(self.path_hash)
+        return bool(self.visible.path_hash)
+
+    @property
+    def shelf(self) -> Shelf | None:
+        """Where these documents are if they are not visible."""
+        return next((shelf for shelf in Shelf if self.path_hash.startswith(f"{shelf}:")), None)
+
+    @property
+    def visible(self) -> "Tenant":
+        """The owner itself."""
+        return self.on(None)
+
+    def on(self, shelf: Shelf | None) -> "Tenant":
+        """The owner of those of its documents that are on a shelf; None: that are visible."""
+        path_hash = self.path_hash.removeprefix(f"{self.shelf}:")
+        return Tenant(self.project, self.branch, f"{shelf}:{path_hash}" if shelf else path_hash)
 
 
 DEFAULT_TENANT = Tenant()
@@ -273,6 +296,7 @@ class Stored:
     chunk_ids: tuple[str, ...]
     occurred_at: datetime
     origin: Origin = Origin.UNKNOWN
+    shelf: Shelf | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,13 @@ them. Each has its own result.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from weakref import WeakValueDictionary
 
 from rag_context.domain.documents import DocumentInput, utc_now
+from rag_context.domain.journal import content_key
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import (
     BackendDataError,
@@ -20,6 +21,7 @@ from rag_context.errors import (
     BackendRejectedError,
     BackendTimeoutError,
     BackendUnavailableError,
+    ForgottenError,
 )
 from rag_context.ingest.chunk_context import cut_alike
 from rag_context.ingest.chunking.syntax import Outline, marks
@@ -28,7 +30,7 @@ from rag_context.ingest.submissions import BatchEntry, Preparation, Receipt, Sub
 from rag_context.ingest.text_vectors import SLICE_S, ReusableVectors, TextVectors, UnfinishedVectors, stacked
 from rag_context.ports.models import Embedder
 from rag_context.ports.reading import DocumentStore
-from rag_context.ports.writing import IndexWriter, PendingClaims, VectorRebuilder, Version
+from rag_context.ports.writing import IndexWriter, Journal, PendingClaims, VectorRebuilder, Version
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency, retrying
 from rag_context.tracing import span
@@ -66,6 +68,7 @@ class Indexer:
         policy: IndexingPolicy,
         stored_vectors: ReusableVectors | None = None,
         claims: PendingClaims | None = None,
+        journal: Journal | None = None,
         try_write: Callable[[], Awaitable[None]] | None = None,
         outline: Outline = marks,
         clock: Callable[[], float] = time.monotonic,
@@ -80,6 +83,7 @@ class Indexer:
         self._policy = policy
         self._stored_vectors = stored_vectors
         self._claims = claims
+        self._journal = None if journal is None else document_store.guard_bypassing_breaker(journal, STORE_S)
         self._try_write = try_write
         self._is_refused = False
         """Whether the store rejected a write, and no attempt has succeeded since."""
@@ -235,11 +239,28 @@ class Indexer:
             for entry in entries:
                 entry.stored = states.get(entry.identified.id)
             changed = [entry for entry in entries if not entry.is_unchanged]
-            if changed:
-                await self._replace(changed, deadline, least_s)
+            await self._reject_forgotten(changed)
+            remembered = [entry for entry in changed if not isinstance(entry.written, Exception)]
+            if remembered:
+                await self._replace(remembered, deadline, least_s)
             written = [entry for entry in changed if not isinstance(entry.written, Exception)]
             duplicates = await self._duplicates(written)
             return [entry.result(duplicates.get(entry.identified.id, ())) for entry in entries]
+
+    async def _reject_forgotten(self, entries: Sequence[BatchEntry]) -> None:
+        """Spare the embedding of what the store is going to reject."""
+        if self._journal is None or not entries:
+            return
+        documents = {
+            entry.identified.id: content_key(entry.identified.document.tenant, entry.identified.document.content)
+            for entry in entries
+            if not entry.submission.revision.is_forced
+        }
+        with suppress(BackendError):  # the store checks again
+            forgotten = await self._journal.forgotten(documents)
+            for entry in entries:
+                if entry.identified.id in forgotten:
+                    entry.written = ForgottenError(entry.identified.id)
 
     async def _replace(self, entries: Sequence[BatchEntry], deadline: Deadline, least_s: float) -> None:
         """Prepare, embed and store; leaves in each entry what became of it."""

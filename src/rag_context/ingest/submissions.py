@@ -22,10 +22,11 @@ from rag_context.domain.documents import (
     content_hash,
     document_id,
 )
+from rag_context.domain.journal import PLAIN, Revision
 from rag_context.domain.provenance import event_time, has_other_origin, has_other_time
 from rag_context.domain.text import terms
 from rag_context.domain.vectors import Matrix
-from rag_context.errors import BackendError
+from rag_context.errors import BackendError, ForgottenError
 from rag_context.ingest.chunk_context import chunks_of, origin_of, similarity_hash, title_of
 from rag_context.ingest.chunking.syntax import Outline
 from rag_context.ingest.redaction import Redactor
@@ -37,6 +38,9 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+SUPERSEDED = "Another document took the place of this version, which stays hidden; index a newer version to show it"
+
+
 class Outcome(StrEnum):
     """The result of indexing a document."""
 
@@ -44,6 +48,8 @@ class Outcome(StrEnum):
     UNCHANGED = "unchanged"
     REPLACED = "replaced"
     PENDING = "pending"
+    FORGOTTEN = "forgotten"
+    """It was forgotten before, and nothing is stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,7 @@ class Submission:
     document: DocumentInput
     reuse_from: Sequence[str] = ()
     defer_vectors: bool = False
+    revision: Revision = PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,16 +133,22 @@ class BatchEntry:
         return (
             stored is not None
             and stored.content_hash == self.identified.content_hash
+            and not self.submission.revision.changes_more
             and not has_other_time(self.identified.document, stored)
             and not has_other_origin(self.identified.document, stored)
         )
 
     def version(self) -> Version:
         assert self.document is not None  # noqa: S101  (prepared before)
-        return Version(self.document, self.chunks, self.vectors, self.made_by)
+        return Version(self.document, self.chunks, self.vectors, self.made_by, self.submission.revision)
 
     def result(self, duplicates: Sequence[str]) -> Receipt | Exception:
         """The receipt, or why it could not be stored; `duplicates` are ids of near-duplicates."""
+        if isinstance(self.written, ForgottenError):
+            forgotten = Outcome.FORGOTTEN
+            return Receipt(
+                self.identified.id, forgotten, (), pending=False, warning=f"{self.written}; nothing was stored"
+            )
         if isinstance(self.written, Exception):
             return self.written
         stored = self.stored
@@ -151,7 +164,7 @@ class BatchEntry:
             pending=pending,
             redactions=self.identified.redactions,
             duplicates_of=tuple(duplicates),
-            warning=self.warning,
+            warning=SUPERSEDED if stored is not None and stored.shelf and self.document is None else self.warning,
             content_hash=self.identified.content_hash,
             is_unfinished=self.is_unfinished,
         )

@@ -28,7 +28,7 @@ from rag_context.api.stored_documents import (
     read_cursor,
     write_cursor,
 )
-from rag_context.domain.documents import Chunk, Cursor, Document, Listing, Tenant
+from rag_context.domain.documents import Chunk, Cursor, Document, Listing, Shelf, Tenant
 from rag_context.domain.search import ChunkRef, Filter, Passage
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendError, BackendStartingError, FieldError, InvalidInputError, NotFoundError
@@ -53,14 +53,14 @@ class DocumentQueries:
         self._redactor = redactor
 
     async def document(self, document_id: str, tenant: Tenant) -> Document:
-        """Read a document of a tenant.
+        """Read a document of a tenant, which another one may have superseded.
 
         Raises:
             NotFoundError: the tenant has no such document.
             BackendError: the store cannot be read.
         """
         document = await self._documents.get(document_id)
-        if document is None or document.tenant != tenant:
+        if document is None or document.tenant not in {tenant, tenant.on(Shelf.SUPERSEDED)}:
             raise NotFoundError(f"Document {document_id} not found")
         return document
 
@@ -129,7 +129,7 @@ async def ids_to_delete(request: DeleteRequest, documents: DocumentStore, redact
             await _check_few(ids, tenant, documents)
         return ids
     document = await documents.get(request.document_id)
-    return [document.id] if document is not None and document.tenant == tenant else []
+    return [document.id] if document is not None and document.tenant.visible == tenant else []
 
 
 async def _check_few(ids: Sequence[str], tenant: Tenant, documents: DocumentStore) -> None:

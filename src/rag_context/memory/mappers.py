@@ -1,6 +1,6 @@
 """Maps wire models to the domain and back: requests to queries and documents, answers and receipts to responses."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from rag_context.api.search import (
     Surroundings,
     TimeRange,
 )
-from rag_context.api.stored_documents import DeleteRequest, GetRequest, ListRequest, SimilarRequest
+from rag_context.api.stored_documents import ListRequest
 from rag_context.api.wire import filter_values, metadata_json
 from rag_context.domain.documents import (
     Channel,
@@ -33,14 +33,16 @@ from rag_context.domain.documents import (
     Tenant,
     end_of,
 )
+from rag_context.domain.journal import Link, Revision
 from rag_context.domain.own_words import shown
 from rag_context.domain.provenance import text_start
 from rag_context.domain.reports import Period, Periods, SearchRecord, SearchSummary
 from rag_context.domain.search import Filter, Passage
-from rag_context.errors import InvalidInputError
+from rag_context.errors import ConflictError, InvalidInputError
 from rag_context.ingest.redaction import Redactor
 from rag_context.ingest.submissions import Outcome, Receipt, Submission
 from rag_context.ports.models import Tokenizer
+from rag_context.projects.project_requests import AboutTenant
 from rag_context.search.query import (
     Answer,
     Mode,
@@ -56,11 +58,12 @@ from rag_context.search.question_times import Window, merged
 
 UNKNOWN_AGENT = "unknown"
 
-_BULK_STATUS: dict[Outcome, Literal["indexed", "unchanged", "replaced", "deferred"]] = {
+_BULK_STATUS: dict[Outcome, Literal["indexed", "unchanged", "replaced", "deferred", "forgotten"]] = {
     Outcome.INDEXED: "indexed",
     Outcome.UNCHANGED: "unchanged",
     Outcome.REPLACED: "replaced",
     Outcome.PENDING: "deferred",
+    Outcome.FORGOTTEN: "forgotten",
 }
 
 
@@ -90,9 +93,7 @@ def filter_of(request: SearchRequest | ListRequest, redactor: Redactor) -> Filte
     return redactor.where(where)
 
 
-def tenant_of(
-    request: DeleteRequest | GetRequest | IndexRequest | ListRequest | SearchRequest | SimilarRequest,
-) -> Tenant:
+def tenant_of(request: AboutTenant) -> Tenant:
     return Tenant(request.project or "", request.branch or "", request.path_hash or "")
 
 
@@ -116,9 +117,16 @@ def document_input(request: IndexRequest) -> DocumentInput:
 
 
 def submission(request: IndexRequest) -> Submission:
+    revision = Revision(
+        supersedes=tuple(request.supersedes or ()),
+        reason=request.reason,
+        expires_at=request.expires_at,
+        pinned=request.pinned,
+        is_forced=request.force,
+    )
     if isinstance(request, BulkLine):
-        return Submission(document_input(request), tuple(request.like or ()), request.defer_vectors)
-    return Submission(document_input(request))
+        return Submission(document_input(request), tuple(request.like or ()), request.defer_vectors, revision)
+    return Submission(document_input(request), revision=revision)
 
 
 def _message_times(times: Sequence[MessageTimeFields]) -> tuple[MessageTime, ...]:
@@ -135,10 +143,16 @@ def search_response(
     latency_ms: float,
     explain: bool,
     breaker_open: bool,
+    superseded: Mapping[str, Link],
 ) -> SearchResponse:
-    """The response to a search, whose question names these times; it has the same fields at every level."""
+    """The response to a search, whose question names these times; it has the same fields at every level.
+
+    `superseded`: what is known of documents whose place was taken, by id.
+    """
     return SearchResponse(
-        results=[_result(result, explain=explain) for result in answer.results],
+        results=[
+            _result(result, superseded.get(result.passage.document_id), explain=explain) for result in answer.results
+        ],
         latency=round(latency_ms, 3),
         fallback=answer.level > 1,
         fallback_level=int(answer.level),
@@ -214,7 +228,7 @@ def _leg(leg: RetrieverReport, *, cached: bool) -> LegReport:
     return LegReport(status=leg.status.value, latency_ms=round(leg.latency_ms, 3), detail=leg.detail)
 
 
-def _result(result: Result, *, explain: bool) -> SearchResult:
+def _result(result: Result, link: Link | None, *, explain: bool) -> SearchResult:
     passage = result.passage
     span = passage.chunk.span
     return SearchResult(
@@ -228,6 +242,8 @@ def _result(result: Result, *, explain: bool) -> SearchResult:
         end_line=span.end_line,
         context=_surroundings(result),
         newer_version=_newer_version(result),
+        superseded_by=None if link is None else link.place.superseded_by,
+        reason=None if link is None else link.reason,
         explain=_explain(result) if explain else None,
         **{**document_fields(passage), "title": passage.title or None},
     )
@@ -350,7 +366,7 @@ def bulk_receipt(receipt: Receipt, source: str) -> BulkReceipt:
         document_id=receipt.document_id,
         content_hash=receipt.content_hash,
         chunks_indexed=len(receipt.chunk_ids),
-        reason=receipt.warning if receipt.outcome is Outcome.PENDING else None,
+        reason=receipt.warning if receipt.outcome in {Outcome.PENDING, Outcome.FORGOTTEN} else None,
         redactions=dict(receipt.redactions) or None,
         duplicates_of=list(receipt.duplicates_of) or None,
     )
@@ -358,6 +374,6 @@ def bulk_receipt(receipt: Receipt, source: str) -> BulkReceipt:
 
 def bulk_result(result: Receipt | Exception, source: str) -> BulkReceipt | Exception:
     """The receipt for a document that was stored or is invalid; any other error stays one."""
-    if isinstance(result, InvalidInputError):
+    if isinstance(result, InvalidInputError | ConflictError):
         return BulkReceipt(status="rejected", source=source, reason=str(result))
     return result if isinstance(result, Exception) else bulk_receipt(result, source)

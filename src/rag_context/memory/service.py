@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -32,16 +32,18 @@ from rag_context.api.maintenance import (
 from rag_context.api.operations import memory
 from rag_context.api.search import LegReport, SearchFailedError, SearchRequest, SearchResponse
 from rag_context.collections.collection_service import CollectionService
-from rag_context.domain.documents import CODE, DEFAULT_TENANT, Counts, Status, Tenant, utc_now
+from rag_context.domain.documents import CODE, DEFAULT_TENANT, Counts, Shelf, Status, Tenant, utc_now
+from rag_context.domain.journal import Link
 from rag_context.domain.reports import QUERY_CHARS
 from rag_context.domain.vectors import EmbeddingModel, Matrix
-from rag_context.errors import BackendError, RagContextError
+from rag_context.errors import BackendError, InvalidInputError, RagContextError
 from rag_context.ingest.indexer import STORE_S, Indexer
 from rag_context.ingest.redaction import Redactor
 from rag_context.ingest.submissions import Receipt, Submission
 from rag_context.ingest.text_vectors import SLICE, SLICE_S
 from rag_context.memory.background_maintenance import BackgroundMaintenance
 from rag_context.memory.bound_embedder import BoundEmbedder
+from rag_context.memory.changing import UNSUPPORTED, Changes
 from rag_context.memory.document_queries import DocumentQueries, SimilarDocuments, ids_to_delete, remove
 from rag_context.memory.filter_hints import filter_hint
 from rag_context.memory.health import ROLES, IndexingProgress, health_response, lost_vectors
@@ -63,7 +65,7 @@ from rag_context.memory.search_fetch import SearchFetch
 from rag_context.memory.telemetry import TIME_RANGES, Recorder, Telemetry, describe, describe_indexing
 from rag_context.ports.models import CONFIRMED, Tokenizer
 from rag_context.ports.reading import MetricsStore
-from rag_context.ports.writing import InjectionLog, ModelRegistry
+from rag_context.ports.writing import InjectionLog, Journal, ModelRegistry
 from rag_context.projects.project_requests import TenantResolver
 from rag_context.projects.project_service import ProjectDependencies, ProjectService
 from rag_context.references.repositories import Cited, Repositories
@@ -132,6 +134,13 @@ class Dependencies:
     records_queries: bool = True
     """Whether records of searches hold the queries."""
 
+    journal: Journal | None = None
+    trash_kept: timedelta = timedelta(days=30)
+    """How long what was forgotten can be restored."""
+
+    kept: Mapping[str, timedelta] = field(default_factory=dict)
+    """How long documents of a content type are kept; without one, for ever."""
+
     look: Callable[[], Awaitable[None]] | None = None
     """Brings the index's version up to date before a cached answer is given; None: it follows within a moment."""
 
@@ -190,6 +199,16 @@ class Service:
             else None
         )
         """The use cases of project documents; None if this service has none."""
+        self.changes = Changes(
+            dependencies.journal,
+            self._queries,
+            self._tenants,
+            self._correction,
+            trash_kept=dependencies.trash_kept,
+            kept=dependencies.kept,
+            now=now,
+        )
+        """Corrections, the journal and forgetting."""
         self._receipts = None if dependencies.hooks is None else Receipts(dependencies.hooks.log, self._documents)
         self.hooks = None if dependencies.hooks is None else self._hook_answers(dependencies.hooks)
         """Answers hooks of agents; None if this service answers none."""
@@ -202,7 +221,7 @@ class Service:
         pair = SearchFetch(self.search, self.get)
         # Probes call `health` without a request.
         health: dict[str, Handler] = {memory.HEALTH.name: lambda _request, _context: self.health()}
-        return handlers_of(self, self._receipts, projects, collections, *parts, pair) | health
+        return handlers_of(self, self.changes, self._receipts, projects, collections, *parts, pair) | health
 
     @performs(memory.SEARCH)
     async def search(self, request: SearchRequest, context: CallContext) -> SearchResponse:
@@ -220,7 +239,7 @@ class Service:
 
     async def _search(self, request: SearchRequest, context: CallContext) -> tuple[SearchResponse, float | None]:
         started = self._clock()
-        query = None
+        query, superseded = None, dict[str, Link]()
         of_project = tenant_of(request) != DEFAULT_TENANT  # most are about the agents' own memory
         try:
             request = await self._tenants.resolved(request) if of_project else request
@@ -229,6 +248,8 @@ class Service:
         else:
             query = query_of(request, self._min_score, self._now(), self._dependencies.redactor)
             answer = await self._answer(query)
+            if request.include_superseded:
+                answer, superseded = await self._with_superseded(query, answer)
             if of_project:
                 answer = self._tenants.labelled(answer, query.where.tenant)
             if not answer.results and answer.level < Level.EMPTY:
@@ -243,6 +264,7 @@ class Service:
             latency_ms=latency_ms,
             explain=request.explain,
             breaker_open=not self._dependencies.chain.breaker.closed,
+            superseded=superseded,
         )
         if request.max_tokens is not None:
             response = within_token_budget(response, request.max_tokens, self.tokenizer)
@@ -283,6 +305,15 @@ class Service:
         """Note a project that a caller works on, on this machine: passages about it are checked against it."""
         if project is not None and self._dependencies.repositories is not None:
             self._dependencies.repositories.note(project)
+
+    async def _with_superseded(self, query: Query, answer: Answer) -> tuple[Answer, dict[str, Link]]:
+        """The answer with the passages of superseded versions in their places, and what is known of those versions."""
+        on_shelf = replace(query, where=replace(query.where, tenant=query.where.tenant.on(Shelf.SUPERSEDED)))
+        other = await self._answer(on_shelf)
+        links = await self.changes.links(sorted({each.passage.document_id for each in other.results}))
+        results = sorted((*answer.results, *other.results), key=lambda result: -result.ranked.score)
+        is_unanswerable = answer.unanswerable and (other.unanswerable or not other.results)
+        return replace(answer, results=tuple(results[: query.limit]), unanswerable=is_unanswerable), links
 
     @performs(memory.INDEX)
     async def index(self, request: IndexRequest, context: CallContext) -> IndexResponse:
@@ -326,7 +357,12 @@ class Service:
     @performs(memory.GET)
     async def get(self, request: stored.GetRequest) -> stored.GetResponse:
         """Read one document. Raises: NotFoundError, BackendError."""
-        return await self._queries.get(await self._tenants.resolved(request))
+        response = await self._queries.get(await self._tenants.resolved(request))
+        link = await self.changes.link(response.document_id)
+        if link is None:
+            return response
+        stated = {"expires_at": link.expires_at, "pinned": link.is_pinned or None}
+        return response.model_copy(update={"superseded_by": link.place.superseded_by, "reason": link.reason, **stated})
 
     @performs(memory.LIST)
     async def listing(self, request: stored.ListRequest) -> stored.ListResponse:
@@ -512,8 +548,19 @@ class Service:
     async def _index(
         self, requests: Sequence[IndexRequest], request_id: str, at_least_s: float = 0.0
     ) -> list[Receipt | Exception]:
+        return await self._submit([await self._submission(request) for request in requests], request_id, at_least_s)
+
+    async def _correction(self, submitted: Submission, request_id: str) -> Receipt:
+        async with self._dependencies.admissions.writes.admitted():
+            (receipt,) = await self._submit([submitted], request_id)
+        if isinstance(receipt, Exception):
+            raise receipt
+        return receipt
+
+    async def _submit(
+        self, given: Sequence[Submission | RagContextError], request_id: str, at_least_s: float = 0.0
+    ) -> list[Receipt | Exception]:
         with span("index") as traced:
-            given = [await self._submission(request) for request in requests]
             submitted = [each for each in given if isinstance(each, Submission)]
             done = iter(await self._dependencies.indexer.index_all(submitted, at_least_s=at_least_s))
             results = [next(done) if isinstance(each, Submission) else each for each in given]
@@ -534,9 +581,11 @@ class Service:
         try:
             if tenant_of(request) != DEFAULT_TENANT:
                 request = await self._tenants.writable(request)
-            return submission(request)
+            submitted = submission(request)
         except RagContextError as error:
             return error
+        has_journal = self._dependencies.journal is not None
+        return submitted if has_journal or submitted.revision.is_plain else InvalidInputError(UNSUPPORTED)
 
     async def _count(self) -> Counts | None:
         try:

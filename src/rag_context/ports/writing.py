@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, TypeAlias
 
-from rag_context.domain.documents import Chunk, Document, FileEntry, ProjectRecord, StoredVectors, Tenant
+from rag_context.domain.documents import Chunk, Document, FileEntry, ProjectRecord, Shelf, StoredVectors, Tenant
+from rag_context.domain.journal import PLAIN, Change, Entry, Held, Link, Revision, Selection
 from rag_context.domain.reports import Injection, IntegrityReport, IssueKind, Thoroughness
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
 
@@ -24,6 +25,7 @@ class Version:
     """`(len(chunks), dim) float32`; None stores it as pending."""
     made_by: str | None = None
     """Fingerprint of the model that made the vectors, which must be the index's; None is not checked."""
+    revision: Revision = PLAIN
 
 
 class IndexWriter(Protocol):
@@ -68,6 +70,60 @@ async def written_in_turn(versions: Sequence[Version], writer: IndexWriter) -> l
         except Exception as error:  # noqa: BLE001  (it belongs to this version)
             results.append(error)
     return results
+
+
+class Journal(Protocol):
+    """The changes of an index, each recorded in the transaction that made it; and moves of documents between shelves.
+
+    What `IndexWriter` stores and deletes is recorded too, without a call of this port.
+    """
+
+    async def entries(self, tenant: Tenant, *, before: int | None, limit: int) -> list[Entry]:
+        """The entries about a tenant, newest first; those before a sequence."""
+        ...
+
+    async def entry(self, sequence: int) -> Entry | None: ...
+
+    async def links(self, document_ids: Collection[str]) -> dict[str, Link]:
+        """Where documents are, by id, of all tenants and shelves; unknown ones are left out."""
+        ...
+
+    async def chain(self, document_id: str, tenant: Tenant) -> list[Link]:
+        """The versions that corrections have made of a document, oldest first, and those that took its place."""
+        ...
+
+    async def make(self, change: Change) -> Entry:
+        """Make all moves of a change, or none.
+
+        Raises:
+            ConflictError: a document is not where it is to be moved from.
+        """
+        ...
+
+    async def selected(
+        self, tenant: Tenant, selection: Selection, shelves: Collection[Shelf | None], limit: int
+    ) -> list[Link]:
+        """The documents on these shelves that are selected, oldest first, with their earlier versions."""
+        ...
+
+    async def held(self, document_ids: Sequence[str]) -> Held:
+        """What is stored of these documents."""
+        ...
+
+    async def forgotten(self, documents: Mapping[str, str | None]) -> set[str]:
+        """Which of these documents were forgotten: their ids, each with its `content_key`."""
+        ...
+
+    async def due(
+        self, now: datetime, kept_since: Mapping[str, datetime], trashed_before: datetime, limit: int
+    ) -> list[Link]:
+        """Documents that have expired, and those in the trash that were put there before a moment.
+
+        Args:
+            kept_since: by content type, when those that are kept longest were indexed. Pinned ones do not expire.
+            limit: so many of either.
+        """
+        ...
 
 
 class PendingClaims(Protocol):

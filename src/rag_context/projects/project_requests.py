@@ -3,14 +3,12 @@
 The project is the one that the request names, else the one that the caller has activated.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import Any, Literal, Protocol, Self, TypeVar, cast
 
 from rag_context.api.index import IndexRequest
 from rag_context.api.projects import DeleteDocumentsRequest
-from rag_context.api.search import SearchRequest
-from rag_context.api.stored_documents import DeleteRequest, GetRequest, ListRequest, SimilarRequest
 from rag_context.domain.callers import CallerId
 from rag_context.domain.documents import Tenant
 from rag_context.errors import FieldError, InvalidInputError
@@ -237,7 +235,22 @@ def _not_indexed(report: SyncReport, what: str, folder: str) -> list[str]:
     ]
 
 
-Request = TypeVar("Request", SearchRequest, ListRequest, GetRequest, SimilarRequest, DeleteRequest, IndexRequest)
+class AboutTenant(Protocol):
+    """A request about the documents of one tenant, which can be copied with other values."""
+
+    @property
+    def project(self) -> str | None: ...
+
+    @property
+    def branch(self) -> str | None: ...
+
+    @property
+    def path_hash(self) -> str | None: ...
+
+    def model_copy(self, *, update: Mapping[str, Any]) -> Self: ...
+
+
+Request = TypeVar("Request", bound=AboutTenant)
 
 
 class TenantResolver:

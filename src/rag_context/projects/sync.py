@@ -372,6 +372,7 @@ def _receipt(path: str, receipt: Receipt, warnings: tuple[str, ...], renamed_fro
         Outcome.REPLACED: FileOutcome.REPLACED,
         Outcome.UNCHANGED: FileOutcome.UNCHANGED,
         Outcome.PENDING: FileOutcome.DEFERRED,
+        Outcome.FORGOTTEN: FileOutcome.REJECTED,
     }[receipt.outcome]
     if renamed_from is not None and outcome is FileOutcome.INDEXED:
         outcome = FileOutcome.RENAMED

@@ -228,7 +228,7 @@ class Tenants:
         return [
             each
             for each in await self._documents.tenants()
-            if each != tenant and (each.project == tenant.project or each.path_hash in hashes)
+            if each != tenant and each.shelf is None and (each.project == tenant.project or each.path_hash in hashes)
         ]
 
     async def has_files(self, project: str) -> bool:
@@ -262,7 +262,7 @@ class Tenants:
             return self._read
         try:
             read = Deadline.after(READ_S, time.monotonic).bound("documents", self._documents.tenants())
-            self._read, self._version = tuple(await read), version
+            self._read, self._version = tuple(dict.fromkeys(each.visible for each in await read)), version
         except BackendError:
             # While the store does not answer, the previous list is better than none.
             if self._read is None:
@@ -303,12 +303,13 @@ def _listed(names: Collection[str]) -> str:
 def tenants_of(
     tenants: Collection[Tenant], project: str, branch: str | None, path_hash: str | None
 ) -> tuple[Tenant, ...]:
-    """The tenants of a project, with those of its external documents. Raises: InvalidInputError."""
+    """The tenants of a project, of its external documents, and of what is not visible. Raises: InvalidInputError."""
     if not project:
         message = "project_name must not be empty"
         raise InvalidInputError(message, [FieldError("project_name", message)])
     of_project = [each for each in tenants if is_named(each, project, branch, None)]
     if path_hash is None:
         return tuple(of_project)
-    own = [Tenant(project, each.branch, path_hash) for each in of_project]
-    return tuple(each for each in of_project if each in own or each in map(external_tenant, own))
+    own = {Tenant(project, each.branch, path_hash) for each in of_project}
+    own |= {external_tenant(each) for each in own}
+    return tuple(each for each in of_project if each.visible in own)

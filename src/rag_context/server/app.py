@@ -17,6 +17,7 @@ from rag_context.api.maintenance import BareHealth
 from rag_context.api.operations import Access
 from rag_context.api.parsing import ErrorCode, read_fields, read_json
 from rag_context.client.address import CHALLENGE, proof_of
+from rag_context.domain.journal import acting
 from rag_context.memory.service import Service
 from rag_context.server import requests
 from rag_context.server.bulk import BulkRun
@@ -103,7 +104,8 @@ class _Bulk:
             concurrency=self._options.bulk_concurrency,
             request_id=opened.request_id,
         )
-        await run.run(receive, send)
+        with acting(requests.actor_of(opened)):
+            await run.run(receive, send)
 
 
 class _Handlers:
@@ -147,8 +149,12 @@ class _Handlers:
             requests.may_write(opened)
         request = await _read_request(tool, opened, scope, receive)
         may = opened.caller is not None and opened.caller.access is Access.WRITE
-        answer = tool.run(request, CallContext(opened.request_id, caller=requests.caller_id(opened), may_write=may))
-        response = await (requests.while_connected(receive, answer) if tool.read_only and opened.body_read else answer)
+        with acting(requests.actor_of(opened)):
+            context = CallContext(opened.request_id, caller=requests.caller_id(opened), may_write=may)
+            answer = tool.run(request, context)
+            response = await (
+                requests.while_connected(receive, answer) if tool.read_only and opened.body_read else answer
+            )
         return requests.Reply(response.to_json())
 
     async def _versions(self, scope: Scope, receive: Receive) -> requests.Reply:

@@ -316,7 +316,7 @@ def _tool_schema() -> Schema:
 
 def _post(tool: Tool[Any]) -> Operation:
     may_miss = tool.names_one or "project" in tool.input_schema["properties"]
-    may_conflict = tool.needs_project or tool.toolset is Toolset.COLLECTIONS
+    may_conflict = tool.may_conflict or tool.needs_project or tool.toolset is Toolset.COLLECTIONS
     errors = (*WRITING, *((404,) if may_miss else ()), *((409,) if may_conflict else ()))
     operation = operation_of(
         tool.title, "tools", tool.name, json_answer(ref(tool.response.__name__), "The answer"), errors, tool.description

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from rag_context.server.options import ANYONE, Caller
 
 JSON = b"application/json"
 _STATE = "rag_context.request"
+
+ACTOR_CHARS = 64
 
 T = TypeVar("T")
 
@@ -57,6 +60,12 @@ def caller_id(opened: HttpRequest, session: str | None = None) -> CallerId:
     """Who calls: the API key where there is one, and an MCP session that was found to be the caller's."""
     is_named = opened.caller is not None and opened.caller is not ANYONE
     return CallerId(session, opened.caller.name if is_named and opened.caller is not None else None)
+
+
+def actor_of(opened: HttpRequest) -> str | None:
+    """Who changes something by this request: the name of its key, else of its client."""
+    agent = opened.header(b"user-agent") or ""
+    return caller_id(opened).key or re.split(r"[/\s]", agent, maxsplit=1)[0][:ACTOR_CHARS] or None
 
 
 class ClientGoneError(Exception):

@@ -387,6 +387,23 @@ class TelemetrySettings(Section):
     )
 
 
+class RetentionSettings(Section):
+    """How long documents are kept."""
+
+    trash_days: float = Field(
+        default=30.0, ge=0, le=36500, description="Days for which what was forgotten can be restored."
+    )
+    keep: Annotated[
+        tuple[Annotated[str, StringConstraints(pattern=r"^[^=]+=[0-9]{1,5}$")], ...],
+        Expected("a list of texts such as chat=365"),
+    ] = Field(default=(), description="Days for which documents of a content type are kept, such as chat=365.")
+
+    @property
+    def kinds(self) -> dict[str, int]:
+        """The days by content type."""
+        return {kind: int(days) for kind, _, days in (each.partition("=") for each in self.keep)}
+
+
 class HookSettings(Section):
     """What the hooks of clients show to agents unasked."""
 
@@ -447,6 +464,7 @@ class Settings(Section):
     history: HistorySettings = Field(default_factory=HistorySettings.model_construct)
     projects: ProjectSettings = Field(default_factory=ProjectSettings.model_construct)
     telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings.model_construct)
+    retention: RetentionSettings = Field(default_factory=RetentionSettings.model_construct)
     hooks: HookSettings = Field(default_factory=HookSettings.model_construct)
     vocabulary: VocabularySettings = Field(default_factory=VocabularySettings.model_construct)
     connections: ConnectionTables = Field(

@@ -110,7 +110,9 @@ class Exporter:
             chunks = await self._documents.chunks(id_)
             vectors = await self._vectors_of(chunks, model) if stored.indexed else None
             ids = tuple(chunk.id for chunk in chunks)
-            now = Stored(document.content_hash, stored.indexed, ids, document.occurred_at, document.origin)
+            now = Stored(
+                document.content_hash, stored.indexed, ids, document.occurred_at, document.origin, document.tenant.shelf
+            )
             # No snapshot spans the reads: what was stored before and after them must be what they returned.
             before, stored = stored, await self._documents.stored(id_)
             if stored == before == now:

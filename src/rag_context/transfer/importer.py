@@ -15,7 +15,7 @@ from rag_context.api.export_lines import ExportFooter, ExportHeader, read_header
 from rag_context.domain.documents import Stored
 from rag_context.domain.fingerprints import same_vectors
 from rag_context.domain.vectors import EmbeddingModel
-from rag_context.errors import BackendRejectedError, InvalidInputError
+from rag_context.errors import BackendRejectedError, ForgottenError, InvalidInputError
 from rag_context.ports.reading import DocumentStore
 from rag_context.ports.writing import IndexWriter, ModelRegistry, Version
 from rag_context.resilience.dependency import retrying
@@ -173,7 +173,7 @@ class Importer:
                 return
             try:
                 await self._import(line, run.imported)
-            except (InvalidInputError, BackendRejectedError) as error:
+            except (InvalidInputError, BackendRejectedError, ForgottenError) as error:
                 run.imported.broken += 1
                 run.on_broken(number, str(error))
             run.on_progress(run.imported)

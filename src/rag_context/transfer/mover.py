@@ -14,7 +14,7 @@ from typing import TypeVar
 from rag_context.domain.documents import Stored
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import EmbeddingModel
-from rag_context.errors import BackendRejectedError
+from rag_context.errors import BackendRejectedError, ForgottenError
 from rag_context.ports.reading import DocumentStore, VectorStore
 from rag_context.ports.writing import BulkLoad, IndexWriter, ModelRegistry
 from rag_context.resilience.dependency import retrying
@@ -160,7 +160,7 @@ class Mover:
         for entry in batch:  # in turn, so that their order stays
             try:
                 outcome, _ = await self._importer.store(entry)
-            except BackendRejectedError as error:
+            except (BackendRejectedError, ForgottenError) as error:
                 copied.rejected[entry.document.id] = str(error)
                 continue
             copied.outcomes[outcome] += 1

@@ -207,7 +207,10 @@ async def _opened(
         dependencies = replace(
             dependencies, collections=collections, projects=projects, hooks=hooks, repositories=repositories
         )
-        yield stores, Service(dependencies, min_score=settings.search.min_score)
+        service = Service(dependencies, min_score=settings.search.min_score)
+        if duties is Duties.ALL:
+            await stack.enter_async_context(_running("retention", service.changes.run()))
+        yield stores, service
 
 
 @asynccontextmanager
@@ -283,6 +286,9 @@ def _dependencies(
         ),
         health=HealthMonitor(monitored, writes=stores.writes, notes=local_notes(settings.stores)),
         rebuilding=rebuilding,
+        journal=stores.journal,
+        trash_kept=timedelta(days=settings.retention.trash_days),
+        kept={name: timedelta(days=days) for name, days in settings.retention.kinds.items()},
         admissions=_admissions(settings),
         redactor=_redactor(settings),
         records_queries=settings.telemetry.queries,
@@ -317,6 +323,7 @@ def _indexer(stores: Stores, backends: Backends, syntax: SyntaxProcesses, settin
             stores.documents, backends.document_store, stores.vectors, backends.vector_store, stores.registry
         ),
         claims=stores.claims,
+        journal=stores.journal,
         try_write=stores.writes.get("documents"),
         outline=syntax.outline,
     )

@@ -23,6 +23,7 @@ from rag_context.ports.writing import (
     DocumentWriter,
     IndexAuditor,
     IndexWriter,
+    Journal,
     ModelRegistry,
     PendingClaims,
     VectorRebuilder,
@@ -95,6 +96,8 @@ class Stores:
     keyword_candidates: CandidateSource | None = None
     bulk: BulkLoad | None = None
     """Postpones indexes while much is loaded; None if there are none to build."""
+    journal: Journal | None = None
+    """Records changes and moves documents to shelves; None if several stores would have to do so together."""
     claims: PendingClaims | None = None
     """Shares pending documents out among servers; None if the servers of one index are one machine's processes."""
     refresh_version: Callable[[], Awaitable[None]] | None = None
@@ -233,6 +236,7 @@ def _one_store(store: "SqliteStore | PostgresStore", settings: Settings) -> Stor
         candidates=store.candidates,
         keyword_candidates=store.keyword_candidates if isinstance(store, SqliteStore) else store.candidates,
         bulk=None if isinstance(store, SqliteStore) else store.bulk,
+        journal=store.journal if isinstance(store, SqliteStore) else None,
         claims=None if isinstance(store, SqliteStore) else store.claims,
         refresh_version=store.documents.refresh_version if isinstance(store, SqliteStore) else None,
         auditor=store.auditor,

@@ -42,6 +42,9 @@ class Operation(Generic[Request, Response]):
     names_one: bool = False
     """Whether it is about one thing that may not be there (404)."""
 
+    may_conflict: bool = False
+    """Whether another caller may have changed what it changes (409)."""
+
     is_tool: bool = True
     """Whether it is a tool at `/tools/NAME`; else it is reached by its REST address only."""
 

@@ -1,6 +1,6 @@
 """The operations of the agents' memory."""
 
-from rag_context.api import maintenance, stored_documents
+from rag_context.api import changes, maintenance, stored_documents
 from rag_context.api.index import IndexFilesRequest, IndexFilesResponse, IndexRequest, IndexResponse
 from rag_context.api.injections import InjectionsRequest, InjectionsResponse
 from rag_context.api.operations import Access, Operation
@@ -39,6 +39,7 @@ INDEX = Operation(
     response=IndexResponse,
     access=Access.WRITE,
     read_only=False,
+    may_conflict=True,
     destructive=True,
     is_large=True,
     omitted={"cli": "the command `index` reads files and streams, and sends them by /bulk"},
@@ -50,6 +51,99 @@ INDEX = Operation(
         "source": "docs/decisions/payment-retries.md",
         "metadata": {"category": "architecture", "tags": ["payments", "retries"]},
     },
+)
+
+CORRECT = Operation(
+    name="rag_context_correct",
+    title="Correct context",
+    description=(
+        "Replace a document that is wrong or outdated: the new text is found from now on, the old one is hidden."
+    ),
+    request=changes.CorrectRequest,
+    response=changes.CorrectResponse,
+    access=Access.WRITE,
+    read_only=False,
+    may_conflict=True,
+    names_one=True,
+    idempotent=False,
+    is_large=True,
+    command="correct",
+    method="correct",
+    example={
+        "documentId": _AN_ID,
+        "content": "We retry a failed payment five times, then tell the customer.",
+        "reason": "three were too few",
+    },
+)
+
+HISTORY = Operation(
+    name="rag_context_history",
+    title="History of a document",
+    description=(
+        "List the versions that corrections have made of a document, oldest first: when, why, and which one took "
+        "whose place."
+    ),
+    request=changes.HistoryRequest,
+    response=changes.HistoryResponse,
+    names_one=True,
+    toolset=Toolset.OPERATIONS,
+    command="history",
+    method="history",
+    example={"documentId": _AN_ID},
+)
+
+LOG = Operation(
+    name="rag_context_log",
+    title="Log of changes",
+    description=(
+        "List what was changed in the memory, newest first: when, by whom, what and why, and whether it can be undone "
+        "with rag_context_undo."
+    ),
+    request=changes.LogRequest,
+    response=changes.LogResponse,
+    toolset=Toolset.OPERATIONS,
+    command="log",
+    method="log",
+    example={"limit": 10},
+)
+
+UNDO = Operation(
+    name="rag_context_undo",
+    title="Undo a change",
+    description="Undo a change by its number in rag_context_log; undoing it is a change that can be undone too.",
+    request=changes.UndoRequest,
+    response=changes.UndoResponse,
+    access=Access.WRITE,
+    read_only=False,
+    may_conflict=True,
+    destructive=True,
+    idempotent=False,
+    names_one=True,
+    toolset=Toolset.OPERATIONS,
+    command="undo",
+    method="undo",
+    example={"id": 12},
+)
+
+FORGET = Operation(
+    name="rag_context_forget",
+    title="Forget context",
+    description=(
+        "Forget documents: they are not found any more, and indexing them again stores nothing. Name exactly one of "
+        "documentId, source, sessionId, agent, tag and contains; call it with dryRun first and check the list. It can "
+        "be undone for 30 days, unless purge is set."
+    ),
+    request=changes.ForgetRequest,
+    response=changes.ForgetResponse,
+    access=Access.WRITE,
+    read_only=False,
+    may_conflict=True,
+    destructive=True,
+    toolset=Toolset.OPERATIONS,
+    command="forget",
+    omitted={"cli.confirm": "the command asks, or is called with --yes"},
+    method="forget",
+    example={"tag": "draft", "dryRun": True},
 )
 
 GET = Operation(
@@ -119,9 +213,8 @@ DELETE = Operation(
     name="rag_context_delete",
     title="Delete context",
     description=(
-        "Remove documents for good: one by documentId, all of a source, or all of a session; name exactly one of"
-        " the three. This cannot be undone: call it with dryRun first and check the result. More than "
-        f"{stored_documents.MANY}, or more than half of all, are removed only with confirm."
+        "Remove documents for good: one by documentId, all of a source, or all of a session; name exactly one. "
+        "Call it with dryRun first and check the result."
     ),
     request=stored_documents.DeleteRequest,
     response=stored_documents.DeleteResponse,
@@ -219,7 +312,7 @@ INJECTIONS = Operation(
     request=InjectionsRequest,
     response=InjectionsResponse,
     toolset=Toolset.OPERATIONS,
-    command="log",
+    omitted={"cli": "`rag-context log --injected` shows it"},
     example={"limit": 20},
 )
 

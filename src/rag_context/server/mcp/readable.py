@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from rag_context.api.changes import ForgetResponse, HistoryResponse, LogResponse, UndoResponse
 from rag_context.api.index import IndexFilesResponse, IndexResponse
 from rag_context.api.injections import InjectionsResponse
 from rag_context.api.maintenance import ClearQueriesResponse, HealthResponse, ReindexResponse, StatsResponse, TimeSpan
@@ -152,6 +153,9 @@ def _headline(number: int, result: SearchResult) -> str:
     if result.newer_version is not None:
         parts.append(f"a later statement gives another value: documentId {result.newer_version.document_id}")
     parts += [sentence for each in result.references or () if (sentence := each.sentence()) is not None]
+    if result.superseded_by is not None:
+        parts.append(f"superseded by documentId {result.superseded_by}")
+        parts.append(f"because: {result.reason}" if result.reason else "")
     return " · ".join(part for part in parts if part)
 
 
@@ -239,6 +243,48 @@ def _delete(body: DeleteResponse) -> Iterator[str]:
     yield f"{counted(body.deleted_count, 'document')} {done}{ids}." + (" Nothing was changed." if body.dry_run else "")
 
 
+def _history(body: HistoryResponse) -> Iterator[str]:
+    for version in body.versions:
+        line = f"- {_day(version.timestamp)} · documentId {version.document_id} · {version.source}"
+        if version.superseded_by is not None:
+            line += f" · superseded by {version.superseded_by}"
+        yield line + (f" · because: {version.reason}" if version.reason else "")
+
+
+def _log(body: LogResponse) -> Iterator[str]:
+    if not body.entries:
+        yield "Nothing was changed yet."
+    for entry in body.entries:
+        places = (place for move in entry.moves if (place := move.after or move.before) is not None)
+        what = entry.source or _ids([place.document_id for place in places])
+        more = f" and {entry.count - 1} more" if entry.count > 1 else ""
+        notes = [f"because: {entry.reason}"] if entry.reason else []
+        notes += [f"takes back {entry.undoes}"] if entry.undoes else []
+        notes += ["can be undone"] if entry.undoable else []
+        facts = [f"{entry.id} {entry.operation}", f"{what}{more}", f"by {entry.by}", *notes]
+        yield f"- {_day(entry.at)} · {' · '.join(facts)}"
+    if body.next_before is not None:
+        yield f"There are more: before {body.next_before}."
+
+
+def _undone(body: UndoResponse) -> Iterator[str]:
+    yield f"Change {body.undone} is undone, by change {body.id}: {_ids(body.document_ids)}."
+
+
+def _forget(body: ForgetResponse) -> Iterator[str]:
+    done = "purged" if body.purged else "forgotten"
+    parts = [counted(body.passages, "passage"), counted(body.vectors, "vector"), counted(body.derived, "derived row")]
+    yield f"{counted(body.documents, 'document')} {'would be ' if body.dry_run else ''}{done}: {', '.join(parts)}."
+    for each in body.listed:
+        yield f"- documentId {each.document_id} · {each.source}"
+    if body.documents > len(body.listed):
+        yield f"And {body.documents - len(body.listed)} more."
+    if body.dry_run:
+        yield "Nothing was changed."
+    elif body.id is not None and not body.purged:
+        yield f"It can be undone: change {body.id}."
+
+
 def _reindex(body: ReindexResponse) -> Iterator[str]:
     states = {
         "current": "All documents have their vectors; nothing to do.",
@@ -323,6 +369,10 @@ _LINES: Mapping[type, Callable[[Any], Iterator[str]]] = {
     IndexResponse: _index,
     IndexFilesResponse: _index_files,
     DeleteResponse: _delete,
+    HistoryResponse: _history,
+    LogResponse: _log,
+    UndoResponse: _undone,
+    ForgetResponse: _forget,
     ReindexResponse: _reindex,
     HealthResponse: _health,
     StatsResponse: _stats,

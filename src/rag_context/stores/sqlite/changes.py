@@ -42,13 +42,13 @@ def write_document(version: Version, analysed: Sequence[list[str]], connection: 
     key = _put_document(document, INDEXED if vectors is not None else PENDING, connection)
     # A new version waits for its vectors; what did not change in it is found by them meanwhile.
     kept = _vectors_of(key, connection) if vectors is None else {}
-    _remove_chunks(key, connection)
+    remove_chunks(key, connection)
     first = _put_chunks(key, chunks, analysed, connection)
     if vectors is not None:
-        _put_vectors(enumerate(blobs_of(vectors), first), connection)
+        put_vectors(enumerate(blobs_of(vectors), first), connection)
     else:
         known = [kept.get((chunk.id, chunk.text, chunk.context)) for chunk in chunks]
-        _put_vectors(((first + i, blob) for i, blob in enumerate(known) if blob is not None), connection)
+        put_vectors(((first + i, blob) for i, blob in enumerate(known) if blob is not None), connection)
     return vectors is not None
 
 
@@ -79,7 +79,7 @@ def attach_vectors(
     _check_vectors(vectors, len(chunks), connection)
     # A new version may have kept those of unchanged chunks.
     connection.execute("DELETE FROM vectors WHERE chunk IN (SELECT key FROM chunks WHERE document = ?)", (key,))
-    _put_vectors(zip(chunks, blobs_of(vectors), strict=True), connection)
+    put_vectors(zip(chunks, blobs_of(vectors), strict=True), connection)
     connection.execute("UPDATE documents SET status = ? WHERE key = ?", (INDEXED, key))
     forget_old_deletions(connection)
     return True
@@ -112,9 +112,10 @@ def delete_document(document_id: str, connection: sqlite3.Connection) -> bool:
     if row is None:
         return False
     (key,) = row
-    _remove_chunks(key, connection)
+    remove_chunks(key, connection)
     for table in ("document_tags", "contents", "retrievals"):
         connection.execute(f"DELETE FROM {table} WHERE document = ?", (key,))  # noqa: S608
+    connection.execute("UPDATE documents SET superseded_by = NULL WHERE superseded_by = ?", (key,))
     connection.execute("DELETE FROM documents WHERE key = ?", (key,))
     return True
 
@@ -164,7 +165,7 @@ def _upsert(columns: tuple[str, ...]) -> str:
 
 
 def _put_document(document: Document, status: str, connection: sqlite3.Connection) -> int:
-    row = document_row(document, _tenant_key(document.tenant, connection), status)
+    row = document_row(document, tenant_key(document.tenant, connection), status)
     connection.execute(_upsert(tuple(row)), tuple(row.values()))
     key: int = connection.execute("SELECT key FROM documents WHERE id = ?", (document.id,)).fetchone()[0]
     connection.execute(
@@ -182,10 +183,7 @@ def _put_chunks(
     key: int, chunks: Sequence[Chunk], analysed: Sequence[list[str]], connection: sqlite3.Connection
 ) -> int:
     """Store chunks under keys of their own, one after the other; returns the first."""
-    # Above all keys that ever were: an index in memory reads what is above the last one that it has read.
-    first: int = connection.execute(
-        "SELECT ifnull(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'chunks'"
-    ).fetchone()[0]
+    first = next_chunk_key(connection)
     rows: list[tuple[object, ...]] = []
     texts: list[tuple[object, ...]] = []
     for number, (chunk, words) in enumerate(zip(chunks, analysed, strict=True), first):
@@ -199,7 +197,16 @@ def _put_chunks(
     return first
 
 
-def _remove_chunks(key: int, connection: sqlite3.Connection) -> None:
+def next_chunk_key(connection: sqlite3.Connection) -> int:
+    """Above all keys that ever were: an index in memory reads what is above the last one that it has read."""
+    key: int = connection.execute(
+        "SELECT ifnull(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'chunks'"
+    ).fetchone()[0]
+    return key
+
+
+def remove_chunks(key: int, connection: sqlite3.Connection) -> None:
+    """Delete the chunks of the document with this key."""
     # Rows before those that they refer to: foreign keys are checked by each statement.
     for table in ("vectors", "passages"):
         connection.execute(
@@ -217,7 +224,8 @@ def _vectors_of(key: int, connection: sqlite3.Connection) -> dict[tuple[str, str
     return {(id_, text, context): vector for id_, text, context, vector in rows}
 
 
-def _put_vectors(vectors: Iterable[tuple[int, bytes]], connection: sqlite3.Connection) -> None:
+def put_vectors(vectors: Iterable[tuple[int, bytes]], connection: sqlite3.Connection) -> None:
+    """Store vectors, each with the key of its chunk."""
     connection.executemany("INSERT INTO vectors (chunk, vector) VALUES (?, ?)", vectors)
 
 
@@ -238,7 +246,8 @@ def _check_vectors(vectors: Matrix, chunks: int, connection: sqlite3.Connection)
     require_shape(COMPONENT, vectors, chunks, None if stored is None else stored[0])
 
 
-def _tenant_key(tenant: Tenant, connection: sqlite3.Connection) -> int:
+def tenant_key(tenant: Tenant, connection: sqlite3.Connection) -> int:
+    """The key of a tenant, which gets one if it is new."""
     values = tenant_values(tenant)
     connection.execute("INSERT OR IGNORE INTO tenants (project, branch, path_hash) VALUES (?, ?, ?)", values)
     key: int = connection.execute(

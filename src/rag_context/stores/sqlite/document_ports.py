@@ -9,13 +9,14 @@ from rag_context.domain.documents import (
     Missing,
     Stored,
 )
+from rag_context.domain.journal import Cause
 from rag_context.domain.reports import counted
 from rag_context.domain.search import Filter, Neighbours
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.ports.writing import Version
 from rag_context.resilience.admission import Computing
 from rag_context.stores.search_statistics import RetrievalCounts
-from rag_context.stores.sqlite import changes, document_rows, vector_models
+from rag_context.stores.sqlite import changes, document_rows, journal, vector_models
 from rag_context.stores.sqlite.database import Database, reading, reads
 from rag_context.stores.sqlite.memory.following import IndexInMemory
 
@@ -95,8 +96,10 @@ class SqliteDocuments:
         analysed = await self._computing.run(
             lambda: [changes.analysed_terms(each.chunks) for each in versions], chars=chars
         )
+        cause = Cause.now()
         writes = [
-            partial(changes.write_document, version, each) for version, each in zip(versions, analysed, strict=True)
+            partial(journal.write_recorded, version, each, cause)
+            for version, each in zip(versions, analysed, strict=True)
         ]
         results = await self._database.write_all(writes)
         await self._memory.await_own_rows(sum(len(version.chunks) for version in versions))
@@ -115,7 +118,7 @@ class SqliteDocuments:
         return done
 
     async def delete(self, document_id: str) -> bool:
-        return await self._database.write(partial(changes.delete_document, document_id))
+        return await self._database.write(partial(journal.delete_recorded, document_id, Cause.now()))
 
     async def adopt_model(self, model: EmbeddingModel) -> None:
         await self._database.write(partial(vector_models.record_model, model))

@@ -87,7 +87,7 @@ ORDER BY d.timestamp DESC, d.id LIMIT ?
 """  # noqa: S608  (column lists of our own)
 
 _STORED = """
-SELECT d.id, d.content_hash, d.status, d.occurred_at, d.origin,
+SELECT d.id, d.content_hash, d.status, d.occurred_at, d.origin, (SELECT path_hash FROM tenants WHERE key = d.tenant),
        (SELECT json_group_array(id) FROM (SELECT id FROM chunks WHERE document = d.key ORDER BY position))
 FROM documents AS d
 """
@@ -293,9 +293,14 @@ def _described(row: Row) -> dict[str, Any]:
 
 
 def _state(row: Sequence[str]) -> Stored:
-    _, content_hash, status, occurred_at, origin, ids = row
+    _, content_hash, status, occurred_at, origin, path_hash, ids = row
     return Stored(
-        content_hash, status == INDEXED, tuple(json.loads(ids)), moment(int(occurred_at)), Origin.stored(origin)
+        content_hash,
+        status == INDEXED,
+        tuple(json.loads(ids)),
+        moment(int(occurred_at)),
+        Origin.stored(origin),
+        Tenant(path_hash=path_hash).shelf,
     )
 
 

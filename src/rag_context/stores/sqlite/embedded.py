@@ -16,6 +16,7 @@ from rag_context.stores.sqlite.document_ports import SqliteDocuments
 from rag_context.stores.sqlite.faults import translated
 from rag_context.stores.sqlite.group_commit import ERASE_AFTER_S
 from rag_context.stores.sqlite.integrity import SqliteAuditor
+from rag_context.stores.sqlite.journal import SqliteJournal
 from rag_context.stores.sqlite.mark import IndexSize
 from rag_context.stores.sqlite.memory.following import IndexInMemory
 from rag_context.stores.sqlite.memory.search_ports import SqliteCandidates, SqliteTexts, SqliteVectors
@@ -44,6 +45,7 @@ class SqliteStore:
     metrics: SqliteMetrics
     rebuilder: SqliteRebuilder
     auditor: SqliteAuditor
+    journal: SqliteJournal
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ async def open_database(
             SqliteMetrics(database),
             SqliteRebuilder(database),
             SqliteAuditor(database),
+            SqliteJournal(database),
         )
     finally:
         await discarded.close()

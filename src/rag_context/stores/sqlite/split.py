@@ -8,10 +8,11 @@ from dataclasses import asdict, replace
 from functools import partial
 
 from rag_context.domain.documents import Chunk, Counts, Document, StoredVectors
+from rag_context.domain.journal import Cause
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
 from rag_context.errors import ForeignDataError
 from rag_context.ports.writing import Version
-from rag_context.stores.sqlite import changes, vector_models
+from rag_context.stores.sqlite import changes, journal, vector_models
 from rag_context.stores.sqlite.database import Database, reading, reads, writing
 from rag_context.stores.sqlite.document_ports import SqliteDocuments
 from rag_context.stores.sqlite.faults import COMPONENT
@@ -112,7 +113,8 @@ class SqliteDocumentWriter:
 
     async def put(self, document: Document, chunks: Sequence[Chunk]) -> None:
         analysed = await asyncio.to_thread(changes.analysed_terms, chunks)
-        await self._database.write(partial(changes.write_document, Version(document, chunks), analysed))
+        work = partial(journal.write_recorded, Version(document, chunks), analysed, Cause.now())
+        await self._database.write(work)
 
     async def rechunk(self, document: Document, chunks: Sequence[Chunk]) -> bool:
         analysed = await asyncio.to_thread(changes.analysed_terms, chunks)
@@ -125,7 +127,7 @@ class SqliteDocumentWriter:
         await self._database.write(partial(changes.mark_documents_pending, list(document_ids)))
 
     async def delete(self, document_id: str) -> bool:
-        return await self._database.write(partial(changes.delete_document, document_id))
+        return await self._database.write(partial(journal.delete_recorded, document_id, Cause.now()))
 
 
 class SqliteVectorBackend(SqliteVectors):

@@ -1,0 +1,130 @@
+"""The commands of changes over time: `correct`, `history`, `log`, `undo` and `forget`."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from rag_context.api.changes import ForgetResponse, LogResponse
+from rag_context.api.operations import memory
+from rag_context.cli.command_line import ExitCode, run_to_end
+from rag_context.cli.console import Console, ask_first, counted, one_line
+from rag_context.cli.memory_commands import answer, print_readable, run
+from rag_context.cli.operation_options import Fields, Name, with_fields
+from rag_context.cli.options import Options, Yes
+from rag_context.cli.receipts import show_injected
+from rag_context.errors import InvalidInputError
+
+_AGENT = Name(None, "NAME", "Name that the log shows; default cli.")
+
+
+@with_fields(
+    memory.CORRECT,
+    {
+        "source": Name(None, "SOURCE", "The only document of exactly this source."),
+        "content": Name(None, "TEXT", "The whole text, as it is; - or nothing: from standard input."),
+        "reason": Name(None, "TEXT", "Why."),
+        "agent": _AGENT,
+    },
+    only=("document_id", "source", "reason", "agent", "project", "branch", "path_hash"),
+)
+def correct(
+    fields: Fields,
+    *,
+    content: Annotated[
+        str | None, typer.Option("--content", metavar="TEXT", help="The whole text, as it is; default: standard input.")
+    ] = None,
+    options: Options,
+) -> ExitCode:
+    """Store the right version of a document, and hide the wrong one; its content is kept."""
+    if content is None and sys.stdin.isatty():
+        raise InvalidInputError("Say what is right: --content TEXT, or send the text to standard input")
+    text = sys.stdin.read() if content is None else content
+    return run(memory.CORRECT, {"agent": "cli", **fields, "content": text}, options, print_readable)
+
+
+@with_fields(memory.HISTORY)
+def history(fields: Fields, options: Options) -> ExitCode:
+    """List the versions that corrections have made of a document, oldest first."""
+    return run(memory.HISTORY, fields, options, print_readable)
+
+
+@with_fields(memory.LOG, {"before": Name(None, "ID", "Only changes before this one."), "limit": Name(None, "N", None)})
+def log(
+    fields: Fields,
+    *,
+    injected: Annotated[
+        bool, typer.Option("--injected", help="Instead: what hooks showed to agents, and withheld.")
+    ] = False,
+    session: Annotated[
+        str | None, typer.Option("--session", metavar="ID", help="With --injected: of this session alone.")
+    ] = None,
+    shown: Annotated[bool, typer.Option("--shown", help="With --injected: without what was withheld.")] = False,
+    options: Options,
+) -> ExitCode:
+    """List what was changed in the memory, newest first, and what of it can be undone."""
+    if injected:
+        limit = {"limit": fields["limit"]} if "limit" in fields else {}
+        return show_injected({**limit, "session_id": session, "shown_only": shown}, options)
+    return run(memory.LOG, fields, options, _print_log)
+
+
+@with_fields(memory.UNDO, {"id": Name(None, "ID", "Number of the change in the log.", is_argument=True)})
+def undo(fields: Fields, options: Options) -> ExitCode:
+    """Undo a change of the log; the undoing can be undone too."""
+    return run(memory.UNDO, fields, options, print_readable)
+
+
+@with_fields(
+    memory.FORGET,
+    {
+        "source": Name(None, "SOURCE", "All documents of exactly this source."),
+        "session_id": Name("--session", "ID", "All documents of this session."),
+        "agent": Name(None, "NAME", "All documents that this agent produced."),
+        "tag": Name(None, "TAG", "All documents with this tag."),
+        "contains": Name(None, "TEXT", "All documents that contain this text, whatever the case."),
+        "dry_run": Name(None, None, "Only list what would be forgotten."),
+        "purge": Name(None, None, "Remove the content for good and at once, from the trash too."),
+        "reason": Name(None, "TEXT", "Why; kept with the change."),
+    },
+)
+def forget(fields: Fields, *, yes: Yes = False, options: Options) -> ExitCode:
+    """Forget documents, after a list and a confirmation; `undo` restores them for 30 days, unless they are purged."""
+    loaded = options.load_available()
+    preview = run_to_end(answer(loaded, memory.FORGET, {**fields, "dry_run": True}))
+    if "dry_run" in fields or not preview.documents:
+        options.show(preview, print_readable)
+        return ExitCode.OK
+    if not yes:
+        _ask(preview)
+    options.show(run_to_end(answer(loaded, memory.FORGET, {**fields, "confirm": True})), print_readable)
+    return ExitCode.OK
+
+
+def _ask(preview: ForgetResponse) -> None:
+    sources = list(dict.fromkeys(one_line(each.source) for each in preview.listed))
+    more = f" and {len(sources) - 3} more" if len(sources) > 3 else ""
+    what = f"{counted(preview.documents, 'document')} ({', '.join(sources[:3])}{more})"
+    ask_first(f"Remove {what} for good?" if preview.purged else f"Forget {what}?")
+
+
+def _print_log(response: LogResponse, console: Console) -> None:
+    if not response.entries:
+        console.note(("Nothing was changed yet.", "yellow"))
+        return
+    rows = [
+        [
+            str(each.id),
+            f"{each.at.astimezone():%Y-%m-%d %H:%M:%S}",
+            one_line(each.by),
+            each.operation + (f" of {each.undoes}" if each.undoes else ""),
+            "yes" if each.undoable else "",
+            one_line(each.source or "(not stored any more)")
+            + (f" and {each.count - 1} more" if each.count > 1 else "")
+            + (f": {one_line(each.reason)}" if each.reason else ""),
+        ]
+        for each in response.entries
+    ]
+    console.show_table(("Id", "At", "By", "Change", "Undoable", "Document"), rows, unwrapped={"Id", "At", "Change"})
+    if response.next_before is not None:
+        console.note((f"There are more: --before {response.next_before}", "dim"))

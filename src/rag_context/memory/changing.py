@@ -1,0 +1,312 @@
+"""Changes over time: corrections, histories, the journal, undoing, forgetting, and what expires."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import groupby
+
+from rag_context.api import changes as api
+from rag_context.api.handlers import CallContext, performs
+from rag_context.api.operations import memory
+from rag_context.api.stored_documents import MANY, MAX_DELETED
+from rag_context.domain.documents import DocumentInput, Shelf, Tenant, utc_now
+from rag_context.domain.journal import (
+    Action,
+    Cause,
+    Change,
+    Entry,
+    Link,
+    Location,
+    Move,
+    Revision,
+    Selection,
+    ids_of,
+    reverted,
+)
+from rag_context.errors import BackendError, ConflictError, FieldError, InvalidInputError, NotFoundError
+from rag_context.ingest.submissions import Receipt, Submission
+from rag_context.memory.document_queries import DocumentQueries
+from rag_context.memory.mappers import index_response, tenant_of
+from rag_context.ports.writing import Journal
+from rag_context.projects.project_requests import TenantResolver
+
+logger = logging.getLogger(__name__)
+
+Index = Callable[[Submission, str], Awaitable[Receipt]]
+"""Indexes a document of a request."""
+
+UNSUPPORTED = (
+    "Corrections, forgetting, undo and expiry need one store for documents and vectors: the embedded one or PostgreSQL"
+)
+
+RETENTION = "retention"
+"""Who forgets what has expired."""
+
+DUE_AT_ONCE = 500
+SWEEP_EVERY_S = 5.0
+
+
+class Changes:
+    """The use cases of changes over time.
+
+    Args:
+        journal: records and makes changes; None where the stores have none.
+        queries: reads documents.
+        tenants: resolves the projects of requests.
+        index: indexes a correction.
+        trash_kept: how long what was forgotten can be restored.
+        kept: how long documents of a content type are kept, for those that are not kept for ever.
+        now: the wall clock.
+    """
+
+    def __init__(
+        self,
+        journal: Journal | None,
+        queries: DocumentQueries,
+        tenants: TenantResolver,
+        index: Index,
+        *,
+        trash_kept: timedelta,
+        kept: Mapping[str, timedelta],
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._journal = journal
+        self._queries = queries
+        self._tenants = tenants
+        self._index = index
+        self._trash_kept = trash_kept
+        self._kept = kept
+        self._now = now
+
+    @performs(memory.CORRECT)
+    async def correct(self, request: api.CorrectRequest, context: CallContext) -> api.CorrectResponse:
+        """Store a correction, and hide what it corrects.
+
+        Raises:
+            NotFoundError: there is no such document.
+            InvalidInputError: the source has several, or the project's documents are files.
+            ConflictError: it was corrected already; the message says by which document.
+            BackendError: nothing was changed.
+        """
+        started = self._now()
+        request = await self._tenants.resolved(request)
+        tenant = tenant_of(request)
+        if tenant.has_files:
+            message = "The documents of this project are files: correct the file, and its document follows"
+            raise InvalidInputError(message, [FieldError("project", message)])
+        old_id = request.document_id or await self._only_one(tenant, request.source or "")
+        old = await self._queries.document(old_id, tenant)
+        metadata = old.metadata if request.agent is None else replace(old.metadata, agent=request.agent)
+        document = DocumentInput(request.content, old.content_type, old.session_id, old.source, metadata, tenant)
+        revision = Revision(Action.CORRECT, (old.id,), request.reason)
+        receipt = await self._index(Submission(document, (old.id,), revision=revision), context.request_id)
+        latency_ms = (self._now() - started) / timedelta(milliseconds=1)
+        superseded = [link.place.id for link in await self._chain(receipt.document_id, tenant) if link.place.shelf]
+        response = index_response(receipt, latency_ms)
+        return api.CorrectResponse(**dict(response), superseded=superseded)
+
+    @performs(memory.HISTORY)
+    async def history(self, request: api.HistoryRequest) -> api.HistoryResponse:
+        """The chain of corrections of a document. Raises: NotFoundError, BackendError."""
+        tenant = tenant_of(await self._tenants.resolved(request))
+        chain = await self._chain(request.document_id, tenant)
+        if all(link.place.id != request.document_id for link in chain):
+            raise NotFoundError(f"Document {request.document_id} not found")
+        return api.HistoryResponse(versions=[_version(link) for link in chain])
+
+    @performs(memory.LOG)
+    async def log(self, request: api.LogRequest) -> api.LogResponse:
+        """One page of the journal. Raises: BackendError."""
+        tenant = tenant_of(await self._tenants.resolved(request))
+        entries = await self.journal.entries(tenant, before=request.before, limit=request.limit + 1)
+        page = entries[: request.limit]
+        links = await self.journal.links(ids_of(page))
+        places = {id_: link.place for id_, link in links.items()}
+        return api.LogResponse(
+            entries=[_logged(entry, links, undoable=entry.may_be_undone(places)) for entry in page],
+            next_before=page[-1].sequence if len(entries) > len(page) else None,
+        )
+
+    @performs(memory.UNDO)
+    async def undo(self, request: api.UndoRequest) -> api.UndoResponse:
+        """Undo a change.
+
+        Raises:
+            NotFoundError: there is no such entry.
+            ConflictError: it cannot be undone, or not any more.
+            BackendError: nothing was changed.
+        """
+        tenant = tenant_of(await self._tenants.resolved(request))
+        entry = await self.journal.entry(request.id)
+        if entry is None or entry.tenant != tenant:
+            raise NotFoundError(f"There is no change {request.id}; rag_context_log lists them")
+        places = {id_: link.place for id_, link in (await self.journal.links(ids_of([entry]))).items()}
+        if not entry.may_be_undone(places):
+            raise ConflictError(
+                f"Change {entry.sequence} ({entry.action}) cannot be undone: its documents were changed since, or "
+                "their earlier content is gone"
+            )
+        cause = Cause.now()
+        undone = await self.journal.make(reverted(entry, cause.by, cause.at))
+        return api.UndoResponse(
+            id=undone.sequence,
+            undone=entry.sequence,
+            operation="undo" if undone.action is Action.UNDO else "restore",
+            document_ids=undone.document_ids,
+        )
+
+    @performs(memory.FORGET)
+    async def forget(self, request: api.ForgetRequest) -> api.ForgetResponse:
+        """Move documents to the trash, or remove them for good, or say which ones.
+
+        Raises:
+            InvalidInputError: they are many, are to be purged, and the request does not set `confirm`.
+            ConflictError: one of them was changed meanwhile.
+            BackendError: nothing was changed.
+        """
+        request = await self._tenants.resolved(request)
+        tenant, name = tenant_of(request), next(each for each in request.exactly_one_of if getattr(request, each))
+        shelves = (None, Shelf.SUPERSEDED, Shelf.TRASH) if request.purge else (None, Shelf.SUPERSEDED)
+        selection = Selection(**{name: getattr(request, name)})
+        links = await self.journal.selected(tenant, selection, shelves, MAX_DELETED)
+        ids = [link.place.id for link in links]
+        held = await self.journal.held(ids)
+        sequence = None
+        if links and not request.dry_run:
+            if request.purge and len(links) > MANY and not request.confirm:
+                message = f"This would purge {len(links)} documents: send confirm true, or dryRun true to see which"
+                raise InvalidInputError(message, [FieldError("confirm", message)])
+            cause = Cause.now()
+            action = Action.PURGE if request.purge else Action.FORGET
+            reason = None if request.purge else request.reason
+            change = Change(action, tenant, [_forgetting(link, action) for link in links], cause.by, cause.at, reason)
+            sequence = (await self.journal.make(change)).sequence
+        return api.ForgetResponse(
+            dry_run=request.dry_run,
+            purged=request.purge,
+            documents=held.documents,
+            passages=held.passages,
+            vectors=held.vectors,
+            derived=held.derived,
+            listed=[
+                api.ForgottenDocument(document_id=link.place.id, source=link.source, timestamp=link.timestamp)
+                for link in links[: api.SHOWN_IDS]
+            ],
+            id=sequence,
+        )
+
+    async def sweep(self) -> int:
+        """Forget what has expired, and purge what was in the trash long enough; returns how many.
+
+        Raises:
+            BackendError: some may be left.
+        """
+        if self._journal is None:
+            return 0
+        now = self._now()
+        kept_since = {content_type: now - kept for content_type, kept in self._kept.items()}
+        links = await self._journal.due(now, kept_since, now - self._trash_kept, DUE_AT_ONCE)
+        done = 0
+        for is_trash, some in groupby(links, lambda link: link.place.shelf is Shelf.TRASH):
+            action = Action.PURGE if is_trash else Action.EXPIRE
+            for tenant, same in groupby(sorted(some, key=_owner), lambda link: link.tenant.visible):
+                moves = [_forgetting(link, action) for link in same]
+                try:
+                    await self._journal.make(Change(action, tenant, moves, RETENTION, now))
+                    done += len(moves)
+                except ConflictError as error:  # another process was faster
+                    logger.debug("the next sweep goes on: %s", error)
+        return done
+
+    async def run(self) -> None:
+        """Sweep from time to time, until cancelled."""
+        while self._journal is not None:
+            await asyncio.sleep(SWEEP_EVERY_S)
+            try:
+                while await self.sweep() >= DUE_AT_ONCE:
+                    pass
+            except BackendError as error:
+                logger.debug("what has expired is forgotten later: %s", error)
+
+    async def link(self, document_id: str) -> Link | None:
+        """What the journal knows of a document; None where there is no journal. Raises: BackendError."""
+        return None if self._journal is None else (await self._journal.links([document_id])).get(document_id)
+
+    async def links(self, document_ids: Sequence[str]) -> dict[str, Link]:
+        """What the journal knows of documents. Raises: BackendError."""
+        return await self.journal.links(document_ids)
+
+    @property
+    def journal(self) -> Journal:
+        """Raises: InvalidInputError (the stores have none)."""
+        if self._journal is None:
+            raise InvalidInputError(UNSUPPORTED)
+        return self._journal
+
+    async def _chain(self, document_id: str, tenant: Tenant) -> list[Link]:
+        return await self.journal.chain(document_id, tenant)
+
+    async def _only_one(self, tenant: Tenant, source: str) -> str:
+        links = await self.journal.selected(tenant, Selection(source=source), [None], 2)
+        if not links:
+            raise NotFoundError(f"No document has the source {source!r}")
+        if len(links) > 1:
+            message = f"Several documents have the source {source!r}: name one by documentId"
+            raise InvalidInputError(message, [FieldError("source", message)])
+        return links[0].place.id
+
+
+def _owner(link: Link) -> tuple[str, str, str]:
+    tenant = link.tenant.visible
+    return tenant.project, tenant.branch, tenant.path_hash
+
+
+def _forgetting(link: Link, action: Action) -> Move:
+    place = link.place
+    after = None if action is Action.PURGE else Location("", place.content_hash, Shelf.TRASH)
+    return Move(place, after, forgets=True)
+
+
+def _version(link: Link) -> api.VersionInfo:
+    place = link.place
+    return api.VersionInfo(
+        document_id=place.id,
+        source=link.source,
+        timestamp=link.timestamp,
+        content_hash=place.content_hash,
+        superseded_by=place.superseded_by,
+        superseded_at=link.superseded_at,
+        reason=link.reason,
+    )
+
+
+def _logged(entry: Entry, links: Mapping[str, Link], *, undoable: bool) -> api.LogEntry:
+    stored = (link for id_ in ids_of([entry]) if (link := links.get(id_)) is not None)
+    return api.LogEntry(
+        id=entry.sequence,
+        at=entry.at,
+        by=entry.by,
+        operation=entry.action.value,
+        moves=[
+            api.MoveInfo(before=_location(move.before), after=_location(move.after))
+            for move in entry.moves[: api.SHOWN_IDS]
+        ],
+        count=len(entry.moves),
+        source=next((link.source for link in stored), None),
+        reason=entry.reason,
+        undoes=entry.undoes,
+        undoable=undoable,
+    )
+
+
+def _location(place: Location | None) -> api.LocationInfo | None:
+    if place is None:
+        return None
+    return api.LocationInfo(
+        document_id=place.id,
+        content_hash=place.content_hash,
+        shelf=None if place.shelf is None else "trash" if place.shelf is Shelf.TRASH else "superseded",
+        superseded_by=place.superseded_by,
+    )

@@ -1,0 +1,37 @@
+"""What tests of corrections and of forgetting share: statements on a server, and all that it answers about them."""
+
+import json
+from typing import Any
+
+from tests.end_to_end.process import Served
+
+QUESTIONS = ("How often is a failed payment retried?", "Which colour do the buoys have?", "payment retries")
+
+
+def state(server: Served, *, superseded: bool = False) -> str:
+    """What the server answers to some questions, and what it lists, to the byte; without what differs by itself."""
+    answers: list[Any] = []
+    for question in QUESTIONS:
+        answer = server.search(question, minScore=0, explain=True, limit=20, includeSuperseded=superseded)
+        for name in ("latency", "requestId", "legs", "cached"):
+            answer.pop(name, None)
+        answers.append(answer)
+    answers.append(server.tool("list", {"limit": 100}).json())
+    return json.dumps(answers, sort_keys=True)
+
+
+def contents(answer: dict[str, Any]) -> list[str]:
+    return [each["content"] for each in answer["results"]]
+
+
+def log(server: Served, **fields: Any) -> list[dict[str, Any]]:
+    """The journal, newest first."""
+    entries: list[dict[str, Any]] = server.tool("log", fields).json()["entries"]
+    return entries
+
+
+def done(server: Served, tool: str, **fields: Any) -> dict[str, Any]:
+    response = server.tool(tool, fields)
+    assert response.status_code == 200, response.text
+    answer: dict[str, Any] = response.json()
+    return answer

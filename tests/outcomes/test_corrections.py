@@ -1,0 +1,226 @@
+"""H-3, H-7: what is corrected is found in its new version, the old one is kept, and every change can be read."""
+
+import json
+import random
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.end_to_end.process import Served, command, served
+from tests.outcomes.changes import contents, done, log, state
+
+OLD = "A failed payment is retried three times, then the customer is told."
+NEW = "A failed payment is retried five times, then the customer is told."
+QUESTION = "How often is a failed payment retried?"
+
+ROUNDS = 4
+"""Ends of the server at a random moment."""
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("corrections") / "data"
+
+
+@pytest.fixture(scope="module")
+def server(data_dir: Path) -> Iterator[Served]:
+    with served(data_dir) as running:
+        running.wait_ready()
+        for number, colour in enumerate(("red", "green", "yellow", "black")):
+            running.index(f"The buoys of berth {number} are {colour}.", source=f"buoys-{number}.md")
+        yield running
+
+
+def decision(server: Served, source: str, content: str = OLD, **fields: Any) -> str:
+    receipt = server.index(content, contentType="decision", source=source, **fields)
+    assert receipt["status"] in {"indexed", "pending", "replaced"}, receipt
+    return str(receipt["documentId"])
+
+
+def test_a_correction_is_found_and_what_it_corrects_is_not(server: Served) -> None:
+    old = decision(server, "first.md")
+    done(server, "correct", documentId=old, content=NEW, reason="three were too few")
+    found = server.search(QUESTION, source="first.md")
+    assert contents(found) == [NEW]
+    assert all(server.search(QUESTION, source="first.md", mode=mode)["results"][0]["content"] == NEW
+               for mode in ("vector", "text"))  # fmt: skip
+    both = server.search(QUESTION, source="first.md", includeSuperseded=True)["results"]
+    assert {each["content"] for each in both} == {OLD, NEW}
+    (hidden,) = (each for each in both if each["content"] == OLD)
+    (shown,) = (each for each in both if each["content"] == NEW)
+    assert (hidden["supersededBy"], hidden["reason"]) == (shown["documentId"], "three were too few")
+    assert "supersededBy" not in shown
+    kept = done(server, "get", documentId=hidden["documentId"])
+    assert (kept["content"], kept["supersededBy"], kept["reason"]) == (OLD, shown["documentId"], "three were too few")
+    versions = done(server, "history", documentId=shown["documentId"])["versions"]
+    assert [each["documentId"] for each in versions] == [hidden["documentId"], shown["documentId"]]
+
+
+def test_a_chain_of_corrections_is_undone_step_by_step_to_the_byte(server: Served) -> None:
+    decision(server, "chain.md")
+    states = [state(server)]
+    for number in range(6, 9):
+        done(server, "correct", source="chain.md", content=f"A failed payment is retried {number} times.")
+        states.append(state(server))
+    hidden = state(server, superseded=True)
+    steps = log(server, limit=3)
+    assert [(each["operation"], each["undoable"]) for each in steps] == [("correct", True), *[("correct", False)] * 2]
+    assert server.tool("undo", {"id": steps[1]["id"]}).status_code == 409
+    for step, before in zip(steps, reversed(states[:-1]), strict=True):
+        done(server, "undo", id=step["id"])
+        assert state(server) == before
+    for undoing, after in zip(log(server, limit=3), states[1:], strict=True):
+        assert undoing["operation"] == "undo"
+        done(server, "undo", id=undoing["id"])
+        assert state(server) == after
+        undoable = {each["id"]: each["undoable"] for each in log(server)}
+        assert not undoable[undoing["id"]]
+    assert state(server, superseded=True) == hidden
+
+
+def test_other_documents_are_superseded_by_name_when_one_is_indexed(server: Served) -> None:
+    one, other = decision(server, "one.md"), decision(server, "other.md", "Payments are retried three times.")
+    new = decision(server, "whole.md", NEW, supersedes=[one, other], reason="said once")
+    versions = done(server, "history", documentId=one)["versions"]
+    assert {each["documentId"]: each.get("supersededBy") for each in versions} == {one: new, other: new, new: None}
+    again = server.tool("correct", {"documentId": one, "content": "Else."})
+    assert again.status_code == 409
+    assert new in again.text
+    unchanged = server.index(OLD, contentType="decision", source="one.md")
+    assert unchanged["status"] == "unchanged"
+    assert "stays hidden" in unchanged["warning"]
+    assert contents(server.search(QUESTION, source="one.md")) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"documentId": "11111111-1111-5111-9111-111111111111", "content": "x"}, 404),
+        ({"source": "nothing.md", "content": "x"}, 404),
+        ({"source": "buoys-0.md", "content": "The buoys of berth 0 are red."}, 400),
+        ({"content": "x"}, 400),
+    ],
+)
+def test_what_cannot_be_corrected_says_why(server: Served, fields: dict[str, str], status: int) -> None:
+    response = server.tool("correct", fields)
+    assert response.status_code == status, response.text
+
+
+def test_a_correction_never_reaches_another_tenant(server: Served) -> None:
+    own = decision(server, "tenant.md", project="harbour")
+    assert server.tool("correct", {"documentId": own, "content": NEW}).status_code == 404
+    assert server.tool("history", {"documentId": own}).status_code == 404
+    rejected = server.tool(
+        "index", {"content": NEW, "contentType": "decision", "sessionId": "s", "source": "t", "supersedes": [own]}
+    )
+    assert rejected.status_code == 400
+    done(server, "correct", documentId=own, content=NEW, project="harbour")
+    (entry,) = log(server, project="harbour", limit=1)
+    assert entry["operation"] == "correct"
+    assert server.tool("undo", {"id": entry["id"]}).status_code == 404
+    done(server, "undo", id=entry["id"], project="harbour")
+
+
+def test_two_writers_correct_one_document_and_one_of_them_gets_a_conflict(server: Served) -> None:
+    old = decision(server, "raced.md")
+    with ThreadPoolExecutor(4) as threads:
+        answers = list(
+            threads.map(
+                lambda number: server.tool("index", {
+                    "content": f"A failed payment is retried {number} times.", "contentType": "decision",
+                    "sessionId": "s", "source": f"raced-{number}.md", "supersedes": [old],
+                }),
+                range(4),
+            )
+        )  # fmt: skip
+    assert sorted(each.status_code for each in answers) == [200, 409, 409, 409]
+    versions = done(server, "history", documentId=old)["versions"]
+    assert len(versions) == 2
+
+
+def test_commands_correct_show_and_undo(server: Served, data_dir: Path) -> None:
+    old = decision(server, "typed.md")
+    before = state(server)
+    corrected = command("correct", old, "--content", NEW, "--reason", "typed", data_dir=data_dir)
+    assert corrected.returncode == 0, corrected.stderr
+    listed = json.loads(command("log", "--limit", "1", "--json", data_dir=data_dir).stdout)["entries"]
+    assert [(each["operation"], each["by"], each["reason"]) for each in listed] == [("correct", "cli", "typed")]
+    assert "typed" in command("history", old, data_dir=data_dir).stdout
+    undone = command("undo", str(listed[0]["id"]), data_dir=data_dir)
+    assert undone.returncode == 0, undone.stderr
+    assert state(server) == before
+
+
+def test_the_journal_and_the_documents_agree_wherever_the_server_ends(tmp_path: Path) -> None:
+    """Killed in the middle of corrections, forgetting and undoing: what is said to be undoable is."""
+    generator = random.Random(30)
+    for _ in range(ROUNDS):
+        with served(tmp_path / "data") as server:
+            server.wait_ready()
+            _check_agreement(server)
+            stop = threading.Event()
+            workers = [threading.Thread(target=_change, args=(server, stop, generator.random())) for _ in range(2)]
+            for worker in workers:
+                worker.start()
+            stop.wait(generator.uniform(0.2, 1.5))
+            server.kill()
+            stop.set()
+            for worker in workers:
+                worker.join()
+    with served(tmp_path / "data") as server:
+        server.wait_ready()
+        _check_agreement(server)
+        entries = [each for each in log(server, limit=200) if each["undoable"]]
+        assert entries
+        for entry in entries[:5]:
+            before = state(server)
+            undone = server.tool("undo", {"id": entry["id"]})
+            if undone.status_code == 409:  # one that was undone before depended on the same document
+                continue
+            done(server, "undo", id=undone.json()["id"])
+            assert state(server) == before
+
+
+def _change(server: Served, stop: threading.Event, seed: float) -> None:
+    generator = random.Random(seed)
+    while not stop.is_set():
+        source = f"source-{generator.randrange(5)}.md"
+        content = f"A failed payment is retried {generator.randrange(1000)} times in {source}."
+        try:
+            match generator.randrange(5):
+                case 0 | 1:
+                    server.tool("index", {
+                        "content": content, "contentType": "decision", "sessionId": "s", "source": source, "force": True
+                    })  # fmt: skip
+                case 2:
+                    server.tool("correct", {"source": source, "content": content})
+                case 3:
+                    server.tool("forget", {"source": source})
+                case _:
+                    undoable = [each["id"] for each in log(server, limit=10) if each["undoable"]]
+                    if undoable:
+                        server.tool("undo", {"id": generator.choice(undoable)})
+        except (httpx2.TransportError, ValueError, KeyError):
+            return
+
+
+def _check_agreement(server: Served) -> None:
+    """The journal, followed from its beginning, ends with the documents that are listed."""
+    entries: list[dict[str, Any]] = []
+    while page := log(server, limit=200, **({"before": entries[-1]["id"]} if entries else {})):
+        entries += page
+    visible: dict[str, str] = {}
+    for entry in reversed(entries):
+        for move in entry["moves"]:
+            before, after = move.get("before"), move.get("after")
+            if before is not None and before.get("shelf") is None:
+                assert visible.pop(before["documentId"]) == before["contentHash"]
+            if after is not None and after.get("shelf") is None:
+                visible[after["documentId"]] = after["contentHash"]
+    listed = done(server, "list", limit=100)["documents"]
+    assert sorted(visible) == sorted(each["documentId"] for each in listed)
