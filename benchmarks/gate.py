@@ -223,7 +223,7 @@ def as_markdown(outcome: Outcome) -> str:
 
 
 def main() -> None:
-    """Measure both parts, or one."""
+    """Measure all parts, or some."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--part", choices=PARTS, action="append", help="only this part of the set")

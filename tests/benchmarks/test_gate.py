@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from benchmarks.gate import Outcome, measure
-from benchmarks.gate_prompts import gate_set
+from benchmarks.gate_prompts import PARTS, gate_set
 
 from rag_context.agents.gate import BAR
 
@@ -16,11 +16,13 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 
 
 def test_the_labelled_set_is_the_same_on_every_run_and_its_parts_share_no_prompt() -> None:
-    choosing, reporting = gate_set("choosing"), gate_set("reporting")
+    choosing, reporting, hold_out = (gate_set(part) for part in PARTS)
     assert choosing == gate_set("choosing")
     general = {prompt.text for prompt in choosing.prompts} & {prompt.text for prompt in reporting.prompts}
     assert all(prompt.label != "unrelated" for prompt in choosing.prompts if prompt.text in general)
     assert len(choosing.prompts) + len(reporting.prompts) >= 400
+    others = {prompt.text for prompt in (*choosing.prompts, *reporting.prompts)}
+    assert not others & {prompt.text for prompt in hold_out.prompts}
 
 
 def test_the_gate_says_what_is_needed_and_little_else(outcome: Outcome) -> None:
