@@ -41,6 +41,8 @@ _TAIL = """
 - **bulk indexing / bare model**: chunks per second of the whole write path (chunking, embedding, terms, one durable
   transaction per document) as a share of the bare model's on the same chunks with as many threads as cores. The two
   alternate, fifty documents at a time.
+- **hooks** (`python -m benchmarks hooks`): the program that clients of agents run, from its start to its end, beside a
+  server over 10 000 chunks and in turn with a bare Python. Then 50 clients run 1 000, and what they leave is counted.
 - **8 clients**: eight connections, each of which sends the next request when it has a response: to an intact server,
   without the model file, and with a corrupt data file.
 - **1 to 128 clients back to back**: each client sends the next search as soon as it has a response, for twenty
