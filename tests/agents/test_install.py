@@ -1,6 +1,8 @@
 """Installing into the files of clients: everything else in them stays, and uninstalling makes them what they were."""
 
 import json
+import subprocess
+import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +16,7 @@ from rag_context.agents.installing import Installer, State
 from rag_context.agents.json_text import parse
 from rag_context.agents.machine import Machine
 from rag_context.agents.pieces import HOOK_PROGRAM
+from rag_context.agents.wires import WireError, hooks_of, try_hook
 from rag_context.errors import ConfigurationError, InvalidInputError
 from rag_context.server.mcp.handshake import LISTS
 
@@ -419,3 +422,37 @@ def test_the_instructions_are_short_and_name_tools_that_agents_have() -> None:
     assert named
     assert named <= tools
     assert len(RULES) <= RULES_MAX_CHARS
+
+
+def test_an_earlier_form_of_a_hook_is_brought_up_to_date_and_removed(installer: Installer) -> None:
+    """Earlier releases wrote Gemini CLI's hooks so that it sent no prompt once the program was gone."""
+    client = CLIENTS["gemini"]
+    installer.install(client, Scope.USER, LAUNCH)
+    settings = installer.machine.home / ".gemini" / "settings.json"
+    new = settings.read_text()
+    lines = [hook["hooks"][0]["command"] for hook in read_hooks(installer)]
+    assert lines
+    assert all(line.endswith(" || exit 0") for line in lines)
+    settings.write_text(new.replace(" || exit 0", ""))
+    installer.install(client, Scope.USER, LAUNCH)
+    assert settings.read_text() == new
+
+    settings.write_text(new.replace(" || exit 0", ""))
+    installer.uninstall(client, [Scope.USER])
+    assert not settings.exists() or "rag-context" not in settings.read_text()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="PowerShell has another line")
+def test_a_line_for_a_shell_ends_well_without_the_program_and_doctor_tries_the_program(installer: Installer) -> None:
+    client = CLIENTS["gemini"]
+    installer.install(client, Scope.USER, LAUNCH)
+    (line, *_) = [hook["hooks"][0]["command"] for hook in read_hooks(installer)]
+    assert subprocess.run(["sh", "-c", line], capture_output=True, check=False).returncode == 0
+    (hook, *_) = hooks_of(client, Scope.USER, installer.machine, installer.project)
+    with pytest.raises(WireError, match="127"):
+        try_hook(hook, installer.machine.home)
+
+
+def read_hooks(installer: Installer) -> list[dict[str, Any]]:
+    settings = read(installer.machine.home / ".gemini" / "settings.json")
+    return [hook for hooks in settings["hooks"].values() for hook in hooks]

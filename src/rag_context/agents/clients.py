@@ -93,6 +93,7 @@ class Hooks:
         units_per_s: in how many parts of a second the client counts time-outs.
         reported_as: the name that the program gets for `--client`; another one where both read the same file.
         has_version: the file says `"version": 1`.
+        takes_failure_for_refusal: it sends no prompt where the program of a hook is missing.
     """
 
     files: Files
@@ -101,6 +102,7 @@ class Hooks:
     units_per_s: int = 1
     reported_as: str = ""
     has_version: bool = False
+    takes_failure_for_refusal: bool = False
 
 
 class RulesForm(StrEnum):
@@ -252,6 +254,7 @@ _KNOWN: Final = (
             # Only what follows a tool can add text, so the file's decision comes when the file is read.
             _events("SessionStart BeforeAgent AfterTool AfterAgent -", "read_file|read_many_files"),
             units_per_s=1000,
+            takes_failure_for_refusal=True,
         ),
         rules=Rules(_files("{gemini}/.gemini/GEMINI.md", "GEMINI.md"), RulesForm.BLOCK),
         plugin=PluginMark("{gemini}/.gemini/extensions/rag-context"),

@@ -40,6 +40,9 @@ from rag_context.errors import InvalidInputError
 _PLAIN = re.compile(r"[\w./:@%+=,-]+")
 """A word that every shell takes as it is."""
 
+UNFAILING: Final = {"win32": "; exit 0", "": " || exit 0"}
+"""What ends a line for PowerShell, and one for other shells, so that a missing program does not count as a refusal."""
+
 PLUGIN: Final = Path(__file__).with_name("opencode.js")
 
 RULES_MAX_CHARS: Final = 900
@@ -153,6 +156,8 @@ def hook_entries(client: Client, hooks: Hooks, launch: Launch, system: str = sys
 
 def _hook_entry(hooks: Hooks, event: Event, words: Sequence[str], timeout: int, system: str) -> dict[str, Any]:
     line = shell_line(words, system)
+    if hooks.takes_failure_for_refusal:
+        line += UNFAILING.get(system, UNFAILING[""])
     match hooks.shape:
         case HookShape.FLAT:
             return {"command": line, "timeout": timeout}

@@ -15,6 +15,7 @@ from selectors import EVENT_READ, DefaultSelector
 from typing import Any, Final
 
 from rag_context.agents.clients import Client, HookShape, Scope
+from rag_context.agents.entries import UNFAILING
 from rag_context.agents.hook import FOLDER, RAN, TRIAL
 from rag_context.agents.json_text import parse
 from rag_context.agents.machine import Machine
@@ -93,7 +94,10 @@ def hooks_of(client: Client, scope: Scope, machine: Machine, project: Path | Non
 def _command(entry: Mapping[str, Any]) -> Sequence[str] | str:
     if "args" in entry:
         return [entry["command"], *entry["args"]]
-    return str(entry.get("powershell" if sys.platform == "win32" else "bash") or entry["command"])
+    line = str(entry.get("powershell" if sys.platform == "win32" else "bash") or entry["command"])
+    for ending in UNFAILING.values():
+        line = line.removesuffix(ending)  # whether the program is there is what is tried
+    return line
 
 
 def program_of(entry: Mapping[str, Any]) -> list[str]:
