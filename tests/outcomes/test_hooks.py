@@ -451,7 +451,7 @@ def transcript(file: Path, folder: Path, *said: str, **fields: str) -> Path:
     return file
 
 
-def test_a_conversation_is_taken_in_when_it_stops_without_what_hooks_showed(tmp_path: Path) -> None:
+def test_a_conversation_is_taken_in_from_its_clients_folder_without_what_hooks_showed(tmp_path: Path) -> None:
     folder, data, place = tmp_path / "proj", tmp_path / "data", tmp_path / "home/.claude/projects/-proj"
     folder.mkdir()
     agent = Agent(data, folder)
@@ -463,7 +463,9 @@ def test_a_conversation_is_taken_in_when_it_stops_without_what_hooks_showed(tmp_
         assert DECISION in asked
         program = transcript(place / "program.jsonl", folder, asked, answer, entrypoint="sdk-cli")
         mine = transcript(place / "s1.jsonl", folder, asked, answer)
-        for file in (program, mine, mine):
+        outside = transcript(tmp_path / "elsewhere" / "s4.jsonl", folder, asked, answer)
+        (place / "s5.jsonl").symlink_to(outside)
+        for file in (outside, place / "s5.jsonl", program, mine, mine):
             assert agent.hook("stop", transcript_path=str(file)) == ""
 
         def chats() -> list[dict[str, str]]:

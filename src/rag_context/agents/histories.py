@@ -104,11 +104,12 @@ class Capture:
             path, (target, client, cwd) = self._waiting.popitem()
             try:
                 with open_histories(target, self._manifest, self._choice, lambda _: None) as histories:
-                    receipt = await histories.take_in(path, client, cwd)
+                    receipt = await histories.take_in(path, cwd)
             except BackendError as error:
                 logger.warning("a session of %s was not taken in: %s", client, error)
             else:
-                logger.info("session %s of %s: %s", receipt.session_id, client, receipt.reason or receipt.status)
+                level = logging.INFO if receipt.client else logging.WARNING
+                logger.log(level, "transcript %s of %s: %s", path, client, receipt.reason or receipt.status)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ from rag_context.files.folder_sync import RACY_NS
 from rag_context.files.formats.converter import SNIFFED_BYTES, Converter, format_of
 from rag_context.files.formats.exchange import ConversionError, Extracted, Format, Ways
 from rag_context.files.histories.databases import Connection, opened, session_lines, sessions
-from rag_context.files.histories.places import Location, Transcript, at, local_path
+from rag_context.files.histories.places import AIDER, Transcript, at, local_path
 from rag_context.files.histories.transcripts import CLIENTS
 from rag_context.files.sending import CONCURRENCY, Job, batched, in_thread, send
 from rag_context.files.target import IndexTarget
@@ -164,25 +164,25 @@ class HistoryImport:
                 async for _ in batches:
                     pass
 
-    async def take_in(self, path: Path, client: str, cwd: str = "", session: str = "") -> HistoryReceipt:
+    async def take_in(self, path: Path, cwd: str = "") -> HistoryReceipt:
         """Take in what is new in one transcript: a hook names it when the client has answered.
 
-        `client`, as in `places.CLIENTS`, counts where the file is at none of their places, `cwd` where a transcript
-        does not say so; `session` is one of a database.
+        A hook may name any file, so that only those are read that are where a client keeps its sessions.
+        `cwd` counts where a transcript does not say where it was written.
 
         Raises:
             BackendError: the index is unavailable; the next call takes in what this one could not.
         """
-        received: list[HistoryReceipt] = []
         known = await asyncio.to_thread(at, path)
-        if known is None:
-            known = Transcript(client, path, Location(client, "~", ()))
+        if known is None or known.place is AIDER:
+            reason = "no client keeps its sessions there"
+            return HistoryReceipt(status="skipped", client="", path=str(path), reason=reason)
+        received: list[HistoryReceipt] = []
         place = known.place
         if cwd:
             place = replace(place, folder=lambda file: known.place.folder(file) or cwd)
-        transcript = replace(known, place=place, session=session if place.database is not None else "")
-        await replace(self, on_receipt=received.append).run([transcript])
-        default = HistoryReceipt(status="skipped", client=client, path=str(path), reason="no such session")
+        await replace(self, on_receipt=received.append).run([replace(known, place=place)])
+        default = HistoryReceipt(status="skipped", client=known.client, path=str(path), reason="no such session")
         return received[-1] if received else default
 
 
