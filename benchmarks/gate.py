@@ -24,7 +24,7 @@ from rag_context.search.query import Answer, Query
 from rag_context.settings import Settings
 from rag_context.wiring.opening import open_service
 
-BARS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
+BARS = (-2.0, -1.0, -0.5, 0.0, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 MODEL_TIMEOUT_S = 60.0
 TIMED = 100
 """Prompts whose decision is timed, each in turn with the bare search."""

@@ -2,9 +2,9 @@
 
 What was said, and every prompt, is written by hand in `gate_set/`, a file for each project, before any rule was chosen;
 a seeded generator draws the rest: the sessions in which it was said, among everyday requests and reports, and which
-prompt comes in which project. Four projects are for choosing rules, four for reporting.
-The part for reporting was looked at while mistakes were removed. So four more projects, of other subjects and with everyday
-requests and general facts of their own, were written later as a hold-out, on which nothing is chosen.
+prompt comes in which project. The rules were
+chosen on four projects, and measured on four others so often that these count as chosen on, too. Four more, of other
+subjects and with everyday requests and general facts of their own, are a hold-out that was written later.
 """
 
 import random

@@ -103,6 +103,25 @@ def test_what_a_user_says_after_a_report_answers_nothing() -> None:
     assert unit(talk, 0).kind is Kind.REQUEST
 
 
+def test_a_problem_leads_to_what_the_user_says_of_it_after_an_explanation() -> None:
+    talk = messages(
+        "Management sees negative revenue on Mondays",
+        "Returns of unsold bread are booked on Monday for the whole weekend before it.",
+        "Keep returns out of the tile with the revenue and show them in a tile of their own, as they asked for.",
+    )
+    for found_by in (0, 2):
+        assert (unit(talk, found_by).conclusion, unit(talk, found_by).question) == (talk[2], talk[0])
+
+
+def test_a_solution_belongs_to_its_problem_in_whatever_words_it_is_reported() -> None:
+    talk = messages(
+        "Exports of large tables take ten minutes since Monday",
+        "Each worker has a buffer of its own now, and the lock is taken once for each batch of records.",
+    )
+    found = unit(talk, 0)
+    assert (found.kind, found.conclusion, found.question) == (Kind.STATEMENT, talk[1], talk[0])
+
+
 def test_a_unit_is_cut_at_the_end_of_a_sentence() -> None:
     talk = messages("Why is it so? I really wonder.", "Because of one. Because of two. Because of three.")
     whole = "Why is it so? I really wonder.\nBecause of one. Because of two. Because of three."

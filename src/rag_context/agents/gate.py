@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Literal
 
 from rag_context.agents.prompts import Sought, command_words, file_pattern, mentions, sought_by
-from rag_context.agents.units import Found, Kind, Unit, orders, rendered, said, units_of
+from rag_context.agents.units import Found, Kind, Unit, gives_reason, orders, rendered, said, units_of
 from rag_context.domain.documents import Origin
 from rag_context.domain.provenance import USER
 from rag_context.domain.search import Filter, Passage
@@ -50,9 +50,13 @@ CHORE_LOG_ODDS = -0.75
 an instruction gains, which says little of what it applies to; and what all lose where the prompt is for everyday work.
 In log-odds, where they can be added to the relevance."""
 
-BAR = 1.0
-"""Least strength of what is said at a prompt: the most silent that shows 80 % of what is needed on one part of a
-labelled set, on which the weights were chosen too. `python -m benchmarks.gate` shows what it does on the other part."""
+REPLY_LOG_ODDS = -1.0
+UNREASONED_LOG_ODDS = -2.5
+"""What a reply of an agent loses that answers no question, or that gives no reason and no figure: many only report."""
+
+BAR = 0.75
+"""Least strength of what is said at a prompt. What has nothing to do with the memory then gets nothing in 95 % on two
+parts of a labelled set, on which the weights were chosen. `python -m benchmarks.gate` shows the hold-out too."""
 
 MOST_AT_PROMPT = 3
 MOST_AT_ACTION = 2
@@ -195,7 +199,7 @@ class Gate:
         results = {result.passage.chunk.id: result for answer in answers for result in answer.results}
         found = [(unit, [results[id_] for id_ in unit.found]) for unit in units_of(results.values())]
         if moment.event == "prompt":
-            everyday = max((_relevance(by) for unit, by in found if unit.kind in EVERYDAY), default=0.0)
+            everyday = max((_relevance(by) for unit, by in found if _is_everyday(unit)), default=0.0)
             judged = [self._for_prompt(unit, by, sought, everyday, moment) for unit, by in found]
             judged.sort(key=lambda each: each.scores.strength, reverse=True)
         else:
@@ -296,7 +300,8 @@ def _for_action(unit: Unit, results: Sequence[Result], speaks_of: Callable[[str]
     objection = _objection(unit, results, moment)
     if objection is None and not names:
         objection = "it does not speak of the file" if moment.path else "it does not speak of the command"
-    if objection is None and unit.kind is Kind.ANSWER:
+    doubt = _doubt(unit)
+    if objection is None and (unit.kind is Kind.ANSWER or doubt == UNREASONED_LOG_ODDS or (doubt and moment.path)):
         objection = "it decides nothing"
     return _Candidate(
         unit, _scores(unit, results, 0.0, names, 0.0, is_chore=False), objection, frozenset(terms(unit.text))
@@ -310,7 +315,7 @@ def _objection(unit: Unit, results: Sequence[Result], moment: Moment) -> str | N
         return "of this session"
     if unit.kind in (Kind.QUESTION, Kind.REQUEST, Kind.REPORT, Kind.CODE):
         return f"a {unit.kind} that decides nothing"
-    if unit.kind is Kind.STATEMENT and conclusion.chunk.speaker not in (None, USER):
+    if unit.kind is Kind.STATEMENT and unit.question is None and conclusion.chunk.speaker not in (None, USER):
         return "a statement that answers nothing"
     if any(result.newer is not None for result in results if result.passage.chunk.id == conclusion.chunk.id):
         return "a later statement gives another value"
@@ -350,6 +355,7 @@ def _scores(
         + (COVERAGE_LOG_ODDS * coverage + NAME_LOG_ODDS * names if coverage or names else NOTHING_HELD_LOG_ODDS)
         + INSTRUCTION_LOG_ODDS * (unit.kind is Kind.INSTRUCTION)
         + CHORE_LOG_ODDS * is_chore
+        + _doubt(unit)
         - EVERYDAY_WEIGHT * max(0.0, _log_odds(everyday) - _log_odds(relevance))
     )
     return Scores(
@@ -362,6 +368,18 @@ def _scores(
         vector_rank=min(vector, default=None),
         text_rank=min(text, default=None),
     )
+
+
+def _is_everyday(unit: Unit) -> bool:
+    return unit.kind in EVERYDAY or _doubt(unit) == UNREASONED_LOG_ODDS
+
+
+def _doubt(unit: Unit) -> float:
+    """What a unit loses, in log-odds, whose wording does not say that it decides or explains something."""
+    is_reply = unit.conclusion.chunk.speaker not in (None, USER) and unit.kind in (Kind.STATEMENT, Kind.ANSWER)
+    if is_reply and not gives_reason(said(unit.conclusion)):
+        return UNREASONED_LOG_ODDS
+    return REPLY_LOG_ODDS if is_reply and unit.kind is Kind.STATEMENT else 0.0
 
 
 def _relevance(results: Sequence[Result]) -> float:

@@ -24,6 +24,9 @@ QUESTION_TOKENS = 60
 LEAST_TOKENS = 6
 """Fewer than these say nothing."""
 
+LEAST_WORDS = 16
+"""A reply of fewer words that gives no reason is a report."""
+
 AHEAD = 2
 """So many messages behind the one that was found may the conclusion be."""
 
@@ -153,17 +156,29 @@ def _conclusion(passage: Passage, known: Mapping[tuple[str, int], Passage]) -> P
     answer = passage
     if passage.chunk.speaker != USER and _PROPOSED.search(said(passage)) is None:
         return passage
+    previous = passage
     for number, each in enumerate(_following(passage, known)):
         its_kind = _kind(each, known)
-        if its_kind in (Kind.DECISION, Kind.FIX):
+        if each.chunk.speaker == USER and not _takes_up(each, previous, passage):
+            break  # something else begins
+        if its_kind in (Kind.DECISION, Kind.FIX) or (number == 1 and its_kind is Kind.STATEMENT):
             return each
-        if number == 0 and kind is Kind.QUESTION and its_kind in (Kind.ANSWER, Kind.STATEMENT):
+        if number == 0 and its_kind in (Kind.ANSWER, Kind.STATEMENT):
             answer = each
-            if _PROPOSED.search(said(each)) is None:
+            if kind is Kind.QUESTION and _PROPOSED.search(said(each)) is None:
                 return answer
-        elif each.chunk.speaker == USER or _PROPOSED.search(said(each)) is None:
-            break  # what came of it is said, or something else begins
+        elif each.chunk.speaker == USER or _REPORTED.match(said(each)) is not None:
+            break  # what came of it is said
+        previous = each
     return answer
+
+
+def _takes_up(passage: Passage, before: Passage, first: Passage) -> bool:
+    """Whether what a user says belongs to the two messages before it: it chooses, or speaks of the same as they do."""
+    if before.chunk.speaker == USER or _PROPOSED.search(said(before)) is not None:
+        return True
+    earlier = f"{said(first)}\n{said(before)}"
+    return not sought_by(said(passage)).terms.isdisjoint(sought_by(earlier).terms)
 
 
 def _following(passage: Passage, known: Mapping[tuple[str, int], Passage]) -> list[Passage]:
@@ -182,9 +197,10 @@ def _question_before(passage: Passage, known: Mapping[tuple[str, int], Passage])
         return None
     before = known.get((passage.document_id, passage.chunk.position - 1))
     if before is not None and before.chunk.speaker != USER and passage.chunk.speaker == USER:
-        if _PROPOSED.search(said(before)) is None:
-            return None  # a report: what the user says next is about something else
-        before = known.get((passage.document_id, passage.chunk.position - 2))
+        first = known.get((passage.document_id, passage.chunk.position - 2))
+        if first is None or not _takes_up(passage, before, first):
+            return None  # after a report the user says something else
+        before = first
     return before if before is not None and before.chunk.speaker == USER else None
 
 
@@ -213,20 +229,27 @@ def kind_of(passage: Passage, before: Passage | None) -> Kind:
         return Kind.FIX if _CAUSE.search(text) else Kind.REQUEST if _is_request(text) else Kind.STATEMENT
     if _CAUSE.search(text):
         return Kind.FIX
-    if _REPORTED.match(text):
+    if _REPORTED.match(text) and not gives_reason(text):
         return Kind.REPORT
-    if before is None or not asks(said(before)):
+    if before is None:
         return Kind.STATEMENT
-    question = sought_by(said(before))
-    # What an agent only read in the code, such as what a file does, it can read there again, as it is by then.
-    is_known = question.is_chore or not (question.terms or question.names) or _REASON.search(text) is None
-    return Kind.REPORT if is_known and is_role(passage.chunk.speaker or "") else Kind.ANSWER
+    problem = sought_by(said(before))
+    says_little = len(text.split()) < LEAST_WORDS and not gives_reason(text)
+    if problem.is_chore or not (problem.terms or problem.names) or says_little:
+        # What an agent only read in the code, such as what a file does, it can read there again, as it is by then.
+        return Kind.REPORT if is_role(passage.chunk.speaker or "") else Kind.STATEMENT
+    return Kind.ANSWER if asks(said(before)) else Kind.STATEMENT
 
 
 def asks(text: str) -> bool:
     """Whether a message is a question and nothing more: it ends with one, or begins as one."""
     text = text.rstrip()
     return text.endswith("?") or ("?" in text and _INTERROGATIVE.match(text) is not None)
+
+
+def gives_reason(text: str) -> bool:
+    """Whether a text gives a reason, or a figure with its unit."""
+    return _REASON.search(text) is not None
 
 
 def _is_request(text: str) -> bool:
