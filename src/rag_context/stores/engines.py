@@ -1,6 +1,4 @@
-"""What providers of collections need beside tokens: names and sizes of writes that an engine accepts, a health check.
-
-Rows of collections that were dropped, emptied or replaced are removed in the background.
+"""What providers of collections share: names and sizes of writes that an engine accepts, health, discarded rows.
 
 And the shapes in which other programs keep a document beside its vector: those of the usual libraries.
 """
@@ -103,11 +101,7 @@ def check_dimension(name: str, bound: int | None, dimension: int) -> None:
 
 
 def check_distinct(entries: Sequence[Entry]) -> None:
-    """Check that no id is given twice: engines keep either of the two, or reject both.
-
-    Raises:
-        InvalidInputError: one is.
-    """
+    """Check that no id is given twice: engines keep either of the two, or reject both. Raises: InvalidInputError."""
     seen: set[str] = set()
     for entry in entries:
         if entry.id in seen:

@@ -1,9 +1,7 @@
 """What a machine keeps beside the index: files that it has read, projects that it follows, what its agents were shown.
 
-Paths mean something on one machine only, so they are not in the index, which other machines may share. Each table has
-a small SQLite file of its own. A damaged one, or one of another version, is created again. While it cannot be used (a
-full disk), the table is in memory, and what changes is written as soon as the file can be. Nothing is raised: what
-fails is logged.
+Each table has a small SQLite file; a damaged one, or one of another version, is created again. While it cannot be used,
+the table is in memory, and is written once the file can be. Nothing is raised: what fails is logged.
 """
 
 import json

@@ -28,7 +28,7 @@ TIMEOUT_S = 0.5
 
 
 class RedisCache:
-    """Fits `ports.Cache`. Every method raises `BackendError` if Redis fails."""
+    """Fits `ports.Cache`."""
 
     def __init__(self, client: Redis, prefix: str) -> None:
         self._client = client
@@ -54,11 +54,7 @@ class RedisCache:
 
 @asynccontextmanager
 async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisCache]:
-    """The cache at `url`, which need not be available yet: calls fail until it is.
-
-    Raises:
-        ConfigurationError: the URL has options that Redis clients do not know.
-    """
+    """The cache at `url`, which need not be available yet: calls fail until it is. Raises: ConfigurationError."""
     try:
         pool = BlockingConnectionPool.from_url(
             url,

@@ -57,11 +57,7 @@ T = TypeVar("T")
 async def open_chroma_server_collections(
     url: str, *, prefix: str = PREFIX, timeout_s: float = TIMEOUT_S, hidden: Sequence[str] = ()
 ) -> AsyncIterator["ChromaCollections"]:
-    """The collections on a Chroma server, which need not be available yet.
-
-    Raises:
-        ConfigurationError: the address cannot be used.
-    """
+    """The collections on a Chroma server, which need not be available yet. Raises: ConfigurationError."""
     server = ChromaServer(url, timeout_s)
     try:
         yield ChromaCollections(server, prefix, hidden=hidden)

@@ -1,9 +1,7 @@
 """The registry of collections in Chroma: the records of ours, and what it shows of other programs' collections.
 
-A collection of ours is two of Chroma's: one whose fields are its record, and one for its documents. So all documents
-can be removed at once: Chroma only marks rows that are removed one by one, and with many of them its index is slow and
-finds less. The second collection is created with the first vector. It names its owner, so that one that a removal left
-behind is never used for a later collection of the same name.
+A collection of ours is two of Chroma's: one whose fields are its record, and one for its documents, which name their
+owner. So all documents are removed at once: with many rows that are only marked, Chroma's index is slow and finds less.
 """
 
 import json
@@ -113,7 +111,7 @@ def record_of(opened: CollectionInfo) -> ChromaCollectionRecord:
 
 
 class ChromaCollectionRegistry:
-    """Finds and creates the records of collections. Every method raises `BackendError` where Chroma does not answer."""
+    """Finds and creates the records of collections."""
 
     def __init__(self, api: ChromaApi, prefix: str, hidden: Sequence[str]) -> None:
         self._api = api
@@ -142,11 +140,7 @@ class ChromaCollectionRegistry:
         return False
 
     async def find(self, name: str) -> ChromaCollectionRecord | None:
-        """The record of one of our collections, if it exists.
-
-        Raises:
-            BackendRejectedError: the collection of its name in Chroma is not ours.
-        """
+        """The record of one of our collections, if it exists. Raises: BackendRejectedError."""
         opened = await self._api.find(engine_name(self._prefix, name))
         if opened is None:
             return None

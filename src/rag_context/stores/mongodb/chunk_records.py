@@ -1,10 +1,8 @@
 """The record of a chunk: its text, its terms with their counts, and the fields of its document that filters use.
 
-A document's chunks stand in a collection of their own, one record each, and so do the terms: the index over `terms`
-leads from a term to the chunks that hold it. Records carry the `revision` of the write that made them. They count as
-the document's chunks while the document's own record names that revision, so that one change of one record replaces
-all of them at once. Passages and neighbours are read from here, and from documents' own records where other programs,
-or earlier versions, keep their chunks.
+Records carry the `revision` of the write that made them, and count as the document's chunks while its own record names
+that revision: one change of one record replaces all of them at once. Other programs, and earlier versions, keep chunks
+in documents' own records.
 """
 
 from collections import Counter

@@ -60,10 +60,7 @@ _THEIR_CHUNKS = {"$cond": [{"$isArray": "$chunks"}, {"$max": [{"$size": "$chunks
 
 
 class MongoDocuments(MongoRegistry):
-    """`DocumentStore`, `DocumentWriter` and the registry of models and generations over one collection.
-
-    Every method raises `BackendError` if the server is unavailable.
-    """
+    """`DocumentStore`, `DocumentWriter` and the registry of models and generations over one collection."""
 
     def __init__(self, mongo: Mongo, state: MongoIndexState, indexes: Indexes, revisions: Revisions) -> None:
         super().__init__(mongo, state)

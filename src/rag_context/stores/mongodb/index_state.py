@@ -1,10 +1,8 @@
-"""The state of the index: one record with counters, version, model and generation, and the registry over it.
+"""The state of the index: records with the counters of all and of each tenant, version, model and generation.
 
-Each tenant has a record of its counters beside it, so that nothing that others store is counted with it.
-
-A change of a document takes three steps, since a lone server has no transactions: a number is drawn (`begun` grows),
-the document's one record is changed, and the counters follow (`version` grows). So an interrupted change
-shows: the two numbers differ, and once nothing has changed for a while the counters are counted again.
+A change takes three steps, since a lone server has no transactions: a number is drawn (`begun` grows), the document's
+one record is changed, and the counters follow (`version` grows). An interrupted change shows in the difference of the
+two numbers; once nothing has changed for a while, the counters are counted again.
 """
 
 import asyncio

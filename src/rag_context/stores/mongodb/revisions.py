@@ -1,9 +1,7 @@
 """Writes the chunks of documents: new records first, then the document's own record; then the old ones are deleted.
 
-MongoDB's records end at 16 MB and a lone server has no transactions. So a write has a revision: its chunks are stored
-under it, invisible, until one change of the document's record names it. Before the first chunk a note of the write is
-stored, which is deleted when the write is complete. A note that stays marks an interrupted write, and its leftovers
-are removed.
+Chunks are stored under a revision, invisible, until one change of the document's record names it. A note that is stored
+before the first chunk and deleted at the end marks an interrupted write, whose leftovers are removed.
 """
 
 import asyncio

@@ -1,12 +1,8 @@
 """The entries of collections: as rows, their filters as SQL, keyword search among them, and their removal.
 
-A `where` as SQL lets through exactly what `where.matches` does. Metadata is stored twice: as JSON text, which reads
-back exactly, and as `jsonb` for filters. In the latter, texts are escaped so that equality, order by code points and
-substrings are those of the texts, and floats without a fraction are integers: PostgreSQL compares decimal digits,
-Python the exact values, and 1e23 is not 10**23.
-
-Entries of collections that were dropped, emptied or replaced are removed in the background, little by little. The
-transaction that discards them only notes their key, so that it takes effect at once at every size.
+Metadata is stored twice: as JSON text, which reads back exactly, and as `jsonb` for filters. There texts are escaped so
+that equality, order by code points and substrings stay, and floats without a fraction are integers: PostgreSQL compares
+decimal digits, Python the exact values, and 1e23 is not 10**23.
 """
 
 import json

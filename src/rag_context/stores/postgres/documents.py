@@ -86,10 +86,7 @@ _MISSING_VECTOR = "NOT EXISTS (SELECT 1 FROM rag_context.vectors_{generation} AS
 
 
 class PostgresDocuments:
-    """`DocumentStore`, `IndexWriter` and `ModelRegistry` over one database.
-
-    Every method raises `BackendError` where the server fails.
-    """
+    """`DocumentStore`, `IndexWriter` and `ModelRegistry` over one database."""
 
     def __init__(self, database: PostgresDatabase, state: IndexState) -> None:
         self._database = database

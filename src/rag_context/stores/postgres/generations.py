@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 
 class PostgresRebuilder:
-    """`VectorRebuilder` within one database. Every method raises `BackendError` where the server fails.
+    """`VectorRebuilder` within one database.
 
     Args:
         database: the database.

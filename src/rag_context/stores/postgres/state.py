@@ -1,9 +1,7 @@
 """What the servers of one database agree on: version, counters, model and generation of the index; and their locks.
 
-A transaction that changes the index adds a row of differences to `changes`; from time to time these are added to the
-row of `state`. The sum of both, in one snapshot, is exact, and no writer waits for another one. Which server completes
-a pending document is the one whose session holds the document's lock. What health reports read and write takes the
-same locks as real changes do, and changes nothing.
+A transaction that changes the index adds a row of differences to `changes`, which are added to the row of `state` from
+time to time. The sum of both, in one snapshot, is exact, and no writer waits for another one.
 """
 
 import asyncio

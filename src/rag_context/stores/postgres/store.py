@@ -1,11 +1,7 @@
 """The PostgreSQL store as a whole: one database, its ports, bulk loads, and the task that maintains the index.
 
-That task follows other servers' writes, adds up counters, builds the index over the vectors, and drops unused vectors.
-
-A bulk load stores several documents in one transaction, and the indexes after the rows. Into an empty database the
-keyword index is dropped before and built afterwards, which takes a fraction of the time of keeping it in step. A
-process that dies in between leaves a database without it: searches are right and slow until the next server has built
-it.
+Into an empty database a bulk load drops the keyword index and builds it afterwards, which takes a fraction of the time.
+A process that dies in between leaves a database without it: searches are slow until the next server has built it.
 """
 
 import asyncio

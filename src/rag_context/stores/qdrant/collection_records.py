@@ -1,11 +1,8 @@
 """Collections of ours as Qdrant keeps them: the registry with the record of each, and its documents as points.
 
-The registry is one collection in Qdrant with a point, the record, for each of ours. Qdrant before 1.16 stores no
-metadata with a collection, and a collection there has its dimension from the start, while ours gets it from its first
-vector. So the metadata is in the record; the collection in Qdrant with the documents is created with their first
-vector, under a name that is used only once, so that the leftovers of a removal are never found again.
-
-A document carries its metadata as tokens too, and a filter is tokens as Qdrant's conditions.
+The registry is one collection in Qdrant with a point, the record, for each of ours: Qdrant before 1.16 stores no
+metadata with a collection, and needs the dimension from the start. The documents are in a collection of their own,
+created with the first vector under a name that is used only once. They carry their metadata as tokens too.
 """
 
 import json

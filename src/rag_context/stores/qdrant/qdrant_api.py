@@ -221,11 +221,7 @@ def connect(
     timeout_s: float,
     consistency: Consistency = "one",
 ) -> QdrantConnection:
-    """A connection that is made with the first call; nothing is sent to the server here.
-
-    Raises:
-        ConfigurationError: the address, or the collection's name, is invalid.
-    """
+    """A connection that is made with the first call; nothing is sent to the server here. Raises: ConfigurationError."""
     if not collection or len(collection) > _LONGEST_NAME or collection in (".", "..") or _FORBIDDEN & set(collection):
         raise ConfigurationError(
             f"Qdrant cannot have a collection named {collection!r}: choose another stores.qdrant_collection."

@@ -63,11 +63,7 @@ class CollectionStorage:
         check_dimension(self._name, self._dimension, dimension)
 
     async def bind(self, dimension: int) -> None:
-        """Create the storage for vectors of this dimension, if it is missing.
-
-        Raises:
-            InvalidInputError: it holds those of another.
-        """
+        """Create the storage for vectors of this dimension, if it is missing. Raises: InvalidInputError."""
         if self._dimension is None:
             await self._registry.bind(self._name, await self._make(dimension))
         self.check(dimension)

@@ -67,11 +67,7 @@ class VectorCollection:
         return info
 
     async def fits(self, dimension: int) -> bool:
-        """Whether vectors of this dimension can be compared with the stored ones.
-
-        Raises:
-            NoCollectionError: it does not exist.
-        """
+        """Whether vectors of this dimension can be compared with the stored ones. Raises: NoCollectionError."""
         if self._dimension != dimension:
             await self.refresh()
         return self._dimension == dimension
@@ -121,11 +117,7 @@ class VectorCollection:
         return await self._count(OURS)
 
     async def require_own(self) -> None:
-        """Check that no other program has points in it; a missing one is ours.
-
-        Raises:
-            ForeignDataError: there are some.
-        """
+        """Check that no other program has points in it; a missing one is ours. Raises: ForeignDataError."""
         if not (foreign := await self._count(FOREIGN)):
             return
         raise self._foreign_error(f"holds {counted(foreign, 'point')} of other programs")

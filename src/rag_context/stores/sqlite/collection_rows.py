@@ -87,11 +87,7 @@ def read_entries(seqs: Sequence[int], connection: sqlite3.Connection) -> list[En
 
 
 def read_matrix(connection: sqlite3.Connection, seqs: Sequence[int]) -> Matrix:
-    """`(n, dim) float32`, the vectors of the entries of these numbers; at least one.
-
-    Raises:
-        BackendDataError: not all of them are there.
-    """
+    """`(n, dim) float32`, the vectors of the entries of these numbers; at least one. Raises: BackendDataError."""
     stored = [vector for (vector,) in connection.execute(_BY_ENTRY, (json.dumps(seqs),))]
     if len(stored) < len(seqs):
         raise BackendDataError(COMPONENT, "Vectors of a collection were lost; copy it into a new one.")
@@ -119,11 +115,7 @@ class StoredEntries:
 
 
 def stored_entries(entries: Sequence[Entry], vectors: Matrix) -> StoredEntries:
-    """Entries with their vectors (`(len(entries), dim) float32`), written out.
-
-    Raises:
-        InvalidInputError: an id is there twice.
-    """
+    """Entries with their vectors (`(len(entries), dim) float32`), written out. Raises: InvalidInputError."""
     check_distinct(entries)
     return StoredEntries(
         [entry.id for entry in entries],
@@ -149,11 +141,7 @@ def empty(name: str, connection: sqlite3.Connection) -> int:
 
 
 def upsert(name: str, rows: StoredEntries, connection: sqlite3.Connection) -> None:
-    """Store entries, in place of those with their ids.
-
-    Raises:
-        InvalidInputError: the vectors are of another dimension than the collection's.
-    """
+    """Store entries, in place of those with their ids. Raises: InvalidInputError."""
     collection = find(name, connection)
     if not rows.ids:
         return

@@ -85,11 +85,7 @@ class DatabaseFile:
         self._lock = threading.Lock()
 
     def check_path(self) -> None:
-        """Create the directory, and check that the file can be read or created.
-
-        Raises:
-            ConfigurationError: the path can never be a database file.
-        """
+        """Create the directory, and check that the file can be read or created. Raises: ConfigurationError."""
         if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
             raise ConfigurationError(f"SQLite {sqlite3.sqlite_version} is too old; use a Python with 3.31 or newer.")
         directory = self.path.parent

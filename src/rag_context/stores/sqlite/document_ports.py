@@ -22,10 +22,7 @@ from rag_context.stores.sqlite.memory.following import IndexInMemory
 
 
 class SqliteDocuments:
-    """`DocumentStore`, `IndexWriter` and `ModelRegistry` over the embedded file.
-
-    Every method raises `BackendError` where the file cannot be read or written.
-    """
+    """`DocumentStore`, `IndexWriter` and `ModelRegistry` over the embedded file."""
 
     passages = reads(document_rows.read_passages)
     get = reads(document_rows.read_document)

@@ -106,7 +106,7 @@ class SqliteSplitDocuments(SqliteDocuments):
 
 
 class SqliteDocumentWriter:
-    """`DocumentWriter` over the embedded file. Every method raises `BackendError` where it cannot be written."""
+    """`DocumentWriter` over the embedded file."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -68,7 +68,7 @@ def forget_vectors(connection: sqlite3.Connection) -> int:
 
 
 class SqliteRebuilder:
-    """`VectorRebuilder` within the embedded file. Every method raises `BackendError` where it cannot be used."""
+    """`VectorRebuilder` within the embedded file."""
 
     def __init__(self, database: Database, now: Callable[[], float] = time.time) -> None:
         self._database = database

@@ -112,11 +112,7 @@ class MemoryIndex:
         return self._dimension if self._embedded else None
 
     def apply(self, change: Change) -> None:
-        """Apply `change`, atomically for every reader. The owner ensures one at a time.
-
-        Raises:
-            BackendDataError: what was read from the file is damaged; the index must be read again.
-        """
+        """Apply `change`, atomically for every reader. The owner ensures one at a time. Raises: BackendDataError."""
         with self._lock.writing():
             self._statistics.clear()
             self._scored.clear()

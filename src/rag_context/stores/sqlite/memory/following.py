@@ -147,11 +147,7 @@ class IndexSnapshot:
         return row is not None
 
     def stored_vectors(self, seqs: Sequence[int]) -> Matrix:
-        """`(n, dim) float32`, the vectors with these `seq`; at least one.
-
-        Raises:
-            OldSnapshotError: not all of them are there.
-        """
+        """`(n, dim) float32`, the vectors with these `seq`; at least one. Raises: OldSnapshotError."""
         rows = self.connection.execute(_STORED, (json.dumps(seqs),)).fetchall()
         if len(rows) < len(seqs):
             raise OldSnapshotError
