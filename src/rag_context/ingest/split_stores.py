@@ -132,11 +132,7 @@ class TwoStoreWriter:
         return await self._registry.recorded_model()
 
     async def adopt_model(self, model: EmbeddingModel) -> None:
-        """Prepare the vector store for a model, and record the model.
-
-        Raises:
-            IndexMismatchError: the vectors of the index were made by another model.
-        """
+        """Prepare the vector store for a model, and record the model. Raises: IndexMismatchError."""
         # In this order a recorded model always has a storage.
         await self._in_background.prepare(model)
         await self._registry.adopt_model(model)

@@ -76,11 +76,7 @@ class Rebuilding:
         return None if await self._rebuilder.under_way() is None else await self._rebuilder.remaining()
 
     async def require_ended(self) -> None:
-        """Check that the index has vectors of the model in use.
-
-        Raises:
-            BackendRejectedError: it has vectors of another model, because another process ended the run.
-        """
+        """Check that the index has vectors of the model in use. Raises: BackendRejectedError."""
         await self._bound.bind()
         recorded = self._bound.recorded
         if recorded is None or not same_vectors(self._inner.model, recorded):

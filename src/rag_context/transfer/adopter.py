@@ -139,11 +139,7 @@ class Adopter:
     async def adopt(
         self, source: ForeignSource, plan: AdoptionPlan, on_progress: Callable[[int, int], None]
     ) -> Adopted:
-        """Submit the documents of a plan. What is done stays; the same call again continues.
-
-        Raises:
-            BackendError: a store or the model is unavailable.
-        """
+        """Submit the documents of a plan. What is done stays; the same call again continues. Raises: BackendError."""
         adopted = Adopted(rejected=dict(plan.rejected))
         batch: list[BulkLine] = []
         done = 0

@@ -359,11 +359,7 @@ async def open_collection_service(
 
 @asynccontextmanager
 async def open_all_connections(settings: Settings) -> AsyncIterator[Connections]:
-    """The configured connections without embedders, to copy stored vectors.
-
-    Raises:
-        ConfigurationError: a connection can never work.
-    """
+    """The configured connections without embedders, to copy stored vectors. Raises: ConfigurationError."""
     async with open_connections(settings, provider_registry(settings)) as connections:
         yield connections
 

@@ -396,11 +396,7 @@ PROJECT_READ_S = 30.0
 
 @asynccontextmanager
 async def open_projects(dependencies: Dependencies, settings: Settings) -> AsyncIterator[ProjectDependencies]:
-    """Open the components for project documents.
-
-    Raises:
-        ConfigurationError: the configuration of the chat model is incomplete.
-    """
+    """Open the components for project documents. Raises: ConfigurationError."""
     deadline_s = settings.search.deadline_ms / 1000.0
     backends = dependencies.backends
     memory = dependencies.chain
