@@ -12,6 +12,9 @@ class Rule(StrEnum):
     SPEAKER = "speaker"
     """By whom the question is about; `search.question_rules`."""
 
+    IDENTIFIER = "identifier"
+    """What holds a rare identifier of the question comes first; `search.identifiers`."""
+
     ANSWER = "answer"
     """By whether a message holds a time, a number or a place, as the question requires; `search.message_rules`."""
 

@@ -62,6 +62,11 @@ QUESTION_WEIGHT = 0.2
 KNOWN_MESSAGES = 50_000
 """Passages of conversations of which it is kept in memory what they hold, each of some hundred bytes."""
 
+MIN_IDENTIFIER_CHARS = 3
+MOST_IDENTIFIERS = 4
+FEW_HOLDERS = 3
+"""Shortest identifier of a question, how many of them count, and how many documents hold one that is rare."""
+
 FEW_PASSAGES = 40
 """Of fewer, the best stands less high by chance."""
 

@@ -20,6 +20,7 @@ from rag_context.errors import BackendError
 from rag_context.ports.reading import CandidateRequest, Shortlist, Snapshot
 from rag_context.search import rules
 from rag_context.search.code_rank import KnownCode, ranked_code
+from rag_context.search.identifiers import holders, identifiers_in
 from rag_context.search.message_rules import (
     KnownMessages,
     by_answer,
@@ -230,8 +231,13 @@ async def select(
     read = {**await _learned(query, reads, chunks, known.code), **await _heard(query, reads, chunks, known.messages)}
     # Fewer hits than were requested: the index is small, or what the filter lets through.
     few = vector_results is not None and len(vector_results.hits) < rules.FEW_PASSAGES
+    if names_identifiers(query):
+        unread = [chunk.id for chunk in chunks if chunk.id not in read]
+        read = {**read, **(await reads.passages(unread) if unread else {})}
+    held = holders(query.text, chunks, read) if names_identifiers(query) else np.zeros(len(chunks))
     fused = _ordering(query, gathered, calibration, known)
-    kept = _kept(query, gathered, calibration, fused, few=few)
+    fused = fused + held * float(fused.max(initial=0.0))  # above all others, and among themselves as before
+    kept = _kept(query, gathered, calibration, fused, held, few=few)
     ids = dict.fromkeys([ranked.candidate.chunk.id for ranked in kept])
     ids.update((ref.id, None) for ranked in kept for ref in _messages_around(ranked.candidate.chunk, gathered) if ref)
     standing = _standing(vector_results) if vector_results is not None else {}
@@ -239,7 +245,11 @@ async def select(
     # One read for results, the messages around them and standing instructions.
     further = [id_ for id_ in ids if id_ not in read]
     passages = {**read, **(await reads.passages(further) if further or not read else {})}
-    unanswerable = calibration is not None and not _is_answerable(query, gathered.candidates, calibration, few=few)
+    unanswerable = (
+        calibration is not None
+        and not held.any()
+        and not _is_answerable(query, gathered.candidates, calibration, few=few)
+    )
     listed = tuple(Standing(passages[id_], score) for id_, score in standing.items() if id_ in passages)
     return Selection(_results(kept, _by_then(passages, query.where), gathered), gathered, unanswerable, listed)
 
@@ -326,6 +336,12 @@ async def _learned(query: Query, reads: Reads, chunks: Sequence[ChunkRef], known
     return read
 
 
+def names_identifiers(query: Query) -> bool:
+    """Whether the query names what is no word."""
+    is_ranked = query.mode is not Mode.VECTOR and Rule.IDENTIFIER not in query.without
+    return is_ranked and bool(identifiers_in(query.text))
+
+
 async def _heard(query: Query, reads: Reads, chunks: Sequence[ChunkRef], known: KnownMessages) -> Mapping[str, Passage]:
     """Make the messages known, where a rule ranks them; returns the passages that were read for it."""
     unknown = known.unknown(chunks) if ranks_messages(query, chunks) else []
@@ -366,9 +382,12 @@ def _ordering(query: Query, gathered: Gathered, calibration: Calibration | None,
 
 
 def _kept(
-    query: Query, gathered: Gathered, calibration: Calibration | None, fused: Floats, *, few: bool
+    query: Query, gathered: Gathered, calibration: Calibration | None, fused: Floats, held: Floats, *, few: bool
 ) -> list[Ranked]:
-    """The best `limit` candidates that pass: `min_score` if the query has one, else the model's threshold."""
+    """The best `limit` candidates that pass: `min_score` if the query has one, else the model's threshold.
+
+    What holds a rare identifier of the query is exempt from the threshold.
+    """
     candidates = gathered.candidates
     boosts = gathered.boosts.of(candidates.chunks)
     by_time = time_boosts(query.windows, candidates.chunks, fused) if query.windows else np.zeros_like(fused)
@@ -388,7 +407,7 @@ def _kept(
         passing = (each for _, each in ranked if each.score >= least)
     else:
         thresholds = _thresholds(query, candidates, calibration, few=few)
-        passing = (each for row, each in ranked if passes(each.candidate, each.score, thresholds[row]))
+        passing = (each for row, each in ranked if held[row] or passes(each.candidate, each.score, thresholds[row]))
     return list(islice(spread(passing, _document_of, query.per_document), query.limit))
 
 
