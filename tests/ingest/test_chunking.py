@@ -194,16 +194,16 @@ def test_messages_are_not_split() -> None:
 
 def test_a_chunk_that_continues_a_message_names_the_speaker() -> None:
     content = f"[Ann] {prose(40)}\n[Bob] Right.\n"
-    first, *more = chunks(content, content_type=CHAT)
-    assert first.heading == ""
+    first, *more, answer = chunks(content, content_type=CHAT)
+    assert (first.heading, answer.heading) == ("", "")
     assert {span.heading for span in more} == {"Ann"}
 
 
 def test_overlap_of_a_conversation_repeats_whole_messages_where_they_fit() -> None:
-    content = "".join(f"Ann: {prose(2)}\nBob: {prose(2)}\n" for _ in range(40))
+    content = "".join(f"Ann: {prose(2)}\n" for _ in range(80))
     spans = chunks(content, content_type=CHAT, window=512)
     repeated = [content[right.start : left.end] for left, right in pairwise(spans)]
-    assert all(text.startswith(("Ann: ", "Bob: ")) for text in repeated)
+    assert all(text.startswith("Ann: ") for text in repeated)
 
 
 FUNCTION = """\

@@ -47,9 +47,18 @@ def test_roles_are_known_in_every_form(talk: str) -> None:
     assert ("Hello." in first.text, "Good day." in second.text) == (True, True)
 
 
-def test_a_chunk_of_several_people_has_no_speaker() -> None:
-    (both,) = cut("[Mara] I sold the boat.\n[Jonas (he)] Really?\n")
-    assert both.speaker is None
+def test_between_people_every_message_is_a_chunk_and_only_short_ones_of_one_share_it() -> None:
+    long = f"[Mara] I sold the boat, {'and much more ' * 8}in the end."
+    talk = f"[Mara] I sold the boat.\n[Jonas (he)] Really?\n[Jonas] Well.\n[Jonas] So.\n{long}\n{long}\n"
+    assert said(talk) == [
+        ("Mara", "[Mara] I sold the boat."),
+        ("Jonas", "[Jonas (he)] Really?\n[Jonas] Well.\n[Jonas] So."),
+        ("Mara", long),
+        ("Mara", long),
+    ]
+
+
+def test_a_chunk_of_one_person_has_that_speaker() -> None:
     (alone,) = cut("[Mara] I sold the boat.\n[Mara] Finally.\n")
     assert alone.speaker == "Mara"
     assert [chunk.speaker for chunk in cut("@jonas (he): Really?")] == ["jonas"]

@@ -74,6 +74,9 @@ _LAST_BEFORE_CAPITAL = frozenset(
 _BEFORE_NUMBER = frozenset("no nos nr p".split())  # noqa: SIM905
 """Abbreviations where a number follows."""
 
+SHORT_MESSAGES_CHARS = 120
+"""Messages of one person, one after the other, share a chunk up to so many characters."""
+
 _WRAP_COLUMNS = range(40, 132)
 """Lengths in characters of a line that may have been broken by an editor rather than by its writer."""
 
@@ -189,10 +192,10 @@ def conversation(text: str, fences: Sequence[Range] = ()) -> ConversationText:
 
 
 class Speech:
-    """Who says which part of a conversation, and where a conversation of two roles is cut.
+    """Who says which part of a conversation, and where it is cut.
 
     Between a user and an assistant every change of role is the edge of a chunk, since a question is about what one of
-    them said. Messages between people are short, and stay packed.
+    them said. Between people every message is a chunk; only short ones of one speaker, one after the other, share one.
     """
 
     def __init__(self, text: str, turns: Sequence[TextBlock]) -> None:
@@ -213,13 +216,18 @@ class Speech:
         self._has_roles = len(roles) > 1 or (len(roles) == 1 and len(names) == 2)
 
     def stretches(self) -> list[Range]:
-        """What may share a chunk: in a conversation of two roles what one says, elsewhere all of it."""
-        if not self._has_roles:
+        """What may share a chunk: what one says in a row, between people a message; of one speaker all of it."""
+        if not self._has_roles and len(self.names) < 2:
             return [(0, self._blocks[-1].end)]
-        found = []
+        found: list[Range] = []
         for _, turns in groupby(self._blocks, key=lambda block: block.path):
-            first, *others = turns
-            found.append((first.start, (others or [first])[-1].end))
+            start, end = None, 0
+            for turn in turns:
+                if start is not None and not self._has_roles and turn.end - start > SHORT_MESSAGES_CHARS:
+                    found.append((start, end))
+                    start = None
+                start, end = turn.start if start is None else start, turn.end
+            found.append((start or 0, end))
         return found
 
     def speaker(self, start: int, end: int) -> str | None:
