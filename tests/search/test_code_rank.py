@@ -18,9 +18,11 @@ from rag_context.search.code_rank import (
     question_words,
     ranked_code,
 )
+from rag_context.search.query import Query
 from rag_context.search.question_rules import is_symbol, symbols_in
 from rag_context.search.ranking import Candidate
 from tests.search.columns import columns
+from tests.search.harness import ChainHarness
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -243,3 +245,29 @@ def test_other_kinds_of_content_keep_their_place() -> None:
     assert scores[0] < 0.8
     assert scores[2] == 0.9
     assert order("Plan", {"b": 0.9, "a": 0.8}, {"a": "class Plan:"}, kind=CHAT) == ["b", "a"]
+
+
+def test_a_test_is_named_as_a_thing_and_not_as_a_verb() -> None:
+    fused, texts = {"tests/plan.py": 0.9, "src/plan.py": 0.8}, {"tests/plan.py": "x", "src/plan.py": "y"}
+    for question in ("which test covers it", "is there a test for it", "the integration test of it"):
+        assert order(question, fused, texts)[0] == "tests/plan.py"
+    for question in ("how do I test whether it is saved", "what does the test client do", "a sample rate of it"):
+        assert order(question, fused, texts)[0] == "src/plan.py"
+
+
+def test_a_folder_above_all_files_says_nothing() -> None:
+    fused = {"/home/demo/repo/tests/plan.py": 0.9, "/home/demo/repo/src/plan.py": 0.8}
+    ranked = order("how is it saved", fused, dict.fromkeys(fused, "x"))
+    assert ranked[0] == "/home/demo/repo/src/plan.py"
+    other = {"/home/demo/repo/plan.py": 0.9, "/home/main/repo/plan.py": 0.8}
+    assert order("how is it saved", other, dict.fromkeys(other, "x"))[0] == "/home/main/repo/plan.py"
+
+
+async def test_the_definition_comes_before_documentation_that_mentions_the_name() -> None:
+    harness = ChainHarness()
+    await harness.add("guide", "What does AsyncClient do? AsyncClient sends requests, and AsyncClient retries.")
+    await harness.add("client", "class AsyncClient:\n    limit = 9\n", kind=CODE)
+    for number in range(3):
+        await harness.add(f"other-{number}", f"def helper_{number}(): return {number}", kind=CODE)
+    answer = await harness.chain.search(Query("What does AsyncClient do?", min_score=0.0))
+    assert [result.passage.document_id for result in answer.results][:2] == ["client", "guide"]

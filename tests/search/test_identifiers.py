@@ -18,6 +18,7 @@ from tests.search.harness import ChainHarness
         ("who uses json.loads", ["json.loads"]),
         ("commit 3f9a2c1", ["3f9a2c1"]),
         ("What says `connection reset`?", ["connection reset"]),
+        ('Who wrote "exit(3)" and "a title"?', ["exit(3)"]),
         ("Did it end at 10am on the 3rd, after 20km and 15min?", []),
         ("What happened on 2025-03-08 at 18:12?", []),
         ("Is the state-of-the-art AsyncClient any good, and/or fast?", []),
@@ -39,7 +40,7 @@ async def filled(copies: int) -> ChainHarness:
     for number in range(copies):
         await harness.add(
             f"holds-{number}",
-            f"Rotated last week on the second shelf by somebody else, like all others: QZX0059, copy {number}.",
+            f"Rotated last week on the second shelf by another team, like all others: QZX0059, copy {number}.",
         )
     return harness
 

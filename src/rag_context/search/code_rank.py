@@ -4,6 +4,7 @@ A name occurs in many files and is defined in one; the words of a question in it
 Penalties and boosts after semble (MIT); values in `rules`.
 """
 
+import os.path
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,16 @@ _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+|[^\W\dA-Za-z_]
 _MINOR = "tests? specs? testing __tests__ examples? samples? demos? compat _compat legacy deprecated benchmarks? bench"
 _MINOR_FOLDER = re.compile(rf"(?:^|/)(?:{_MINOR.replace(' ', '|')})/", re.IGNORECASE)
 _MINOR_FILE = re.compile(r"(?:^|/)(?:test_[^/]*|[^/]*(?:_test|_spec|\.test|\.spec|Tests?|Spec))\.\w+$")
-_MINOR_WORD = re.compile(rf"\b(?:{_MINOR.replace(' ', '|')})\b", re.IGNORECASE)
+_PARTS = "cases?|files?|suites?|folders?|director(?:y|ies)|fixtures?|cover\\w*|scripts?|projects?|apps?|code"
+_MINOR_ASKED = re.compile(
+    # Older versions are spoken of by these words; one test counts as a thing: "test whether" is a verb.
+    r"\b(?:compat|legacy|deprecated|tests|specs|examples|samples|demos|benchmarks)\b|\btest_\w"
+    rf"|\b(?:test|spec|example|sample|demo|benchmark|bench) (?:for|of|that|which|{_PARTS})\b"
+    r"|\b(?:unit|integration|regression|e2e|end-to-end|which|what|where is the|show(?: me)?(?: the| an?)?"
+    r"|find(?: the| an?)?|any) (?:test|spec|example|sample|demo|benchmark)\b"
+    r"|\b(?:is|are) [^?]{0,60}\b(?:tested|benchmarked)\b",
+    re.IGNORECASE,
+)
 _GATHERING_FILE = re.compile(r"(?:^|/)(?:__init__\.py|package-info\.java|doc\.go)$")
 
 _KINDS = (
@@ -52,8 +62,6 @@ class CodeFeatures:
 
     path: str
     words: "PathWords"
-    is_minor: bool
-    """Whether it is a test, an example, an older version or the like."""
     is_gathering: bool
     """Whether such a file mostly names what others define."""
     names: frozenset[str]
@@ -70,16 +78,18 @@ class CodeFeatures:
         return cls(
             path,
             PathWords.of(path),
-            is_minor(path),
             _GATHERING_FILE.search(path) is not None,
             names,
             heading,
             frozenset(each.lower() for each in qualifiers),
         )
 
-    def factor(self, *, names_minor: bool, defines: bool) -> float:
-        """What its score is multiplied by: for its kind of file, unless the question names just that kind."""
-        stands_back = (self.is_minor and not names_minor, self.is_gathering and not defines)
+    def factor(self, root: int, *, names_minor: bool, defines: bool) -> float:
+        """What its score is multiplied by: for its kind of file, unless the question names just that kind.
+
+        `root` is how many characters of its path lead to what is searched, and say nothing.
+        """
+        stands_back = (not names_minor and is_minor(self.path[root:]), self.is_gathering and not defines)
         return float(rules.MINOR_FILE_FACTOR ** sum(stands_back))
 
     def is_inside(self, name: str) -> bool:
@@ -164,12 +174,13 @@ def ranked_code(question: str, fused: Floats, features: Mapping[int, CodeFeature
     best = float(fused[rows].max()) if rows else 0.0
     if best <= 0.0:
         return fused
-    names_minor = _MINOR_WORD.search(question) is not None
+    names_minor = _MINOR_ASKED.search(question) is not None
+    root = _root(features.values())
     terms = _CodeQuestion(symbols_in(question), is_symbol(question), question_words(question), {})
     scores = []
     for score, each in zip(fused[rows].tolist(), features.values(), strict=True):
         defines, gain = terms.gain(each)
-        scores.append((score + best * gain) * each.factor(names_minor=names_minor, defines=defines))
+        scores.append((score + best * gain) * each.factor(root, names_minor=names_minor, defines=defines))
     scores = by_file(scores, [each.path for each in features.values()], best)
     ranked = fused.copy()
     ranked[rows] = np.array(scores) * (best / max(scores))
@@ -197,6 +208,25 @@ class _CodeQuestion(NamedTuple):
         weight = rules.OWN_DEFINITION_WEIGHT if is_own else rules.DEFINITION_WEIGHT
         share = 1.0 if self.is_symbol else rules.NAMED_SHARE if defined_here else rules.NAMED_PART_SHARE
         return bool(defined_here), share * weight
+
+
+def definitions_first(question: str, fused: Floats, features: Mapping[int, CodeFeatures]) -> Floats:
+    """Scores, `(n,)`, the best definition of each name of code in a question above all that only mentions it.
+
+    Documentation that mentions a name is near to every question that has it. A single word in small letters is left
+    out: it is a word of the language too.
+    """
+    raised, best, root = fused.copy(), float(fused.max(initial=0.0)), _root(features.values())
+    for symbol in symbols_in(question):
+        is_word = symbol.text.islower() and symbol.text.isalpha() and is_symbol(question)
+        defining = [
+            row for row, each in features.items() if symbol.name in each.names and not is_minor(each.path[root:])
+        ]
+        if defining and not is_word:
+            own = [row for row in defining if features[row].is_own(symbol)] or defining
+            first = max(own, key=lambda row: float(fused[row]))
+            raised[first] = max(raised[first], best + fused[first])
+    return raised
 
 
 def defined(text: str) -> frozenset[str]:
@@ -267,6 +297,18 @@ def _beginnings(word: str) -> frozenset[str]:
     return frozenset(word[:end] for end in range(rules.MIN_PATH_WORD_CHARS, len(word) + 1))
 
 
+def _root(features: Iterable[CodeFeatures]) -> int:
+    """How many characters of the paths lead to what is searched.
+
+    What all files have in common is where they were checked out: a folder `demo` above all of them says nothing.
+    """
+    folders = {_folders(each.path) for each in features}
+    # As all paths begin with a name or all with a slash, there is a common one.
+    common = os.path.commonpath(folders) if len({path[:1] == "/" for path in folders}) == 1 else ""
+    return len(common) + 1 if common.strip("/") and len(folders) > 1 else 0
+
+
+@lru_cache(maxsize=rules.KNOWN_CODE)
 def is_minor(path: str) -> bool:
     """Whether a file of this path is a test, an example, an older version or the like."""
     return _MINOR_FOLDER.search(path) is not None or _MINOR_FILE.search(path) is not None
@@ -298,5 +340,9 @@ def _stem(path: str) -> str:
     return path.rpartition("/")[2].partition(".")[0]
 
 
+def _folders(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
 def _folder(path: str) -> str:
-    return path.rpartition("/")[0].rpartition("/")[2]
+    return _folders(path).rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""Identifiers in a question: what holds one that is rare comes first, whatever is near by meaning. Pure.
+"""Identifiers in a question: what holds one that is rare comes first, whatever the cosines of others. Pure.
 
 "Which service has the key QZX0059?" has one answer, and a hundred texts of the same shape with other keys are as near
 to the question. What is no word of a language is compared as it is written.
@@ -19,7 +19,10 @@ _IDENTIFIER = re.compile(
     r"[A-Za-z_$][\w$]*+(?:(?:::|->|\.|\#)[A-Za-z_$][\w$]*+)++|\w++(?:[-./:]\w++)++"
     r"|\w++)(?![\w@])"
 )
-_QUOTED = re.compile(r"`([^`\n]{2,80})`|\"([^\"\n]{2,80})\"|“([^”\n]{2,80})”|(?<!\w)'([^'\n]{2,80})'(?!\w)")
+_QUOTED = re.compile(
+    # In quotation marks only what prose does not have: people quote words and titles.
+    r"`([^`\n]{2,80})`|[\"“](?=[^\"”\n]*[\d_=<>{}()$#\\/@|]|[^\"”\n]*\w[:.]\w)([^\"”\n]{2,80})[\"”]"
+)
 _MEASURE = re.compile(
     r"\d[\d.,:/-]*(?:st|nd|rd|th|s|am|pm|[A-Za-z°%µ]{1,3}|min|hour|day|week|month|year|fold|bit|time)s?\b",
     re.IGNORECASE,
@@ -30,7 +33,7 @@ _NAMES = re.compile(r"[A-Za-z_$][\w$]*(?:(?:::|->|\#)[A-Za-z_$][\w$]*)+|[A-Za-z_
 @lru_cache(maxsize=1024)
 def identifiers_in(question: str) -> tuple[str, ...]:
     """What a question names that is no word: letters with digits, names with `_` or joined ones, quoted literals."""
-    quoted = [next(filter(None, match)) for match in _QUOTED.findall(question)]
+    quoted = [literal or code for code, literal in _QUOTED.findall(question)]
     found = [match[0] for match in _IDENTIFIER.finditer(question) if _is_identifier(match[0])]
     return tuple(dict.fromkeys(text.lower() for text in [*quoted, *found]))[: rules.MOST_IDENTIFIERS]
 

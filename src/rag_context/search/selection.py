@@ -19,7 +19,7 @@ from rag_context.domain.vectors import Calibration
 from rag_context.errors import BackendError
 from rag_context.ports.reading import CandidateRequest, Shortlist, Snapshot
 from rag_context.search import rules
-from rag_context.search.code_rank import KnownCode, ranked_code
+from rag_context.search.code_rank import KnownCode, definitions_first, ranked_code
 from rag_context.search.identifiers import holders, identifiers_in
 from rag_context.search.message_rules import (
     KnownMessages,
@@ -377,7 +377,8 @@ def _ordering(query: Query, gathered: Gathered, calibration: Calibration | None,
         fused = by_questions(fused, candidates.chunks, messages)
     fused = with_session_prior(fused, candidates.chunks, gathered.conversations) * gathered.boosts.of(candidates.chunks)
     if ranks_code(query) and _has_code(candidates.chunks):
-        fused = ranked_code(query.text, fused, known.code.features(query.text, candidates))
+        features = known.code.features(query.text, candidates)
+        fused = definitions_first(query.text, ranked_code(query.text, fused, features), features)
     return fused
 
 
