@@ -6,6 +6,7 @@ import re
 import pytest
 
 from rag_context.domain.documents import Counts, Tenant
+from rag_context.domain.journal import Action, Change, Location, Move
 from rag_context.domain.reports import Thoroughness
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendRejectedError
@@ -14,7 +15,7 @@ from rag_context.stores.postgres import PostgresStore, open_postgres
 from rag_context.testing import FakeEmbedder
 from tests.servers.postgres import execute, query
 from tests.servers.postgres_fixtures import database, postgres, server, template
-from tests.stores.builders import DIMENSION, axis, chunks_of, document, ids, put, unit_vectors
+from tests.stores.builders import DIMENSION, NOON, axis, chunks_of, document, ids, put, unit_vectors
 
 __all__ = ["database", "postgres", "server", "template"]
 
@@ -141,3 +142,13 @@ async def test_health_says_how_far_the_index_over_the_vectors_is(database: str) 
         ), said
         # Their number is counted again meanwhile.
         assert re.fullmatch(r"\d+ vectors, by index", await store.vectors.ping())
+
+
+async def test_a_load_is_recorded_and_leaves_out_what_was_forgotten(postgres: PostgresStore) -> None:
+    gone, kept = whole("gone", embedded=False), whole("kept", embedded=False)
+    await put(postgres, gone[0])
+    place = Location(gone[0].id, gone[0].content_hash)
+    await postgres.journal.make(Change(Action.PURGE, Tenant(), [Move(place, None, forgets=True)], "tester", NOON))
+    assert await postgres.bulk.write_new([gone, kept], None) == [kept[0].id]
+    latest, *_ = await postgres.journal.entries(Tenant(), before=None, limit=1)
+    assert (latest.action, latest.document_ids) == (Action.INDEX, [kept[0].id])

@@ -11,6 +11,7 @@ from rag_context.stores.postgres import PostgresStore
 from tests.servers.postgres_fixtures import database, postgres, server, template
 from tests.stores import (
     test_document_store,
+    test_journal,
     test_listing,
     test_metrics_store,
     test_tenants,
@@ -24,6 +25,7 @@ __all__ = ["database", "memory", "postgres", "server", "template"]
 
 for _module in (
     test_document_store,
+    test_journal,
     test_listing,
     test_metrics_store,
     test_tenants,

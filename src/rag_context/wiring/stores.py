@@ -236,7 +236,7 @@ def _one_store(store: "SqliteStore | PostgresStore", settings: Settings) -> Stor
         candidates=store.candidates,
         keyword_candidates=store.keyword_candidates if isinstance(store, SqliteStore) else store.candidates,
         bulk=None if isinstance(store, SqliteStore) else store.bulk,
-        journal=store.journal if isinstance(store, SqliteStore) else None,
+        journal=store.journal,
         claims=None if isinstance(store, SqliteStore) else store.claims,
         refresh_version=store.documents.refresh_version if isinstance(store, SqliteStore) else None,
         auditor=store.auditor,

@@ -19,13 +19,14 @@ from rag_context.domain.documents import (
     microseconds,
     moment,
 )
+from rag_context.domain.journal import Cause
 from rag_context.domain.reports import Periods, counted
 from rag_context.domain.search import Filter, Neighbours, Passage
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.ports.vector_checks import require_comparable
 from rag_context.ports.writing import Version, written_in_turn
 from rag_context.resilience.admission import Computing
-from rag_context.stores.postgres import writer
+from rag_context.stores.postgres import journal, writer
 from rag_context.stores.postgres.connection import Connection, PostgresDatabase
 from rag_context.stores.postgres.filters import Parameters, condition
 from rag_context.stores.postgres.generations import drop_all_vectors
@@ -61,6 +62,7 @@ WHERE d.id = $1
 
 _STATE = """
 SELECT d.id, d.content_hash, d.status, coalesce(d.occurred_at, d.timestamp) AS occurred_at, d.origin,
+       (SELECT t.path_hash FROM rag_context.tenants AS t WHERE t.key = d.tenant) AS path_hash,
        ARRAY(SELECT c.id FROM rag_context.chunks AS c WHERE c.document = d.id ORDER BY c.position) AS chunks
 FROM rag_context.documents AS d
 """
@@ -236,7 +238,10 @@ class PostgresDocuments:
 
     async def write(self, version: Version) -> bool:
         words = await self._analysed(version)
-        await self._state.change(lambda connection, change: writer.write_document(connection, change, version, words))
+        cause = Cause.now()
+        await self._state.change(
+            lambda connection, change: journal.write_recorded(connection, change, version, words, cause)
+        )
         return version.vectors is not None
 
     async def write_all(self, versions: Sequence[Version]) -> list[bool | Exception]:
@@ -256,8 +261,9 @@ class PostgresDocuments:
         )
 
     async def delete(self, document_id: str) -> bool:
+        cause = Cause.now()
         return await self._state.change(
-            lambda connection, change: writer.delete_document(connection, change, document_id)
+            lambda connection, change: journal.delete_recorded(connection, change, document_id, cause)
         )
 
     async def recorded_model(self) -> EmbeddingModel | None:

@@ -250,6 +250,7 @@ def stored_from(row: Row) -> Stored:
         tuple(row["chunks"]),
         moment(row["occurred_at"]),
         Origin.stored(row["origin"]),
+        Tenant(path_hash=read_text(row["path_hash"])).shelf,
     )
 
 

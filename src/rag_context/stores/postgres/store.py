@@ -14,15 +14,16 @@ from typing import Any
 
 import asyncpg
 
+from rag_context.domain.journal import Cause
 from rag_context.errors import BackendError
 from rag_context.ports.writing import WholeDocument
 from rag_context.resilience.deadline import ended
-from rag_context.stores.postgres import writer
 from rag_context.stores.postgres.audit import PostgresAuditor
 from rag_context.stores.postgres.candidates import PostgresCandidates
 from rag_context.stores.postgres.connection import Connection, PostgresDatabase
 from rag_context.stores.postgres.documents import PostgresDocuments
 from rag_context.stores.postgres.generations import PostgresRebuilder, drop_unused
+from rag_context.stores.postgres.journal import PostgresJournal, write_new_recorded
 from rag_context.stores.postgres.keywords import PostgresTexts
 from rag_context.stores.postgres.metrics import PostgresMetrics
 from rag_context.stores.postgres.rows import ChunkTerms
@@ -72,6 +73,7 @@ class PostgresStore:
     auditor: PostgresAuditor
     bulk: "PostgresBulk"
     claims: Claims
+    journal: PostgresJournal
 
 
 @asynccontextmanager
@@ -95,7 +97,10 @@ async def open_postgres(
     try:
         auditor = PostgresAuditor(database, state)
         candidates = PostgresCandidates(database, vectors, texts)
-        yield PostgresStore(database, documents, vectors, texts, candidates, metrics, rebuilder, auditor, bulk, claims)
+        journal = PostgresJournal(database, state)
+        yield PostgresStore(
+            database, documents, vectors, texts, candidates, metrics, rebuilder, auditor, bulk, claims, journal
+        )
     finally:
         await ended(rounds)
         await maintenance.close()
@@ -120,8 +125,9 @@ class PostgresBulk:
 
     async def write_new(self, documents: Sequence[WholeDocument], made_by: str | None) -> list[str]:
         words = await asyncio.to_thread(_analysed, documents)
+        cause = Cause.now()
         return await self._state.change(
-            lambda connection, change: writer.write_new(connection, change, documents, words, made_by)
+            lambda connection, change: write_new_recorded(connection, change, documents, words, made_by, cause)
         )
 
     @asynccontextmanager

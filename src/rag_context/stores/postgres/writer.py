@@ -268,6 +268,11 @@ async def delete_document(connection: Connection, change: PostgresChange, docume
     return True
 
 
+async def take_turns(connection: Connection, document_ids: Iterable[str]) -> None:
+    """Wait for other writers of these documents, until the transaction ends."""
+    await connection.execute(_ALL_WRITERS, sorted({stored(id_) for id_ in document_ids if id_}))
+
+
 async def add_retrievals(connection: Connection, counts: Mapping[str, tuple[int, datetime]]) -> None:
     rows = sorted(
         (stored(id_), count, microseconds(last)) for id_, (count, last) in counts.items()
