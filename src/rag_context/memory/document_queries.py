@@ -11,23 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rag_context.api import stored_documents
 from rag_context.api.index import VersionsRequest, VersionsResponse
-from rag_context.api.stored_documents import (
-    MANY,
-    MAX_DELETED,
-    DeleteRequest,
-    GetRequest,
-    GetResponse,
-    ListedDocument,
-    ListRequest,
-    ListResponse,
-    Readiness,
-    RetrievalStats,
-    SimilarDocument,
-    SimilarResponse,
-    read_cursor,
-    write_cursor,
-)
 from rag_context.domain.documents import Chunk, Cursor, Document, Listing, Shelf, Tenant
 from rag_context.domain.search import ChunkRef, Filter, Passage
 from rag_context.domain.vectors import Matrix
@@ -64,37 +49,41 @@ class DocumentQueries:
             raise NotFoundError(f"Document {document_id} not found")
         return document
 
-    async def get(self, request: GetRequest) -> GetResponse:
+    async def get(self, request: stored_documents.GetRequest) -> stored_documents.GetResponse:
         """Read a document with its chunks and retrievals counted. Raises as `document` does."""
         document = await self.document(request.document_id, tenant_of(request))
         stored = await self._documents.stored(document.id)
         retrievals = await self._documents.retrievals(document.id)
-        return GetResponse(
+        return stored_documents.GetResponse(
             document_id=document.id,
             content=document.content,
             origin=document.origin.value,
             status="indexed" if stored is not None and stored.indexed else "pending",
             chunks=len(stored.chunk_ids) if stored is not None else 0,
-            retrieval_stats=RetrievalStats(query_count=retrievals.count, last_retrieved=retrievals.last),
+            retrieval_stats=stored_documents.RetrievalStats(
+                query_count=retrievals.count, last_retrieved=retrievals.last
+            ),
             **document_fields(document),
         )
 
-    async def listing(self, request: ListRequest) -> ListResponse:
+    async def listing(self, request: stored_documents.ListRequest) -> stored_documents.ListResponse:
         """One page of documents, newest first.
 
         Raises:
             InvalidInputError: the cursor is not one that this method returned.
             BackendError: the store cannot be read.
         """
-        after = read_cursor(request.cursor) if request.cursor is not None else None
+        after = stored_documents.read_cursor(request.cursor) if request.cursor is not None else None
         where = filter_of(request, self._redactor)
         # One more than the limit shows whether there is a next page.
         found = await self._documents.listing(where, limit=request.limit + 1, after=after)
         page = found[: request.limit]
-        return ListResponse(
+        return stored_documents.ListResponse(
             warning=await filter_hint(self._documents, where) if not found and after is None else None,
             documents=[_listed(listing) for listing in page],
-            next_cursor=write_cursor(Cursor(page[-1].timestamp, page[-1].id)) if len(found) > len(page) else None,
+            next_cursor=stored_documents.write_cursor(Cursor(page[-1].timestamp, page[-1].id))
+            if len(found) > len(page)
+            else None,
         )
 
     async def missing(self, request: VersionsRequest) -> VersionsResponse:
@@ -103,16 +92,18 @@ class DocumentQueries:
         return VersionsResponse(missing=[id_ for id_, version in versions.items() if stored.get(id_) != version])
 
 
-def _listed(listing: Listing) -> ListedDocument:
-    status: Readiness = "indexed" if listing.indexed else "pending"
-    return ListedDocument(document_id=listing.id, status=status, **document_fields(listing))
+def _listed(listing: Listing) -> stored_documents.ListedDocument:
+    status: stored_documents.Readiness = "indexed" if listing.indexed else "pending"
+    return stored_documents.ListedDocument(document_id=listing.id, status=status, **document_fields(listing))
 
 
 TOGETHER = 32
 """Documents that are deleted at once; the store commits them together."""
 
 
-async def ids_to_delete(request: DeleteRequest, documents: DocumentStore, redactor: Redactor) -> list[str]:
+async def ids_to_delete(
+    request: stored_documents.DeleteRequest, documents: DocumentStore, redactor: Redactor
+) -> list[str]:
     """Ids of the documents that a deletion selects, oldest first.
 
     Raises:
@@ -122,9 +113,9 @@ async def ids_to_delete(request: DeleteRequest, documents: DocumentStore, redact
     tenant = tenant_of(request)
     if request.document_id is None:
         where = Filter(tenant, source=request.source, session_id=request.session_id)
-        ids = await documents.matching(redactor.where(where), MAX_DELETED)
+        ids = await documents.matching(redactor.where(where), stored_documents.MAX_DELETED)
         if redactor.where(where) != where:  # stored before its secrets were redacted, or while they were not
-            ids = [*ids, *await documents.matching(where, MAX_DELETED)][:MAX_DELETED]
+            ids = [*ids, *await documents.matching(where, stored_documents.MAX_DELETED)][: stored_documents.MAX_DELETED]
         if not (request.dry_run or request.confirm):
             await _check_few(ids, tenant, documents)
         return ids
@@ -138,7 +129,7 @@ async def _check_few(ids: Sequence[str], tenant: Tenant, documents: DocumentStor
         return
     share = ""
     # Few documents need no `confirm` if they are at most half of all; twice as many ids are enough to know that.
-    if len(ids) <= MANY:
+    if len(ids) <= stored_documents.MANY:
         twice = 2 * len(ids)
         if len(of_tenant := await documents.matching(Filter(tenant), twice)) >= twice:
             return
@@ -191,7 +182,7 @@ class SimilarDocuments:
         self._coverage = Coverage(guarded.documents, clock, backends.lost_vectors)
         self._clock = clock
 
-    async def similar(self, document: Document, limit: int) -> SimilarResponse:
+    async def similar(self, document: Document, limit: int) -> stored_documents.SimilarResponse:
         """The most similar documents of the same tenant. Raises: BackendError (keyword search failed too)."""
         where = Filter(document.tenant)
         chunks = await self._documents.chunks(document.id)
@@ -212,7 +203,7 @@ class SimilarDocuments:
         best = sorted(near.items(), key=lambda item: (-item[1].score, item[0]))[:limit]
         ids = [found.chunk_id for _, found in best]
         passages = await self._documents.passages(ids) if ids else {}
-        return SimilarResponse(
+        return stored_documents.SimilarResponse(
             results=[_shown(passages[found.chunk_id], found.score) for _, found in best if found.chunk_id in passages],
             method="text" if is_fallback else "vector",
             fallback=is_fallback,
@@ -287,8 +278,8 @@ def _columns_by_document(refs: Iterable[ChunkRef]) -> dict[str, list[int]]:
     return columns
 
 
-def _shown(passage: Passage, score: float) -> SimilarDocument:
-    return SimilarDocument(
+def _shown(passage: Passage, score: float) -> stored_documents.SimilarDocument:
+    return stored_documents.SimilarDocument(
         document_id=passage.document_id,
         score=round(min(max(score, 0.0), 1.0), 4),
         content=passage.chunk.text,

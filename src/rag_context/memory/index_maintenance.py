@@ -12,17 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from rag_context.api.maintenance import CheckResponse, IssueReport, ReindexRequest, ReindexResponse
-from rag_context.domain.documents import (
-    Channel,
-    Chunk,
-    Counts,
-    Document,
-    DocumentInput,
-    chunk_ids,
-    content_hash,
-    document_id,
-    is_uuid,
-)
+from rag_context.domain import documents
 from rag_context.domain.reports import IntegrityReport, Issue, IssueKind, Thoroughness, counted
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError, ForeignIndexError, LostIndexError
 from rag_context.ingest.chunking.prose import body_start
@@ -104,7 +94,7 @@ class Audit:
         except (ForeignIndexError, LostIndexError):
             raise
         except BackendDataError as error:
-            return IntegrityReport(Counts(0, 0, 0, 0), 0, (Issue(IssueKind.DAMAGED_FILE, 1, (str(error),)),))
+            return IntegrityReport(documents.Counts(0, 0, 0, 0), 0, (Issue(IssueKind.DAMAGED_FILE, 1, (str(error),)),))
 
     async def repair(self, found: IntegrityReport) -> None:
         """Repair what the store can repair, and mark documents as outdated that only their source can repair.
@@ -118,15 +108,15 @@ class Audit:
                 await self._auditor.invalidate(found.damaged)
 
 
-def document_issues(document: Document, chunks: Sequence[Chunk]) -> Iterator[IssueKind]:
+def document_issues(document: documents.Document, chunks: Sequence[documents.Chunk]) -> Iterator[IssueKind]:
     """What is wrong with a document and its chunks (by position), as far as it can be computed from them."""
-    inputs = [_input(document, channel) for channel in Channel]
-    if content_hash(document) != document.content_hash:
+    inputs = [_input(document, channel) for channel in documents.Channel]
+    if documents.content_hash(document) != document.content_hash:
         yield IssueKind.CHANGED_CONTENT
-    elif MARK not in document.source + document.session_id and document.id not in map(document_id, inputs):
+    elif MARK not in document.source + document.session_id and document.id not in map(documents.document_id, inputs):
         # The id of a document with a secret in its source is that of the source as it was submitted.
         yield IssueKind.WRONG_ID
-    if is_uuid(document.id) and not _are_chunks_of(document, chunks):
+    if documents.is_uuid(document.id) and not _are_chunks_of(document, chunks):
         yield IssueKind.BROKEN_CHUNKS
 
 
@@ -160,8 +150,8 @@ def _issue(issue: Issue) -> IssueReport:
     )
 
 
-def _input(document: Document, channel: Channel) -> DocumentInput:
-    return DocumentInput(
+def _input(document: documents.Document, channel: documents.Channel) -> documents.DocumentInput:
+    return documents.DocumentInput(
         document.content,
         document.content_type,
         document.session_id,
@@ -172,7 +162,7 @@ def _input(document: Document, channel: Channel) -> DocumentInput:
     )
 
 
-def _are_chunks_of(document: Document, chunks: Sequence[Chunk]) -> bool:
+def _are_chunks_of(document: documents.Document, chunks: Sequence[documents.Chunk]) -> bool:
     """Whether the chunks are slices that cover the content without a gap, in order and with their computed ids.
 
     The front matter of a project's file belongs to no chunk.
@@ -185,11 +175,11 @@ def _are_chunks_of(document: Document, chunks: Sequence[Chunk]) -> bool:
         if chunk.text != document.content[span.start : span.end]:
             return False
         end = span.end
-    expected = chunk_ids(document.id, [(chunk.context, chunk.text) for chunk in chunks])
+    expected = documents.chunk_ids(document.id, [(chunk.context, chunk.text) for chunk in chunks])
     return bool(chunks) and end == len(document.content) and [chunk.id for chunk in chunks] == expected
 
 
-def not_reindexed(counts: Counts) -> str | None:
+def not_reindexed(counts: documents.Counts) -> str | None:
     """What a reindexing leaves out: documents of other programs, which are read and never changed; None: nothing."""
     if not counts.others:
         return None
@@ -288,7 +278,7 @@ class Reindexing:
             counts = await self._wait(counts, on_progress)
         return await self._report(counts)
 
-    async def _wait(self, counts: Counts, on_progress: OnReindexed) -> Counts:
+    async def _wait(self, counts: documents.Counts, on_progress: OnReindexed) -> documents.Counts:
         until = self._clock() + WAIT_S
         reported = -1
         while True:
@@ -317,7 +307,7 @@ class Reindexing:
             await self._embedder.bind()
         self._maintenance.sweep_soon()
 
-    async def _report(self, counts: Counts) -> ReindexResponse:
+    async def _report(self, counts: documents.Counts) -> ReindexResponse:
         status: Literal["current", "running", "waiting", "needed"] = "running" if counts.pending else "current"
         detail = None
         try:
@@ -336,7 +326,7 @@ class Reindexing:
             detail=detail or not_reindexed(counts),
         )
 
-    async def _count(self) -> Counts:
+    async def _count(self) -> documents.Counts:
         """The counts, in which a document without its new vectors counts as pending during a run."""
         counts = await self._documents.counts()
         if self._rebuilding_state is None:

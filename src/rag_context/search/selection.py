@@ -18,7 +18,7 @@ from rag_context.domain.text import query_terms
 from rag_context.domain.vectors import Calibration
 from rag_context.errors import BackendError
 from rag_context.ports.reading import CandidateRequest, Shortlist, Snapshot
-from rag_context.search import rules
+from rag_context.search import question_rules, ranking, rules
 from rag_context.search.code_rank import KnownCode, definitions_first, ranked_code
 from rag_context.search.identifiers import holders, identifiers_in
 from rag_context.search.message_rules import (
@@ -29,38 +29,7 @@ from rag_context.search.message_rules import (
     with_session_prior,
 )
 from rag_context.search.query import Mode, Query, Result, Standing
-from rag_context.search.question_rules import (
-    NO_BOOSTS,
-    Boosts,
-    boosts_for,
-    has_symbols,
-    hit_limit,
-    pool_per_document,
-    pool_size,
-    prefers_speakers,
-    presumed,
-    ranks_code,
-    standing_request,
-    weights_for,
-)
 from rag_context.search.question_times import nearnesses, threshold_shares, time_boosts
-from rag_context.search.ranking import (
-    Candidates,
-    Ranked,
-    answerable,
-    best_first,
-    calibrated,
-    fused_scores,
-    is_between_people,
-    passes,
-    plainly_answerable,
-    presumed_best,
-    relevance,
-    smoothed_scores,
-    spread,
-    thresholds_for,
-    unrelated_cosine,
-)
 from rag_context.search.reads import Reads, SnapshotReads
 from rag_context.search.retrievers import VectorResults
 
@@ -83,11 +52,11 @@ class KnownPassages:
 class Gathered:
     """Candidates with their exact scores, and what stands around them."""
 
-    candidates: Candidates
+    candidates: ranking.Candidates
     neighbours: Mapping[str, Neighbours]
     before: RawScores
     after: RawScores
-    boosts: Boosts
+    boosts: question_rules.Boosts
     vector_ranks: Mapping[str, int]
     text_ranks: Mapping[str, int]
     conversations: Mapping[str, float] = field(default_factory=dict)
@@ -117,30 +86,30 @@ async def gather(
     """
     boosts = _boosts(query, vector_results, text)
     # What is near a time that the query names is beyond the pool.
-    size = pool_size(query) if query.per_document is None and not query.windows else None
+    size = question_rules.pool_size(query) if query.per_document is None and not query.windows else None
     hits = vector_results.hits if vector_results is not None else ()
     named = await _defining(query, reads, [hit.chunk for found in (hits, text or ()) for hit in found], code)
     calibration = vector_results.calibration if vector_results is not None else None
-    unrelated = unrelated_cosine(calibration)
+    unrelated = ranking.unrelated_cosine(calibration)
     hits = boosts.best(hits, lambda hit: hit.cosine - unrelated, None if named else size)
     text = boosts.best(text, lambda hit: hit.bm25, None if named else size) if text is not None else None
     vector_ranks, text_ranks = _ranks(hits), _ranks(text or ())
-    found = Candidates.of_hits(_pooled(hits, size, named), _pooled(text or (), size, named))
+    found = ranking.Candidates.of_hits(_pooled(hits, size, named), _pooled(text or (), size, named))
     if text is None:
         nothing = RawScores.unknown(len(found))
         alone = replace(found.scores, bm25=np.zeros(len(found)), shares=np.zeros(len(found)))
         return Gathered(replace(found, scores=alone), {}, nothing, nothing, boosts, vector_ranks, text_ranks)
     # Raw scores are compared with those of all others: a hit of one retriever needs the other's score too.
-    union = Candidates(found.chunks, await reads.scores(found))
-    first = fused_scores(union, calibration, weights_for(query))
+    union = ranking.Candidates(found.chunks, await reads.scores(found))
+    first = ranking.fused_scores(union, calibration, question_rules.weights_for(query))
     first *= boosts.of(union.chunks)
     # Neighbours cost a read, so they are read only for what can still come into the results.
-    shortlist = union.take(_shortlisted(query, union, best_first(union, first), named))
+    shortlist = union.take(_shortlisted(query, union, ranking.best_first(union, first), named))
     neighbours = await reads.neighbours([chunk.id for chunk in shortlist.chunks])
     known = {chunk.id: row for row, chunk in enumerate(union.chunks)}
     around = {ref.id: ref for near in neighbours.values() for ref in (near.before, near.after) if ref is not None}
     beyond = [ref for id_, ref in around.items() if id_ not in known]
-    beyond_scores = await reads.scores(Candidates(beyond, RawScores.unknown(len(beyond))))
+    beyond_scores = await reads.scores(ranking.Candidates(beyond, RawScores.unknown(len(beyond))))
     threads = _threads(query, shortlist.chunks)
     conversations = await reads.conversations(threads) if threads else {}
     if reads.failure is not None:  # some candidates would gain from neighbours that are known, others not
@@ -156,11 +125,13 @@ async def gather(
     return Gathered(shortlist, neighbours, before, after, boosts, vector_ranks, text_ranks, conversations)
 
 
-def _boosts(query: Query, vector_results: VectorResults | None, text: Sequence[KeywordHit] | None) -> Boosts:
+def _boosts(
+    query: Query, vector_results: VectorResults | None, text: Sequence[KeywordHit] | None
+) -> question_rules.Boosts:
     """By whom the question is about; an order of one retriever alone stays as it is."""
-    if not prefers_speakers(query) or vector_results is None or text is None:
-        return NO_BOOSTS
-    return boosts_for(query.text, (hit.chunk for hits in (vector_results.hits, text) for hit in hits))
+    if not question_rules.prefers_speakers(query) or vector_results is None or text is None:
+        return question_rules.NO_BOOSTS
+    return question_rules.boosts_for(query.text, (hit.chunk for hits in (vector_results.hits, text) for hit in hits))
 
 
 def _pooled(hits: Sequence[Hit], size: int | None, named: Set[str]) -> Sequence[Hit]:
@@ -168,14 +139,14 @@ def _pooled(hits: Sequence[Hit], size: int | None, named: Set[str]) -> Sequence[
     return [hit for rank, hit in enumerate(hits) if size is None or rank < size or hit.chunk.id in named]
 
 
-def _shortlisted(query: Query, union: Candidates, ordered: Sequence[int], named: Set[str]) -> list[int]:
+def _shortlisted(query: Query, union: ranking.Candidates, ordered: Sequence[int], named: Set[str]) -> list[int]:
     """The first of the rows, best first, and those near a time that the query names; not too many of one document.
 
     All of chunks that are `named`, too.
     """
 
     def spread_out(rows: Iterable[int]) -> Iterator[int]:
-        return spread(rows, lambda row: union.chunks[row].document_id, pool_per_document(query))
+        return ranking.spread(rows, lambda row: union.chunks[row].document_id, question_rules.pool_per_document(query))
 
     rows = list(islice(spread_out(ordered), _shortlist_size(query)))
     if query.windows:
@@ -256,7 +227,7 @@ async def select(
 
 def _standing(found: VectorResults) -> Mapping[str, float]:
     """The ids of the standing instructions that may apply, nearest first, with their scores."""
-    scores = {hit.chunk.id: calibrated(hit.cosine, found.calibration) for hit in found.standing}
+    scores = {hit.chunk.id: ranking.calibrated(hit.cosine, found.calibration) for hit in found.standing}
     return {id_: score for id_, score in scores.items() if score >= rules.STANDING_SCORE}
 
 
@@ -288,25 +259,25 @@ def candidate_request(
     query: Query, vector_results: VectorResults | None, text: str | None, hits: Sequence[KeywordHit] | None = None
 ) -> CandidateRequest:
     """What `select_in` is going to read; or `select`, of the `hits` of a keyword search."""
-    weights = weights_for(query)
+    weights = question_rules.weights_for(query)
     calibration = vector_results.calibration if vector_results is not None else None
     shortlist = Shortlist(
         _shortlist_size(query),
-        pool_per_document(query),
+        question_rules.pool_per_document(query),
         weights.other,
         weights.code,
-        presumed_best(calibration),
-        unrelated_cosine(calibration),
-        *(presumed(query.text) if prefers_speakers(query) else ((), 1.0)),
+        ranking.presumed_best(calibration),
+        ranking.unrelated_cosine(calibration),
+        *(question_rules.presumed(query.text) if question_rules.prefers_speakers(query) else ((), 1.0)),
     )
     return CandidateRequest(
         text,
         vector_results.vector if vector_results is not None else None,
-        hit_limit(query),
+        question_rules.hit_limit(query),
         shortlist,
         query.where,
         None if hits is None else [hit.chunk.id for hit in hits],
-        standing_request(query) if vector_results is not None else None,
+        question_rules.standing_request(query) if vector_results is not None else None,
     )
 
 
@@ -320,7 +291,7 @@ def _has_code(chunks: Iterable[ChunkRef]) -> bool:
 
 async def _defining(query: Query, reads: Reads, chunks: Sequence[ChunkRef], known: KnownCode) -> Set[str]:
     """Ids of the chunks that define a name that the query is or has."""
-    if not has_symbols(query) or not _has_code(chunks):
+    if not question_rules.has_symbols(query) or not _has_code(chunks):
         return frozenset()
     await _learned(query, reads, chunks, known)
     return frozenset(known.defining(query.text, chunks)[: rules.MOST_DEFINITIONS])
@@ -328,7 +299,7 @@ async def _defining(query: Query, reads: Reads, chunks: Sequence[ChunkRef], know
 
 async def _learned(query: Query, reads: Reads, chunks: Sequence[ChunkRef], known: KnownCode) -> Mapping[str, Passage]:
     """Make the chunks that are code known, where a rule ranks them; returns the passages that were read for it."""
-    if not ranks_code(query) or not _has_code(chunks):
+    if not question_rules.ranks_code(query) or not _has_code(chunks):
         return {}
     unknown = known.unknown(query.text, chunks)
     read = await reads.passages(unknown) if unknown else {}
@@ -354,14 +325,14 @@ def _threads(query: Query, chunks: Sequence[ChunkRef]) -> list[str]:
     """The conversations between people among these chunks, where a rule ranks by them."""
     if query.mode is not Mode.HYBRID or Rule.SESSION in query.without:
         return []
-    return sorted({chunk.thread for chunk in chunks if chunk.thread is not None and is_between_people(chunk)})
+    return sorted({chunk.thread for chunk in chunks if chunk.thread is not None and ranking.is_between_people(chunk)})
 
 
-def _is_answerable(query: Query, candidates: Candidates, calibration: Calibration, *, few: bool) -> bool:
+def _is_answerable(query: Query, candidates: ranking.Candidates, calibration: Calibration, *, few: bool) -> bool:
     if Rule.NO_ANSWER in query.without:
-        return plainly_answerable(candidates, calibration)
+        return ranking.plainly_answerable(candidates, calibration)
     is_unknown = not candidates.scores.shares.any() and len(set(query_terms(query.text))) < 2
-    return answerable(candidates, calibration, few=few, dated=bool(query.windows), unknown=is_unknown)
+    return ranking.answerable(candidates, calibration, few=few, dated=bool(query.windows), unknown=is_unknown)
 
 
 def _ordering(query: Query, gathered: Gathered, calibration: Calibration | None, known: KnownPassages) -> Floats:
@@ -369,14 +340,16 @@ def _ordering(query: Query, gathered: Gathered, calibration: Calibration | None,
     candidates = gathered.candidates
     # Vector search alone orders by the cosine, also below that of unrelated texts.
     scale = calibration if query.mode is not Mode.VECTOR else None
-    fused = smoothed_scores(candidates, gathered.before, gathered.after, scale, weights_for(query))
+    fused = ranking.smoothed_scores(
+        candidates, gathered.before, gathered.after, scale, question_rules.weights_for(query)
+    )
     messages = known.messages.features(candidates) if ranks_messages(query, candidates.chunks) else {}
     if messages and Rule.ANSWER not in query.without:
         fused = by_answer(query.text, fused, messages)
     if messages and Rule.QUESTIONS not in query.without:
         fused = by_questions(fused, candidates.chunks, messages)
     fused = with_session_prior(fused, candidates.chunks, gathered.conversations) * gathered.boosts.of(candidates.chunks)
-    if ranks_code(query) and _has_code(candidates.chunks):
+    if question_rules.ranks_code(query) and _has_code(candidates.chunks):
         features = known.code.features(query.text, candidates)
         fused = definitions_first(query.text, ranked_code(query.text, fused, features), features)
     return fused
@@ -384,7 +357,7 @@ def _ordering(query: Query, gathered: Gathered, calibration: Calibration | None,
 
 def _kept(
     query: Query, gathered: Gathered, calibration: Calibration | None, fused: Floats, held: Floats, *, few: bool
-) -> list[Ranked]:
+) -> list[ranking.Ranked]:
     """The best `limit` candidates that pass: `min_score` if the query has one, else the model's threshold.
 
     What holds a rare identifier of the query is exempt from the threshold.
@@ -396,11 +369,15 @@ def _kept(
     ranked = (
         (
             row,
-            Ranked(
-                candidate, float(fused[row]), relevance(candidate, calibration), float(boosts[row]), float(by_time[row])
+            ranking.Ranked(
+                candidate,
+                float(fused[row]),
+                ranking.relevance(candidate, calibration),
+                float(boosts[row]),
+                float(by_time[row]),
             ),
         )
-        for row in best_first(candidates, fused)
+        for row in ranking.best_first(candidates, fused)
         for candidate in [candidates[row]]
     )
     if query.min_score is not None:
@@ -408,15 +385,21 @@ def _kept(
         passing = (each for _, each in ranked if each.score >= least)
     else:
         thresholds = _thresholds(query, candidates, calibration, few=few)
-        passing = (each for row, each in ranked if held[row] or passes(each.candidate, each.score, thresholds[row]))
-    return list(islice(spread(passing, _document_of, query.per_document), query.limit))
+        passing = (
+            each for row, each in ranked if held[row] or ranking.passes(each.candidate, each.score, thresholds[row])
+        )
+    return list(islice(ranking.spread(passing, _document_of, query.per_document), query.limit))
 
 
-def _thresholds(query: Query, candidates: Candidates, calibration: Calibration | None, *, few: bool) -> list[float]:
+def _thresholds(
+    query: Query, candidates: ranking.Candidates, calibration: Calibration | None, *, few: bool
+) -> list[float]:
     """The least score of each candidate that is returned, where the query has no `min_score`."""
     threshold = calibration.threshold if calibration is not None else 0.0
     by_kind = Rule.NO_ANSWER not in query.without
-    thresholds = thresholds_for(candidates, threshold, few=few) if by_kind else np.full(len(candidates), threshold)
+    thresholds = (
+        ranking.thresholds_for(candidates, threshold, few=few) if by_kind else np.full(len(candidates), threshold)
+    )
     if query.windows:
         thresholds = np.minimum(thresholds, threshold * threshold_shares(query.windows, candidates.chunks))
     return thresholds.tolist()
@@ -429,11 +412,11 @@ def _by_then(passages: Mapping[str, Passage], where: Filter) -> Mapping[str, Pas
     return {id_: passage for id_, passage in passages.items() if passage.occurred_at < where.until}
 
 
-def _document_of(ranked: Ranked) -> str:
+def _document_of(ranked: ranking.Ranked) -> str:
     return ranked.candidate.chunk.document_id
 
 
-def _results(kept: Sequence[Ranked], passages: Mapping[str, Passage], gathered: Gathered) -> tuple[Result, ...]:
+def _results(kept: Sequence[ranking.Ranked], passages: Mapping[str, Passage], gathered: Gathered) -> tuple[Result, ...]:
     """Passages in rank order; one that was deleted since it was found is left out."""
     results: list[Result] = []
     for ranked in kept:

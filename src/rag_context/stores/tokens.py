@@ -13,17 +13,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal, TypeAlias
 
-from rag_context.domain.clauses import (
-    Clause,
-    Comparison,
-    Conjunction,
-    Disjunction,
-    Membership,
-    Negation,
-    Operator,
-    Path,
-    Scalar,
-)
+from rag_context.domain import clauses
 from rag_context.domain.documents import Json
 from rag_context.ports.provider import Capabilities
 
@@ -91,17 +81,17 @@ _EVERYTHING = Narrowing(None, exact=True)
 _ANYTHING = Narrowing(None, exact=False)
 _NOTHING = Narrowing(AnyOf(("!",)), exact=True)  # no document has it: tokens begin with [ or #
 
-_OPPOSITES: Mapping[Operator, Operator] = {
-    Operator.GREATER: Operator.AT_MOST,
-    Operator.AT_LEAST: Operator.LESS,
-    Operator.LESS: Operator.AT_LEAST,
-    Operator.AT_MOST: Operator.GREATER,
+_OPPOSITES: Mapping[clauses.Operator, clauses.Operator] = {
+    clauses.Operator.GREATER: clauses.Operator.AT_MOST,
+    clauses.Operator.AT_LEAST: clauses.Operator.LESS,
+    clauses.Operator.LESS: clauses.Operator.AT_LEAST,
+    clauses.Operator.AT_MOST: clauses.Operator.GREATER,
 }
-_BOUNDS: Mapping[Operator, tuple[Bound, Bound]] = {
-    Operator.GREATER: ("gt", "gte"),
-    Operator.AT_LEAST: ("gte", "gte"),
-    Operator.LESS: ("lt", "lte"),
-    Operator.AT_MOST: ("lte", "lte"),
+_BOUNDS: Mapping[clauses.Operator, tuple[Bound, Bound]] = {
+    clauses.Operator.GREATER: ("gt", "gte"),
+    clauses.Operator.AT_LEAST: ("gte", "gte"),
+    clauses.Operator.LESS: ("lt", "lte"),
+    clauses.Operator.AT_MOST: ("lte", "lte"),
 }
 """How a number is compared: where floats are exact, and where they are not."""
 
@@ -120,23 +110,23 @@ def numbers_of(metadata: Mapping[str, Json]) -> dict[str, float]:
     }
 
 
-def present(path: Path) -> str:
+def present(path: clauses.Path) -> str:
     """The token that states that there is a value other than null."""
     return _fact("+", path)
 
 
-def narrow(clause: Clause) -> Narrowing:
+def narrow(clause: clauses.Clause) -> Narrowing:
     """The condition on an engine for a clause."""
     match clause:
-        case Comparison(path, operator, value):
+        case clauses.Comparison(path, operator, value):
             return _compared(path, operator, value)
-        case Membership(path, values):
-            return _any([_compared(path, Operator.EQUAL, None)] * (None in values) + _one_of(path, values))
-        case Conjunction(parts):
+        case clauses.Membership(path, values):
+            return _any([_compared(path, clauses.Operator.EQUAL, None)] * (None in values) + _one_of(path, values))
+        case clauses.Conjunction(parts):
             return _all([narrow(part) for part in parts])
-        case Disjunction(parts):
+        case clauses.Disjunction(parts):
             return _any([narrow(part) for part in parts])
-        case Negation(part):
+        case clauses.Negation(part):
             return _opposite(part)
 
 
@@ -151,42 +141,42 @@ def conditions_in(condition: Condition) -> int:
             return 1
 
 
-def dotted(path: Path) -> str:
+def dotted(path: clauses.Path) -> str:
     return ".".join(path)
 
 
-def _opposite(clause: Clause) -> Narrowing:
+def _opposite(clause: clauses.Clause) -> Narrowing:
     match clause:
-        case Comparison(path, operator, value):
+        case clauses.Comparison(path, operator, value):
             return _not_compared(path, operator, value)
-        case Membership(path, values):
+        case clauses.Membership(path, values):
             tokens = tuple(_equal(path, value) for value in values if value is not None)
             # A missing field equals null, so not being one of values with null among them means being there.
-            there = [_compared(path, Operator.EXISTS, True)] * (None in values)
+            there = [_compared(path, clauses.Operator.EXISTS, True)] * (None in values)
             return _all([*there, Narrowing(NoneOf(tokens), exact=True)] if tokens else there)
-        case Conjunction(parts):
+        case clauses.Conjunction(parts):
             return _any([_opposite(part) for part in parts])
-        case Disjunction(parts):
+        case clauses.Disjunction(parts):
             return _all([_opposite(part) for part in parts])
-        case Negation(part):
+        case clauses.Negation(part):
             return narrow(part)
 
 
-def _compared(path: Path, operator: Operator, value: Scalar) -> Narrowing:
+def _compared(path: clauses.Path, operator: clauses.Operator, value: clauses.Scalar) -> Narrowing:
     match operator:
-        case Operator.EQUAL if value is None:
+        case clauses.Operator.EQUAL if value is None:
             return Narrowing(NoneOf((present(path),)), exact=True)
-        case Operator.EQUAL:
+        case clauses.Operator.EQUAL:
             return Narrowing(AnyOf((_equal(path, value),)), exact=True)
-        case Operator.NOT_EQUAL:
-            return _not_compared(path, Operator.EQUAL, value)
-        case Operator.EXISTS:
+        case clauses.Operator.NOT_EQUAL:
+            return _not_compared(path, clauses.Operator.EQUAL, value)
+        case clauses.Operator.EXISTS:
             there = (present(path),)
             return Narrowing(AnyOf(there) if value else NoneOf(there), exact=True)
-        case Operator.CONTAINS if isinstance(value, str):
+        case clauses.Operator.CONTAINS if isinstance(value, str):
             # An element of a list is a token; a part of a text is none, so every text at the path is read.
             return Narrowing(AnyOf((_element(path, value), _fact("text", path))), exact=False)
-        case Operator.CONTAINS:
+        case clauses.Operator.CONTAINS:
             return _NOTHING if value is None else Narrowing(AnyOf((_element(path, value),)), exact=True)
     if isinstance(value, str):
         return Narrowing(AnyOf((_fact("text", path),)), exact=False)
@@ -196,17 +186,17 @@ def _compared(path: Path, operator: Operator, value: Scalar) -> Narrowing:
     return Narrowing(And((AnyOf((_fact("number", path),)), within)), exact)
 
 
-def _not_compared(path: Path, operator: Operator, value: Scalar) -> Narrowing:
+def _not_compared(path: clauses.Path, operator: clauses.Operator, value: clauses.Scalar) -> Narrowing:
     match operator:
-        case Operator.EQUAL if value is None:
-            return _compared(path, Operator.EXISTS, True)
-        case Operator.EQUAL:
+        case clauses.Operator.EQUAL if value is None:
+            return _compared(path, clauses.Operator.EXISTS, True)
+        case clauses.Operator.EQUAL:
             return Narrowing(NoneOf((_equal(path, value),)), exact=True)
-        case Operator.NOT_EQUAL:
-            return _compared(path, Operator.EQUAL, value)
-        case Operator.EXISTS:
+        case clauses.Operator.NOT_EQUAL:
+            return _compared(path, clauses.Operator.EQUAL, value)
+        case clauses.Operator.EXISTS:
             return _compared(path, operator, not value)
-        case Operator.CONTAINS if value is not None:
+        case clauses.Operator.CONTAINS if value is not None:
             return Narrowing(NoneOf((_element(path, value),)), exact=not isinstance(value, str))
     if isinstance(value, str):
         return _ANYTHING
@@ -217,12 +207,12 @@ def _not_compared(path: Path, operator: Operator, value: Scalar) -> Narrowing:
     return Narrowing(Or((NoneOf((_fact("number", path),)), within)), exact)
 
 
-def _one_of(path: Path, values: Sequence[Scalar]) -> list[Narrowing]:
+def _one_of(path: clauses.Path, values: Sequence[clauses.Scalar]) -> list[Narrowing]:
     tokens = tuple(_equal(path, value) for value in values if value is not None)
     return [Narrowing(AnyOf(tokens), exact=True)] if tokens else []
 
 
-def _within(path: Path, operator: Operator, value: float) -> tuple[Range, bool]:
+def _within(path: clauses.Path, operator: clauses.Operator, value: float) -> tuple[Range, bool]:
     """A bound, and whether it lets through exactly what the comparison does."""
     exact = abs(value) < _EXACT_BELOW
     sharp, blunt = _BOUNDS[operator]
@@ -250,7 +240,7 @@ def _any(parts: Sequence[Narrowing]) -> Narrowing:
     return Narrowing(conditions[0] if len(conditions) == 1 else Or(conditions), exact)
 
 
-def _walk(found: Mapping[str, Json], above: Path) -> Iterator[tuple[Path, Json]]:
+def _walk(found: Mapping[str, Json], above: clauses.Path) -> Iterator[tuple[clauses.Path, Json]]:
     """Every value other than null, objects before what is in them."""
     for key, value in found.items():
         if value is not None:
@@ -259,7 +249,7 @@ def _walk(found: Mapping[str, Json], above: Path) -> Iterator[tuple[Path, Json]]
             yield from _walk(value, (*above, key))
 
 
-def _facts_at(path: Path, value: Json) -> Iterable[str]:
+def _facts_at(path: clauses.Path, value: Json) -> Iterable[str]:
     yield present(path)
     match value:
         case list():
@@ -274,15 +264,15 @@ def _facts_at(path: Path, value: Json) -> Iterable[str]:
             yield _fact("number", path)
 
 
-def _equal(path: Path, value: Scalar) -> str:
+def _equal(path: clauses.Path, value: clauses.Scalar) -> str:
     return _fact("=", path, value)
 
 
-def _element(path: Path, value: Scalar) -> str:
+def _element(path: clauses.Path, value: clauses.Scalar) -> str:
     return _fact("has", path, value)
 
 
-def _fact(kind: str, path: Path, *values: Scalar) -> str:
+def _fact(kind: str, path: clauses.Path, *values: clauses.Scalar) -> str:
     """The text of a token: equal only for equal values, such as 1 and 1.0."""
     # 1.0 and 1 are equal in a filter, so they are one token; JSON would write two.
     plain = [int(value) if isinstance(value, float) and value.is_integer() else value for value in values]

@@ -14,19 +14,7 @@ import numpy as np
 
 from rag_context.api.export_lines import ExportedChunk, ExportedDocument, ExportedMetadata, ExportedModel, read_line
 from rag_context.api.index import MessageTimeFields
-from rag_context.domain.documents import (
-    Chunk,
-    Document,
-    MessageTime,
-    Metadata,
-    Origin,
-    Span,
-    Tenant,
-    chunk_ids,
-    content_hash,
-    for_terminals,
-    is_uuid,
-)
+from rag_context.domain import documents
 from rag_context.domain.provenance import earlier_origin, stated_time, time_at
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import InvalidInputError
@@ -43,8 +31,8 @@ LEAST_NORM, MOST_NORM = 0.9, 1.1
 class IndexedDocument:
     """A document with its chunks by position, and their vectors, `(n, dim) float32`, where it has them."""
 
-    document: Document
-    chunks: tuple[Chunk, ...]
+    document: documents.Document
+    chunks: tuple[documents.Chunk, ...]
     vectors: Matrix | None
 
 
@@ -60,7 +48,7 @@ def document_line(entry: IndexedDocument) -> bytes:
         "chunks": [_chunk_line(chunk) for chunk in entry.chunks],
         "vectors": None if vectors is None else base64.b64encode(vectors.astype("<f4").tobytes()).decode("ascii"),
     }
-    return for_terminals(ExportedDocument(**line).to_json())
+    return documents.for_terminals(ExportedDocument(**line).to_json())
 
 
 def read_document(line: bytes, dimension: int | None) -> IndexedDocument:
@@ -77,16 +65,18 @@ def read_document(line: bytes, dimension: int | None) -> IndexedDocument:
     read = read_line(ExportedDocument, line)
     document = _document(read)
     if read.origin is None:
-        spans = [Span(chunk.start, chunk.end, chunk.start_line, chunk.end_line) for chunk in read.chunks]
+        spans = [documents.Span(chunk.start, chunk.end, chunk.start_line, chunk.end_line) for chunk in read.chunks]
         speakers = set(filter(None, speakers_of(document, spans)))
         origin = earlier_origin(read.content_type, read.session_id, read.source, read.thread, speakers)
         document = replace(document, origin=origin)
-    if not is_uuid(document.id):
+    if not documents.is_uuid(document.id):
         raise InvalidInputError("its id is not one of this package")
-    if content_hash(document) != document.content_hash:
+    if documents.content_hash(document) != document.content_hash:
         raise InvalidInputError("its content is not what was exported")
     chunks = _chunks(document, read.chunks)
-    if [chunk.id for chunk in chunks] != chunk_ids(document.id, [(chunk.context, chunk.text) for chunk in chunks]):
+    if [chunk.id for chunk in chunks] != documents.chunk_ids(
+        document.id, [(chunk.context, chunk.text) for chunk in chunks]
+    ):
         return IndexedDocument(document, (), None)
     if read.vectors is None or dimension is None or not chunks:
         return IndexedDocument(document, chunks, None)
@@ -108,15 +98,15 @@ def _fields(record: "DataclassInstance", without: str = "") -> dict[str, Any]:
     return {name: getattr(record, name) for name in record.__dataclass_fields__ if name != without}
 
 
-def _chunk_line(chunk: Chunk) -> ExportedChunk:
+def _chunk_line(chunk: documents.Chunk) -> ExportedChunk:
     return ExportedChunk(id=chunk.id, **_fields(chunk.span), context=chunk.context, occurred_at=chunk.occurred_at)
 
 
-def _chunks(document: Document, lines: Sequence[ExportedChunk]) -> tuple[Chunk, ...]:
-    spans = [Span(line.start, line.end, line.start_line, line.end_line, line.heading) for line in lines]
+def _chunks(document: documents.Document, lines: Sequence[ExportedChunk]) -> tuple[documents.Chunk, ...]:
+    spans = [documents.Span(line.start, line.end, line.start_line, line.end_line, line.heading) for line in lines]
     times, speakers = message_times(document), speakers_of(document, spans)
     return tuple(
-        Chunk(
+        documents.Chunk(
             line.id,
             document.id,
             position,
@@ -135,18 +125,18 @@ def _chunks(document: Document, lines: Sequence[ExportedChunk]) -> tuple[Chunk, 
     )
 
 
-def _document(line: ExportedDocument) -> Document:
+def _document(line: ExportedDocument) -> documents.Document:
     copied = {name: value for name, value in line if name not in ("chunks", "vectors")}
-    tenant = Tenant(**{name: copied.pop(name) for name in Tenant.__dataclass_fields__})
+    tenant = documents.Tenant(**{name: copied.pop(name) for name in documents.Tenant.__dataclass_fields__})
     stated = line.occurred_at or stated_time(line.content, line.content_type, line.metadata.extra)
     changed = {
         "occurred_at": stated or line.timestamp,
-        "metadata": Metadata(**dict(line.metadata)),
+        "metadata": documents.Metadata(**dict(line.metadata)),
         "similarity_hash": int(line.similarity_hash, 16),
-        "message_times": tuple(MessageTime(each.start, each.at) for each in line.message_times),
-        "origin": Origin.stored(line.origin),
+        "message_times": tuple(documents.MessageTime(each.start, each.at) for each in line.message_times),
+        "origin": documents.Origin.stored(line.origin),
     }
-    return Document(**{**copied, **changed}, tenant=tenant)
+    return documents.Document(**{**copied, **changed}, tenant=tenant)
 
 
 def _vectors(encoded: str, count: int, dimension: int) -> Matrix | None:

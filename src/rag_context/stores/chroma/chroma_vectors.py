@@ -19,27 +19,7 @@ from rag_context.errors import (
     ForeignDataError,
 )
 from rag_context.ports.vector_checks import require_shape
-from rag_context.stores.chroma.chroma_api import (
-    COMPONENT,
-    FEW,
-    MOST_NEAREST,
-    NAME,
-    PAGE,
-    SPACE,
-    WIDE,
-    WIDE_LEAST,
-    ChromaApi,
-    CollectionGoneError,
-    CollectionInfo,
-    Near,
-    Part,
-    RowComparison,
-    Rows,
-    Where,
-    matrix_of,
-    pages,
-    repeated,
-)
+from rag_context.stores.chroma import chroma_api
 from rag_context.stores.chroma.filters import cheap_condition, condition, passes
 from rag_context.stores.chroma.opened_folder import open_folder
 from rag_context.stores.chroma.payload import DOCUMENT_ID, OURS, REVISION, is_ours, passage_of, ref_of, rows_of
@@ -87,10 +67,10 @@ class ChromaVectors:
     until a write creates it again.
     """
 
-    def __init__(self, api: ChromaApi, name: str) -> None:
+    def __init__(self, api: chroma_api.ChromaApi, name: str) -> None:
         self._api = api
         self._name = name
-        self._info: CollectionInfo | None = None
+        self._info: chroma_api.CollectionInfo | None = None
         self._foreign: int | None = None
         """Rows of other programs at the last look; None before the first."""
 
@@ -103,14 +83,14 @@ class ChromaVectors:
     async def score(self, vector: Vector, chunk_ids: Sequence[str]) -> dict[str, float]:
         scores: dict[str, float] = {}
         comparison = self._comparison(vector, None)
-        for some in pages(chunk_ids):
+        for some in chroma_api.pages(chunk_ids):
             rows = await self._rows(some, "embeddings")
             scores.update(zip(rows.ids, comparison.cosines(rows).tolist(), strict=True))
         return scores
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
         found: dict[str, Passage] = {}
-        for some in pages(chunk_ids):
+        for some in chroma_api.pages(chunk_ids):
             rows = await self._rows(some, "metadatas", "documents")
             for id_, fields, text in zip(rows.ids, rows.fields, rows.texts, strict=True):
                 found[id_] = passage_of(id_, fields, text)
@@ -132,7 +112,7 @@ class ChromaVectors:
 
     async def prepare(self, model: EmbeddingModel) -> None:
         opened = await self._open()
-        if opened.space != SPACE:
+        if opened.space != chroma_api.SPACE:
             raise self._foreign_error(f"compares vectors by {opened.space!r}, not by cosine")
         is_other = opened.dimension not in (None, model.dimension)
         if is_other or not await self.count():
@@ -145,16 +125,16 @@ class ChromaVectors:
             opened = await self._open()
         if opened.dimension not in (None, model.dimension):
             raise BackendRejectedError(
-                COMPONENT,
+                chroma_api.COMPONENT,
                 f"The collection {self._name!r} in Chroma has vectors of dimension {opened.dimension}, "
                 f"and {model.name} makes some of dimension {model.dimension}: run `rag-context reindex`, "
                 "or name another as stores.chroma_collection.",
             )
 
     async def put(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix) -> None:
-        require_shape(COMPONENT, vectors, len(chunks))
+        require_shape(chroma_api.COMPONENT, vectors, len(chunks))
         rows = rows_of(document, chunks, vectors)
-        size = min(PAGE, await self._api.most_rows())
+        size = min(chroma_api.PAGE, await self._api.most_rows())
         for start in range(0, len(chunks), size):
             await self._explained(vectors[0], self._upsert(_slice(rows, start, start + size)))
         # Only now: a crash leaves rows of two versions, never of none.
@@ -162,13 +142,13 @@ class ChromaVectors:
         await self._delete(sorted(set(existing) - set(rows.ids)))
 
     async def discard(self, document_ids: Collection[str]) -> None:
-        for some in pages(list(document_ids)):
+        for some in chroma_api.pages(list(document_ids)):
             await self._delete(await self._ids({DOCUMENT_ID: {"$in": some}}))
 
     async def stored_vectors(self, document_ids: Collection[str]) -> dict[str, StoredVectors]:
         chunks: dict[str, set[str]] = {}
         revisions: dict[str, set[str]] = {}
-        for some in pages(list(document_ids)):
+        for some in chroma_api.pages(list(document_ids)):
             async for rows in self._all_fields(await self._ids({DOCUMENT_ID: {"$in": some}})):
                 for id_, fields in filter(lambda row: is_ours(row[1]), zip(rows.ids, rows.fields, strict=True)):
                     document = str(fields.get(DOCUMENT_ID))
@@ -187,9 +167,9 @@ class ChromaVectors:
 
     async def vectors(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:
         found: dict[str, Vector] = {}
-        for some in pages(chunk_ids):
+        for some in chroma_api.pages(chunk_ids):
             rows = await self._rows(some, "embeddings")
-            found.update(zip(rows.ids, matrix_of(rows, self._api.label), strict=True))
+            found.update(zip(rows.ids, chroma_api.matrix_of(rows, self._api.label), strict=True))
         return found
 
     async def count(self) -> int:
@@ -238,7 +218,7 @@ class ChromaVectors:
     def _foreign_error(self, what: str) -> ForeignDataError:
         other = "rag-context-vectors" if self._name != "rag-context-vectors" else "rag-context-vectors-2"
         return ForeignDataError(
-            COMPONENT,
+            chroma_api.COMPONENT,
             f"Chroma's collection {self._name!r} {what}. It was not changed: set stores.chroma_collection to another"
             f" name, such as {other!r}. `rag-context adopt` takes over documents in the form of earlier programs.",
         )
@@ -247,11 +227,11 @@ class ChromaVectors:
         """Another collection in the same place, under this one's name and `suffix`."""
         return ChromaVectors(self._api, f"{self._name}{suffix}")
 
-    async def _search(self, collection: str, vector: Vector, limit: int, where: Filter) -> list[Near]:
+    async def _search(self, collection: str, vector: Vector, limit: int, where: Filter) -> list[chroma_api.Near]:
         """The nearest rows, by the cheapest method first, then by more exact ones until the result is certain."""
         # Without a filter first: the index is fast then, and most searches are of a tenant that owns most rows.
         comparison = self._comparison(vector, where)
-        wide = max(WIDE * limit, WIDE_LEAST)
+        wide = max(chroma_api.WIDE * limit, chroma_api.WIDE_LEAST)
         rows = await self._api.nearest(collection, vector, wide, None)
         hits = comparison.of(rows)
         # Certain only if a worse row was seen too: else rows as near as the last hit may be missing.
@@ -260,11 +240,11 @@ class ChromaVectors:
             return hits[:limit]
         # A filter that leaves few rows makes the index lose some of them, so those are compared one by one.
         narrow = cheap_condition(where)
-        if len((await self._api.get(collection, where=narrow, limit=FEW + 1)).ids) <= FEW:
+        if len((await self._api.get(collection, where=narrow, limit=chroma_api.FEW + 1)).ids) <= chroma_api.FEW:
             return comparison.of(await self._api.get(collection, ["metadatas", "embeddings"], where=narrow))[:limit]
         if enough:  # unless more of them have equal cosines than were requested
             return hits[:limit]
-        while wide <= MOST_NEAREST:
+        while wide <= chroma_api.MOST_NEAREST:
             rows = await self._api.nearest(collection, vector, wide, condition(where))
             hits = comparison.of(rows)
             if len(hits) >= limit:
@@ -276,30 +256,30 @@ class ChromaVectors:
         every = (await self._api.get(collection, where=condition(where))).ids
         return await comparison.of_all(self._api, collection, every, limit)
 
-    def _comparison(self, vector: Vector, where: Filter | None) -> RowComparison:
-        def matrix(rows: Rows) -> Matrix:
-            found = matrix_of(rows, self._api.label)
+    def _comparison(self, vector: Vector, where: Filter | None) -> chroma_api.RowComparison:
+        def matrix(rows: chroma_api.Rows) -> Matrix:
+            found = chroma_api.matrix_of(rows, self._api.label)
             if len(found) and found.shape[1:] != vector.shape:
                 raise _wrong_dimension(vector, found.shape[1])
             return found
 
-        return RowComparison(vector, lambda fields: where is None or passes(fields, where), matrix)
+        return chroma_api.RowComparison(vector, lambda fields: where is None or passes(fields, where), matrix)
 
-    async def _all_fields(self, ids: Sequence[str]) -> AsyncIterator[Rows]:
-        for some in pages(ids):
+    async def _all_fields(self, ids: Sequence[str]) -> AsyncIterator[chroma_api.Rows]:
+        for some in chroma_api.pages(ids):
             yield await self._rows(some, "metadatas")
 
-    async def _rows(self, ids: Sequence[str], *include: Part) -> Rows:
+    async def _rows(self, ids: Sequence[str], *include: chroma_api.Part) -> chroma_api.Rows:
         return await self._read(lambda collection: self._api.get(collection, include, ids=ids))
 
-    async def _ids(self, where: Where | None) -> Sequence[str]:
+    async def _ids(self, where: chroma_api.Where | None) -> Sequence[str]:
         return (await self._write(lambda collection: self._api.get(collection, where=where))).ids
 
-    async def _upsert(self, rows: Rows) -> None:
+    async def _upsert(self, rows: chroma_api.Rows) -> None:
         await self._write(lambda collection: self._api.upsert(collection, rows))
 
     async def _delete(self, ids: Sequence[str]) -> None:
-        for some in pages(ids):
+        for some in chroma_api.pages(ids):
             await self._delete_some(some)
 
     async def _delete_some(self, ids: Sequence[str]) -> None:
@@ -323,43 +303,46 @@ class ChromaVectors:
         """Do `work` in the collection, which is created again if it is missing."""
         return await self._do(work, self._open)
 
-    async def _do(self, work: Callable[[str], Awaitable[T]], find_again: Callable[[], Awaitable[CollectionInfo]]) -> T:
+    async def _do(
+        self, work: Callable[[str], Awaitable[T]], find_again: Callable[[], Awaitable[chroma_api.CollectionInfo]]
+    ) -> T:
         async def attempt() -> T:
             info = self._info or await self._open()
             try:
                 return await work(info.id)
-            except CollectionGoneError:
+            except chroma_api.CollectionGoneError:
                 await find_again()
                 raise
 
-        return await repeated(attempt)
+        return await chroma_api.repeated(attempt)
 
-    async def _find(self) -> CollectionInfo:
+    async def _find(self) -> chroma_api.CollectionInfo:
         found = await self._api.find(self._name)
         if found is None:
             message = f"The collection {self._name!r} in Chroma is gone: run `rag-context check --repair`."
-            raise BackendDataError(COMPONENT, message)
+            raise BackendDataError(chroma_api.COMPONENT, message)
         self._info = found
         return found
 
-    async def _open(self) -> CollectionInfo:
+    async def _open(self) -> chroma_api.CollectionInfo:
         self._info = await self._api.open(self._name)
         return self._info
 
 
-def _slice(rows: Rows, start: int, end: int) -> Rows:
+def _slice(rows: chroma_api.Rows, start: int, end: int) -> chroma_api.Rows:
     vectors = None if rows.vectors is None else rows.vectors[start:end]
-    return Rows(rows.ids[start:end], rows.fields[start:end], rows.texts[start:end], vectors)
+    return chroma_api.Rows(rows.ids[start:end], rows.fields[start:end], rows.texts[start:end], vectors)
 
 
 def _wrong_dimension(vector: Vector, dimension: int | None) -> BackendDataError:
     return BackendDataError(
-        COMPONENT, f"The vector has shape {vector.shape}, the collection in Chroma has dimension {dimension}."
+        chroma_api.COMPONENT,
+        f"The vector has shape {vector.shape}, the collection in Chroma has dimension {dimension}.",
     )
 
 
 def _check_name(collection: str) -> None:
-    if not NAME.fullmatch(collection):
+    if not chroma_api.NAME.fullmatch(collection):
         raise ConfigurationError(
             f"stores.chroma_collection = {collection!r} is no name for a collection of Chroma: "
             "3 to 512 letters, digits, dots, dashes and underscores, a letter or digit at either end."

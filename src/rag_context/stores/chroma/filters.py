@@ -5,24 +5,13 @@ Chroma cannot ask for a prefix: the folder that holds the prefix narrows the sea
 
 from rag_context.domain.documents import microseconds, wire_name
 from rag_context.domain.search import Filter
+from rag_context.stores.chroma import payload
 from rag_context.stores.chroma.chroma_api import Fields, Where, either, every
-from rag_context.stores.chroma.payload import (
-    DOCUMENT_ID,
-    FOLDERS,
-    OCCURRED_AT,
-    OF_OWNER,
-    SOURCE,
-    STANDING,
-    TAGS,
-    TENANT,
-    folders,
-    tenant_name,
-)
 
 
 def condition(where: Filter) -> Where:
     """What lets through all that `where` does, and little else."""
-    return every([{TENANT: {"$eq": tenant_name(where.tenant)}}, *_narrowing(where)])
+    return every([{payload.TENANT: {"$eq": payload.tenant_name(where.tenant)}}, *_narrowing(where)])
 
 
 def cheap_condition(where: Filter) -> Where:
@@ -36,15 +25,15 @@ def cheap_condition(where: Filter) -> Where:
 
 def passes(fields: Fields, where: Filter) -> bool:
     # Everything is compared again: the first search is made without a filter, and prefixes are only narrowed.
-    at = fields.get(OCCURRED_AT, 0)
+    at = fields.get(payload.OCCURRED_AT, 0)
     return (
-        fields.get(TENANT) == tenant_name(where.tenant)
+        fields.get(payload.TENANT) == payload.tenant_name(where.tenant)
         and all(value == fields.get(field) for field, value in _equal(where))
-        and str(fields.get(SOURCE, "")).startswith(where.source_prefix or "")
-        and set(where.tags) <= set(fields.get(TAGS) or ())
-        and all(set(group) & set(fields.get(TAGS) or ()) for group in where.any_tags)
-        and fields.get(DOCUMENT_ID) not in where.without_documents
-        and (not where.standing or fields.get(STANDING) == OF_OWNER)
+        and str(fields.get(payload.SOURCE, "")).startswith(where.source_prefix or "")
+        and set(where.tags) <= set(fields.get(payload.TAGS) or ())
+        and all(set(group) & set(fields.get(payload.TAGS) or ()) for group in where.any_tags)
+        and fields.get(payload.DOCUMENT_ID) not in where.without_documents
+        and (not where.standing or fields.get(payload.STANDING) == payload.OF_OWNER)
         and (where.since is None or at >= microseconds(where.since))
         and (where.until is None or at < microseconds(where.until))
     )
@@ -52,17 +41,17 @@ def passes(fields: Fields, where: Filter) -> bool:
 
 def _narrowing(where: Filter) -> list[Where]:
     parts: list[Where] = [{field: {"$eq": value}} for field, value in _equal(where)]
-    parts += [{TAGS: {"$contains": tag}} for tag in where.tags]
-    parts += [either([{TAGS: {"$contains": tag}} for tag in group]) for group in where.any_tags if group]
-    parts += [{FOLDERS: {"$contains": folder}} for folder in folders(where.source_prefix or "")[-1:]]
+    parts += [{payload.TAGS: {"$contains": tag}} for tag in where.tags]
+    parts += [either([{payload.TAGS: {"$contains": tag}} for tag in group]) for group in where.any_tags if group]
+    parts += [{payload.FOLDERS: {"$contains": folder}} for folder in payload.folders(where.source_prefix or "")[-1:]]
     if where.standing:
-        parts.append({STANDING: {"$eq": OF_OWNER}})
+        parts.append({payload.STANDING: {"$eq": payload.OF_OWNER}})
     if where.without_documents:
-        parts.append({DOCUMENT_ID: {"$nin": list(where.without_documents)}})
+        parts.append({payload.DOCUMENT_ID: {"$nin": list(where.without_documents)}})
     if where.since is not None:
-        parts.append({OCCURRED_AT: {"$gte": microseconds(where.since)}})
+        parts.append({payload.OCCURRED_AT: {"$gte": microseconds(where.since)}})
     if where.until is not None:
-        parts.append({OCCURRED_AT: {"$lt": microseconds(where.until)}})
+        parts.append({payload.OCCURRED_AT: {"$lt": microseconds(where.until)}})
     return parts
 
 

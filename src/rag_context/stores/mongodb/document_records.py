@@ -10,27 +10,7 @@ from typing import Any, TypeAlias
 
 from bson import Int64
 
-from rag_context.domain.documents import (
-    DEFAULT_TENANT,
-    DOCUMENTATION,
-    EPOCH,
-    TEXT_FIELDS,
-    Chunk,
-    Document,
-    Json,
-    Listing,
-    MessageTime,
-    Metadata,
-    Origin,
-    Span,
-    Stored,
-    Tenant,
-    microseconds,
-    moment,
-    packed_times,
-    unpacked_times,
-    wire_name,
-)
+from rag_context.domain import documents
 from rag_context.domain.search import ChunkRef, Passage
 from rag_context.domain.text import ANALYSER_VERSION, signed, unsigned
 from rag_context.errors import BackendDataError
@@ -56,7 +36,7 @@ TEXTS_BYTES = 1 << 20
 _BAND_BITS = 16
 
 
-def entry_of(document: Document, chunks: Sequence[Chunk], revision: str) -> Entry:
+def entry_of(document: documents.Document, chunks: Sequence[documents.Chunk], revision: str) -> Entry:
     """The record of a pending document, without its sequence number and its statistics.
 
     How many terms its chunks have, `termCount`, is known once they are analysed.
@@ -67,7 +47,7 @@ def entry_of(document: Document, chunks: Sequence[Chunk], revision: str) -> Entr
         "sessionId": document.session_id,
         **time_entry("timestamp", document.timestamp),
         **time_entry("occurredAt", document.occurred_at),
-        "messageTimes": packed_times(document.message_times),
+        "messageTimes": documents.packed_times(document.message_times),
         "contentType": document.content_type,
         "source": document.source,
         "title": document.title,
@@ -89,7 +69,7 @@ def time_entry(name: str, at: datetime) -> Entry:
     return {name: milliseconds, f"{name}Micros": rest}
 
 
-def chunks_entry(chunks: Sequence[Chunk], revision: str) -> Entry:
+def chunks_entry(chunks: Sequence[documents.Chunk], revision: str) -> Entry:
     """The chunks in a document's record: their ids, and their texts if those are short."""
     short = sum(len(chunk.text.encode("utf-8", "surrogatepass")) for chunk in chunks) <= TEXTS_BYTES
     named = [{"chunkId": chunk.id, "vectorId": chunk.id} for chunk in chunks]
@@ -112,13 +92,13 @@ def similarity_bands(hash_64: int) -> list[int]:
     return [band << _BAND_BITS | bits >> _BAND_BITS * band & 0xFFFF for band in range(4)]
 
 
-def document_of(entry: Entry) -> Document:
+def document_of(entry: Entry) -> documents.Document:
     """The document of a record. Raises: BackendDataError (it is not a document)."""
     content = entry.get("content")
     if not isinstance(content, str):
         raise BackendDataError(COMPONENT, f"The record {str(entry['_id'])!r} is not a document: it has no content.")
     listing = listing_of(entry)
-    return Document(
+    return documents.Document(
         id=listing.id,
         tenant=tenant_from(entry.get("tenant")),
         content=content,
@@ -127,12 +107,12 @@ def document_of(entry: Entry) -> Document:
         thread=_thread(entry),
         similarity_hash=similarity_of(entry),
         message_times=_message_times(entry),
-        origin=Origin.stored(entry.get("origin")),
+        origin=documents.Origin.stored(entry.get("origin")),
         **listing.described(),
     )
 
 
-def chunks_of(entry: Entry) -> list[Chunk]:
+def chunks_of(entry: Entry) -> list[documents.Chunk]:
     """The chunks that stand in a document's own record, as other programs and earlier versions keep them.
 
     All of a content that was not cut is one.
@@ -143,7 +123,7 @@ def chunks_of(entry: Entry) -> list[Chunk]:
     return [chunk_from(entry, position, each) for position, each in enumerate(found)]
 
 
-def span_entry(chunk: Chunk) -> Entry:
+def span_entry(chunk: documents.Chunk) -> Entry:
     """A chunk's span in its document, its context, its time, its speaker if it has one, and its origin."""
     return {
         "start": chunk.span.start,
@@ -159,10 +139,10 @@ def span_entry(chunk: Chunk) -> Entry:
     }
 
 
-def chunk_from(document: Entry, position: int, entry: Mapping[str, Any]) -> Chunk:
+def chunk_from(document: Entry, position: int, entry: Mapping[str, Any]) -> documents.Chunk:
     """The chunk of an entry as it was written."""
     text = str(entry.get("text", ""))
-    span = Span(
+    span = documents.Span(
         _number(entry, "start", 0),
         _number(entry, "end", len(text)),
         _number(entry, "startLine", 1),
@@ -173,7 +153,7 @@ def chunk_from(document: Entry, position: int, entry: Mapping[str, Any]) -> Chun
     id_ = _chunk_id(document, position, entry)
     at = time_of(entry, "occurredAt") or occurred_at({**document, **entry})
     speaker, context = _word(entry, "speaker"), _text(entry, "context")
-    return Chunk(
+    return documents.Chunk(
         id_,
         str(document["_id"]),
         position,
@@ -182,36 +162,36 @@ def chunk_from(document: Entry, position: int, entry: Mapping[str, Any]) -> Chun
         context,
         occurred_at=at,
         speaker=speaker,
-        origin=Origin.stored(entry.get("origin")),
+        origin=documents.Origin.stored(entry.get("origin")),
         is_standing=entry.get("standing") is True,
     )
 
 
-def listing_of(entry: Entry) -> Listing:
+def listing_of(entry: Entry) -> documents.Listing:
     source = _text(entry, "source")
     metadata = entry.get("metadata")
-    return Listing(
+    return documents.Listing(
         id=str(entry["_id"]),
         title=_text(entry, "title") or source,
-        content_type=_text(entry, "contentType") or DOCUMENTATION,
+        content_type=_text(entry, "contentType") or documents.DOCUMENTATION,
         session_id=_text(entry, "sessionId"),
         source=source,
-        timestamp=time_of(entry, "timestamp") or EPOCH,
+        timestamp=time_of(entry, "timestamp") or documents.EPOCH,
         occurred_at=occurred_at(entry),
         metadata=_metadata(metadata if isinstance(metadata, dict) else {}),
         indexed=entry.get("status") != PENDING,
     )
 
 
-def passage_of(entry: Entry, chunk: Chunk) -> Passage:
+def passage_of(entry: Entry, chunk: documents.Chunk) -> Passage:
     listing = listing_of(entry)
     return Passage(chunk, listing.id, **listing.described())
 
 
-def stored_of(entry: Entry) -> Stored:
+def stored_of(entry: Entry) -> documents.Stored:
     is_indexed = entry.get("status") != PENDING
-    ids, origin = tuple(ids_of_chunks(entry)), Origin.stored(entry.get("origin"))
-    return Stored(_text(entry, "contentHash"), is_indexed, ids, occurred_at(entry), origin)
+    ids, origin = tuple(ids_of_chunks(entry)), documents.Origin.stored(entry.get("origin"))
+    return documents.Stored(_text(entry, "contentHash"), is_indexed, ids, occurred_at(entry), origin)
 
 
 def ids_of_chunks(entry: Entry) -> list[str]:
@@ -222,7 +202,7 @@ def ids_of_chunks(entry: Entry) -> list[str]:
 
 
 def reference(entry: Entry, chunk_id: str, position: int) -> ChunkRef:
-    kind = _text(entry, "contentType") or DOCUMENTATION
+    kind = _text(entry, "contentType") or documents.DOCUMENTATION
     return ChunkRef(chunk_id, str(entry["_id"]), position, kind, _thread(entry))
 
 
@@ -240,27 +220,27 @@ def _chunk_id(document: Entry, position: int, entry: Mapping[str, Any]) -> str:
     return str(entry.get("chunkId") or f"{document['_id']}:{position}")
 
 
-def _metadata_entry(metadata: Metadata) -> Entry:
+def _metadata_entry(metadata: documents.Metadata) -> Entry:
     """`extra` is one text: keys of all kinds and numbers of any size come back as they were, and a field called
     `language` cannot change how MongoDB reads the document."""
     fields = {
-        **{wire_name(name): getattr(metadata, name) for name in TEXT_FIELDS},
+        **{documents.wire_name(name): getattr(metadata, name) for name in documents.TEXT_FIELDS},
         "tags": list(metadata.tags),
         "extra": json.dumps(dict(metadata.extra), ensure_ascii=False) if metadata.extra else None,
     }
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _metadata(entry: Mapping[str, Any]) -> Metadata:
+def _metadata(entry: Mapping[str, Any]) -> documents.Metadata:
     tags = entry.get("tags")
-    return Metadata(
+    return documents.Metadata(
         tags=tuple(tag for tag in tags if isinstance(tag, str)) if isinstance(tags, list) else (),
         extra=_extra(entry.get("extra")),
-        **{name: _word(entry, wire_name(name)) for name in TEXT_FIELDS},
+        **{name: _word(entry, documents.wire_name(name)) for name in documents.TEXT_FIELDS},
     )
 
 
-def _extra(value: object) -> dict[str, Json]:
+def _extra(value: object) -> dict[str, documents.Json]:
     try:
         extra = json.loads(value) if isinstance(value, str) else None
     except ValueError:
@@ -268,13 +248,13 @@ def _extra(value: object) -> dict[str, Json]:
     return extra if isinstance(extra, dict) else {}
 
 
-def tenant_from(value: object) -> Tenant:
+def tenant_from(value: object) -> documents.Tenant:
     """The tenant of a document, from its field `tenant`."""
     if value is None:
-        return DEFAULT_TENANT
+        return documents.DEFAULT_TENANT
     if not isinstance(value, Mapping):
-        return Tenant(str(value), "", "")
-    return Tenant(_text(value, "project"), _text(value, "branch"), _text(value, "pathHash"))
+        return documents.Tenant(str(value), "", "")
+    return documents.Tenant(_text(value, "project"), _text(value, "branch"), _text(value, "pathHash"))
 
 
 def _pieces(entry: Entry) -> Sequence[Mapping[str, Any]]:
@@ -300,17 +280,21 @@ def _word(entry: Mapping[str, Any], name: str) -> str | None:
 def time_of(entry: Mapping[str, Any], name: str) -> datetime | None:
     """A moment that `time_entry` wrote; None without one."""
     at = entry.get(name)
-    return moment(microseconds(at) + _number(entry, f"{name}Micros", 0)) if isinstance(at, datetime) else None
+    return (
+        documents.moment(documents.microseconds(at) + _number(entry, f"{name}Micros", 0))
+        if isinstance(at, datetime)
+        else None
+    )
 
 
 def occurred_at(entry: Mapping[str, Any]) -> datetime:
     """When what a record holds was said or written, else when it was indexed."""
-    return time_of(entry, "occurredAt") or time_of(entry, "timestamp") or EPOCH
+    return time_of(entry, "occurredAt") or time_of(entry, "timestamp") or documents.EPOCH
 
 
-def _message_times(entry: Entry) -> tuple[MessageTime, ...]:
+def _message_times(entry: Entry) -> tuple[documents.MessageTime, ...]:
     try:
-        return unpacked_times(_word(entry, "messageTimes"))
+        return documents.unpacked_times(_word(entry, "messageTimes"))
     except (TypeError, ValueError):
         return ()
 

@@ -13,30 +13,17 @@ from typing import Any
 from bson import ObjectId
 from pymongo.errors import BulkWriteError
 
+from rag_context.domain import reports
 from rag_context.domain.documents import microseconds, wire_name
-from rag_context.domain.reports import (
-    BIN_GROWTH,
-    COUNTED,
-    EXACT_RECORDS,
-    QUERY_CHARS,
-    SMALLEST_MS,
-    ErrorRecord,
-    SearchRecord,
-    SearchSummary,
-    Slices,
-    Sums,
-    middle,
-    summary,
-)
 from rag_context.stores.mongodb.document_records import Entry
 from rag_context.stores.mongodb.filters import first_not_before
 from rag_context.stores.mongodb.mongo import Mongo
 
 DUPLICATE_KEY = 11000
 
-_TIMES_SMALLEST = {"$divide": [{"$max": ["$latencyMs", SMALLEST_MS]}, SMALLEST_MS]}
+_TIMES_SMALLEST = {"$divide": [{"$max": ["$latencyMs", reports.SMALLEST_MS]}, reports.SMALLEST_MS]}
 
-BIN = {"$ceil": {"$divide": [{"$ln": _TIMES_SMALLEST}, math.log(BIN_GROWTH)]}}
+BIN = {"$ceil": {"$divide": [{"$ln": _TIMES_SMALLEST}, math.log(reports.BIN_GROWTH)]}}
 """The bin of a search, by the server."""
 
 _READ = {"_id": 0, "timestamp": 1, "latencyMs": 1, "fallback": 1, "cacheHit": 1}
@@ -44,12 +31,12 @@ _READ = {"_id": 0, "timestamp": 1, "latencyMs": 1, "fallback": 1, "cacheHit": 1}
 _OURS = {"requestId": {"$exists": True}}
 """Lets through what this package wrote; other programs keep their own records in these collections."""
 
-_COUNTED_FIELDS = {**{name: f"${wire_name(name)}" for name in COUNTED}, "level": "$fallbackLevel"}
+_COUNTED_FIELDS = {**{name: f"${wire_name(name)}" for name in reports.COUNTED}, "level": "$fallbackLevel"}
 
 _ONE_IF = {field: {"$sum": {"$cond": [f"${field}", 1, 0]}} for field in ("fallback", "cacheHit")}
 
 
-def slice_expression(slices: Slices) -> dict[str, Any]:
+def slice_expression(slices: reports.Slices) -> dict[str, Any]:
     """As `Slices.of`, by the server; exact, since every number in it is below 2^53."""
     first = first_not_before(slices.start)
     beyond = microseconds(first) - slices.start
@@ -60,27 +47,27 @@ def slice_expression(slices: Slices) -> dict[str, Any]:
 class MongoMetrics:
     """`MetricsStore` over two collections."""
 
-    def __init__(self, mongo: Mongo, exact_records: int = EXACT_RECORDS) -> None:
+    def __init__(self, mongo: Mongo, exact_records: int = reports.EXACT_RECORDS) -> None:
         self._mongo = mongo
         self._writing = mongo.writing
         self._exact_records = exact_records
 
-    async def append(self, searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord]) -> None:
+    async def append(self, searches: Sequence[reports.SearchRecord], errors: Sequence[reports.ErrorRecord]) -> None:
         async with self._writing.reached():
             await _insert_once(self._writing.metrics, [_search_entry(each) for each in searches])
             await _insert_once(self._writing.errors, [_error_entry(each) for each in errors])
 
-    async def summarise(self, since: datetime, until: datetime, buckets: int) -> SearchSummary:
-        slices = Slices(microseconds(since), microseconds(until), max(buckets, 1))
+    async def summarise(self, since: datetime, until: datetime, buckets: int) -> reports.SearchSummary:
+        slices = reports.Slices(microseconds(since), microseconds(until), max(buckets, 1))
         if slices.end <= slices.start:
-            return summary({}, {name: {} for name in _COUNTED_FIELDS}, slices, 0)
+            return reports.summary({}, {name: {} for name in _COUNTED_FIELDS}, slices, 0)
         span = {"timestamp": {"$gte": first_not_before(slices.start), "$lt": first_not_before(slices.end)}, **_OURS}
         async with self._mongo.reached():
             count = await self._mongo.metrics.count_documents(span, limit=self._exact_records)
             # Exact percentiles need every latency here; of many searches only the bins are sent.
             summing = self._one_by_one if count < self._exact_records else self._in_bins
             sums, counts_by_value = await asyncio.gather(summing(span, slices), self._counts_by_value(span))
-        return summary(sums, counts_by_value, slices, buckets)
+        return reports.summary(sums, counts_by_value, slices, buckets)
 
     async def prune(self, before: datetime) -> int:
         old = {"timestamp": {"$lt": first_not_before(microseconds(before))}, **_OURS}
@@ -89,26 +76,26 @@ class MongoMetrics:
             errors = await self._writing.errors.delete_many(old)
         return searches.deleted_count + errors.deleted_count
 
-    async def _one_by_one(self, span: Entry, slices: Slices) -> dict[int, Sums]:
-        sums: dict[int, Sums] = {}
+    async def _one_by_one(self, span: Entry, slices: reports.Slices) -> dict[int, reports.Sums]:
+        sums: dict[int, reports.Sums] = {}
         async for each in self._mongo.metrics.find(span, _READ):
-            part = sums.setdefault(slices.of(each["timestamp"]), Sums())
+            part = sums.setdefault(slices.of(each["timestamp"]), reports.Sums())
             part.add(1, each["latencyMs"], bool(each.get("fallback")), bool(each.get("cacheHit")))
             part.latencies[each["latencyMs"]] += 1
         return sums
 
-    async def _in_bins(self, span: Entry, slices: Slices) -> dict[int, Sums]:
+    async def _in_bins(self, span: Entry, slices: reports.Slices) -> dict[int, reports.Sums]:
         group = {
             "_id": {"slice": slice_expression(slices), "bin": BIN},
             "queries": {"$sum": 1},
             "latencyMs": {"$sum": "$latencyMs"},
             **_ONE_IF,
         }
-        sums: dict[int, Sums] = {}
+        sums: dict[int, reports.Sums] = {}
         async for each in await self._mongo.metrics.aggregate([{"$match": span}, {"$group": group}]):
-            part = sums.setdefault(int(each["_id"]["slice"]), Sums())
+            part = sums.setdefault(int(each["_id"]["slice"]), reports.Sums())
             part.add(each["queries"], each["latencyMs"], each["fallback"], each["cacheHit"])
-            part.latencies[middle(int(each["_id"]["bin"]))] += each["queries"]
+            part.latencies[reports.middle(int(each["_id"]["bin"]))] += each["queries"]
         return sums
 
     async def _counts_by_value(self, span: Entry) -> dict[str, dict[Any, int]]:
@@ -133,17 +120,17 @@ async def _insert_once(collection: Any, entries: Sequence[Entry]) -> None:
             raise
 
 
-def _search_entry(record: SearchRecord) -> Entry:
-    query, level = record.query[:QUERY_CHARS], record.level
+def _search_entry(record: reports.SearchRecord) -> Entry:
+    query, level = record.query[: reports.QUERY_CHARS], record.level
     return _entry(record, query=query, level=None, fallbackLevel=level, fallback=record.is_fallback)
 
 
-def _error_entry(record: ErrorRecord) -> Entry:
+def _error_entry(record: reports.ErrorRecord) -> Entry:
     request_id = record.request_id or ""  # always there: see `_OURS`
     return _entry(record, message=None, error=record.message, requestId=request_id, context=dict(record.context))
 
 
-def _entry(record: SearchRecord | ErrorRecord, **own: object) -> Entry:
+def _entry(record: reports.SearchRecord | reports.ErrorRecord, **own: object) -> Entry:
     """A record by the names that its fields have elsewhere too, `own` in place of some; without what is None."""
     named = {wire_name(each.name): getattr(record, each.name) for each in fields(record)}
     entry = {**named, **own, "id": None, "_id": ObjectId(record.id)}

@@ -24,21 +24,7 @@ from rag_context.ports.provider import (
     ProviderHealth,
 )
 from rag_context.stores.engines import DiscardedRows, check_dimension, metadata_text, timed_health, unknown_collection
-from rag_context.stores.postgres.collection_entries import (
-    ENTRY_COLUMNS,
-    best_by_keywords,
-    collection_from,
-    discard,
-    entry_from,
-    entry_rows,
-    escaped,
-    escaped_or_none,
-    field_at,
-    passes,
-    remove_discarded,
-    remove_entries,
-    unescaped,
-)
+from rag_context.stores.postgres import collection_entries
 from rag_context.stores.postgres.connection import Connection, PostgresDatabase
 from rag_context.stores.postgres.filters import Parameters
 from rag_context.stores.postgres.writer import SCHEMA
@@ -87,7 +73,7 @@ class PostgresCollections:
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
-        self._discarded = DiscardedRows(lambda: database.write(remove_discarded))
+        self._discarded = DiscardedRows(lambda: database.write(collection_entries.remove_discarded))
 
     @property
     def capabilities(self) -> Capabilities:
@@ -95,20 +81,20 @@ class PostgresCollections:
 
     async def collections(self) -> list[Collection]:
         rows = await self._database.fetch("SELECT * FROM rag_context.collections ORDER BY name")
-        return [collection_from(row) for row in rows]
+        return [collection_entries.collection_from(row) for row in rows]
 
     async def collection(self, name: str) -> Collection | None:
-        row = await self._database.fetchrow(_COLLECTION, escaped(name))
-        return None if row is None else collection_from(row)
+        row = await self._database.fetchrow(_COLLECTION, collection_entries.escaped(name))
+        return None if row is None else collection_entries.collection_from(row)
 
     async def create(self, collection: Collection) -> bool:
         row = await self._database.fetchrow(
             """INSERT INTO rag_context.collections (name, metadata, embedding_provider, embedding_model, created)
                VALUES ($1, $2, $3, $4, $5) ON CONFLICT (name) DO NOTHING RETURNING key""",
-            escaped(collection.name),
+            collection_entries.escaped(collection.name),
             metadata_text(collection.metadata),
-            escaped_or_none(collection.embedding_provider),
-            escaped_or_none(collection.embedding_model),
+            collection_entries.escaped_or_none(collection.embedding_provider),
+            collection_entries.escaped_or_none(collection.embedding_model),
             microseconds(collection.created or datetime.now(UTC)),
         )
         return row is not None
@@ -118,7 +104,7 @@ class PostgresCollections:
 
         async def dropped(connection: Connection, record: _Record) -> None:
             await connection.execute("DELETE FROM rag_context.collections WHERE key = $1", record.key)
-            await discard(connection, record.key)
+            await collection_entries.discard(connection, record.key)
 
         await self._change(name, dropped)
         self._discarded.remove_soon()
@@ -133,15 +119,18 @@ class PostgresCollections:
         )
 
     async def upsert(self, name: str, entries: Sequence[Entry], vectors: Matrix) -> None:
-        rows = await asyncio.to_thread(entry_rows, entries, vectors)
+        rows = await asyncio.to_thread(collection_entries.entry_rows, entries, vectors)
 
         async def stored(connection: Connection, record: _Record) -> None:
             if not rows:
                 return
             check_dimension(name, record.collection.dimension, vectors.shape[1])
-            replaced = await remove_entries(connection, record.key, [row[0] for row in rows])
+            replaced = await collection_entries.remove_entries(connection, record.key, [row[0] for row in rows])
             await connection.copy_records_to_table(
-                "entries", schema_name=SCHEMA, columns=ENTRY_COLUMNS, records=[(record.key, *row) for row in rows]
+                "entries",
+                schema_name=SCHEMA,
+                columns=collection_entries.ENTRY_COLUMNS,
+                records=[(record.key, *row) for row in rows],
             )
             await connection.execute(
                 "UPDATE rag_context.collections SET dimension = $2, entries = entries + $3 WHERE key = $1",
@@ -155,7 +144,7 @@ class PostgresCollections:
     async def entries(self, name: str, where: Clause, *, limit: int, offset: int = 0) -> EntryPage:
         async def page(connection: Connection, record: _Record) -> EntryPage:
             parameters = Parameters(record.key)
-            condition = passes(where, parameters)
+            condition = collection_entries.passes(where, parameters)
             total = record.collection.count
             if where != EVERYTHING:
                 counted = f"SELECT count(*) FROM rag_context.entries AS e WHERE e.collection = $1 AND {condition}"  # noqa: S608
@@ -166,7 +155,7 @@ class PostgresCollections:
                     ORDER BY e.id LIMIT {parameters.add(limit)} OFFSET {parameters.add(offset)}""",  # noqa: S608
                 *parameters.values,
             )
-            return EntryPage(tuple(entry_from(row) for row in rows), total)
+            return EntryPage(tuple(collection_entries.entry_from(row) for row in rows), total)
 
         return await self._read(name, page)
 
@@ -175,9 +164,9 @@ class PostgresCollections:
             rows = await connection.fetch(
                 "SELECT id, embedding FROM rag_context.entries WHERE collection = $1 AND id = ANY ($2)",
                 record.key,
-                [escaped(id_) for id_ in ids],
+                [collection_entries.escaped(id_) for id_ in ids],
             )
-            return {unescaped(id_): vector for id_, vector in rows}
+            return {collection_entries.unescaped(id_): vector for id_, vector in rows}
 
         return await self._read(name, found)
 
@@ -190,13 +179,13 @@ class PostgresCollections:
             rows = await connection.fetch(
                 f"""SELECT e.id, e.text, e.metadata, nearest.cosine FROM (
                         SELECT e.id, -(e.embedding <#> $2) AS cosine FROM rag_context.entries AS e
-                        WHERE e.collection = $1 AND {passes(where, parameters)}
+                        WHERE e.collection = $1 AND {collection_entries.passes(where, parameters)}
                         ORDER BY e.embedding <#> $2, e.id LIMIT $3
                     ) AS nearest JOIN rag_context.entries AS e ON e.collection = $1 AND e.id = nearest.id
                     ORDER BY nearest.cosine DESC, e.id""",  # noqa: S608
                 *parameters.values,
             )
-            return [EntryHit(entry_from(row), row["cosine"]) for row in rows]
+            return [EntryHit(collection_entries.entry_from(row), row["cosine"]) for row in rows]
 
         return await self._read(name, nearest)
 
@@ -205,7 +194,9 @@ class PostgresCollections:
     ) -> dict[str, KeywordScore]:
         return await self._read(
             name,
-            lambda connection, record: best_by_keywords(connection, record.key, text, where, limit=limit, also=also),
+            lambda connection, record: collection_entries.best_by_keywords(
+                connection, record.key, text, where, limit=limit, also=also
+            ),
         )
 
     async def ids(self, name: str, where: Clause) -> list[str]:
@@ -213,10 +204,10 @@ class PostgresCollections:
             parameters = Parameters(record.key)
             rows = await connection.fetch(
                 f"""SELECT e.id FROM rag_context.entries AS e
-                    WHERE e.collection = $1 AND {passes(where, parameters)} ORDER BY e.id""",  # noqa: S608
+                    WHERE e.collection = $1 AND {collection_entries.passes(where, parameters)} ORDER BY e.id""",  # noqa: S608
                 *parameters.values,
             )
-            return [unescaped(id_) for (id_,) in rows]
+            return [collection_entries.unescaped(id_) for (id_,) in rows]
 
         return await self._read(name, listed)
 
@@ -225,9 +216,9 @@ class PostgresCollections:
             rows = await connection.fetch(
                 "SELECT id, text, metadata FROM rag_context.entries WHERE collection = $1 AND id = ANY ($2)",
                 record.key,
-                [escaped(id_) for id_ in ids],
+                [collection_entries.escaped(id_) for id_ in ids],
             )
-            entries = [entry_from(row) for row in rows]
+            entries = [collection_entries.entry_from(row) for row in rows]
             return {entry.id: entry for entry in entries}
 
         return await self._read(name, found)
@@ -242,10 +233,10 @@ class PostgresCollections:
             rows = await connection.fetch(
                 "SELECT id, metadata, text FROM rag_context.entries WHERE collection = $1 AND id = ANY ($2)",
                 record.key,
-                [escaped(id_) for id_ in ids],
+                [collection_entries.escaped(id_) for id_ in ids],
             )
-            gone = [row["id"] for row in rows if matches(where, entry_from(row).metadata)]
-            removed = await remove_entries(connection, record.key, gone)
+            gone = [row["id"] for row in rows if matches(where, collection_entries.entry_from(row).metadata)]
+            removed = await collection_entries.remove_entries(connection, record.key, gone)
             await connection.execute(
                 "UPDATE rag_context.collections SET entries = entries - $2 WHERE key = $1", record.key, removed
             )
@@ -261,7 +252,7 @@ class PostgresCollections:
             await connection.execute(
                 "UPDATE rag_context.collections SET key = DEFAULT, entries = 0 WHERE key = $1", record.key
             )
-            await discard(connection, record.key)
+            await collection_entries.discard(connection, record.key)
             return record.collection.count
 
         emptied_of = await self._change(name, emptied)
@@ -285,7 +276,7 @@ class PostgresCollections:
                 metadata_text(new.collection.metadata),
                 new.collection.dimension,
             )
-            await discard(connection, old.key)
+            await collection_entries.discard(connection, old.key)
             return True
 
         is_switched = await self._database.write(switched)
@@ -295,14 +286,14 @@ class PostgresCollections:
     async def values(self, name: str, path: Path) -> list[Json]:
         async def found(connection: Connection, record: _Record) -> list[Json]:
             parameters = Parameters(record.key)
-            field = field_at(path, parameters)
+            field = collection_entries.field_at(path, parameters)
             rows = await connection.fetch(
                 f"""SELECT DISTINCT ON ({field}) e.id, e.text, e.metadata FROM rag_context.entries AS e
                     WHERE e.collection = $1
                     AND jsonb_typeof({field}) IN ('string', 'number', 'boolean', 'array')""",  # noqa: S608
                 *parameters.values,
             )
-            return distinct(value_at(entry_from(row).metadata, path) for row in rows)
+            return distinct(value_at(collection_entries.entry_from(row).metadata, path) for row in rows)
 
         return await self._read(name, found)
 
@@ -327,10 +318,10 @@ class PostgresCollections:
         async def snapshot(connection: Connection) -> T:
             # The key, a count and a page are of one moment, or entries of two states could be mixed.
             async with connection.transaction(isolation="repeatable_read", readonly=True):
-                row = await connection.fetchrow(_COLLECTION, escaped(name))
+                row = await connection.fetchrow(_COLLECTION, collection_entries.escaped(name))
                 if row is None:
                     raise unknown_collection(name)
-                return await query(connection, _Record(row["key"], collection_from(row)))
+                return await query(connection, _Record(row["key"], collection_entries.collection_from(row)))
 
         return await self._database.read(snapshot)
 
@@ -346,10 +337,10 @@ class PostgresCollections:
 
 async def _locked(connection: Connection, name: str) -> _Record:
     """A collection that no other transaction changes until this one ends. Raises: NotFoundError."""
-    row = await connection.fetchrow(f"{_COLLECTION} FOR UPDATE", escaped(name))
+    row = await connection.fetchrow(f"{_COLLECTION} FOR UPDATE", collection_entries.escaped(name))
     if row is None:
         raise unknown_collection(name)
-    return _Record(row["key"], collection_from(row))
+    return _Record(row["key"], collection_entries.collection_from(row))
 
 
 async def _describe(connection: Connection, record: _Record, metadata: Mapping[str, Json]) -> Collection:
@@ -358,4 +349,4 @@ async def _describe(connection: Connection, record: _Record, metadata: Mapping[s
         record.key,
         metadata_text(metadata),
     )
-    return collection_from(row)
+    return collection_entries.collection_from(row)

@@ -7,22 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rag_context.domain.documents import (
-    FILTERED,
-    TEXT_FIELDS,
-    Chunk,
-    Document,
-    Listing,
-    Metadata,
-    Origin,
-    Span,
-    Stored,
-    Tenant,
-    microseconds,
-    moment,
-    packed_times,
-    unpacked_times,
-)
+from rag_context.domain import documents
 from rag_context.domain.reports import Period, Periods
 from rag_context.domain.search import ChunkRef, Passage
 from rag_context.domain.text import MOST_DIFFERENT_BITS, signed, term_key, terms, unsigned
@@ -39,7 +24,7 @@ MOST_COUNTED = 32_767
 _ESCAPE = "\ufdd0"
 """Begins an escape: a code point that no text means anything by."""
 
-_METADATA_COLUMNS = ", ".join(f"d.{name}" for name in (*TEXT_FIELDS, "tags", "extra"))
+_METADATA_COLUMNS = ", ".join(f"d.{name}" for name in (*documents.TEXT_FIELDS, "tags", "extra"))
 
 DOCUMENT_COLUMNS = f"""d.id, t.project, t.branch, t.path_hash, d.content_type, d.session_id, d.source, d.title,
 d.content, d.content_hash, d.timestamp, coalesce(d.occurred_at, d.timestamp) AS occurred_at, d.thread,
@@ -126,7 +111,7 @@ def beside(columns: str) -> str:
     )
 
 
-def document_row(document: Document, tenant: int, status: str) -> dict[str, object]:
+def document_row(document: documents.Document, tenant: int, status: str) -> dict[str, object]:
     """A row of `documents` by column, without its sequence number."""
     metadata = document.metadata
     return {
@@ -138,10 +123,10 @@ def document_row(document: Document, tenant: int, status: str) -> dict[str, obje
         "title": stored(document.title),
         "content": stored(document.content),
         "content_hash": document.content_hash,
-        "timestamp": microseconds(document.timestamp),
-        "occurred_at": microseconds(document.occurred_at),
-        "message_times": packed_times(document.message_times),
-        **{name: stored_or_none(getattr(metadata, name)) for name in TEXT_FIELDS},
+        "timestamp": documents.microseconds(document.timestamp),
+        "occurred_at": documents.microseconds(document.occurred_at),
+        "message_times": documents.packed_times(document.message_times),
+        **{name: stored_or_none(getattr(metadata, name)) for name in documents.TEXT_FIELDS},
         "tags": [stored(tag) for tag in metadata.tags],
         "extra": json.dumps(dict(metadata.extra)),
         "thread": stored_or_none(document.thread),
@@ -165,7 +150,7 @@ class ChunkTerms:
 
 
 def chunk_row(
-    key: int, chunk: Chunk, words: ChunkTerms, document: Document, tenant: int, sequence: int
+    key: int, chunk: documents.Chunk, words: ChunkTerms, document: documents.Document, tenant: int, sequence: int
 ) -> dict[str, object]:
     span, metadata = chunk.span, document.metadata
     return {
@@ -183,10 +168,10 @@ def chunk_row(
         "content_type": stored(document.content_type),
         "session_id": stored(document.session_id),
         "source": stored(document.source),
-        **{name: stored_or_none(getattr(metadata, name)) for name in FILTERED},
+        **{name: stored_or_none(getattr(metadata, name)) for name in documents.FILTERED},
         "tags": [stored(tag) for tag in metadata.tags],
-        "timestamp": microseconds(document.timestamp),
-        "occurred_at": microseconds(chunk.occurred_at),
+        "timestamp": documents.microseconds(document.timestamp),
+        "occurred_at": documents.microseconds(chunk.occurred_at),
         "speaker": stored_or_none(chunk.speaker),
         "standing": chunk.is_standing,
         "origin": chunk.origin.value,
@@ -207,55 +192,55 @@ def readable(document_id: str) -> Iterator[None]:
         raise BackendDataError(COMPONENT, message) from None  # the cause may contain stored data
 
 
-def document_from(row: Row) -> Document:
+def document_from(row: Row) -> documents.Document:
     """The document of a row with `DOCUMENT_COLUMNS`. Raises: BackendDataError."""
     with readable(row["id"]):
-        return Document(
+        return documents.Document(
             id=read_text(row["id"]),
             tenant=tenant_from(row),
             content=read_text(row["content"]),
             content_hash=row["content_hash"],
-            occurred_at=moment(row["occurred_at"]),
+            occurred_at=documents.moment(row["occurred_at"]),
             thread=_text_or_none(row["thread"]),
             similarity_hash=unsigned(row["similarity_hash"]),
-            message_times=unpacked_times(row["message_times"]),
-            origin=Origin.stored(row["origin"]),
+            message_times=documents.unpacked_times(row["message_times"]),
+            origin=documents.Origin.stored(row["origin"]),
             **_described(row),
         )
 
 
-def listing_from(row: Row) -> Listing:
+def listing_from(row: Row) -> documents.Listing:
     """The document of a row with `LISTING_COLUMNS`. Raises: BackendDataError."""
     with readable(row["id"]):
-        id_, occurred_at = read_text(row["id"]), moment(row["occurred_at"])
-        return Listing(id_, occurred_at, row["status"] == INDEXED, **_described(row))
+        id_, occurred_at = read_text(row["id"]), documents.moment(row["occurred_at"])
+        return documents.Listing(id_, occurred_at, row["status"] == INDEXED, **_described(row))
 
 
 def _described(row: Row) -> dict[str, Any]:
     texts = {name: read_text(row[name]) for name in ("content_type", "session_id", "source", "title")}
-    return {**texts, "timestamp": moment(row["timestamp"]), "metadata": metadata_from(row)}
+    return {**texts, "timestamp": documents.moment(row["timestamp"]), "metadata": metadata_from(row)}
 
 
-def similar_values(document: Document) -> tuple[object, ...]:
+def similar_values(document: documents.Document) -> tuple[object, ...]:
     """The parameters of `SIMILAR`."""
     tenant = document.tenant
     names = (stored(name) for name in (tenant.project, tenant.branch, tenant.path_hash))
     return *names, signed(document.similarity_hash), stored(document.id), MOST_DIFFERENT_BITS
 
 
-def stored_from(row: Row) -> Stored:
-    return Stored(
+def stored_from(row: Row) -> documents.Stored:
+    return documents.Stored(
         row["content_hash"],
         row["status"] == INDEXED,
         tuple(row["chunks"]),
-        moment(row["occurred_at"]),
-        Origin.stored(row["origin"]),
-        Tenant(path_hash=read_text(row["path_hash"])).shelf,
+        documents.moment(row["occurred_at"]),
+        documents.Origin.stored(row["origin"]),
+        documents.Tenant(path_hash=read_text(row["path_hash"])).shelf,
     )
 
 
 def periods_from(row: Sequence[int]) -> Periods:
-    occurred, last_occurred, indexed, last_indexed = map(moment, row)
+    occurred, last_occurred, indexed, last_indexed = map(documents.moment, row)
     return Periods(Period(occurred, last_occurred), Period(indexed, last_indexed))
 
 
@@ -276,11 +261,13 @@ def passages_from(rows: Iterable[Row]) -> dict[str, Passage]:
     return found
 
 
-def chunk_from(row: Row) -> Chunk:
-    span = Span(row["start_char"], row["end_char"], row["start_line"], row["end_line"], read_text(row["heading"]))
+def chunk_from(row: Row) -> documents.Chunk:
+    span = documents.Span(
+        row["start_char"], row["end_char"], row["start_line"], row["end_line"], read_text(row["heading"])
+    )
     text, context = read_text(row["text"]), read_text(row["context"])
-    at = moment(row["chunk_occurred_at"])
-    return Chunk(
+    at = documents.moment(row["chunk_occurred_at"])
+    return documents.Chunk(
         row["chunk"],
         read_text(row["document"]),
         row["position"],
@@ -289,7 +276,7 @@ def chunk_from(row: Row) -> Chunk:
         context,
         occurred_at=at,
         speaker=_text_or_none(row["speaker"]),
-        origin=Origin.stored(row["chunk_origin"] or row.get("origin")),
+        origin=documents.Origin.stored(row["chunk_origin"] or row.get("origin")),
         is_standing=row["standing"],
     )
 
@@ -304,16 +291,16 @@ def reference_from(row: Sequence[Any]) -> ChunkRef:
     return ChunkRef(id_, document, position, content_type, thread, speaker, at)
 
 
-def tenant_from(row: Row) -> Tenant:
-    return Tenant(read_text(row["project"]), read_text(row["branch"]), read_text(row["path_hash"]))
+def tenant_from(row: Row) -> documents.Tenant:
+    return documents.Tenant(read_text(row["project"]), read_text(row["branch"]), read_text(row["path_hash"]))
 
 
-def metadata_from(row: Row) -> Metadata:
+def metadata_from(row: Row) -> documents.Metadata:
     """The metadata of a row with its columns. Raises: TypeError or ValueError where they are damaged."""
-    return Metadata(
+    return documents.Metadata(
         tags=tuple(read_text(tag) for tag in row["tags"]),
         extra=dict(json.loads(row["extra"])),
-        **{name: _text_or_none(row[name]) for name in TEXT_FIELDS},
+        **{name: _text_or_none(row[name]) for name in documents.TEXT_FIELDS},
     )
 
 

@@ -11,46 +11,28 @@ from qdrant_client import models
 
 from rag_context.domain.documents import FILTERED, aware, wire_name
 from rag_context.domain.search import Filter
-from rag_context.stores.qdrant.points import (
-    BLOCK_BYTES,
-    BRANCH,
-    CONTENT_TYPE,
-    DOCUMENT_ID,
-    OCCURRED_AT,
-    OF_OWNER,
-    PATH_HASH,
-    PROJECT,
-    RADIX,
-    SESSION_ID,
-    SOURCE,
-    SOURCE_BLOCKS,
-    STANDING,
-    TAGS,
-    TIMESTAMP,
-    block_number,
-    starts,
-)
+from rag_context.stores.qdrant import points
 
 _TENANT = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True)
 _WORD = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD)
 _ON_DISK = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, on_disk=True)
 
 INDEXES: Mapping[str, models.PayloadSchemaParams] = {
-    PROJECT: _TENANT,
-    BRANCH: _TENANT,
-    PATH_HASH: _TENANT,
-    SESSION_ID: _WORD,
-    CONTENT_TYPE: _WORD,
+    points.PROJECT: _TENANT,
+    points.BRANCH: _TENANT,
+    points.PATH_HASH: _TENANT,
+    points.SESSION_ID: _WORD,
+    points.CONTENT_TYPE: _WORD,
     **{wire_name(name): _WORD for name in FILTERED},
-    TAGS: _WORD,
-    SOURCE: _WORD,
-    TIMESTAMP: models.DatetimeIndexParams(type=models.DatetimeIndexType.DATETIME),
-    OCCURRED_AT: models.DatetimeIndexParams(type=models.DatetimeIndexType.DATETIME),
-    SOURCE_BLOCKS: models.IntegerIndexParams(
+    points.TAGS: _WORD,
+    points.SOURCE: _WORD,
+    points.TIMESTAMP: models.DatetimeIndexParams(type=models.DatetimeIndexType.DATETIME),
+    points.OCCURRED_AT: models.DatetimeIndexParams(type=models.DatetimeIndexType.DATETIME),
+    points.SOURCE_BLOCKS: models.IntegerIndexParams(
         type=models.IntegerIndexType.INTEGER, lookup=True, range=True, on_disk=True
     ),
-    DOCUMENT_ID: _ON_DISK,
-    STANDING: _WORD,
+    points.DOCUMENT_ID: _ON_DISK,
+    points.STANDING: _WORD,
 }
 """Every field that is filtered by. Those that only writes and rare filters use are kept on disk."""
 
@@ -59,45 +41,45 @@ def conditions(where: Filter) -> models.Filter:
     must: list[models.Condition] = [
         _equals(key, value)
         for key, value in (
-            (PROJECT, where.tenant.project),
-            (BRANCH, where.tenant.branch),
-            (PATH_HASH, where.tenant.path_hash),
+            (points.PROJECT, where.tenant.project),
+            (points.BRANCH, where.tenant.branch),
+            (points.PATH_HASH, where.tenant.path_hash),
             *((wire_name(name), value) for name, value in where.equal()),
-            *((TAGS, tag) for tag in where.tags),
+            *((points.TAGS, tag) for tag in where.tags),
         )
     ]
-    must += [models.FieldCondition(key=TAGS, match=models.MatchAny(any=list(group))) for group in where.any_tags]
+    must += [models.FieldCondition(key=points.TAGS, match=models.MatchAny(any=list(group))) for group in where.any_tags]
     must += _begins(where.source_prefix or "")
     if where.standing:
-        must.append(_equals(STANDING, OF_OWNER))
+        must.append(_equals(points.STANDING, points.OF_OWNER))
     if where.since is not None or where.until is not None:
         must.append(_occurred_in(models.DatetimeRange(gte=_bound(where.since), lt=_bound(where.until))))
     if not where.without_documents:
         return models.Filter(must=must)
     excluded = models.MatchAny(any=list(where.without_documents))
-    return models.Filter(must=must, must_not=[models.FieldCondition(key=DOCUMENT_ID, match=excluded)])
+    return models.Filter(must=must, must_not=[models.FieldCondition(key=points.DOCUMENT_ID, match=excluded)])
 
 
 def _begins(prefix: str) -> list[models.Condition]:
     data = prefix.encode("utf-8", "surrogatepass")
     found: list[models.Condition] = []
-    for start in starts(data):
-        number, block = start // BLOCK_BYTES, data[start : start + BLOCK_BYTES]
-        first, last = block_number(number, block, 0), block_number(number, block, RADIX - 1)
+    for start in points.starts(data):
+        number, block = start // points.BLOCK_BYTES, data[start : start + points.BLOCK_BYTES]
+        first, last = points.block_number(number, block, 0), points.block_number(number, block, points.RADIX - 1)
         # A whole block is one number; the rest of a prefix stands for a range, from its end to the last continuation.
         if first == last:
-            found.append(models.FieldCondition(key=SOURCE_BLOCKS, match=models.MatchValue(value=first)))
+            found.append(models.FieldCondition(key=points.SOURCE_BLOCKS, match=models.MatchValue(value=first)))
         else:
-            found.append(models.FieldCondition(key=SOURCE_BLOCKS, range=models.Range(gte=first, lte=last)))
+            found.append(models.FieldCondition(key=points.SOURCE_BLOCKS, range=models.Range(gte=first, lte=last)))
     return found
 
 
 def _occurred_in(period: models.DatetimeRange) -> models.Filter:
     """Points of earlier versions have no event time; when they were indexed counts instead."""
-    is_older = models.IsEmptyCondition(is_empty=models.PayloadField(key=OCCURRED_AT))
-    indexed = models.FieldCondition(key=TIMESTAMP, range=period)
+    is_older = models.IsEmptyCondition(is_empty=models.PayloadField(key=points.OCCURRED_AT))
+    indexed = models.FieldCondition(key=points.TIMESTAMP, range=period)
     return models.Filter(
-        should=[models.FieldCondition(key=OCCURRED_AT, range=period), models.Filter(must=[is_older, indexed])]
+        should=[models.FieldCondition(key=points.OCCURRED_AT, range=period), models.Filter(must=[is_older, indexed])]
     )
 
 

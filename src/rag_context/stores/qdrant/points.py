@@ -12,18 +12,7 @@ from typing import Any, TypeAlias
 
 from qdrant_client import models
 
-from rag_context.domain.documents import (
-    TEXT_FIELDS,
-    Chunk,
-    Document,
-    Metadata,
-    Origin,
-    Span,
-    aware,
-    is_uuid,
-    microseconds,
-    wire_name,
-)
+from rag_context.domain import documents
 from rag_context.domain.search import ChunkRef, Passage
 from rag_context.errors import BackendDataError
 from rag_context.stores.qdrant.qdrant_errors import COMPONENT
@@ -99,7 +88,7 @@ def block_number(number: int, data: bytes, filler: int) -> int:
     return value
 
 
-def payload_of(document: Document, chunk: Chunk) -> dict[str, Any]:
+def payload_of(document: documents.Document, chunk: documents.Chunk) -> dict[str, Any]:
     metadata, span = document.metadata, chunk.span
     payload = {
         CHUNK_ID: chunk.id,
@@ -123,7 +112,7 @@ def payload_of(document: Document, chunk: Chunk) -> dict[str, Any]:
         SPEAKER: chunk.speaker,
         STANDING: OF_OWNER if chunk.is_standing else None,
         ORIGIN: chunk.origin.value,
-        **{wire_name(name): getattr(metadata, name) for name in TEXT_FIELDS},
+        **{documents.wire_name(name): getattr(metadata, name) for name in documents.TEXT_FIELDS},
         # As text, so that whatever numbers and keys are in it come back as they were.
         EXTRA: json.dumps(dict(metadata.extra)) if metadata.extra else None,
         HEADING: span.heading or None,
@@ -146,7 +135,7 @@ def ref_of(chunk_id: str, payload: Payload | None) -> ChunkRef:
             content_type=stored[CONTENT_TYPE],
             thread=stored.get(THREAD),
             speaker=stored.get(SPEAKER),
-            occurred_us=microseconds(_occurred_at(stored)),
+            occurred_us=documents.microseconds(_occurred_at(stored)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _foreign(chunk_id, error) from error
@@ -170,13 +159,13 @@ def passage_of(chunk_id: str, payload: Payload | None) -> Passage:
         raise _foreign(chunk_id, error) from error
 
 
-def _chunk(chunk_id: str, stored: Payload) -> Chunk:
-    return Chunk(
+def _chunk(chunk_id: str, stored: Payload) -> documents.Chunk:
+    return documents.Chunk(
         id=chunk_id,
         document_id=stored[DOCUMENT_ID],
         position=stored[POSITION],
         text=stored[CONTENT],
-        span=Span(
+        span=documents.Span(
             stored[START],
             stored[END],
             stored[START_LINE],
@@ -186,7 +175,7 @@ def _chunk(chunk_id: str, stored: Payload) -> Chunk:
         context=stored.get(CONTEXT, ""),
         occurred_at=_occurred_at(stored),
         speaker=stored.get(SPEAKER),
-        origin=Origin.stored(stored.get(ORIGIN)),
+        origin=documents.Origin.stored(stored.get(ORIGIN)),
         is_standing=stored.get(STANDING) == OF_OWNER,
     )
 
@@ -195,16 +184,16 @@ def _occurred_at(stored: Payload) -> datetime:
     return datetime.fromisoformat(stored.get(OCCURRED_AT) or stored[TIMESTAMP])
 
 
-def _metadata(stored: Payload) -> Metadata:
-    return Metadata(
+def _metadata(stored: Payload) -> documents.Metadata:
+    return documents.Metadata(
         tags=tuple(stored[TAGS]),
         extra=json.loads(stored.get(EXTRA, "{}")),
-        **{name: stored.get(wire_name(name)) for name in TEXT_FIELDS},
+        **{name: stored.get(documents.wire_name(name)) for name in documents.TEXT_FIELDS},
     )
 
 
 def _stamp(at: datetime) -> str:
-    return aware(at).astimezone(UTC).isoformat()
+    return documents.aware(at).astimezone(UTC).isoformat()
 
 
 def _foreign(chunk_id: str, error: Exception) -> BackendDataError:
@@ -249,4 +238,4 @@ def stale_points(document_id: str, kept: Sequence[models.ExtendedPointId]) -> mo
 
 def point_ids(chunk_ids: Sequence[str]) -> list[models.ExtendedPointId]:
     """The ids that a point can have, each once: Qdrant rejects a whole call for one that is not a UUID."""
-    return [id_ for id_ in dict.fromkeys(chunk_ids) if is_uuid(id_)]
+    return [id_ for id_ in dict.fromkeys(chunk_ids) if documents.is_uuid(id_)]

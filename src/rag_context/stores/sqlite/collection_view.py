@@ -13,18 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_context.domain.clauses import (
-    EVERYTHING,
-    Clause,
-    Comparison,
-    Conjunction,
-    Disjunction,
-    Membership,
-    Negation,
-    Operator,
-    Path,
-    Scalar,
-)
+from rag_context.domain import clauses
 from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Vector
 from rag_context.domain.where import compares
@@ -89,21 +78,21 @@ class FieldColumn:
         self._size -= 1
         self._codes[row] = self._codes[self._size]
 
-    def compared(self, operator: Operator, value: Scalar) -> Mask:
+    def compared(self, operator: clauses.Operator, value: clauses.Scalar) -> Mask:
         """`(n,)`, the rows whose value stands in this relation to `value`."""
         match operator:
-            case Operator.EQUAL:
+            case clauses.Operator.EQUAL:
                 return self._equal(value)
-            case Operator.NOT_EQUAL:
+            case clauses.Operator.NOT_EQUAL:
                 return ~self._equal(value)
-            case Operator.EXISTS:
+            case clauses.Operator.EXISTS:
                 return ~self._equal(None) if value else self._equal(None)
-            case Operator.CONTAINS:
+            case clauses.Operator.CONTAINS:
                 return self._containing(value)
             case _:
                 return self._ordered(operator, value)
 
-    def among(self, values: Iterable[Scalar]) -> Mask:
+    def among(self, values: Iterable[clauses.Scalar]) -> Mask:
         allowed = np.zeros(len(self._values), dtype=np.bool_)
         for value in values:
             if (code := self._code_of.get(_identity(value))) is not None:
@@ -121,20 +110,20 @@ class FieldColumn:
                     found[_identity(element)] = element
         return list(found.values())
 
-    def _equal(self, value: Scalar) -> Mask:
+    def _equal(self, value: clauses.Scalar) -> Mask:
         """Rows whose value equals this one (null: those without a value)."""
         mask: Mask = self._codes[: self._size] == self._code_of.get(_identity(value), -1)
         return mask
 
-    def _containing(self, value: Scalar) -> Mask:
+    def _containing(self, value: clauses.Scalar) -> Mask:
         allowed = np.zeros(len(self._values), dtype=np.bool_)
         if isinstance(value, str):
             allowed[:] = [isinstance(found, str) and value in found for found in self._values]
         for code in self._lists:
-            allowed[code] = compares(Operator.CONTAINS, self._values[code], value)
+            allowed[code] = compares(clauses.Operator.CONTAINS, self._values[code], value)
         return self._rows_with(allowed)
 
-    def _ordered(self, operator: Operator, value: Scalar) -> Mask:
+    def _ordered(self, operator: clauses.Operator, value: clauses.Scalar) -> Mask:
         """Rows whose value stands in this relation to one: numbers among numbers, texts among texts."""
         allowed = np.zeros(len(self._values), dtype=np.bool_)
         if value is None or isinstance(value, bool):
@@ -143,11 +132,11 @@ class FieldColumn:
         first = bisect_left(order.listed, value, key=self._comparable)
         last = bisect_right(order.listed, value, lo=first, key=self._comparable)
         match operator:
-            case Operator.GREATER:
+            case clauses.Operator.GREATER:
                 codes = order.codes[last:]
-            case Operator.AT_LEAST:
+            case clauses.Operator.AT_LEAST:
                 codes = order.codes[first:]
-            case Operator.LESS:
+            case clauses.Operator.LESS:
                 codes = order.codes[:first]
             case _:
                 codes = order.codes[:last]
@@ -232,42 +221,42 @@ class CollectionView:
     seqs: Sequence[int]
     rows: Mapping[str, int]
     vectors: Vectors
-    columns: Mapping[Path, FieldColumn]
+    columns: Mapping[clauses.Path, FieldColumn]
     order: IdOrder
 
-    def matching(self, where: Clause, limit: int, offset: int) -> tuple[list[int], int]:
+    def matching(self, where: clauses.Clause, limit: int, offset: int) -> tuple[list[int], int]:
         rows = np.flatnonzero(self.mask(where))
         return [self.seqs[row] for row in self._page(rows, limit, offset)], len(rows)
 
-    def matching_ids(self, where: Clause) -> list[str]:
+    def matching_ids(self, where: clauses.Clause) -> list[str]:
         return sorted([self.ids[row] for row in np.flatnonzero(self.mask(where)).tolist()])
 
-    def nearest(self, vector: Vector, where: Clause, limit: int, read: ReadVectors) -> list[ScoredEntry]:
+    def nearest(self, vector: Vector, where: clauses.Clause, limit: int, read: ReadVectors) -> list[ScoredEntry]:
         """The entries of highest cosine to `vector` (`(dim,) float32`), equal ones by id.
 
         `read` is for vectors that are not in memory.
         """
         if limit < 1:
             return []
-        among = None if where == EVERYTHING else self.mask(where)
+        among = None if where == clauses.EVERYTHING else self.mask(where)
         query = np.ascontiguousarray(vector, dtype=np.float32)
         scores, rows = self.vectors.nearest(query, limit, among, lambda rows: read([self.seqs[row] for row in rows]))
         return [ScoredEntry(self.seqs[row], cosine) for cosine, row in in_order(scores, rows, self.ids, limit)]
 
-    def mask(self, clause: Clause) -> Mask:
+    def mask(self, clause: clauses.Clause) -> Mask:
         """`(n,)`: which entries a clause lets through."""
         match clause:
-            case Comparison(path, operator, value):
+            case clauses.Comparison(path, operator, value):
                 return self.columns[path].compared(operator, value)
-            case Membership(path, values):
+            case clauses.Membership(path, values):
                 return self.columns[path].among(values)
-            case Conjunction(parts):
+            case clauses.Conjunction(parts):
                 masks = [self.mask(part) for part in parts]
                 return np.logical_and.reduce(masks) if masks else np.ones(len(self.ids), dtype=np.bool_)
-            case Disjunction(parts):
+            case clauses.Disjunction(parts):
                 masks = [self.mask(part) for part in parts]
                 return np.logical_or.reduce(masks) if masks else np.zeros(len(self.ids), dtype=np.bool_)
-            case Negation(part):
+            case clauses.Negation(part):
                 return ~self.mask(part)
 
     def _page(self, rows: Rows, limit: int, offset: int) -> list[int]:
@@ -282,12 +271,12 @@ class CollectionView:
         return page
 
 
-def paths_of(clause: Clause) -> Iterator[Path]:
+def paths_of(clause: clauses.Clause) -> Iterator[clauses.Path]:
     match clause:
-        case Comparison(path) | Membership(path):
+        case clauses.Comparison(path) | clauses.Membership(path):
             yield path
-        case Conjunction(parts) | Disjunction(parts):
+        case clauses.Conjunction(parts) | clauses.Disjunction(parts):
             for part in parts:
                 yield from paths_of(part)
-        case Negation(part):
+        case clauses.Negation(part):
             yield from paths_of(part)
