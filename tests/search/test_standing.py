@@ -42,6 +42,16 @@ def is_standing(text: str, speaker: str | None = "User", *, kind: str = CHAT, or
         "Please remember to add types.",
         "- never push to main",
         "The rules:\n\n1. Always run the tests.",
+        "You should always answer in German.",
+        "Keep your answers short.",
+        "Use metric units from now on.",
+        "In your answers, use metric units.",
+        "Don't use emojis.",
+        "I'd prefer short answers and bullet points.",
+        "Please call me Sam.",
+        "If I ask for code, show its tests first.",
+        "Explain things simply whenever I ask about law.",
+        "Skip the introduction in all your answers.",
     ],
 )  # fmt: skip
 def test_an_instruction_given_once_and_for_all_is_a_standing_instruction(text: str) -> None:
@@ -61,6 +71,18 @@ def test_an_instruction_given_once_and_for_all_is_a_standing_instruction(text: s
         "Nevertheless it works.",
         "self.never(always)",
         "It is a never-ending story.",
+        "Never again will I fly with them.",
+        "Always a pleasure.",
+        "Every time I cook, the alarm goes off.",
+        "When I ask my boss for a raise, he laughs.",
+        "From now on I live in Porto.",
+        "In the future, cars will drive themselves.",
+        "Remember to buy milk tomorrow.",
+        "Don't worry about it.",
+        "I prefer tea to coffee.",
+        "Call me later.",
+        "Give me three examples.",
+        "Add two eggs for every cup of flour.",
     ],
 )
 def test_the_same_words_in_other_sentences_are_none(text: str) -> None:
@@ -96,6 +118,11 @@ def test_only_the_owner_gives_standing_instructions_and_only_in_conversations() 
         "```\n",
         "“ ",
         "[a] ",
+        "in your answers, ",
+        "always please ",
+        "when I ask a, ",
+        "use it ",
+        "I prefer a ",
     ],
 )
 def test_a_long_text_is_read_in_linear_time(part: str) -> None:

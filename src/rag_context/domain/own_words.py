@@ -27,12 +27,59 @@ SHORT_QUOTATION = 80
 QUOTED_WORD = 24
 """Characters of a quotation that says nothing by itself, as in `never write "simply"`."""
 
+_NO_VERB = (
+    # What begins a statement and no order: who acts, articles, prepositions, forms of the past, set phrases.
+    r"(?:i|i['’]\w+|you|you['’]\w+|he|she|it|it['’]s|we|we['’]\w+|they|there|this|that|these|those|the|an?|my|your|his|her|"
+    r"its|our|their|some|any|all|most|many|one|two|who|what|when|where|how|why|if|in|at|on|of|for|from|with|by|to|as|and|"
+    r"or|but|so|because|again|before|after|since|until|ever|been|had|has|was|were|am|is|are|will|would|could|can|"
+    r"mind|heard|seen|saw|knew|known|thought|said|wanted|felt|went|got|came|took|ate|found|made|gave|met|read|told|kept|"
+    r"left|lost|slept|ran|sat|stood|spent|bought|brought|began|grew|fell|drove|wrote|spoke|understood|did|does|"
+    r"happy|fun|nice|great|good|bad|easy|hard|interesting|better|worse|too|very|really|quite|much|more|less|late|early|"
+    r"there|here|happens?|\w{2,}ed|\w{2,}ing|\w+['’]s|\w+ (?:will|would|is|are|was|were|can|could|may|might|has|have))"
+    r"\b"
+)
+_ORDER = (
+    rf"(?:please |always |never |then |first |just |only |also |do not |don['’]t |never ever )*+(?!{_NO_VERB})[a-z]"
+)
+"""An order, up to its verb. Of a verb it is known only what it is not."""
+
+_TALK = (
+    r"(?:answers?|replies|reply|responses?|messages?|explanations?|summar(?:y|ies)|e-?mails?|mails|letters?|texts?|"
+    r"examples?|sentences|paragraphs|lists?|tables?|code|output|comments?|suggestions?|recommendations?|drafts?|plans?)"
+)
+_VERB = (
+    r"(?:answer|reply|respond|use|write|give|keep|include|avoid|address|add|show|cite|list|explain|format|convert|translate|"
+    r"assume|ask|make|be|provide|summari[sz]e|round|name|refer|skip|leave|stick|limit|treat|speak|talk|mention|start|begin|"
+    r"end|put|quote|spell|prefix|follow|stop|sign|suggest|recommend|tell|apologi[sz]e|repeat|commit|push|mock|touch|"
+    r"change|delete|propose|offer|send|number|sort|run|test|omit|drop|say|describe|recap)"
+)
+_SCOPE = (
+    r"(?:from now on|from here on|going forward|in (?:the )?future|at all times|by default|as a rule|"
+    r"every (?:single )?time|whenever (?:i|you|we)|when(?:ever)? you (?:write|answer|reply|give|explain|draft|suggest)"
+    rf"|in (?:all|every|each of|any of)?(?: of)? ?your {_TALK}|in (?:all|every) {_TALK}"
+    r"|for all (?:my |your |of )?\w+|to me always)"
+)
+_NOT_ONCE = (
+    r"(?![^.!?\n]{0,120}\b(?:today|tonight|tomorrow|later|yet|this (?:evening|week|morning|afternoon)|next week"
+    r"|(?:mon|tues|wednes|thurs|fri|satur|sun)day)\b)"
+)
 _INSTRUCTION = re.compile(
     # The beginning of a line, of a sentence, or of a message behind its speaker; then the mark of a list.
     r"(?:^[^\S\n]*+|[.!?:;>*\]][\"”)]?\s++)(?:[-*+•]\s++|\d{1,3}[.)]\s++)?+"
-    r"(?:(?:please|and|also|but|so|ok|okay|oh),?\s++){0,2}+"
-    r"(?:(?:always|never)\b(?!\W{1,4}(?:mind|been|had|heard|seen|knew|thought|said|wanted|liked|loved|used|tried)\b)"
-    r"|(?:from now on|in (?:the )?future|whenever|every ?time|remember to|when I ask)\b)"
+    r"(?:(?:please|and|also|but|so|ok|okay|oh|well),?\s++){0,2}+(?:"
+    rf"(?:you (?:should|must|can) )?(?:always|never)[ ,]{{1,2}}(?:ever )?{_ORDER}"
+    rf"|(?:from now on|from here on|going forward|in (?:the )?future|by default|as a rule)(?::|,? (?:{_ORDER}|no (?=\w)"
+    r"|you (?:should|must) ))"
+    r"|(?:whenever|every ?time|each time|(?:when|if) I (?:ask|say|send|write|mention|give|paste|want))\b"
+    rf"[^.!?\n,]{{1,160}}, {_ORDER}"
+    rf"|remember to {_NOT_ONCE}[a-z]"
+    rf"|(?:do not|don['’]t)(?: ever)? (?!make me|tell (?!me\b)){_VERB}\b{_NOT_ONCE}"
+    rf"|{_VERB}\b[^.!?\n]{{0,160}}?\b{_SCOPE}\b"
+    rf"|(?:in (?:all|every|each of|any of)?(?: of)? ?your {_TALK}|(?:in|for) all (?:my |your )?\w+), {_ORDER}"
+    rf"|keep (?:all )?(?:of )?your {_TALK}\b"
+    rf"|I(?:['’]d| would)? (?:always )?prefer (?:[\w'’-]+,? (?:and |or )?){{0,4}}?{_TALK}\b"
+    r"|call me (?-i:[A-Z])\w"
+    r")"
     r"(?![^.!?\n]{0,300}\?)",  # a question is no instruction
     re.IGNORECASE | re.MULTILINE,
 )
