@@ -1,8 +1,12 @@
 """What a person can do on the page, done in a real browser."""
 
 import re
+from pathlib import Path
 
 from playwright.sync_api import expect
+
+from tests.end_to_end.process import wait_until
+from tests.outcomes.hooks import DECISION, Agent, decide
 
 from .browser import Tab
 from .conftest import Memory
@@ -209,6 +213,30 @@ def test_a_collection_is_read_and_queried(wide: Tab) -> None:
     page.get_by_label("Query").fill("kind 42")
     page.get_by_role("button", name="Search", exact=True).click()
     expect(page.get_by_role("table").locator("tbody tr").first).to_contain_text("day-42")
+
+
+def test_what_agents_were_shown_is_listed_with_its_session_reason_and_tokens(
+    wide: Tab, memory: Memory, tmp_path: Path
+) -> None:
+    """A-7."""
+    (tmp_path / "proj").mkdir()
+    document = decide(memory.server, tmp_path / "proj")
+    agent = Agent(memory.project.parent / "data", tmp_path / "proj", session="yesterday")
+    assert DECISION in agent.prompt()
+    assert agent.prompt() == ""  # it was said before, and is withheld
+    wait_until(lambda: len(memory.server.tool("injections", {}).json()["injections"]) >= 2)
+    page = wide.open("receipts")
+    rows = page.get_by_role("table", name="Shown to agents").locator("tbody tr")
+    expect(rows).to_have_count(1)
+    for text in ("claude-code", "yesterday", "prompt", "relevance"):
+        expect(rows).to_contain_text(text)
+    expect(rows.get_by_role("cell").last).to_have_text(re.compile(r"^\d+$"))
+    page.get_by_label("Also what was withheld").check()
+    expect(rows.filter(has_text="already said")).to_have_count(1)
+    rows.first.get_by_role("link", name="yesterday").click()
+    expect(page.get_by_role("link", name="All sessions")).to_be_visible()
+    rows.filter(has_text="We decided to retry").first.get_by_role("rowheader").get_by_role("link").click()
+    expect(page).to_have_url(re.compile(document))
 
 
 def test_metrics_are_filtered(wide: Tab) -> None:

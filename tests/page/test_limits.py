@@ -27,7 +27,16 @@ HOSTILE = (
     "\u202egnp.exe\u2066 left to right",
     "nul \x01 and \x7f escape \x1b[31mred",
 )
-VIEWS = ("", "search?query=pump", "documents", "projects", "collections", "collections/handbook", "metrics")
+VIEWS = (
+    "",
+    "search?query=pump",
+    "documents",
+    "projects",
+    "collections",
+    "collections/handbook",
+    "receipts?withheld=1",
+    "metrics",
+)
 
 
 def plain(text: str) -> str:

@@ -7,11 +7,12 @@ import { documents } from "./documents.js";
 import { metrics } from "./metrics.js";
 import { overview } from "./overview.js";
 import { projects } from "./projects.js";
+import { receipts } from "./receipts.js";
 import { search } from "./search.js";
 
 // A view: (context) -> elements; what it gives to context.onState is called with each state, as long as it is shown.
-const VIEWS = { overview, search, documents, projects, collections, metrics };
-const TITLES = { overview: "Overview", search: "Search", documents: "Documents", projects: "Projects", collections: "Collections", metrics: "Metrics" };
+const VIEWS = { overview, search, documents, projects, collections, receipts, metrics };
+const TITLES = { overview: "Overview", search: "Search", documents: "Documents", projects: "Projects", collections: "Collections", receipts: "Shown to agents", metrics: "Metrics" };
 
 const content = document.getElementById("content");
 const nav = document.getElementById("nav");
