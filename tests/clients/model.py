@@ -83,12 +83,13 @@ class _Handler(Protocol):
 
 def _messages(body: dict[str, Any]) -> list[Any]:
     call = _call(body.get("messages", []), bool(body.get("tools")))
+    number = len(body.get("messages", []))  # Claude Code joins messages of one id
     block: dict[str, Any] = {"type": "text", "text": ""}
     delta: dict[str, Any] = {"type": "text_delta", "text": REPLY}
     if call is not None:
-        block = {"type": "tool_use", "id": "toolu_1", "name": call[0], "input": {}}
+        block = {"type": "tool_use", "id": f"toolu_{number}", "name": call[0], "input": {}}
         delta = {"type": "input_json_delta", "partial_json": call[1]}
-    message: dict[str, Any] = {"id": "msg_1", "type": "message", "role": "assistant", "content": []}
+    message: dict[str, Any] = {"id": f"msg_{number}", "type": "message", "role": "assistant", "content": []}
     message["model"] = body.get("model")
     ended = {"stop_reason": "end_turn" if call is None else "tool_use", "stop_sequence": None}
     return [
@@ -146,10 +147,11 @@ def _gemini(body: dict[str, Any]) -> list[Any]:
 
 
 def _call(messages: list[Any], has_tools: bool) -> tuple[str, str] | None:
-    """The tool call that the last message requests; its result is a message of its own."""
-    if not has_tools or not messages:
+    """The tool call that the last message requests; its result is a message of its own, and so is what hooks say."""
+    spoken = [each for each in messages if each.get("role") not in ("system", "developer")]
+    if not has_tools or not spoken:
         return None
-    found = _CALL.search("\n".join(_texts(messages[-1])))
+    found = _CALL.search("\n".join(_texts(spoken[-1])))
     return (found[1], found[2]) if found is not None else None
 
 

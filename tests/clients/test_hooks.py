@@ -19,6 +19,9 @@ BERTHS_AGAIN = "Two clerks sold the same berth again. Which constraint keeps boo
 OVERLAP = "How do bookings of one berth come to overlap in spite of the exclusion constraint?"
 SLUICE = "We decided that the sluice of the mill opens at 40 centimetres, because the wheel floods above."
 UNRELATED = "Write a haiku about spring rain in the mountains."
+COMPACTED_AFTER = 6
+"""Claude Code compacts no conversation of fewer turns."""
+
 CAP = 9_500
 """Characters of what a hook says: Claude Code cuts at 10 000, Codex at some 10 KB."""
 
@@ -33,8 +36,8 @@ def turn(machine: Machine, client: AgentClient, prompt: str, folder: Path, *, re
     return ended
 
 
-def remember(machine: Machine, folder: Path, text: str) -> None:
-    done = machine.rag_context("remember", text, cwd=folder)
+def remember(machine: Machine, folder: Path, text: str, kind: str = "decision") -> None:
+    done = machine.rag_context("remember", text, "--type", kind, cwd=folder)
     assert done.returncode == 0, done.stderr
 
 
@@ -107,6 +110,50 @@ def test_yesterdays_decision_reaches_todays_session(installed: Machine, client: 
 
     request = turn(installed, client, BERTHS_AGAIN, folder).first
     assert BERTHS in request.text, installed.rag_context("log", "--injected", cwd=folder).stdout
+
+
+@pytest.mark.only("claude-code")
+def test_after_a_compaction_it_may_be_said_again(installed: Machine, client: AgentClient) -> None:
+    """The summary of a conversation has lost what hooks said in it."""
+    folder = installed.project("wharf")
+    remember(installed, folder, BERTHS)
+    turn(installed, client, "say forty-two", folder)
+    for _ in range(COMPACTED_AFTER):
+        before = turn(installed, client, "say it again", folder, resumed=True).first
+    assert before.text.count(BERTHS) == 1
+    installed.turn(client, "/compact", folder, is_resumed=True)
+    after = turn(installed, client, BERTHS_AGAIN, folder, resumed=True).first
+    assert len(after.turns) < len(before.turns)
+    assert after.text.count(BERTHS) == 1
+
+
+@pytest.mark.only("claude-code")
+@pytest.mark.parametrize(
+    ("known", "tool", "arguments"),
+    [
+        (
+            "Locks in berths.py are advisory ones, because row locks made the clerks wait for their list.",
+            "Write",
+            {"file_path": "src/berths.py", "content": "a = 2"},
+        ),
+        (
+            "We never run make ferry on a Friday, because the pilots cannot roll it back before Monday.",
+            "Bash",
+            {"command": "make ferry", "description": "x"},
+        ),
+    ],
+    ids=["before a file is written", "before a command is run"],
+)
+def test_what_is_known_of_a_file_or_command_is_said_at_the_point_of_action(
+    installed: Machine, client: AgentClient, known: str, tool: str, arguments: dict[str, str]
+) -> None:
+    folder = installed.project(f"quay-{tool.lower()}")
+    remember(installed, folder, known, "note")  # what was decided is said at the start of the session
+    if "file_path" in arguments:
+        arguments = {**arguments, "file_path": str(folder / arguments["file_path"])}
+    sent = turn(installed, client, f"CALL {tool} {json.dumps(arguments)} NOW", folder).asked
+    assert len(sent) == 2
+    assert [each.text.count(known) for each in sent] == [0, 1]
 
 
 BROKEN = {
