@@ -52,7 +52,7 @@ TESTS = (
     "tests/collections/test_chroma_collections.py",  # chromadb
     "tests/stores/test_mongodb_metrics.py",  # pymongo
     "tests/stores/test_postgres_audit.py",  # asyncpg
-    "tests/stores/test_qdrant_contract.py",  # qdrant-client
+    "tests/stores/test_qdrant_vectors.py",  # qdrant-client
     "tests/stores/test_redis.py",  # redis
 )
 

@@ -8,6 +8,15 @@ import pytest
 from hypothesis import settings
 
 from tests.cli.restored_logging import restored_logging
+from tests.servers.shared import (
+    shared_chroma,
+    shared_mongodb,
+    shared_postgres,
+    shared_postgres_template,
+    shared_qdrant,
+)
+
+__all__ = ["shared_chroma", "shared_mongodb", "shared_postgres", "shared_postgres_template", "shared_qdrant"]
 
 # gRPC, the transport to Qdrant, tends to its threads in every forked child, and may end it before it runs the program:
 # servers that run as another user are started by a fork. No test uses gRPC in a child.

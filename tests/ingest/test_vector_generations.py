@@ -20,10 +20,10 @@ from rag_context.stores.sqlite.split import SqliteSplitDocuments
 from rag_context.testing import FakeEmbedder, FrozenClock
 from rag_context.wiring.stores import Stores, open_stores
 from tests.ingest.split_stores import chunks_of, document
-from tests.servers.chroma import chroma_server
-from tests.servers.mongodb import empty, mongodb_database, mongodb_server
+from tests.servers.mongodb import empty, mongodb_database
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS
-from tests.servers.qdrant import endpoint
+from tests.servers.process import ServerProcess
+from tests.servers.qdrant import Endpoint
 
 pytestmark = LEFT_SOCKETS
 
@@ -37,17 +37,17 @@ TEXTS = {
 
 
 @pytest.fixture(scope="module", params=["embedded and qdrant", "embedded and chroma", "mongodb and embedded"])
-def backends(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+def backends(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
     """Settings of the stores, all but the names within them."""
     match request.param:
         case "embedded and qdrant":
-            with endpoint() as found:
-                yield {"vectors": "qdrant", "qdrant_url": found.url, "qdrant_api_key": found.api_key}
+            found: Endpoint = request.getfixturevalue("shared_qdrant")
+            yield {"vectors": "qdrant", "qdrant_url": found.url, "qdrant_api_key": found.api_key}
         case "embedded and chroma":
-            with chroma_server() as made:
-                yield {"vectors": "chroma", "chroma_url": f"http://{made.host}:{made.port}"}
+            made: ServerProcess = request.getfixturevalue("shared_chroma")
+            yield {"vectors": "chroma", "chroma_url": f"http://{made.host}:{made.port}"}
         case _:
-            with mongodb_server(tmp_path_factory.mktemp("mongodb") / "data") as uri, mongodb_database(uri) as database:
+            with mongodb_database(request.getfixturevalue("shared_mongodb")) as database:
                 yield {"documents": "mongodb", "mongodb_uri": database}
 
 

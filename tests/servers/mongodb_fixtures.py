@@ -10,7 +10,7 @@ import pytest
 from pymongo.asynchronous.database import AsyncDatabase
 
 from rag_context.stores.mongodb import MongoStore, open_mongodb
-from tests.servers.mongodb import empty, mongodb_database, mongodb_server
+from tests.servers.mongodb import empty, mongodb_database
 from tests.stores.builders import chunks_of, document
 
 Raw: TypeAlias = AsyncDatabase[dict[str, Any]]
@@ -33,10 +33,9 @@ def left_sockets() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def server(shared_mongodb: str) -> str:
     """The address of a running server."""
-    with mongodb_server(tmp_path_factory.mktemp("mongodb") / "data") as uri:
-        yield uri
+    return shared_mongodb
 
 
 @pytest.fixture(scope="module")

@@ -1,27 +1,23 @@
 """What tests of PostgreSQL ask for; imported by the modules that do."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from rag_context.stores.postgres import PostgresStore, open_postgres
-from tests.servers.postgres import postgres_database, postgres_server
+from tests.servers.postgres import postgres_database
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[str]:
-    """The address of a running server, started once."""
-    with postgres_server() as url:
-        yield url
+def server(shared_postgres: str) -> str:
+    """The address of a running server."""
+    return shared_postgres
 
 
 @pytest.fixture(scope="session")
-def template(server: str) -> Iterator[str]:
+def template(shared_postgres_template: str) -> str:
     """The address of a database with the schema and nothing in it, which others are copied from."""
-    with postgres_database(server) as url:
-        migrate(url)
-        yield url
+    return shared_postgres_template
 
 
 @pytest.fixture
@@ -43,13 +39,3 @@ async def postgres(database: str) -> AsyncIterator[PostgresStore]:
     """The store on it."""
     async with open_postgres(database) as opened:
         yield opened
-
-
-def migrate(url: str) -> None:
-    """Make the schema in a database."""
-
-    async def opened() -> None:
-        async with open_postgres(url) as store:
-            await store.documents.ping()
-
-    asyncio.run(opened())

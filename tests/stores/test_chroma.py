@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
@@ -26,7 +26,6 @@ from rag_context.stores.chroma import ChromaVectors, open_chroma_dir, open_chrom
 from rag_context.stores.chroma.chroma_api import Rows
 from rag_context.stores.chroma.payload import rows_of
 from rag_context.testing import FakeEmbedder
-from tests.servers.chroma import chroma_server
 from tests.servers.process import ServerProcess
 from tests.stores.builders import DIMENSION, NOON, axis, chunks_of, document, ids, minutes, unit_vectors
 from tests.stores.filters import corpora, filters, passes
@@ -38,9 +37,8 @@ Open: TypeAlias = Callable[[str], AbstractAsyncContextManager[ChromaVectors]]
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[ServerProcess]:
-    with chroma_server() as made:
-        yield made
+def server(shared_chroma: ServerProcess) -> ServerProcess:
+    return shared_chroma
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,20 @@ from rag_context.domain.vectors import Calibration, EmbeddingModel
 from rag_context.errors import BackendRejectedError, IndexMismatchError
 from rag_context.ports.writing import Version
 from tests.stores.builders import NOON, Stores, axis, chunks_of, document, ids, minutes, put, unit_vectors
+from tests.stores.opened import MONGODB
 
 MODEL = EmbeddingModel("mini", 16, "f00d", 254, Calibration(12.1, -4.01), document_prefix="passage: ")
+
+
+IN_ONE_TRANSACTION = ["sqlite", "postgres"]
+"""Stores that have documents and vectors. Of two stores the chunks that stay have vectors too, under the filters of the
+earlier version, and a new version waits whose vectors are rejected (`test_sqlite_split`)."""
+
+
+@pytest.fixture(params=["sqlite", "two files", "postgres", MONGODB])
+def store_name(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
 
 
 async def test_a_document_comes_back_as_it_was_written(store: Stores) -> None:
@@ -178,6 +190,7 @@ async def test_attaching_twice_changes_nothing(store: Stores) -> None:
     assert await store.documents.counts() == Counts(documents=1, pending=0, chunks=1, vectors=1)
 
 
+@pytest.mark.parametrize("store_name", IN_ONE_TRANSACTION, indirect=True)
 async def test_chunks_that_stay_keep_their_vectors_while_the_rest_is_pending(store: Stores) -> None:
     written = document("a", "one two", session_id="before")
     first, _ = await put(store, written, "one", "two", vector=axis(0))
@@ -195,6 +208,7 @@ async def test_vectors_that_do_not_fit_the_chunks_are_rejected_and_nothing_is_st
     assert await store.documents.counts() == Counts(0, 0, 0, 0)
 
 
+@pytest.mark.parametrize("store_name", IN_ONE_TRANSACTION, indirect=True)
 async def test_vectors_of_another_dimension_are_rejected_and_the_old_version_stays(store: Stores) -> None:
     await put(store, document("a", "old"), vector=axis(0))
     new = document("a", "new")

@@ -1,7 +1,7 @@
 """Collections that other programs use too: their rows stay as they are, and neither count nor are found."""
 
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ from rag_context.errors import BackendRejectedError, ForeignDataError
 from rag_context.stores.chroma import ChromaVectors, open_chroma_server
 from rag_context.stores.qdrant import CollectionPlan, QdrantVectors, open_qdrant
 from rag_context.stores.sqlite import start_vectors
-from tests.servers.chroma import chroma_server
-from tests.servers.qdrant import Endpoint, endpoint
+from tests.servers.process import ServerProcess
+from tests.servers.qdrant import Endpoint
 from tests.stores.builders import DIMENSION, axis, chunks_of, document, unit_vectors
 
 MODEL = EmbeddingModel("mini", DIMENSION, "f00d", 254, Calibration(12.1, -4.01))
@@ -30,9 +30,8 @@ THEIRS: dict[str, Any] = {"content": "text", "documentId": "a", "project": "", "
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Endpoint]:
-    with endpoint() as found:
-        yield found
+def server(shared_qdrant: Endpoint) -> Endpoint:
+    return shared_qdrant
 
 
 @pytest.fixture
@@ -125,9 +124,8 @@ async def test_an_empty_collection_of_qdrants_that_we_did_not_make_keeps_its_dim
 
 
 @pytest.fixture(scope="module")
-def chroma_url() -> Iterator[str]:
-    with chroma_server() as made:
-        yield f"http://{made.host}:{made.port}"
+def chroma_url(shared_chroma: ServerProcess) -> str:
+    return f"http://{shared_chroma.host}:{shared_chroma.port}"
 
 
 @pytest.fixture

@@ -33,6 +33,12 @@ LONG = "The pump of berth four is switched off at night, because its noise wakes
 OTHER = Tenant("p", "main", "0123456789abcdef")
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def store_name(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
 class Stores(AllStores):
     """An opened store with a journal."""
 

@@ -35,6 +35,12 @@ async def pages(store: Stores, where: Filter, size: int) -> AsyncIterator[list[L
         after = Cursor(page[-1].timestamp, page[-1].id)
 
 
+@pytest.fixture(params=["sqlite", "two files", "postgres"])
+def store_name(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
 async def test_documents_are_listed_newest_first(store: Stores) -> None:
     for number in (2, 0, 1):
         await put(store, document(str(number), timestamp=NOON + minutes(number)))

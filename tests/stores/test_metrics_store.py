@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rag_context.domain.reports import ErrorRecord, SearchRecord
 from tests.stores.builders import NOON, Stores, minutes
+from tests.stores.opened import MONGODB
 
 
 def record(
@@ -30,6 +31,12 @@ def record(
 
 def nearest_rank(values: list[float], percent: int) -> float:
     return sorted(values)[math.ceil(percent * len(values) / 100) - 1] if values else 0.0
+
+
+@pytest.fixture(params=["sqlite", "postgres", MONGODB])
+def store_name(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
 
 
 async def test_no_searches_add_up_to_zeros_and_empty_slices(store: Stores) -> None:
@@ -86,6 +93,7 @@ async def test_pruning_removes_what_is_older_and_says_how_much(store: Stores) ->
     assert (await store.metrics.summarise(NOON, NOON + minutes(10), 1)).queries == 1
 
 
+@pytest.mark.parametrize("store_name", ["sqlite", "postgres"], indirect=True)  # MongoDB prunes in one step
 async def test_many_records_are_pruned_to_the_last(store: Stores) -> None:
     await store.metrics.append([record() for _ in range(12_345)], [])
     assert await store.metrics.prune(NOON + minutes(1)) == 12_345

@@ -10,6 +10,8 @@ from bson import ObjectId
 from rag_context.domain.documents import Counts, Cursor, Metadata, Missing, Retrievals, Stored, Tenant
 from rag_context.domain.search import Filter, Neighbours
 from rag_context.errors import BackendRejectedError, ConfigurationError, ForeignDataError
+from rag_context.ports.reading import DocumentStore, KeywordIndex, MetricsStore
+from rag_context.ports.writing import DocumentWriter, IndexAuditor, ModelRegistry
 from rag_context.stores.mongodb import MongoStore, open_mongodb
 from rag_context.stores.mongodb.mongo_store import MongoMaintenance
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, put, raw, server
@@ -42,6 +44,17 @@ FOREIGN: dict[str, Any] = {
     "metadata": {"agent": "opus", "tags": ["x"], "category": "strategy"},
     "retrievalStats": {"queryCount": 3},
 }
+
+
+async def test_it_fits_every_port(mongodb: MongoStore) -> None:
+    documents: DocumentStore = mongodb.documents
+    writer: DocumentWriter = mongodb.documents
+    models: ModelRegistry = mongodb.documents
+    texts: KeywordIndex = mongodb.texts
+    metrics: MetricsStore = mongodb.metrics
+    auditor: IndexAuditor = mongodb.auditor
+    assert len({id(port) for port in (documents, texts, metrics, auditor)}) == 4
+    assert {id(writer), id(models)} == {id(documents)}
 
 
 async def indexes(raw: Raw, collection: str) -> dict[str, dict[str, Any]]:

@@ -1,6 +1,5 @@
-"""New vectors beside those that answer, in PostgreSQL: the shared tests of the embedded file, and what is its own."""
+"""What is PostgreSQL's own of new vectors beside those that answer: their tables, and other servers."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -9,30 +8,17 @@ from rag_context.domain.documents import Counts
 from rag_context.domain.search import Filter
 from rag_context.ports.writing import Version
 from rag_context.stores.postgres import PostgresStore, open_postgres
-from tests.servers.postgres_fixtures import database, postgres, server, template
-from tests.stores import test_sqlite_rebuild
 from tests.stores.builders import axis, chunks_of, document, unit_vectors
-from tests.stores.test_sqlite_rebuild import NEW, OLD
+from tests.stores.test_rebuild import NEW, file
 
-__all__ = ["database", "postgres", "server", "template"]
-
-OF_THE_FILE = {"test_what_an_abandoned_run_has_made_is_forgotten", "test_another_process_follows"}
-
-for _name, _test in vars(test_sqlite_rebuild).items():
-    if _name.startswith("test_") and _name not in OF_THE_FILE:
-        globals()[_name] = _test
+__all__ = ["file"]
 
 _TABLES = "SELECT relname FROM pg_class WHERE relname ~ '^vectors_[0-9]+$' ORDER BY relname"
 
 
 @pytest.fixture
-async def file(postgres: PostgresStore) -> AsyncIterator[PostgresStore]:
-    """Three documents with the old model's vectors, along the first three axes."""
-    await postgres.documents.adopt_model(OLD)
-    for number, name in enumerate("abc"):
-        written = document(name)
-        await postgres.documents.write(Version(written, chunks_of(written), axis(number)[None], OLD.fingerprint))
-    yield postgres
+def store_name() -> str:
+    return "postgres"
 
 
 async def add(file: PostgresStore, name: str, seed: int) -> bool:
@@ -67,9 +53,9 @@ async def test_the_previous_vectors_are_dropped_after_the_switch(file: PostgresS
     assert [name for (name,) in await file.database.fetch(_TABLES)] == ["vectors_1"]
 
 
-async def test_another_server_follows_the_switch(file: PostgresStore, database: str) -> None:
+async def test_another_server_follows_the_switch(file: PostgresStore, contract_postgres: str) -> None:
     query_vector = unit_vectors(1, dimension=8)[0]
-    async with open_postgres(database) as other:
+    async with open_postgres(contract_postgres) as other:
         assert len(await other.vectors.search(axis(1), limit=1, where=Filter())) == 1
         await file.rebuilder.begin(NEW)
         for number, name in enumerate("abc"):

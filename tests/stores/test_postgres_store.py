@@ -21,8 +21,15 @@ from rag_context.errors import (
     BackendUnavailableError,
     ForeignIndexError,
 )
-from rag_context.ports.reading import CandidateRequest, Shortlist
-from rag_context.ports.writing import Version
+from rag_context.ports.reading import (
+    CandidateRequest,
+    DocumentStore,
+    KeywordIndex,
+    MetricsStore,
+    Shortlist,
+    VectorStore,
+)
+from rag_context.ports.writing import IndexWriter, ModelRegistry, VectorRebuilder, Version
 from rag_context.stores.postgres import PostgresStore, open_postgres
 from rag_context.stores.postgres.connection import PostgresDatabase, migrations
 from rag_context.stores.postgres.driver import Plan, backend_error
@@ -30,11 +37,24 @@ from rag_context.stores.postgres.vector_search import PostgresVectors
 from tests.servers.postgres import FAST, execute, postgres_process, postgres_standby, query, url_of, with_database
 from tests.servers.postgres_fixtures import database, empty, postgres, server, template
 from tests.servers.process import free_port
-from tests.stores.builders import NOON, axis, chunks_of, document, ids, put, unit_vectors
+from tests.stores.builders import NOON, Stores, axis, chunks_of, document, ids, put, unit_vectors
 
 __all__ = ["database", "empty", "postgres", "server", "template"]
 
 EVERYTHING = Filter()
+
+
+def test_it_fits_every_port(postgres: PostgresStore) -> None:
+    documents: DocumentStore = postgres.documents
+    writer: IndexWriter = postgres.documents
+    models: ModelRegistry = postgres.documents
+    vectors: VectorStore = postgres.vectors
+    texts: KeywordIndex = postgres.texts
+    metrics: MetricsStore = postgres.metrics
+    rebuilder: VectorRebuilder = postgres.rebuilder
+    whole: Stores = postgres
+    assert len({id(port) for port in (documents, vectors, texts, metrics, rebuilder)}) == 5
+    assert {id(writer), id(models)} == {id(whole.documents)}
 
 
 async def failure(url: str) -> BackendError:

@@ -17,10 +17,12 @@ from rag_context.domain.documents import Metadata, StoredVectors, Tenant
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Calibration, EmbeddingModel
 from rag_context.errors import BackendDataError, BackendRejectedError
+from rag_context.ports.reading import VectorStore
+from rag_context.ports.writing import VectorWriter
 from rag_context.stores.qdrant import CollectionPlan, QdrantVectors, open_qdrant
 from rag_context.stores.qdrant.filters import INDEXES, conditions
 from rag_context.stores.qdrant.points import payload_of
-from tests.servers.qdrant import Endpoint, Running, endpoint, running
+from tests.servers.qdrant import Endpoint, Running, running
 from tests.stores.builders import DIMENSION, NOON, axis, chunks_of, document, ids, minutes, unit_vectors
 from tests.stores.filters import filters, metadata, moments, passes
 
@@ -30,9 +32,8 @@ EVERYTHING = Filter()
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Endpoint]:
-    with endpoint() as found:
-        yield found
+def server(shared_qdrant: Endpoint) -> Endpoint:
+    return shared_qdrant
 
 
 @pytest.fixture
@@ -65,6 +66,13 @@ def stub() -> Iterator[Running]:
     """For what can only be seen from inside the server."""
     with running() as stub_server:
         yield stub_server
+
+
+async def test_it_fits_both_ports_of_vectors(vectors: QdrantVectors) -> None:
+    reads: VectorStore = vectors
+    writes: VectorWriter = vectors
+    assert await reads.search(axis(0), limit=1, where=EVERYTHING) == []
+    assert await writes.count() == 0
 
 
 async def held_by(store: QdrantVectors) -> set[str]:

@@ -1,10 +1,8 @@
 """Writes, deletions, crashes and repairs in any order: MongoDB and Qdrant end with what one SQLite file has."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -15,26 +13,20 @@ from tests.ingest.split_stores import SplitStores
 from tests.ingest.test_split_stores_at_random import TwoStoresAtRandom
 from tests.servers.mongodb import empty
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, kept, left_sockets, server
-from tests.servers.qdrant import Endpoint, endpoint
+from tests.servers.qdrant import Endpoint
 
 __all__ = ["kept", "left_sockets", "server"]
 
 pytestmark = LEFT_SOCKETS
 
 
-@pytest.fixture(scope="module")
-def qdrant() -> Iterator[Endpoint]:
-    with endpoint() as found:
-        yield found
-
-
-def test_two_servers_end_with_what_one_file_has(kept: str, qdrant: Endpoint) -> None:
+def test_two_servers_end_with_what_one_file_has(kept: str, shared_qdrant: Endpoint) -> None:
     class Servers(TwoStoresAtRandom):
         async def _open_apart(self, directory: Path) -> SplitStores:
             empty(kept)
             store = await self.stack.enter_async_context(open_mongodb(kept))
             vectors = await self.stack.enter_async_context(
-                open_qdrant(qdrant.url, CollectionPlan(f"test-{uuid4().hex}"), api_key=qdrant.api_key)
+                open_qdrant(shared_qdrant.url, CollectionPlan(f"test-{uuid4().hex}"), api_key=shared_qdrant.api_key)
             )
             self.stack.push_async_callback(vectors.clear)
             split = SplitStores(DocumentBackend(store.documents, store.documents, store.texts, store.metrics), vectors)

@@ -12,6 +12,7 @@ from rag_context.domain.search import Filter
 from rag_context.domain.text import bm25, conversation_bm25, idf_share, inverse_document_frequency, profile_for, terms
 from tests.stores.builders import NOON, Stores, axis, chunks_of, document, ids, minutes, put, refs
 from tests.stores.filters import corpora, filters, passes, remove_examples
+from tests.stores.opened import MONGODB
 
 EVERYTHING = Filter()
 
@@ -54,6 +55,12 @@ def plain_scores(query: str, documents: list[Document]) -> dict[str, tuple[float
     shares = idf_share(counts, idf)
     chunk_ids = [chunks_of(each)[0].id for each in documents]
     return {id_: (float(s), float(share)) for id_, s, share in zip(chunk_ids, scores, shares, strict=True)}
+
+
+@pytest.fixture(params=["sqlite", "postgres", MONGODB])
+def store_name(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
 
 
 async def test_a_question_finds_the_passage_that_contains_its_words(store: Stores) -> None:
@@ -163,6 +170,8 @@ words = st.lists(
 ).map(" ".join)
 
 
+# Slow on MongoDB: `test_mongodb_texts` tests it there by fewer examples.
+@pytest.mark.parametrize("store_name", ["sqlite", "postgres"], indirect=True)
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(documents=corpora(words), queries=st.lists(words, min_size=1, max_size=3), where=filters)
 async def test_every_search_gives_what_scoring_every_chunk_gives(
@@ -211,6 +220,7 @@ async def test_a_match_has_the_speaker_of_its_chunk(store: Stores) -> None:
     assert stored == chunks_of(talk, "one fox", "two foxes", "three foxes", speakers=said)
 
 
+@pytest.mark.parametrize("store_name", ["sqlite", "postgres"], indirect=True)  # MongoDB has no index for it
 async def test_a_conversation_is_scored_as_one_text(store: Stores) -> None:
     for name, thread, text in (
         ("a", "boat", "paint the boat"),

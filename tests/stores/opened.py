@@ -1,0 +1,186 @@
+"""Every store of ours, opened and empty, for the tests that all of them must pass.
+
+The fixture `store` opens the one that `store_name` names. A module names those that its tests are for in a fixture
+`store_name` of its own; a test that is for some of them only has a `parametrize("store_name", ..., indirect=True)`.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+from uuid import uuid4
+
+import pytest
+
+from rag_context.ingest.reconciliation import Reconciler
+from rag_context.ingest.split_stores import TwoStoreWriter
+from rag_context.ports.reading import KeywordIndex, MetricsStore, VectorStore
+from rag_context.ports.writing import VectorRebuilder, VectorWriter, Version
+from rag_context.resilience.dependency import Dependency
+from rag_context.settings import Settings, StoreSettings
+from rag_context.stores.postgres import open_postgres
+from rag_context.stores.qdrant import CollectionPlan, QdrantVectors, open_qdrant
+from rag_context.stores.sqlite import FILE_NAME, open_database, open_documents, open_vectors
+from rag_context.testing.memory_stores import MemoryStore, MemoryTexts, MemoryVectors
+from rag_context.wiring.stores import open_stores
+from tests.servers.mongodb import empty
+from tests.servers.mongodb_fixtures import LEFT_SOCKETS
+from tests.servers.process import ServerProcess
+from tests.servers.qdrant import Endpoint
+from tests.stores.builders import Documents, Stores
+
+MONGODB = pytest.param("mongodb", marks=LEFT_SOCKETS, id="mongodb")
+"""Documents in MongoDB, vectors in a file."""
+
+PAIRS = [
+    pytest.param("embedded and qdrant", id="embedded and qdrant"),
+    pytest.param("embedded and chroma", id="embedded and chroma"),
+    pytest.param("embedded and chroma folder", id="embedded and chroma folder"),
+    pytest.param("mongodb and qdrant", marks=LEFT_SOCKETS, id="mongodb and qdrant"),
+    pytest.param("mongodb and chroma", marks=LEFT_SOCKETS, id="mongodb and chroma"),
+]
+"""Documents in the one store, vectors in the other."""
+
+
+def opening(name: str, request: pytest.FixtureRequest) -> AbstractAsyncContextManager[Stores]:
+    """The store of this name, to be opened by a test."""
+    if "mongodb" in name:
+        request.getfixturevalue("collected_sockets")
+    folder: Path = request.getfixturevalue("tmp_path")
+    match name:
+        case "sqlite":
+            return open_database(folder / FILE_NAME)
+        case "two files":
+            return two_files(folder)
+        case "postgres":
+            return open_postgres(request.getfixturevalue("contract_postgres"))
+        case "memory":
+            return in_memory()
+        case "qdrant over http" | "qdrant over grpc":
+            return only_qdrant(request.getfixturevalue("shared_qdrant"), name.rpartition(" ")[2])
+        case "mongodb":
+            name = "mongodb and embedded"
+    documents, _, vectors = name.partition(" and ")
+    return two_stores(folder, documents, vectors, request)
+
+
+@dataclass(frozen=True)
+class TwoStores:
+    """Documents in one store, vectors in another, as one."""
+
+    documents: Documents
+    vectors: VectorStore
+    texts: KeywordIndex
+    metrics: MetricsStore
+    rebuilder: VectorRebuilder | None = None
+
+
+class _Together:
+    """The document store, written to by the writer over both."""
+
+    def __init__(self, reads: object, writes: object) -> None:
+        self._parts = (writes, reads)
+
+    def __getattr__(self, name: str) -> object:
+        for part in self._parts:
+            if hasattr(part, name):
+                return getattr(part, name)
+        raise AttributeError(name)
+
+
+@asynccontextmanager
+async def two_stores(
+    folder: Path, documents: str, vectors: str, request: pytest.FixtureRequest
+) -> AsyncIterator[TwoStores]:
+    """Two stores, as a server opens them."""
+    name = f"test-{uuid4().hex}"
+    chosen: dict[str, Any] = {"documents": documents, "vectors": vectors.removesuffix(" folder")}
+    match documents:
+        case "mongodb":
+            chosen["mongodb_uri"] = request.getfixturevalue("contract_mongodb")
+            empty(chosen["mongodb_uri"])
+    match vectors:
+        case "qdrant":
+            qdrant: Endpoint = request.getfixturevalue("shared_qdrant")
+            chosen |= {"qdrant_url": qdrant.url, "qdrant_api_key": qdrant.api_key, "qdrant_collection": name}
+        case "chroma":
+            server: ServerProcess = request.getfixturevalue("shared_chroma")
+            chosen |= {"chroma_url": f"http://{server.host}:{server.port}", "chroma_collection": name}
+        case "chroma folder":
+            chosen |= {"chroma_dir": request.getfixturevalue("contract_chroma_folder"), "chroma_collection": name}
+    async with open_stores(Settings(data_dir=folder, stores=StoreSettings(**chosen))) as opened:
+        whole = cast("Documents", _Together(opened.documents, opened.writer))
+        yield TwoStores(whole, opened.vectors, opened.texts, opened.metrics, opened.rebuilder)
+        await opened.registry.drop_vectors()
+
+
+@asynccontextmanager
+async def two_files(folder: Path) -> AsyncIterator[TwoStores]:
+    """Documents in one file, vectors in another."""
+    async with open_documents(folder / "documents.db") as home, open_vectors(folder / "vectors.db") as vectors:
+        writer = TwoStoreWriter(
+            documents=home.documents,
+            writer=home.writer,
+            registry=home.documents,
+            vectors=vectors,
+            vector_store=Dependency("vectors", vectors.ping),
+            suspect=Reconciler(home.documents, home.writer, vectors).suspect,
+        )
+        yield TwoStores(cast("Documents", _Together(home.documents, writer)), vectors, home.texts, home.metrics)
+
+
+@dataclass
+class _DocumentsInMemory(MemoryStore):
+    """Documents in memory, whose vectors are kept by another store."""
+
+    elsewhere: VectorWriter = field(kw_only=True)
+
+    async def write(self, version: Version) -> bool:
+        await super().write(version)
+        if version.vectors is None:
+            await self.elsewhere.discard([version.document.id])
+            return False
+        await self.elsewhere.put(version.document, version.chunks, version.vectors)
+        return True
+
+    async def delete(self, document_id: str) -> bool:
+        there = await super().delete(document_id)
+        if there:
+            await self.elsewhere.discard([document_id])
+        return there
+
+
+@dataclass(frozen=True)
+class VectorsInQdrant:
+    """Documents here, vectors there."""
+
+    documents: _DocumentsInMemory
+    vectors: QdrantVectors
+
+
+@asynccontextmanager
+async def only_qdrant(server: Endpoint, transport: Any) -> AsyncIterator[Stores]:
+    """Vectors in Qdrant alone."""
+    plan = CollectionPlan(f"test-{uuid4().hex}")
+    async with open_qdrant(
+        server.url, plan, api_key=server.api_key, transport=transport, grpc_port=server.grpc_port
+    ) as vectors:
+        yield cast("Stores", VectorsInQdrant(_DocumentsInMemory(elsewhere=vectors), vectors))
+        await vectors.clear()
+
+
+@dataclass(frozen=True)
+class StoreInMemory:
+    """The ports of one `MemoryStore`."""
+
+    documents: MemoryStore
+    vectors: MemoryVectors
+    texts: MemoryTexts
+
+
+@asynccontextmanager
+async def in_memory() -> AsyncIterator[Stores]:
+    """The shipped fakes."""
+    store = MemoryStore()
+    yield cast("Stores", StoreInMemory(store, store.vectors, store.texts))
