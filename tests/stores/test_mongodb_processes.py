@@ -211,6 +211,26 @@ async def test_a_state_of_another_index_makes_the_version_grow(mongodb: MongoSto
     assert await mongodb.documents.counts() == Counts(0, 0, 0, 0)
 
 
+async def test_the_name_of_a_tenant_goes_with_its_last_document_and_comes_with_the_next(
+    mongodb: MongoStore, raw: Raw
+) -> None:
+    mine = Tenant("zugzwang")
+    names = {"_id": {"$regex": "^tenant:.*zugzwang"}}
+    for name in ("1", "2"):
+        await put(mongodb, name, "a wolf", tenant=mine)
+    await mongodb.documents.delete(document("1").id)
+    first = await mongodb.documents.tenant_state(mine)
+    assert await raw["C0N7EXT_state"].count_documents(names) == 1
+    await mongodb.documents.delete(document("2").id)
+    assert await raw["C0N7EXT_state"].count_documents(names) == 0
+    for name in ("1", "2", "3"):
+        await put(mongodb, name, "a sheep", tenant=mine)
+        again = await mongodb.documents.tenant_state(mine)
+        assert (again.documents, again.stamp != first.stamp) == (int(name), True)
+    assert await mongodb.texts.search("wolf", limit=2, where=Filter(mine)) == []
+    assert (await mongodb.documents._state.refresh()).is_consistent
+
+
 async def test_tenants_of_an_older_index_are_counted_when_it_is_opened(database: str, raw: Raw) -> None:
     tenants = [Tenant(), Tenant("shop", "main", "aa")]
     async with open_mongodb(database) as opened:

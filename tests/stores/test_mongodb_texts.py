@@ -206,7 +206,8 @@ async def test_the_chunks_that_contain_a_term_are_counted(mongodb: MongoStore) -
     for number in range(4):
         await put(mongodb, document(str(number), "wolf"), "wolf", "wolf again", "sheep")
         await put(mongodb, document(f"{number} of another", "wolf", tenant=Tenant("other")), "wolf")
-    counted = await mongodb.texts._frequencies_of(["wolf", "dragon", "sheep"], DEFAULT_TENANT, 0)
+    seen = await mongodb.documents._state.of_tenant(DEFAULT_TENANT)
+    counted = await mongodb.texts._frequencies_of(["wolf", "dragon", "sheep"], DEFAULT_TENANT, seen)
     assert counted == [8, 0, 4]
 
 

@@ -33,6 +33,7 @@ from rag_context.ports.writing import IndexWriter, ModelRegistry, VectorRebuilde
 from rag_context.stores.postgres import PostgresStore, open_postgres
 from rag_context.stores.postgres.connection import PostgresDatabase, migrations
 from rag_context.stores.postgres.driver import Plan, backend_error
+from rag_context.stores.postgres.state import WRITERS
 from rag_context.stores.postgres.vector_search import PostgresVectors
 from tests.servers.postgres import FAST, execute, postgres_process, postgres_standby, query, url_of, with_database
 from tests.servers.postgres_fixtures import database, empty, postgres, server, template
@@ -565,6 +566,29 @@ async def test_tenants_of_an_older_database_are_counted_when_it_is_opened(databa
     async with open_postgres(database) as store:
         assert [(await store.documents.tenant_state(each)).documents for each in tenants] == [2, 1]
         assert [await store.texts.search("wolf 1", limit=9, where=Filter(each)) for each in tenants] == hits
+
+
+async def test_the_name_of_a_tenant_goes_after_its_last_document_and_comes_with_the_next(
+    postgres: PostgresStore, database: str
+) -> None:
+    mine, theirs = Tenant("zugzwang"), Tenant("other")
+    for name, tenant in (("1", mine), ("2", theirs)):
+        await put(postgres, document(name, tenant=tenant), "a wolf")
+    first = await postgres.documents.tenant_state(mine)
+    names = "SELECT project FROM rag_context.tenants ORDER BY key"
+    writer = await asyncpg.connect(database)  # it may have read the number of the tenant
+    await writer.execute(f"SELECT pg_advisory_lock_shared({WRITERS})")
+    await postgres.documents.delete(document("1").id)
+    await postgres.documents._state.fold()
+    assert query(database, names) == [("zugzwang",), ("other",)]
+    await writer.close()
+    await postgres.documents._state.fold()
+    assert query(database, names) == [("other",)]
+    await put(postgres, document("1", tenant=mine), "a sheep")
+    assert (again := await postgres.documents.tenant_state(mine)).documents == 1
+    assert again.stamp != first.stamp
+    assert len(await postgres.texts.search("sheep", limit=2, where=Filter(mine))) == 1
+    assert await postgres.texts.search("wolf", limit=2, where=Filter(mine)) == []
 
 
 async def test_vectors_of_a_small_tenant_are_compared_one_by_one_however_few_share_the_database(database: str) -> None:

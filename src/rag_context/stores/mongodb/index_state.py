@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from cachetools import LRUCache
-from pymongo import ReturnDocument, UpdateOne
+from pymongo import DeleteOne, ReturnDocument, UpdateOne
 from pymongo.errors import DuplicateKeyError
 from pymongo.write_concern import WriteConcern
 
@@ -70,11 +70,15 @@ NOTHING = Totals()
 
 @dataclass(frozen=True, slots=True)
 class TenantTotals:
-    """A tenant's counters as they were read. `stamp` differs after each change that its answers can show."""
+    """A tenant's counters as they were read. `stamp` differs after each change that its answers can show.
+
+    `made` is another one for each record that the tenant ever had: its record goes with its last document.
+    """
 
     stamp: str
     turnover: int
     totals: Totals
+    made: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +193,10 @@ class MongoIndexState:
         if known is None or known[0] != version:
             async with self._mongo.reached():
                 entry = await self._mongo.state.find_one({"_id": _id_of(tenant_of(tenant))}) or {}
-            stamp = f"{seen.name}:{seen.epoch}:{self._doubt}:{entry.get('version', 0)}"
+            made = entry.get("made", "")
+            stamp = f"{seen.name}:{seen.epoch}:{self._doubt}:{made}:{entry.get('version', 0)}"
             totals = Totals(**entry.get("totals", {}))
-            known = self._tenants[tenant] = version, TenantTotals(stamp, entry.get("turnover", 0), totals)
+            known = self._tenants[tenant] = version, TenantTotals(stamp, entry.get("turnover", 0), totals, made)
         return known[1]
 
     async def refresh(self) -> MongoSnapshot:
@@ -276,9 +281,15 @@ class MongoIndexState:
         corrections = [
             UpdateOne(
                 {"_id": id_},
-                {"$set": {"totals": asdict(own)}, "$inc": {"version": 1, "turnover": own.chunks + 1}},
+                {
+                    "$set": {"totals": asdict(own)},
+                    "$inc": {"version": 1, "turnover": own.chunks + 1},
+                    "$setOnInsert": _made(),
+                },
                 upsert=True,
             )
+            if own.documents
+            else DeleteOne({"_id": id_})
             for id_, own in tenants.items()
         ]
         if corrections:
@@ -341,6 +352,9 @@ class MongoIndexState:
         # Before the record of the index: who sees its version must find what has changed.
         for id_, (delta, turnover) in change.tenants.items():
             await self._add_to_tenant(id_, {**_growth(delta), "version": 1, "turnover": turnover})
+            if delta.documents < 0:
+                # Only at zero: what another process is about to add makes the record again.
+                await self._records.delete_one({"_id": id_, **dict.fromkeys(_growth(NOTHING), 0)})
         growth = {**_growth(change.delta), **(_EPOCH if change.is_of_all else {})}
         entry = await self._records.find_one_and_update(
             {"_id": _ID},
@@ -354,7 +368,7 @@ class MongoIndexState:
     async def _add_to_tenant(self, id_: str, growth: Entry) -> None:
         for _ in range(_ATTEMPTS):
             with suppress(DuplicateKeyError):  # another process has just made the record
-                await self._records.update_one({"_id": id_}, {"$inc": growth}, upsert=True)
+                await self._records.update_one({"_id": id_}, {"$inc": growth, "$setOnInsert": _made()}, upsert=True)
                 return
 
     def _publish(self, entry: Entry) -> MongoSnapshot:
@@ -367,6 +381,10 @@ class MongoIndexState:
         elif seen.version >= last.version:
             self._last = seen
         return seen
+
+
+def _made() -> Entry:
+    return {"made": uuid4().hex}
 
 
 def _growth(delta: Totals) -> Entry:

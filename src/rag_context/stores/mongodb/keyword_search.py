@@ -26,7 +26,7 @@ from rag_context.stores.mongodb.chunk_records import (
 )
 from rag_context.stores.mongodb.document_records import OURS, Entry, chunks_of, occurred_at, reference
 from rag_context.stores.mongodb.filters import condition, tenant_of
-from rag_context.stores.mongodb.index_state import MongoIndexState
+from rag_context.stores.mongodb.index_state import MongoIndexState, TenantTotals
 from rag_context.stores.mongodb.indexes import Indexes
 from rag_context.stores.mongodb.mongo import INDEX_NOT_FOUND, TIME_EXPIRED, Mongo, is_code
 from rag_context.stores.server_stores import MOST_PER_TERM, FrequencyCache, TermStatistics, log_failure
@@ -142,25 +142,25 @@ class MongoTexts:
             return cached
         seen = await self._state.of_tenant(tenant)
         counted = _spread(Counter(query_terms(query)))
-        frequencies = await self._frequencies_of(list(counted), tenant, seen.turnover)
+        frequencies = await self._frequencies_of(list(counted), tenant, seen)
         chunks, average_length = seen.totals.chunks, seen.totals.terms / max(seen.totals.chunks, 1)
         statistics = TermStatistics.of(list(counted.values()), frequencies, chunks, average_length)
         question = _Question(list(counted), statistics)
         self._questions[query, tenant, version] = question
         return question
 
-    async def _frequencies_of(self, terms: Sequence[str], tenant: Tenant, turnover: int) -> list[int]:
+    async def _frequencies_of(self, terms: Sequence[str], tenant: Tenant, seen: TenantTotals) -> list[int]:
         """In how many chunks of a tenant each term occurs."""
-        name = (await self._state.current()).name, tenant
+        name = (await self._state.current()).name, tenant, seen.made
         owner = tenant_of(tenant)
         limit = asyncio.Semaphore(AT_ONCE)
 
         async def counted(term: str) -> int:
-            frequency = self._frequencies.get(name, term, turnover)
+            frequency = self._frequencies.get(name, term, seen.turnover)
             if frequency is None:
                 async with limit:
                     frequency = await self._mongo.chunks.count_documents({"terms": term, "tenant": owner})
-                self._frequencies.put(name, term, turnover, frequency)
+                self._frequencies.put(name, term, seen.turnover, frequency)
             return frequency
 
         return list(await asyncio.gather(*map(counted, terms)))

@@ -89,6 +89,14 @@ SET version = s.version + n.number, documents = s.documents + n.documents, pendi
 FROM sums AS n WHERE n.number > 0
 """  # noqa: S608
 
+_HAS_EMPTY_TENANT = "SELECT EXISTS (SELECT 1 FROM rag_context.tenants WHERE documents = 0)"
+
+_FORGET_TENANTS = """
+DELETE FROM rag_context.tenants AS t
+WHERE NOT EXISTS (SELECT 1 FROM rag_context.documents WHERE tenant = t.key)
+AND NOT EXISTS (SELECT 1 FROM rag_context.changes WHERE tenant = t.key)
+"""
+
 _NOTE = """
 INSERT INTO rag_context.changes (tenant, documents, pending, chunks, vectors, terms, turnover)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
@@ -101,6 +109,8 @@ TENANTS = 1000
 
 _ALONE = "SELECT set_config('lock_timeout', '0', true), pg_advisory_xact_lock($1)"
 """It waits for all writers under way, which may take longer than a single lock."""
+
+_TRY_ALONE = "SELECT pg_try_advisory_xact_lock($1)"
 
 _BESIDE_OTHERS = "SELECT pg_advisory_xact_lock_shared($1)"
 
@@ -307,12 +317,20 @@ class IndexState:
         await self.change(corrected)
 
     async def fold(self) -> None:
-        """Add the differences to the counters, unless another process does. Raises: BackendError."""
+        """Add the differences to the counters, unless another process does, and forget tenants without documents.
+
+        Raises:
+            BackendError: nothing was changed.
+        """
 
         async def folded(connection: Connection) -> None:
             # Of two that fold at once, the second would wait for rows that the first deletes, to find none left.
-            if await connection.fetchval("SELECT pg_try_advisory_xact_lock($1)", _FOLDING):
-                await connection.execute(_FOLD)
+            if not await connection.fetchval(_TRY_ALONE, _FOLDING):
+                return
+            await connection.execute(_FOLD)
+            # A writer that has just read the number of such a tenant would store a document of none.
+            if await connection.fetchval(_HAS_EMPTY_TENANT) and await connection.fetchval(_TRY_ALONE, WRITERS):
+                await connection.execute(_FORGET_TENANTS)
 
         await self._database.write(folded)
 

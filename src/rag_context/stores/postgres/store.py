@@ -218,9 +218,10 @@ class Maintenance:
 
     async def round(self, now_s: float) -> None:
         seen = await self._state.refresh()
-        if seen.unfolded > FOLDED_FROM:
+        is_due = self._maintained_at is None or now_s - self._maintained_at >= MAINTENANCE_S
+        if is_due or seen.unfolded > FOLDED_FROM:
             await self._state.fold()
-        if self._maintained_at is None or now_s - self._maintained_at >= MAINTENANCE_S:
+        if is_due:
             if not self._bulk.is_loading:
                 await self._build_due(seen)
             await drop_unused(self._database)

@@ -164,6 +164,10 @@ class MemoryIndex:
         scores = self._vectors.scores_of(query, rows, partial(self._stored, read))
         return {self._ids[row]: score for row, score in zip(rows.tolist(), scores.tolist(), strict=True)}
 
+    def has_terms_of(self, tenant: Tenant) -> bool:
+        """Whether there are rows of this tenant, or were until a moment ago."""
+        return tenant_values(tenant) in self._terms
+
     def keyword_hits(self, query: str, limit: int, where: Filter) -> list[KeywordHit]:
         tenant = tenant_values(where.tenant)
         of_tenant = self._terms.get(tenant)

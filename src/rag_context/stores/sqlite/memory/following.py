@@ -56,7 +56,7 @@ _DELETED = """
 SELECT d.chunk, EXISTS (SELECT 1 FROM chunks AS c WHERE c.key = d.chunk) FROM deletions AS d WHERE d.seq > ?
 """
 
-_CHANGED = "SELECT 1 FROM tenants WHERE project = ? AND branch = ? AND path_hash = ? AND version > ?"
+_VERSION_OF_TENANT = "SELECT version FROM tenants WHERE project = ? AND branch = ? AND path_hash = ?"
 
 _POSITION = """
 SELECT version, chunks_epoch, vectors_epoch, forgotten,
@@ -143,8 +143,9 @@ class IndexSnapshot:
         """Whether changes of this tenant are still being read into memory. Those of others say nothing."""
         if self.behind_from is None:
             return False
-        row = self.connection.execute(_CHANGED, (*tenant_values(tenant), self.behind_from)).fetchone()
-        return row is not None
+        row = self.connection.execute(_VERSION_OF_TENANT, tenant_values(tenant)).fetchone()
+        # Without documents it has no row: then it has changed if there are some in memory.
+        return self.index.has_terms_of(tenant) if row is None else row[0] > self.behind_from
 
     def stored_vectors(self, seqs: Sequence[int]) -> Matrix:
         """`(n, dim) float32`, the vectors with these `seq`; at least one. Raises: OldSnapshotError."""
