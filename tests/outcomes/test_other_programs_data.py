@@ -17,7 +17,7 @@ from qdrant_client import QdrantClient, models
 from rag_context.stores.qdrant import CollectionPlan, open_qdrant
 from tests.end_to_end.process import Served, command, served, wait_until
 from tests.servers.mongodb import mongodb_process, uri_of
-from tests.servers.qdrant import Endpoint, endpoint
+from tests.servers.qdrant import Endpoint
 from tests.stores.builders import chunks_of, document, unit_vectors
 
 DEFAULT = "p4nth30n_context"
@@ -26,9 +26,8 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
-def qdrant() -> Iterator[Endpoint]:
-    with endpoint() as found:
-        yield found
+def qdrant(shared_qdrant: Endpoint) -> Endpoint:
+    return shared_qdrant
 
 
 @pytest.fixture
@@ -85,7 +84,7 @@ def test_no_command_changes_a_collection_of_another_program(
     qdrant: Endpoint, admin: QdrantClient, tmp_path: Path
 ) -> None:
     put_points(admin, DEFAULT, 768)
-    before = everything_in(admin, DEFAULT)
+    before, names = everything_in(admin, DEFAULT), admin.get_collections()
     settings = {"QDRANT_URL": qdrant.url}
     with served(tmp_path / "data", "--reindex", **settings) as server:
         assert server.index("A heron waits at the weir.")["status"] == "pending"
@@ -104,7 +103,7 @@ def test_no_command_changes_a_collection_of_another_program(
         assert done.returncode == 1
         assert "4 points of other programs" in done.stderr
         server.stop()
-    assert [each.name for each in admin.get_collections().collections] == [DEFAULT]
+    assert admin.get_collections() == names
     taken = command("adopt", "--qdrant", qdrant.url, "--json", data_dir=tmp_path / "other")
     (receipt,) = json.loads(taken.stdout)["sources"]
     assert (receipt["documents"], receipt["withoutText"], receipt["outcomes"]) == (3, 1, {"indexed": 3}), taken

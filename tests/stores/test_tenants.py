@@ -188,7 +188,7 @@ async def test_answers_to_one_tenant_stay_the_same_to_the_byte_whatever_others_d
 ) -> None:
     await memory.forget()
     for number, parts in enumerate(own):
-        # A reindexing would embed it too; whoever has none pending stays as it was.
+        # A reindexing would embed it too, and change the answers.
         waits = number == pending and not any(act.is_of_the_index for act in others)
         await memory.put(f"{tenant} {number}", parts, tenant, pending=waits)
     queries = [Query(text, where=Filter(tenant), mode=mode) for text, mode in product(questions, Mode)]

@@ -35,10 +35,13 @@ EXISTS (
 _NO_RUN = "UPDATE rag_context.state SET next_generation = NULL, next_model = NULL, next_touched = NULL"
 
 _TABLES = r"""
-SELECT substring(c.relname FROM '^vectors_([0-9]+)$')::integer
+SELECT substring(c.relname FROM '^vectors_([0-9]{1,9})$')::integer, EXISTS (
+    SELECT 1 FROM pg_constraint AS k WHERE k.conrelid = c.oid AND k.confrelid = 'rag_context.chunks'::regclass
+)
 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-WHERE n.nspname = 'rag_context' AND c.relkind = 'r' AND c.relname ~ '^vectors_[0-9]+$'
+WHERE n.nspname = 'rag_context' AND c.relkind = 'r' AND c.relname ~ '^vectors_[0-9]{1,9}$'
 """
+"""The tables with names of generations, and whether each is ours: those of other programs refer to no chunk."""
 
 logger = logging.getLogger(__name__)
 
@@ -204,9 +207,9 @@ async def drop_unused(database: PostgresDatabase) -> None:
         # No generation begins, and none is switched to, between the two questions.
         await connection.execute("SELECT pg_advisory_xact_lock_shared($1)", WRITERS)
         row = await connection.fetchrow("SELECT generation, next_generation FROM rag_context.state")
-        for (number,) in await connection.fetch(_TABLES):
+        for number, is_ours in await connection.fetch(_TABLES):
             # A reader that holds it makes this wait 100 ms; a later round drops it.
-            if number not in tuple(row):
+            if is_ours and number not in tuple(row):
                 await connection.execute(f"DROP TABLE rag_context.vectors_{number}")
 
     try:
@@ -218,7 +221,7 @@ async def drop_unused(database: PostgresDatabase) -> None:
 async def _new_generation(connection: Connection) -> int:
     """Create the table of a new generation, after all that exist; returns its number."""
     used = await connection.fetchrow("SELECT generation, next_generation FROM rag_context.state")
-    existing = [number for (number,) in await connection.fetch(_TABLES)]
+    existing = [number for number, _ in await connection.fetch(_TABLES)]
     generation: int = max(*existing, used[0], used[1] or 0) + 1
     await connection.execute(
         f"""CREATE TABLE rag_context.vectors_{generation} (
