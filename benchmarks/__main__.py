@@ -30,6 +30,7 @@ from benchmarks import (
     searching,
     start_up,
     statistics,
+    tenants,
     workers,
 )
 from benchmarks.figures import Figure, as_json, as_markdown
@@ -106,6 +107,10 @@ STAGES: dict[str, tuple[str, Callable[[Run], list[Figure]]]] = {
     "references": (
         "citations of files and names in histories that are made",
         lambda run: references.measure(run.scratch / "references", run.of(references.HISTORIES)),
+    ),
+    "tenants": (
+        "one tenant of 200, in turn with a single one",
+        lambda run: tenants.measure(run.scratch / "tenants", run.of(TEN_THOUSAND)),
     ),
     "hundred-thousand": (
         "100 000 chunks",

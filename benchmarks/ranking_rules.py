@@ -123,7 +123,7 @@ async def _ask(data_dir: Path, where: str) -> list[Figure]:
     figures = []
     model = load(BUNDLED)
     async with open_database(data_dir / FILE_NAME) as store:
-        await _ready(store)
+        await in_memory(store)
         chains = {"all": chain_over(store, ()), "none": chain_over(store, tuple(Rule))}
         for kind, question in KINDS.items():
             writer = Writer(seed=31)
@@ -151,7 +151,8 @@ async def _processor_ms(chain: SearchChain, query: Query) -> float:
     return spent
 
 
-async def _ready(store: SqliteStore) -> None:
+async def in_memory(store: SqliteStore) -> None:
+    """Wait until the whole index is in memory."""
     is_ready = False
     while not is_ready:
         await asyncio.sleep(0.1)
