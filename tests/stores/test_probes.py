@@ -1,12 +1,8 @@
 """The versions of backends on servers, and why one is not known."""
 
-from pathlib import Path
-
 from rag_context.errors import BackendError
 from rag_context.settings import Settings
 from rag_context.wiring.probes import Probe, answers_of_all
-from tests.servers.mongodb import mongodb_server
-from tests.servers.postgres import postgres_server
 from tests.servers.process import free_port
 from tests.servers.qdrant import running
 from tests.servers.redis import redis_server
@@ -16,11 +12,11 @@ def answers(found: list[tuple[Probe, str | BackendError]]) -> dict[str, str]:
     return {probe.name: f"{type(answer).__name__}: {answer}" for probe, answer in found}
 
 
-async def test_each_backend_reports_its_version(tmp_path: Path) -> None:
-    with mongodb_server(tmp_path / "mongodb") as mongodb, redis_server() as redis, running("key") as qdrant:
+async def test_each_backend_reports_its_version(shared_mongodb: str) -> None:
+    with redis_server() as redis, running("key") as qdrant:
         stores = {
             "documents": "mongodb",
-            "mongodb_uri": mongodb,
+            "mongodb_uri": shared_mongodb,
             "vectors": "qdrant",
             "qdrant_url": qdrant.url,
             "qdrant_api_key": "key",
@@ -36,10 +32,9 @@ async def test_each_backend_reports_its_version(tmp_path: Path) -> None:
     assert rejected["Qdrant"] == "BackendRejectedError: it rejects the key"
 
 
-async def test_postgresql_reports_its_version_and_that_of_pgvector() -> None:
-    with postgres_server() as url:
-        stores = {"documents": "postgres", "vectors": "postgres", "postgres_url": url}
-        found = answers(await answers_of_all(Settings.model_validate({"stores": stores})))
+async def test_postgresql_reports_its_version_and_that_of_pgvector(shared_postgres: str) -> None:
+    stores = {"documents": "postgres", "vectors": "postgres", "postgres_url": shared_postgres}
+    found = answers(await answers_of_all(Settings.model_validate({"stores": stores})))
 
     assert found["PostgreSQL"].startswith("str: 1")
     assert " with pgvector 0." in found["PostgreSQL"]
