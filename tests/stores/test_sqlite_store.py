@@ -18,7 +18,7 @@ from rag_context.domain.reports import IssueKind, Thoroughness
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendStartingError
 from rag_context.ports.writing import Version
-from rag_context.stores.sqlite import SqliteStore, open_database
+from rag_context.stores.sqlite import open_database
 from rag_context.stores.sqlite.changes import REMEMBERED_DELETIONS, delete_document, forget_old_deletions
 from rag_context.stores.sqlite.database import READERS, Database
 from rag_context.stores.sqlite.database_file import checked_file
@@ -412,29 +412,12 @@ async def test_tenants_of_an_older_file_are_counted_when_it_is_opened(path: Path
         after = [await store.documents.tenant_state(tenant) for tenant in tenants]
         assert [each.documents for each in after] == [2, 0, 0]
         assert [one == other for one, other in zip(before[:2], after, strict=False)] == [True, False]
-        # The names of tenants without documents go, those too that an earlier version left.
-        assert await store.database.read(_names_of_tenants) == [""]
+        # A name that nothing refers to, as an earlier version left it, goes with the next deletion.
+        assert "gone" not in await store.database.read(_names_of_tenants)
 
 
 def _names_of_tenants(connection: sqlite3.Connection) -> list[str]:
     return [project for (project,) in connection.execute("SELECT project FROM tenants ORDER BY key")]
-
-
-async def test_the_name_of_a_tenant_goes_with_its_last_document_and_comes_with_the_next(store: SqliteStore) -> None:
-    mine, theirs = Tenant("zugzwang"), Tenant("other")
-    for name, tenant in (("1", mine), ("2", mine), ("3", theirs)):
-        await put(store, document(name, tenant=tenant), "a wolf")
-    await store.documents.delete(document("1").id)
-    first = await store.documents.tenant_state(mine)
-    assert await store.database.read(_names_of_tenants) == ["zugzwang", "other"]
-    await store.documents.delete(document("2").id)
-    assert await store.database.read(_names_of_tenants) == ["other"]
-    await put(store, document("1", tenant=mine), "a sheep")
-    assert (again := await store.documents.tenant_state(mine)).documents == 1
-    assert again.stamp != first.stamp
-    assert [hit.chunk.document_id for hit in await store.texts.search("sheep", limit=2, where=Filter(mine))] == [
-        document("1").id
-    ]
 
 
 async def test_a_repair_counts_the_documents_of_tenants_again(path: Path) -> None:

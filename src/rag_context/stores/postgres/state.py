@@ -95,6 +95,7 @@ _FORGET_TENANTS = """
 DELETE FROM rag_context.tenants AS t
 WHERE NOT EXISTS (SELECT 1 FROM rag_context.documents WHERE tenant = t.key)
 AND NOT EXISTS (SELECT 1 FROM rag_context.changes WHERE tenant = t.key)
+AND NOT EXISTS (SELECT 1 FROM rag_context.journal WHERE tenant = t.key)
 """
 
 _NOTE = """
@@ -317,7 +318,7 @@ class IndexState:
         await self.change(corrected)
 
     async def fold(self) -> None:
-        """Add the differences to the counters, unless another process does, and forget tenants without documents.
+        """Add the differences to the counters, unless another process does, and forget names that nothing refers to.
 
         Raises:
             BackendError: nothing was changed.
