@@ -151,6 +151,8 @@ def test_commands_correct_show_and_undo(server: Served, data_dir: Path) -> None:
     listed = json.loads(command("log", "--limit", "1", "--json", data_dir=data_dir).stdout)["entries"]
     assert [(each["operation"], each["by"], each["reason"]) for each in listed] == [("correct", "cli", "typed")]
     assert "typed" in command("history", old, data_dir=data_dir).stdout
+    checked = command("check", data_dir=data_dir)
+    assert checked.returncode == 0, checked.stdout
     undone = command("undo", str(listed[0]["id"]), data_dir=data_dir)
     assert undone.returncode == 0, undone.stderr
     assert state(server) == before

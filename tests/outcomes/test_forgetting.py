@@ -115,7 +115,7 @@ def test_what_was_forgotten_is_not_stored_again_unless_it_is_forced(
     done(server, "forget", documentId=forced["documentId"], purge=True)
 
 
-def test_a_command_forgets_after_a_list(server: Served, data_dir: Path) -> None:
+def test_a_command_forgets_after_a_list(server: Served, data_dir: Path, tmp_path: Path) -> None:
     fill(server, "typed")
     listed = command("forget", "--tag", "tag-typed", "--dry-run", data_dir=data_dir)
     assert "typed.md" in listed.stdout
@@ -123,6 +123,10 @@ def test_a_command_forgets_after_a_list(server: Served, data_dir: Path) -> None:
     forgotten = command("forget", "--tag", "tag-typed", "--yes", "--json", data_dir=data_dir)
     assert json.loads(forgotten.stdout)["documents"] == 2
     assert log(server, limit=1)[0]["by"] == "rag-context"
+    exported = command("export", str(tmp_path / "export.jsonl"), data_dir=data_dir)
+    assert exported.returncode == 0, exported.stderr
+    assert "typed begins" not in (tmp_path / "export.jsonl").read_text("utf-8")
+    assert command("check", data_dir=data_dir).returncode == 0
 
 
 def test_superseded_versions_go_with_the_document_that_took_their_place(server: Served) -> None:

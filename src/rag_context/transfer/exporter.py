@@ -11,7 +11,7 @@ from datetime import datetime
 import numpy as np
 
 from rag_context.api.export_lines import ExportFooter, ExportHeader
-from rag_context.domain.documents import Chunk, Stored, utc_now
+from rag_context.domain.documents import Chunk, Shelf, Stored, utc_now
 from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendUnavailableError
 from rag_context.ports.reading import DocumentStore, VectorStore
@@ -75,7 +75,8 @@ class Exporter:
         last = ""
         while page := await self._documents.inventory(last, PAGE):
             last = max(page)
-            for ids in _slices(sorted(page)):
+            # What was forgotten leaves in no file.
+            for ids in _slices(sorted(id_ for id_, stored in page.items() if stored.shelf is not Shelf.TRASH)):
                 read = await asyncio.gather(*(self.read(id_, page[id_], model, project) for id_ in ids))
                 for entry in read:
                     if entry is not None:
