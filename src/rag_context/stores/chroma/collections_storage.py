@@ -13,25 +13,7 @@ from rag_context.domain.vectors import Matrix, Vector
 from rag_context.domain.where import matches, value_at
 from rag_context.errors import BackendDataError
 from rag_context.ports.provider import Entry, EntryHit
-from rag_context.stores.chroma.chroma_api import (
-    COMPONENT,
-    FEW,
-    MOST_NEAREST,
-    WIDE,
-    WIDE_LEAST,
-    ChromaApi,
-    CollectionInfo,
-    Fields,
-    Near,
-    RowComparison,
-    Rows,
-    Where,
-    either,
-    every,
-    invalid_response,
-    matrix_of,
-    pages,
-)
+from rag_context.stores.chroma import chroma_api
 from rag_context.stores.engines import FLOAT_CHARS, read_fields
 from rag_context.stores.tokens import (
     And,
@@ -74,7 +56,7 @@ class OurShape:
     def id(self, row: str) -> str:
         return row.removeprefix(_ID)
 
-    def metadata(self, fields: Fields) -> dict[str, Json]:
+    def metadata(self, fields: chroma_api.Fields) -> dict[str, Json]:
         """Raises: BackendDataError where the row is not one of ours."""
         try:
             found = json.loads(fields[METADATA])
@@ -84,10 +66,10 @@ class OurShape:
             raise _not_ours()
         return found
 
-    def entry(self, row: str, fields: Fields, text: str) -> Entry:
+    def entry(self, row: str, fields: chroma_api.Fields, text: str) -> Entry:
         return Entry(self.id(row), text, self.metadata(fields))
 
-    def condition(self, where: Clause) -> tuple[Where | None, bool]:
+    def condition(self, where: Clause) -> tuple[chroma_api.Where | None, bool]:
         """Chroma's condition for a clause, and whether it is exact."""
         narrowed = narrow(where)
         condition = narrowed.condition
@@ -107,13 +89,13 @@ class ForeignShape:
     def id(self, row: str) -> str:
         return row
 
-    def metadata(self, fields: Fields) -> dict[str, Json]:
+    def metadata(self, fields: chroma_api.Fields) -> dict[str, Json]:
         return dict(fields)
 
-    def entry(self, row: str, fields: Fields, text: str) -> Entry:
+    def entry(self, row: str, fields: chroma_api.Fields, text: str) -> Entry:
         return Entry(row, *read_fields(fields, text))
 
-    def condition(self, where: Clause) -> tuple[Where | None, bool]:
+    def condition(self, where: Clause) -> tuple[chroma_api.Where | None, bool]:
         return None, where == EVERYTHING
 
 
@@ -121,27 +103,27 @@ RowShape: TypeAlias = OurShape | ForeignShape
 
 
 def _not_ours() -> BackendDataError:
-    return BackendDataError(COMPONENT, "A row in one of Chroma's collections was not stored by rag-context.")
+    return BackendDataError(chroma_api.COMPONENT, "A row in one of Chroma's collections was not stored by rag-context.")
 
 
-def _where(condition: Condition) -> Where:
+def _where(condition: Condition) -> chroma_api.Where:
     match condition:
         case AnyOf(tokens):
-            return either([{TOKENS: {"$contains": token}} for token in tokens])
+            return chroma_api.either([{TOKENS: {"$contains": token}} for token in tokens])
         case NoneOf(tokens):
-            return every([{TOKENS: {"$not_contains": token}} for token in tokens])
+            return chroma_api.every([{TOKENS: {"$not_contains": token}} for token in tokens])
         case Range(path, bound, value):
             return {f"{_NUMBER}{path}": {f"${bound}": value}}
         case And(parts):
-            return every([_where(part) for part in parts])
+            return chroma_api.every([_where(part) for part in parts])
         case Or(parts):
-            return either([_where(part) for part in parts])
+            return chroma_api.either([_where(part) for part in parts])
 
 
 class ChromaCollectionStorage:
     """Reads rows. Every call raises CollectionGoneError if they were all removed."""
 
-    def __init__(self, api: ChromaApi, rows: CollectionInfo, shape: RowShape) -> None:
+    def __init__(self, api: chroma_api.ChromaApi, rows: chroma_api.CollectionInfo, shape: RowShape) -> None:
         self._api = api
         self._shape = shape
         self._id = rows.id
@@ -156,7 +138,7 @@ class ChromaCollectionStorage:
 
     async def delete_many(self, ids: Sequence[str], where: Clause) -> int:
         gone = [id_ for id_, entry in (await self.get(ids)).items() if matches(where, entry.metadata)]
-        for some in pages([self._shape.row(id_) for id_ in gone]):
+        for some in chroma_api.pages([self._shape.row(id_) for id_ in gone]):
             await self._api.delete(self._id, some)
         return len(gone)
 
@@ -168,7 +150,7 @@ class ChromaCollectionStorage:
 
     async def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
         found: dict[str, Vector] = {}
-        for some in pages([self._shape.row(id_) for id_ in dict.fromkeys(ids)]):
+        for some in chroma_api.pages([self._shape.row(id_) for id_ in dict.fromkeys(ids)]):
             page = await self._api.get(self._id, ["embeddings"], ids=some)
             found.update(zip(map(self._shape.id, page.ids), self._matrix(page), strict=True))
         return found
@@ -176,7 +158,7 @@ class ChromaCollectionStorage:
     async def values(self, path: tuple[str, ...]) -> list[Json]:
         condition, _ = self._shape.condition(clauses.Comparison(path, Operator.EXISTS, True))
         found: list[Json] = []
-        for some in pages((await self._api.get(self._id, where=condition)).ids, _LIGHT):
+        for some in chroma_api.pages((await self._api.get(self._id, where=condition)).ids, _LIGHT):
             page = await self._api.get(self._id, ["metadatas"], ids=some)
             found += [value_at(self._shape.metadata(fields), path) for fields in page.fields]
         return distinct(found)
@@ -186,16 +168,18 @@ class ChromaCollectionStorage:
         existing = await self._texts([near.id for near in best])
         return [EntryHit(existing[near.id], near.cosine) for near in best if near.id in existing]
 
-    async def _best(self, vector: Vector, limit: int, where: Clause) -> list[Near]:
+    async def _best(self, vector: Vector, limit: int, where: Clause) -> list[chroma_api.Near]:
         """The nearest rows, by the cheapest method first, then by more exact ones."""
-        comparison = RowComparison(vector, lambda fields: matches(where, self._shape.metadata(fields)), self._matrix)
+        comparison = chroma_api.RowComparison(
+            vector, lambda fields: matches(where, self._shape.metadata(fields)), self._matrix
+        )
         condition, _ = self._shape.condition(where)
         # Chroma's index finds less the more a filter excludes, so few rows are compared one by one.
-        few = (await self._api.get(self._id, where=condition, limit=FEW + 1)).ids
-        if len(few) <= FEW:
+        few = (await self._api.get(self._id, where=condition, limit=chroma_api.FEW + 1)).ids
+        if len(few) <= chroma_api.FEW:
             return await comparison.of_all(self._api, self._id, few, limit)
-        wide = max(WIDE * limit, WIDE_LEAST)
-        while wide <= MOST_NEAREST:
+        wide = max(chroma_api.WIDE * limit, chroma_api.WIDE_LEAST)
+        while wide <= chroma_api.MOST_NEAREST:
             rows = await self._api.nearest(self._id, vector, wide, condition)
             hits = comparison.of(rows)
             # A row that is worse than the last hit was seen, so none as near as it can be missing.
@@ -213,7 +197,7 @@ class ChromaCollectionStorage:
         if exact:
             return ids
         found: list[str] = []
-        for some in pages(ids, _LIGHT):
+        for some in chroma_api.pages(ids, _LIGHT):
             page = await self._api.get(self._id, ["metadatas"], ids=some)
             rows_read = zip(page.ids, page.fields, strict=True)
             found += [id_ for id_, fields in rows_read if matches(where, self._shape.metadata(fields))]
@@ -221,23 +205,23 @@ class ChromaCollectionStorage:
 
     async def _texts(self, ids: Sequence[str]) -> dict[str, Entry]:
         found: dict[str, Entry] = {}
-        for some in pages(ids):
+        for some in chroma_api.pages(ids):
             page = await self._api.get(self._id, ["metadatas", "documents"], ids=some)
             for id_, fields, text in zip(page.ids, page.fields, page.texts, strict=True):
                 found[id_] = self._shape.entry(id_, fields, text)
         return found
 
-    def _matrix(self, found: Rows) -> Matrix:
-        matrix = matrix_of(found, self._api.label)
+    def _matrix(self, found: chroma_api.Rows) -> Matrix:
+        matrix = chroma_api.matrix_of(found, self._api.label)
         if matrix.shape != (len(found.ids), self._dimension if found.ids else 0):
-            raise invalid_response(self._api.label, "vectors of another dimension")
+            raise chroma_api.invalid_response(self._api.label, "vectors of another dimension")
         if isinstance(self._shape, ForeignShape):  # vectors of other programs may have any length
             lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
             matrix = (matrix / np.where(lengths > 0, lengths, 1)).astype(np.float32)
         return matrix
 
 
-def rows_of(entries: Sequence[Entry], vectors: Matrix) -> Rows:
+def rows_of(entries: Sequence[Entry], vectors: Matrix) -> chroma_api.Rows:
     """Entries with their vectors, `(n, dim) float32`; the metadata as text too, so that it comes back as it was.
 
     A replaced row keeps fields that the new one does not have: numbers, which have no effect without their tokens.
@@ -250,7 +234,9 @@ def rows_of(entries: Sequence[Entry], vectors: Matrix) -> Rows:
         }
         for entry in entries
     ]
-    return Rows([OurShape().row(entry.id) for entry in entries], fields, [entry.text for entry in entries], vectors)
+    return chroma_api.Rows(
+        [OurShape().row(entry.id) for entry in entries], fields, [entry.text for entry in entries], vectors
+    )
 
 
 def size_of(entry: Entry, dimension: int) -> int:
