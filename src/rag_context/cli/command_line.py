@@ -115,6 +115,14 @@ _COMMANDS = {
         "transfer_commands:import_index",
         "Import an export, beside a running server; existing documents stay unchanged.",
     ),
+    "backup": (
+        "backup_commands:backup",
+        "Write the data directory to one file, as it is at one moment, beside a running server.",
+    ),
+    "restore": (
+        "backup_commands:restore_backup",
+        "Put a backup into an empty data directory, once all of it was read and checked.",
+    ),
     "adopt": (
         "adopt:adopt",
         "Copy documents of other programs, in MongoDB, Qdrant or Chroma, into this index; the originals stay.",

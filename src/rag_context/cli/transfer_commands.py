@@ -84,7 +84,7 @@ def export_index(options: ExportOptions) -> ExitCode:
     console = Console()
     settings = options.load_available().settings
     configure_logging("error")
-    with _written(options.file) as file, bar(console, "Exporting", MofNCompleteColumn(), Rate()) as show:
+    with written(options.file) as file, bar(console, "Exporting", MofNCompleteColumn(), Rate()) as show:
         out = run_to_end(_export(settings, options, _writer(file, options.file), show))
     if options.as_json:
         print(json.dumps(asdict(out)), file=sys.stderr if options.file == STREAM else sys.stdout)
@@ -199,7 +199,7 @@ def _writer(file: BinaryIO, path: Path) -> Callable[[bytes], Awaitable[None]]:
         try:
             await asyncio.to_thread(file.write, line)
         except OSError as error:
-            raise _unwritable(path, error) from error
+            raise unwritable(path, error) from error
 
     return put
 
@@ -256,7 +256,7 @@ def _opened(path: Path) -> Iterator[_Source]:
 
 
 @contextmanager
-def _written(path: Path) -> Iterator[BinaryIO]:
+def written(path: Path) -> Iterator[BinaryIO]:
     """A file that takes its name when it is whole and on disk; pipes and devices are written as they are."""
     if path == STREAM:
         yield sys.stdout.buffer
@@ -271,7 +271,7 @@ def _written(path: Path) -> Iterator[BinaryIO]:
             handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
             file, part = os.fdopen(handle, "wb"), Path(name)
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise unwritable(path, error) from error
     try:
         yield file
         _flushed(file, path)
@@ -288,7 +288,7 @@ def _flushed(file: BinaryIO, path: Path) -> None:
     try:
         file.flush()
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise unwritable(path, error) from error
 
 
 def _named(file: BinaryIO, part: Path, path: Path) -> None:
@@ -297,8 +297,8 @@ def _named(file: BinaryIO, part: Path, path: Path) -> None:
         os.fsync(file.fileno())
         part.replace(path.resolve())
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise unwritable(path, error) from error
 
 
-def _unwritable(path: Path, error: OSError) -> RagContextError:
+def unwritable(path: Path, error: OSError) -> RagContextError:
     return RagContextError(f"{'stdout' if path == STREAM else path} cannot be written: {error.strerror}.")

@@ -132,6 +132,15 @@ class SharedLog:
         return os.fdopen(descriptor, "r+b", buffering=0)
 
 
+def is_used(path: Path) -> bool:
+    """Whether a process has the database at `path` open; False where that cannot be known (Windows)."""
+    lock = path.with_name(f"{path.name}.lock")
+    if sys.platform == "win32" or not lock.exists():
+        return False
+    with lock.open("rb") as file:
+        return not _try_lock(file, "LOCK_EX")
+
+
 def log_of(path: Path) -> Log:
     return Log(*(_file_id(path.with_name(path.name + suffix)) for suffix in ("", "-wal", "-shm")))
 
