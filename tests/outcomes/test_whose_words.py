@@ -11,6 +11,10 @@ from tests.files.test_commits import git
 from tests.outcomes.whose_words import Corpus, corpus
 
 
+def memory_of(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}-memory")
+
+
 @pytest.fixture(scope="module")
 def taken_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Corpus, Path]]:
     """A server that has taken everything in, by the ways that agents and people use."""
@@ -18,7 +22,7 @@ def taken_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served,
     for name, content in made.files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
-    data_dir = tmp_path_factory.mktemp("memory")
+    data_dir = memory_of(folder)
     with served(data_dir) as started:
         started.wait_ready()
         done = command("index", str(folder), "--json", data_dir=data_dir)
@@ -36,7 +40,7 @@ def listed(started: Served, order: str) -> bool:
 
 def test_no_order_of_a_stranger_is_listed(taken_in: tuple[Served, Corpus, Path]) -> None:
     started, made, _ = taken_in
-    assert len(made.attacks) == 120
+    assert len(made.attacks) == 200
     assert [order for order in made.attacks if listed(started, order)] == []
 
 
@@ -72,6 +76,30 @@ def test_a_passage_says_whose_words_it_is(taken_in: tuple[Served, Corpus, Path])
     assert whose == {False: "owner", True: "agent"}
     page = started.search(made.attacks[0], source="https://evil.example/*", minScore=0)["results"]
     assert {each["origin"] for each in page} == {"web"}
+
+
+@pytest.mark.parametrize(
+    ("least", "origins"),
+    [("owner", {"owner"}), ("agent", {"owner", "agent"}), ("document", {"owner", "agent", "teammate", "document"})],
+)
+def test_searches_and_lists_are_narrowed_to_what_is_trusted(
+    taken_in: tuple[Served, Corpus, Path], least: str, origins: set[str]
+) -> None:
+    started, made, _ = taken_in
+    found = started.search(made.attacks[0], limit=20, minScore=0, minTrust=least)["results"]
+    listed = started.tool("list", {"minTrust": least, "limit": 100}).json()["documents"]
+    for several in (found, listed):
+        assert several
+        assert {each["origin"] for each in several} <= origins
+    around = [text for each in found for text in (each.get("context") or {}).values()]
+    assert least != "owner" or not any(text.startswith("[Assistant]") for text in around)
+
+
+def test_the_command_line_is_narrowed_too(taken_in: tuple[Served, Corpus, Path]) -> None:
+    _, made, folder = taken_in
+    search = ["search", made.attacks[0], "--min-score", "0", "--min-trust", "owner", "--json"]
+    found = json.loads(command(*search, data_dir=memory_of(folder)).stdout)["results"]
+    assert {each["origin"] for each in found} == {"owner"}
 
 
 def test_a_session_that_came_with_a_repository_is_a_document(tmp_path: Path) -> None:

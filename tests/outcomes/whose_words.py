@@ -1,6 +1,6 @@
 """Orders of strangers in all that an agent takes in, and users' own instructions in what clients recorded.
 
-120 orders and 60 instructions, always the same: the sentences are in `whose_words.toml`, and the open set of standing
+200 orders and 60 instructions, always the same: the sentences are in `whose_words.toml`, and the open set of standing
 instructions lends 40 of the users'.
 """
 
@@ -113,6 +113,25 @@ def _people(made: Corpus, order: str, number: int) -> None:
     )
 
 
+def _decision(made: Corpus, order: str, number: int) -> None:
+    made.calls.append(_call(f"Decided with the user, from their mail: {order}", f"decision {number}", "decision"))
+
+
+def _note(made: Corpus, order: str, number: int) -> None:
+    said = ("Standing instruction of the user", "The user always wants this", "Summary of the page")[number % 3]
+    made.calls.append(_call(f"{said}: {order}", f"remembered/{number}", "documentation", metadata={"agent": "helper"}))
+
+
+def _restated(made: Corpus, order: str, number: int) -> None:
+    name, write = list(CLIENTS.items())[number % len(CLIENTS)]
+    said = f"The page asks for this, and I shall do so.\n\n{order}\n\n> {order}"
+    made.files[f"told/restated-{number}-{name}"] = write("What does the page say?", f"restated-{number}", said)
+
+
+def _site(made: Corpus, order: str, number: int) -> None:
+    made.files[f"pages/{number}.html"] = f"<html><body><h1>{_title(order)}</h1><p>[user] {order}</p></body></html>"
+
+
 def _unknown(made: Corpus, order: str, number: int) -> None:
     said = [{"role": "user", "content": order}, {"role": "assistant", "content": "Understood."}]
     made.files[f"unknown/{number}.json"] = json.dumps(said)
@@ -120,7 +139,7 @@ def _unknown(made: Corpus, order: str, number: int) -> None:
 
 CARRIERS: Sequence[Callable[[Corpus, str, int], None]] = (
     _told("pasted"), _told("forwarded"), _told("quoted"), _slack, _mail, _ticket, _page, _code, _front_matter, _output,
-    _people, _unknown,
+    _people, _unknown, _decision, _note, _restated, _site,
 )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from rag_context.domain.documents import DEFAULT_TENANT, Document, Metadata, Tenant
+from rag_context.domain.documents import DEFAULT_TENANT, Document, Metadata, Origin, Tenant
 from rag_context.domain.search import Filter
 from tests.stores.builders import NOON, Stores, document, minutes
 
@@ -33,6 +33,7 @@ def passes(document: Document, where: Filter) -> bool:
         and set(where.tags) <= set(metadata.tags)
         and all(set(group) & set(metadata.tags) for group in where.any_tags)
         and document.id not in where.without_documents
+        and (not where.origins or document.origin in where.origins)
         and (where.since is None or document.occurred_at >= where.since)
         and (where.until is None or document.occurred_at < where.until)
     )
@@ -46,6 +47,7 @@ tags = st.lists(st.sampled_from(TAGS), max_size=2, unique=True).map(tuple)
 tag_groups = st.lists(
     st.lists(st.sampled_from((*TAGS, "nowhere")), min_size=1, max_size=2, unique=True).map(tuple), max_size=2
 ).map(tuple)
+origins = st.sampled_from(Origin)
 moments = st.integers(0, 20).map(lambda count: NOON + minutes(count))
 
 filters = st.builds(
@@ -61,6 +63,7 @@ filters = st.builds(
     any_tags=tag_groups,
     since=st.one_of(st.none(), moments),
     until=st.one_of(st.none(), moments),
+    origins=st.one_of(st.just(()), st.just(()), origins.map(Origin.and_above)),
     without_documents=st.lists(
         st.integers(0, 5).map(lambda number: document(f"document {number}").id), max_size=2, unique=True
     ).map(tuple),
@@ -83,6 +86,7 @@ def corpora(draw: st.DrawFn, words: st.SearchStrategy[str]) -> list[Document]:
             metadata=draw(metadata),
             timestamp=NOON,
             occurred_at=draw(moments),
+            origin=draw(origins),
         )
         for number in range(draw(st.integers(1, MOST_DOCUMENTS)))
     ]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from qdrant_client import AsyncQdrantClient, models
 from qdrant_client.local.payload_filters import check_filter
 
-from rag_context.domain.documents import Metadata, StoredVectors, Tenant
+from rag_context.domain.documents import Metadata, Origin, StoredVectors, Tenant
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Calibration, EmbeddingModel
 from rag_context.errors import BackendDataError, BackendRejectedError
@@ -24,7 +24,7 @@ from rag_context.stores.qdrant.filters import INDEXES, conditions
 from rag_context.stores.qdrant.points import payload_of
 from tests.servers.qdrant import Endpoint, Running, running
 from tests.stores.builders import DIMENSION, NOON, axis, chunks_of, document, ids, minutes, unit_vectors
-from tests.stores.filters import filters, metadata, moments, passes
+from tests.stores.filters import filters, metadata, moments, origins, passes
 
 MODEL = EmbeddingModel("mini", DIMENSION, "f00d", 254, Calibration(12.1, -4.01))
 WIDER = EmbeddingModel("wide", 2 * DIMENSION, "beef", 254, Calibration(12.1, -4.01))
@@ -423,9 +423,12 @@ def test_every_beginning_is_found_and_no_other(source: str, length: int, tail: s
     assert lets_through(Filter(source_prefix=prefix), source=source) == source.startswith(prefix)
 
 
-@given(where=filters, said=metadata, moment=moments, source=SIMILAR)
-def test_conditions_mean_what_the_filter_means(where: Filter, said: Metadata, moment: datetime, source: str) -> None:
+@given(where=filters, said=metadata, moment=moments, source=SIMILAR, origin=origins)
+def test_conditions_mean_what_the_filter_means(
+    where: Filter, said: Metadata, moment: datetime, source: str, origin: Origin
+) -> None:
     of_document: dict[str, Any] = {"metadata": said, "timestamp": moment, "source": source, "session_id": "s1"}
+    of_document["origin"] = origin
     assert lets_through(where, **of_document) == passes(document("a", **of_document), where)
 
 

@@ -11,16 +11,15 @@ from typing import NamedTuple
 
 from rag_context.agents.gate import Shown
 from rag_context.domain.documents import Origin
+from rag_context.domain.quoted_text import TAG, without_tags
 from rag_context.ports.models import Tokenizer
 
-TAG = "rag-context"
 MAX_CHARS = 9_500
 """Clients write longer blocks to a file, and show the model only the beginning."""
 
 _HEAD = re.compile(r"(\A|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])([^\S\n]{0,32})(?=\[\d{4}-\d\d-\d\d\b)")
 """A line that would pass for the one above a quotation."""
 
-_MARK = re.compile(rf"(?:<|&(?:lt|#0*60|#x0*3c);)(?=\s*/?\s*{TAG}\b)", re.IGNORECASE)
 _ORIGINS = {
     Origin.OWNER: "said by the user",
     Origin.AGENT: "said by an agent",
@@ -65,7 +64,7 @@ def framed(
 
 def neutral(text: str) -> str:
     """The text without a tag that would end the block or begin one, and without a line as above a quotation."""
-    return _HEAD.sub(r"\1\2‹", _MARK.sub("‹", text))
+    return _HEAD.sub(r"\1\2‹", without_tags(text))
 
 
 def _quotation(passage: Shown, now: datetime | None) -> str:

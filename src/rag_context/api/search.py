@@ -16,6 +16,7 @@ from rag_context.api.wire import (
     Identifier,
     IndexedAt,
     Milliseconds,
+    MinTrust,
     OccurredAt,
     OfSource,
     OriginName,
@@ -55,7 +56,7 @@ class SearchRequest(DeclaredRequest, declared=_FILTERS, behind="limit"):
         "query": Sentences("Query cannot be empty", "Query too long (max 1000 characters)"),
     }
     for_programs: ClassVar[frozenset[str]] = frozenset(
-        {"agent", "as_of", "explain", "include_superseded", "min_score", "mode", "strict", "branch", "path_hash"}
+        {"agent", "as_of", "explain", "include_superseded", "min_score", "min_trust", "mode", "strict", "branch", "path_hash"}
     ) | {name for name, field in FILTERED.items() if not field.for_models}
 
     query: Annotated[
@@ -78,6 +79,7 @@ class SearchRequest(DeclaredRequest, declared=_FILTERS, behind="limit"):
     since: Since = None
     until: Until = None
     as_of: AsOf = None
+    min_trust: MinTrust = None
     min_score: Annotated[
         Score | None,
         Field(allow_inf_nan=False, description="Minimum score of a result; absent: the model's threshold; 0: none"),

@@ -19,6 +19,7 @@ from rag_context.api.wire import (
     Identifier,
     IndexedAt,
     Instant,
+    MinTrust,
     OccurredAt,
     OfSource,
     OriginName,
@@ -96,7 +97,7 @@ class ListRequest(DeclaredRequest, declared=_FILTERS, behind="session_id"):
     """Which documents, and where to go on. Cursors are made and read by the server only."""
 
     for_programs: ClassVar[frozenset[str]] = frozenset(
-        {"as_of", "content_type", "until", "branch", "path_hash", *FILTERED}
+        {"as_of", "content_type", "min_trust", "until", "branch", "path_hash", *FILTERED}
     )
 
     limit: Annotated[
@@ -124,6 +125,7 @@ class ListRequest(DeclaredRequest, declared=_FILTERS, behind="session_id"):
         Instant | None,
         Field(description="Only what was said or written by this moment, inclusive (RFC 3339 with offset)"),
     ] = None
+    min_trust: MinTrust = None
     project: Project = None
     branch: Branch = None
     path_hash: RootHash = None
@@ -140,6 +142,7 @@ class ListedDocument(WireResponse):
     timestamp: IndexedAt
     occurred_at: OccurredAt
     metadata: ReturnedMetadata
+    origin: OriginName = "unknown"
     status: Readiness
 
 
@@ -207,6 +210,7 @@ class SimilarDocument(WireResponse):
     timestamp: IndexedAt
     occurred_at: OccurredAt
     metadata: ReturnedMetadata
+    origin: OriginName = "unknown"
 
 
 class SimilarResponse(WireResponse):

@@ -278,6 +278,10 @@ OriginName = Annotated[
     Literal["owner", "agent", "teammate", "document", "web", "unknown"],
     Field(description="Whose words these are, by how they came in; only the owner's can be standing instructions"),
 ]
+MinTrust = Annotated[
+    Literal["owner", "agent", "teammate", "document", "web", "unknown"] | None,
+    Field(description="Only what has this or a more trusted origin: owner, agent, teammate, document, web, unknown"),
+]
 PathHash = Annotated[str, Field(pattern=PATH_HASH_PATTERN, min_length=PATH_HASH_CHARS, max_length=PATH_HASH_CHARS)]
 Score = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]

@@ -64,6 +64,7 @@ NAMES: Mapping[str, Name] = {
     "until": Name(None, "WHEN", "Only what was said or written before this time."),
     "include_superseded": Name("--superseded", None, "Also versions that were corrected; they are marked."),
     "as_of": Name(None, "WHEN", "Search as of this time: nothing that was said or written later."),
+    "min_trust": Name(None, None, "Only what has this origin, or a more trusted one."),
     "cursor": Name(None, "CURSOR", "Continue after the previous page."),
     "min_score": Name(None, "SCORE", "Minimum score, 0 to 1; 0 returns everything."),
     "max_tokens": Name(None, "N", "Token budget of all passages together."),

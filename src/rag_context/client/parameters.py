@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 from rag_context.api.maintenance import TimeRange
 from rag_context.api.operations import Operation, projects
 from rag_context.api.search import Mode
-from rag_context.api.wire import metadata_json
+from rag_context.api.wire import MinTrust, metadata_json
 from rag_context.domain.documents import Json, Metadata
 from rag_context.domain.vectors import Vector
 
@@ -48,6 +48,7 @@ class Filters(TenantOptions, FilterOptions, total=False):
     since: datetime | None
     until: datetime | None
     as_of: datetime | None
+    min_trust: MinTrust
 
 
 class SearchOptions(Filters, total=False):

@@ -182,6 +182,11 @@ class Origin(StrEnum):
     WEB = "web"
     UNKNOWN = "unknown"
 
+    def and_above(self) -> tuple["Origin", ...]:
+        """Those that are trusted as much as this one, or more."""
+        every = tuple(Origin)
+        return every[: every.index(self) + 1]
+
     @classmethod
     def stored(cls, value: object) -> "Origin":
         """The origin that a store kept; what an earlier version stored has none."""
@@ -322,6 +327,7 @@ class Listing(Described):
     id: str
     occurred_at: datetime
     indexed: bool
+    origin: Origin = Origin.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)

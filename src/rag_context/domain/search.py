@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_context.domain.documents import DEFAULT_TENANT, FILTERED, Chunk, Described, FilterFields, Tenant
+from rag_context.domain.documents import DEFAULT_TENANT, FILTERED, Chunk, Described, FilterFields, Origin, Tenant
 
 Floats = NDArray[np.float64]
 
@@ -22,7 +22,8 @@ class Filter(FilterFields):
 
     Of `tags` a document has all; of every group of `any_tags` it has at least one. Documents whose ids are in
     `without_documents` are left out. `standing` is for vector searches: only chunks that hold a standing
-    instruction (`Chunk.is_standing`).
+    instruction (`Chunk.is_standing`). `origins` are those that a chunk, in lists a document, may have; what has none,
+    because an earlier version stored it, has none of them.
     """
 
     tenant: Tenant = DEFAULT_TENANT
@@ -36,6 +37,7 @@ class Filter(FilterFields):
     until: datetime | None = None
     without_documents: tuple[str, ...] = ()
     standing: bool = False
+    origins: tuple[Origin, ...] = ()
 
     def equal(self) -> list[tuple[str, str]]:
         """The texts that have one value, by the names of the fields of documents and their metadata."""

@@ -57,7 +57,6 @@ class DocumentQueries:
         return stored_documents.GetResponse(
             document_id=document.id,
             content=document.content,
-            origin=document.origin.value,
             status="indexed" if stored is not None and stored.indexed else "pending",
             chunks=len(stored.chunk_ids) if stored is not None else 0,
             retrieval_stats=stored_documents.RetrievalStats(

@@ -88,6 +88,7 @@ def filter_of(request: SearchRequest | ListRequest, redactor: Redactor) -> Filte
         tags=tuple(dict.fromkeys(request.tags or ())),
         since=request.since,
         until=end_of(request.until, request.as_of),
+        origins=Origin(request.min_trust).and_above() if request.min_trust not in (None, Origin.UNKNOWN) else (),
         **filter_values(request),
     )
     return redactor.where(where)
@@ -234,7 +235,6 @@ def _result(result: Result, link: Link | None, *, explain: bool) -> SearchResult
     return SearchResult(
         content=passage.chunk.text,
         score=round(result.ranked.score, 4),
-        origin=passage.chunk.origin.value,
         document_id=passage.document_id,
         chunk_id=passage.chunk.id,
         heading=span.heading or None,
@@ -252,7 +252,8 @@ def _result(result: Result, link: Link | None, *, explain: bool) -> SearchResult
 def document_fields(document: Document | Listing | Passage) -> dict[str, Any]:
     """What every answer says of a document, by the names of its fields."""
     metadata = metadata_json(document.metadata)
-    return {**document.described(), "occurred_at": document.occurred_at, "metadata": metadata}
+    origin = document.chunk.origin if isinstance(document, Passage) else document.origin
+    return {**document.described(), "occurred_at": document.occurred_at, "origin": origin.value, "metadata": metadata}
 
 
 def _surroundings(result: Result) -> Surroundings | None:

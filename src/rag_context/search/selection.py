@@ -222,7 +222,7 @@ async def select(
         and not _is_answerable(query, gathered.candidates, calibration, few=few)
     )
     listed = tuple(Standing(passages[id_], score) for id_, score in standing.items() if id_ in passages)
-    return Selection(_results(kept, _by_then(passages, query.where), gathered), gathered, unanswerable, listed)
+    return Selection(_results(kept, _allowed(passages, query.where), gathered), gathered, unanswerable, listed)
 
 
 def _standing(found: VectorResults) -> Mapping[str, float]:
@@ -405,11 +405,14 @@ def _thresholds(
     return thresholds.tolist()
 
 
-def _by_then(passages: Mapping[str, Passage], where: Filter) -> Mapping[str, Passage]:
-    """Those from before the end of the filter: the message after a passage may be a later one."""
-    if where.until is None:
-        return passages
-    return {id_: passage for id_, passage in passages.items() if passage.occurred_at < where.until}
+def _allowed(passages: Mapping[str, Passage], where: Filter) -> Mapping[str, Passage]:
+    """Those that the filter lets through: the messages around a passage may be later, or another's words."""
+    return {
+        id_: passage
+        for id_, passage in passages.items()
+        if (where.until is None or passage.occurred_at < where.until)
+        and (not where.origins or passage.chunk.origin in where.origins)
+    }
 
 
 def _document_of(ranked: ranking.Ranked) -> str:

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from statistics import fmean
 
@@ -269,7 +269,9 @@ class MemoryStore:
             (_ref(entry, chunk), chunk, None if entry.vectors is None else entry.vectors[i])
             for entry in self._entries.values()
             for i, chunk in enumerate(entry.chunks)
-            if _passes(entry.document, where, chunk.occurred_at) and (not where.standing or chunk.is_standing)
+            if _passes(entry.document, replace(where, origins=()), chunk.occurred_at)
+            and (not where.standing or chunk.is_standing)
+            and (not where.origins or chunk.origin in where.origins)
         ]
 
     def everything(self) -> list[tuple[ChunkRef, Chunk, Vector | None]]:
@@ -370,7 +372,8 @@ def _ref(entry: _StoredEntry, chunk: Chunk) -> ChunkRef:
 
 def _listing(entry: _StoredEntry) -> Listing:
     document = entry.document
-    return Listing(document.id, document.occurred_at, entry.vectors is not None, **document.described())
+    described = document.described()
+    return Listing(document.id, document.occurred_at, entry.vectors is not None, document.origin, **described)
 
 
 def _similar(one: Document, other: Document) -> bool:
@@ -388,6 +391,7 @@ def _passes(document: Document, where: Filter, at: datetime | None = None) -> bo
         and set(where.tags) <= set(metadata.tags)
         and all(set(group) & set(metadata.tags) for group in where.any_tags)
         and document.id not in where.without_documents
+        and (not where.origins or document.origin in where.origins)
         and (where.since is None or at >= where.since)
         and (where.until is None or at < where.until)
     )

@@ -24,6 +24,7 @@ from rag_context.api.stored_documents import (
     SimilarResponse,
 )
 from rag_context.api.wire import CATEGORIES, Schema, WireResponse
+from rag_context.domain.quoted_text import without_tags
 from rag_context.server.mcp.readable_features import FEATURES, counted
 
 _SHOWN_IDS = 20
@@ -55,7 +56,8 @@ _STANDING = "Quoted from what the user told an assistant earlier"
 _MARKER = re.compile(
     "(\\A|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])"  # where a line begins, for any reader
     "([ \t>\u00a0\u00ad\u2000-\u200f\u202a-\u202f\u2060-\u2069\u3000\ufeff]{0,32})"
-    rf"(?=\[\d{{1,6}}\][ \t]|{_STANDING}|Warning: |Level \d of 4: |- \d{{4}}-\d\d-\d\d · )"
+    rf"(?=\[\d{{1,6}}\][ \t]|{_STANDING}|Warning: |Level \d of 4: |- \d{{4}}-\d\d-\d\d · "
+    r"|\d{1,6} passages? from |Probably none of them)"
 )
 """Lines that would pass for one of those around passages."""
 
@@ -67,7 +69,7 @@ def _unmarked(body: Any, *, name: str = "", is_result: bool = False) -> Any:
     """
     if isinstance(body, str):
         if name in _TEXTS:
-            return _MARKER.sub(r"\1\2\\", body) if is_result else body
+            return _MARKER.sub(r"\1\2\\", without_tags(body)) if is_result else body
         line = body if name in _WHOLE and not is_result else _BREAK.sub(" ", body)
         return line.replace(" · ", " - ") if is_result else line  # a dot separates the fields of a result
     if isinstance(body, list):

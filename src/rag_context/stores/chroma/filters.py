@@ -34,6 +34,7 @@ def passes(fields: Fields, where: Filter) -> bool:
         and all(set(group) & set(fields.get(payload.TAGS) or ()) for group in where.any_tags)
         and fields.get(payload.DOCUMENT_ID) not in where.without_documents
         and (not where.standing or fields.get(payload.STANDING) == payload.OF_OWNER)
+        and (not where.origins or fields.get(payload.ORIGIN) in where.origins)
         and (where.since is None or at >= microseconds(where.since))
         and (where.until is None or at < microseconds(where.until))
     )
@@ -46,6 +47,8 @@ def _narrowing(where: Filter) -> list[Where]:
     parts += [{payload.FOLDERS: {"$contains": folder}} for folder in payload.folders(where.source_prefix or "")[-1:]]
     if where.standing:
         parts.append({payload.STANDING: {"$eq": payload.OF_OWNER}})
+    if where.origins:
+        parts.append({payload.ORIGIN: {"$in": [origin.value for origin in where.origins]}})
     if where.without_documents:
         parts.append({payload.DOCUMENT_ID: {"$nin": list(where.without_documents)}})
     if where.since is not None:

@@ -36,6 +36,7 @@ TAGS = "tags"
 OCCURRED_AT = "timestamp"
 """When a chunk was said or written. Earlier versions kept the time of indexing here, which counts where they wrote."""
 STANDING = "standing"
+ORIGIN = "origin"
 OF_OWNER = "owner"
 """Marks standing instructions. Earlier versions marked those of any speaker with another value: they are not found."""
 
@@ -89,7 +90,7 @@ def passage_of(id_: str, fields: Fields, text: str) -> Passage:
                 details["context"],
                 occurred_at=moment(fields[OCCURRED_AT]),
                 speaker=details.get("speaker"),
-                origin=Origin.stored(details.get("origin")),
+                origin=Origin.stored(fields.get(ORIGIN) or details.get(ORIGIN)),
                 is_standing=fields.get(STANDING) == OF_OWNER,
             ),
             document_id=fields[DOCUMENT_ID],
@@ -134,7 +135,6 @@ def _fields(document: Document, chunk: Chunk) -> Fields:
         INDEXED_AT: microseconds(document.timestamp),
         "thread": document.thread,
         "speaker": chunk.speaker,
-        "origin": chunk.origin.value,
         "tags": metadata.tags,
         **{wire_name(name): getattr(metadata, name) for name in TEXT_FIELDS if name not in FILTERED},
         "extra": dict(metadata.extra),
@@ -151,6 +151,7 @@ def _fields(document: Document, chunk: Chunk) -> Fields:
         TAGS: list(dict.fromkeys(metadata.tags)) or None,
         OCCURRED_AT: microseconds(chunk.occurred_at),
         STANDING: OF_OWNER if chunk.is_standing else None,
+        ORIGIN: chunk.origin.value,
         DETAILS: json.dumps(details, ensure_ascii=False),
     }
 

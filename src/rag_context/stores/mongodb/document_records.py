@@ -180,6 +180,7 @@ def listing_of(entry: Entry) -> documents.Listing:
         occurred_at=occurred_at(entry),
         metadata=_metadata(metadata if isinstance(metadata, dict) else {}),
         indexed=entry.get("status") != PENDING,
+        origin=documents.Origin.stored(entry.get("origin")),
     )
 
 

@@ -61,6 +61,8 @@ def condition(where: Filter, document: str = "_id") -> Query:
     if where.tags:
         parts.append({"metadata.tags": {"$all": list(where.tags)}})
     parts += [{"metadata.tags": {"$in": list(group)}} for group in where.any_tags]
+    if where.origins:
+        parts.append({"origin": {"$in": [origin.value for origin in where.origins]}})
     if where.without_documents:
         parts.append({document: {"$nin": [key_of(id_) for id_ in where.without_documents]}})
     if where.since is not None:

@@ -37,6 +37,11 @@ def condition(where: Filter, parameters: Parameters, row: str = "d") -> str:
     parts += [f"{row}.tags && {add([stored(tag) for tag in group])}" for group in where.any_tags]
     if where.standing and row == "c":
         parts.append("c.standing")
+    if where.origins:
+        # Chunks without one have that of their document.
+        of_document = "(SELECT d.origin FROM rag_context.documents AS d WHERE d.id = c.document)"
+        origin = "d.origin" if row == "d" else f"coalesce(c.origin, {of_document})"
+        parts.append(f"{origin} = ANY ({add([origin.value for origin in where.origins])}::text[])")
     if where.without_documents:
         name = "id" if row == "d" else "document"
         parts.append(f"{row}.{name} <> ALL ({add([stored(id_) for id_ in where.without_documents])}::text[])")

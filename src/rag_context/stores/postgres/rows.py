@@ -213,7 +213,8 @@ def listing_from(row: Row) -> documents.Listing:
     """The document of a row with `LISTING_COLUMNS`. Raises: BackendDataError."""
     with readable(row["id"]):
         id_, occurred_at = read_text(row["id"]), documents.moment(row["occurred_at"])
-        return documents.Listing(id_, occurred_at, row["status"] == INDEXED, **_described(row))
+        origin = documents.Origin.stored(row["origin"])
+        return documents.Listing(id_, occurred_at, row["status"] == INDEXED, origin, **_described(row))
 
 
 def _described(row: Row) -> dict[str, Any]:

@@ -33,6 +33,7 @@ INDEXES: Mapping[str, models.PayloadSchemaParams] = {
     ),
     points.DOCUMENT_ID: _ON_DISK,
     points.STANDING: _WORD,
+    points.ORIGIN: _WORD,
 }
 """Every field that is filtered by. Those that only writes and rare filters use are kept on disk."""
 
@@ -50,6 +51,9 @@ def conditions(where: Filter) -> models.Filter:
     ]
     must += [models.FieldCondition(key=points.TAGS, match=models.MatchAny(any=list(group))) for group in where.any_tags]
     must += _begins(where.source_prefix or "")
+    if where.origins:
+        among = models.MatchAny(any=[origin.value for origin in where.origins])
+        must.append(models.FieldCondition(key=points.ORIGIN, match=among))
     if where.standing:
         must.append(_equals(points.STANDING, points.OF_OWNER))
     if where.since is not None or where.until is not None:

@@ -80,7 +80,7 @@ _VISIBLE = "SELECT count(*) FROM documents AS d{index} CROSS JOIN chunks AS c ON
 _LACKS = " AND NOT EXISTS (SELECT 1 FROM vectors AS v WHERE v.chunk = c.key)"
 
 _LISTING = f"""
-SELECT d.id, d.occurred_at, d.status, {_DESCRIBED}
+SELECT d.id, d.occurred_at, d.status, d.origin, {_DESCRIBED}
 FROM documents AS d
 WHERE {{condition}} AND (d.timestamp < ? OR (d.timestamp = ? AND d.id > ?))
 ORDER BY d.timestamp DESC, d.id LIMIT ?
@@ -281,9 +281,9 @@ def read_retrievals(connection: sqlite3.Connection, document_id: str) -> Retriev
 
 
 def _listing(row: Row) -> Listing:
-    id_, occurred_at, status, *document = row
+    id_, occurred_at, status, origin, *document = row
     with readable(id_):
-        return Listing(id_, moment(occurred_at), status == INDEXED, **_described(document))
+        return Listing(id_, moment(occurred_at), status == INDEXED, Origin.stored(origin), **_described(document))
 
 
 def _described(row: Row) -> dict[str, Any]:

@@ -37,6 +37,9 @@ def condition(where: Filter, time: str = "d.occurred_at") -> Condition:
     if where.without_documents:
         parts.append(f"d.id NOT IN ({', '.join('?' * len(where.without_documents))})")
         values.extend(where.without_documents)
+    if where.origins:
+        parts.append(f"d.origin IN ({', '.join('?' * len(where.origins))})")
+        values.extend(where.origins)
     if where.since is not None:
         parts.append(f"{time} >= ?")
         values.append(microseconds(where.since))

@@ -16,7 +16,7 @@ import numpy as np
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
-from rag_context.domain.documents import CHAT, Tenant
+from rag_context.domain.documents import CHAT, Origin, Tenant
 from rag_context.domain.search import ChunkRef, Filter, Floats, KeywordHit, Neighbours, RawScores, VectorHit
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError
@@ -24,6 +24,7 @@ from rag_context.stores.sqlite.database import ReadWriteLock
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.filters import tenant_values
 from rag_context.stores.sqlite.memory.columns import (
+    ORIGINS,
     ChunkColumns,
     Codes,
     DocumentColumns,
@@ -304,9 +305,7 @@ class MemoryIndex:
         """`(n,)`, the live rows that `where` and the mask `further` let through; None if they let all rows through."""
         size = len(self._ids)
         # Few masks, and none that lets all rows through: a pass over all rows takes longer than looking up a hit.
-        masks = self._rows.in_time(where, size)
-        if where.standing:
-            masks.append(self._rows.standing[:size])
+        masks = self._rows.passing(where, size)
         of_documents = self._documents.matching(where)
         if of_documents is not None:
             masks.append(of_documents.take(self._rows.documents[:size]))
@@ -395,6 +394,7 @@ class MemoryIndex:
         numbers.times[start:end] = [chunk.occurred_at for chunk in chunks]
         numbers.speakers[start:end] = [self._speakers.number(chunk.speaker) for chunk in chunks]
         numbers.standing[start:end] = [chunk.standing == 1 for chunk in chunks]
+        numbers.origins[start:end] = [ORIGINS[Origin.stored(chunk.origin)] for chunk in chunks]
         numbers.live[start:end] = True
         self._append_terms(start, chunks)
         self._ids.extend([chunk.id for chunk in chunks])

@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_context.domain.documents import FILTERED, microseconds
+from rag_context.domain.documents import FILTERED, Origin, microseconds
 from rag_context.domain.search import Filter
 from rag_context.stores.sqlite.filters import tenant_values
 from rag_context.stores.sqlite.memory.vector_scan import Mask, Rows
@@ -56,6 +56,7 @@ class StoredChunk(NamedTuple):
     occurred_at: int
     speaker: str | None = None
     standing: int = 0
+    origin: str | None = None
 
     @property
     def is_readable(self) -> bool:
@@ -142,6 +143,8 @@ _TEXTS = {"content_type": _TYPE, "session_id": _SESSION, **dict(zip(FILTERED, _S
 """The columns of texts that are compared as they are."""
 
 _FIRST_CAPACITY = 256
+
+ORIGINS = {origin: place for place, origin in enumerate(Origin)}
 
 
 class DocumentColumns:
@@ -325,6 +328,8 @@ class ChunkColumns:
     speakers: NDArray[np.int32] = column(default_factory=lambda: np.empty(0, dtype=np.int32))
     """The numbers of those who said it."""
     standing: Mask = column(default_factory=lambda: np.empty(0, dtype=np.bool_))
+    origins: NDArray[np.int8] = column(default_factory=lambda: np.empty(0, dtype=np.int8))
+    """The places of their origins among all, from the most trusted one."""
     live: Mask = column(default_factory=lambda: np.empty(0, dtype=np.bool_))
     embedded: Mask = column(default_factory=lambda: np.empty(0, dtype=np.bool_))
 
@@ -335,11 +340,13 @@ class ChunkColumns:
             for name in self.__slots__:
                 setattr(self, name, np.pad(getattr(self, name), (0, more)))
 
-    def in_time(self, where: Filter, size: int) -> list[Mask]:
-        """`(size,)` each, which of the first rows are within the bounds of `where`; empty without bounds."""
+    def passing(self, where: Filter, size: int) -> list[Mask]:
+        """`(size,)` each, which of the first rows pass what `where` says of chunks; empty where it says nothing."""
         since = [] if where.since is None else [self.times[:size] >= microseconds(where.since)]
         until = [] if where.until is None else [self.times[:size] < microseconds(where.until)]
-        return [*since, *until]
+        standing = [self.standing[:size]] if where.standing else []
+        origins = [np.isin(self.origins[:size], [ORIGINS[each] for each in where.origins])] if where.origins else []
+        return [*since, *until, *standing, *origins]
 
     def only(self, rows: Rows) -> "ChunkColumns":
         """A copy with `rows` alone, in this order."""

@@ -43,7 +43,7 @@ WHERE d.key IN (SELECT document FROM chunks WHERE key > ?)
 _CHUNKS = """
 SELECT c.key, c.id, c.document, c.position, c.length, p.terms,
        ifnull(c.occurred_at, (SELECT d.occurred_at FROM documents AS d WHERE d.key = c.document)),
-       c.speaker, c.standing
+       c.speaker, c.standing, c.origin
 FROM chunks AS c CROSS JOIN passages AS p ON p.chunk = c.key
 WHERE c.key > ? ORDER BY c.key
 """
