@@ -72,7 +72,7 @@ def kustomized(folder: Path) -> dict[tuple[str, str], Path]:
 
 def test_the_kustomizations_have_every_manifest_and_each_has_the_configuration_of_its_stores() -> None:
     default, with_qdrant = kustomized(MANIFESTS), kustomized(MANIFESTS / "qdrant")
-    optional = {MANIFESTS / "postgres" / "backup.yaml"}
+    optional = {MANIFESTS / "postgres" / "backup.yaml", MANIFESTS / "ingress.yaml"}
 
     assert {*default.values(), *with_qdrant.values()} == {*manifest_files()} - optional
     assert default["ConfigMap", "rag-context"] == POSTGRES_CONFIG
@@ -340,3 +340,12 @@ def test_only_the_server_reaches_the_stores_without_a_node_port(name: str) -> No
     assert policy["podSelector"]["matchLabels"] == {"app": name}
     assert sources == (["rag-context", "postgres-backup"] if name == "postgres" else ["rag-context"])
     assert "type" not in resource("Service", name)["spec"]
+
+
+def test_the_ingress_leads_to_the_servers_port_and_has_a_certificate_for_its_host() -> None:
+    spec, service = resource("Ingress", "rag-context")["spec"], resource("Service", "rag-context")
+    (rule,) = spec["rules"]
+    (path,) = rule["http"]["paths"]
+    assert path["backend"]["service"]["name"] == service["metadata"]["name"]
+    assert path["backend"]["service"]["port"]["name"] in [port["name"] for port in service["spec"]["ports"]]
+    assert [each["hosts"] for each in spec["tls"]] == [[rule["host"]]]

@@ -56,7 +56,18 @@ class SearchRequest(DeclaredRequest, declared=_FILTERS, behind="limit"):
         "query": Sentences("Query cannot be empty", "Query too long (max 1000 characters)"),
     }
     for_programs: ClassVar[frozenset[str]] = frozenset(
-        {"agent", "as_of", "explain", "include_superseded", "min_score", "min_trust", "mode", "strict", "branch", "path_hash"}
+        {
+            "agent",
+            "as_of",
+            "explain",
+            "include_superseded",
+            "min_score",
+            "min_trust",
+            "mode",
+            "strict",
+            "branch",
+            "path_hash",
+        }
     ) | {name for name, field in FILTERED.items() if not field.for_models}
 
     query: Annotated[
