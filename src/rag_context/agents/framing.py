@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rag_context.agents.gate import Shown
 from rag_context.domain.documents import Origin
-from rag_context.domain.quoted_text import TAG, without_tags
+from rag_context.domain.quoted_text import LIKE_INSTRUCTION, TAG, reads_like_instruction, without_tags
 from rag_context.ports.models import Tokenizer
 
 MAX_CHARS = 9_500
@@ -70,7 +70,9 @@ def neutral(text: str) -> str:
 def _quotation(passage: Shown, now: datetime | None) -> str:
     day = passage.occurred_at.date().isoformat()
     day = day if now is None else f"{day} ({_age(passage.occurred_at, now)})"
-    head = (day, passage.kind.value, _ORIGINS[passage.origin], _line(passage.source))
+    head = [day, passage.kind.value, _ORIGINS[passage.origin], _line(passage.source)]
+    if passage.origin is not Origin.OWNER and reads_like_instruction(passage.text):
+        head.append(LIKE_INSTRUCTION)
     note = f"; {_line(passage.note)}" if passage.note else ""
     return f"[{', '.join(head)}, document {passage.document_id}{note}]\n{neutral(passage.text)}"
 

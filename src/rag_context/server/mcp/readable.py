@@ -24,7 +24,7 @@ from rag_context.api.stored_documents import (
     SimilarResponse,
 )
 from rag_context.api.wire import CATEGORIES, Schema, WireResponse
-from rag_context.domain.quoted_text import without_tags
+from rag_context.domain.quoted_text import LIKE_INSTRUCTION, reads_like_instruction, without_tags
 from rag_context.server.mcp.readable_features import FEATURES, counted
 
 _SHOWN_IDS = 20
@@ -144,6 +144,8 @@ def _headline(number: int, result: SearchResult) -> str:
         where += f":{result.start_line}" + (f"-{end}" if end != result.start_line else "")
     parts = [f"[{number}] {where}", f"relevance {result.score:.2f}", result.content_type, _day(result.occurred_at)]
     parts += [f"origin {result.origin}"] if result.origin != "unknown" else []
+    if result.origin != "owner" and reads_like_instruction(result.content):
+        parts.append(LIKE_INSTRUCTION)
     parts += _labels(result.metadata)
     title = result.title or ""
     if result.heading:

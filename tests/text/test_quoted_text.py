@@ -1,0 +1,36 @@
+"""Passages that read like instructions to the model are marked, and documentation is not."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from rag_context.domain.quoted_text import reads_like_instruction
+from tests.text.attacks import attacks
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+LEAST_CHARS = 200
+
+
+@pytest.mark.parametrize("part", ["first", "second", "third", "fourth", "fifth"])
+def test_attacks_are_marked(part: str) -> None:
+    texts = attacks(part)
+    missed = [text for text in texts if not reads_like_instruction(text)]
+    assert len(texts) == 270
+    assert len(missed) <= (0.15 if part == "fifth" else 0.1) * len(texts), missed
+
+
+def test_documentation_is_not_marked() -> None:
+    """Pages of this repository, and what installed packages say of themselves."""
+    packages = Path(sys.modules["pytest"].__file__ or "").parents[1].glob("*.dist-info/METADATA")
+    pages = [*REPOSITORY.glob("docs/*.md"), *packages]
+    texts = [text for page in pages for text in page.read_text(encoding="utf-8", errors="replace").split("\n\n")]
+    passages = [text for text in texts if len(text) > LEAST_CHARS]
+    marked = [passage for passage in passages if reads_like_instruction(passage)]
+    assert len(passages) > 1000
+    assert len(marked) <= 0.01 * len(passages), marked[:20]
+
+
+def test_who_gives_no_instruction_to_a_model_is_not_marked() -> None:
+    assert not reads_like_instruction("Always run the linter before you push, and never push to main.")
+    assert not reads_like_instruction("The agent sends its answer to the server, which stores it.")
