@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rag_context.agents.workspace import Workspace, tag_of_remote, workspace
+from rag_context.domain.documents import PROJECT_TAG
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -27,6 +28,7 @@ def repository(folder: Path, remote: str = "") -> Path:
 def found(folder: Path) -> Workspace:
     known = workspace(folder)
     assert known is not None
+    assert known.tag.startswith(PROJECT_TAG)
     return known
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rag_context.agents.framing import framed
-from rag_context.agents.gate import PROJECT_TAG, Shown, digest
+from rag_context.agents.gate import Shown, digest
 from rag_context.agents.hook import DIGEST, FOLDER, file_name
-from rag_context.domain.documents import utc_now
+from rag_context.domain.documents import PROJECT_TAG, utc_now
 from rag_context.domain.search import ChunkRef, Filter, Neighbours, Passage
 from rag_context.errors import BackendError
 from rag_context.ports.models import Tokenizer

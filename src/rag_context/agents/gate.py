@@ -13,15 +13,12 @@ from typing import Literal
 
 from rag_context.agents.prompts import Sought, command_words, file_pattern, mentions, sought_by
 from rag_context.agents.units import Found, Kind, Unit, gives_reason, orders, rendered, said, units_of
-from rag_context.domain.documents import Origin
+from rag_context.domain.documents import PROJECT_TAG, Origin
 from rag_context.domain.provenance import USER
 from rag_context.domain.search import Filter, Passage
 from rag_context.domain.text import terms
 from rag_context.ports.models import Tokenizer
 from rag_context.search.query import Answer, Level, Query, Result
-
-PROJECT_TAG = "project:"
-"""A tag that begins so says which project a document belongs to; without one it belongs to none, and fits all."""
 
 CANDIDATES = 20
 CANDIDATES_AT_ACTION = 60

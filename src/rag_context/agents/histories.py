@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from rag_context.agents.workspace import tag_of_remote, workspace
+from rag_context.domain.documents import PROJECT_TAG
 from rag_context.errors import BackendError
 from rag_context.files.formats.converter import Converter
 from rag_context.files.formats.exchange import HEADLESS, SUBAGENT
@@ -26,7 +27,7 @@ logger = logging.getLogger(__name__)
 FOLLOWED_AFTER_S = 2.0
 """A session is taken in when nothing was written to it for so long."""
 
-UNKNOWN_PROJECT = "project:unknown"
+UNKNOWN_PROJECT = f"{PROJECT_TAG}unknown"
 """Tag of sessions in no project, or in one that their records do not name: they are shown in none unasked."""
 
 

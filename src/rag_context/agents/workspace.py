@@ -10,6 +10,9 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+PROJECT_TAG = "project:"
+"""As `domain.documents.PROJECT_TAG`, which a hook has no time to import."""
+
 _MAX_CONFIG_BYTES = 1 << 20
 _MAX_CLONES = 8
 """A clone of a clone on this machine is followed to the first one, so far."""
@@ -59,7 +62,7 @@ def tag_of_remote(address: str) -> str | None:
 def _named(root: Path, identity: str) -> Workspace:
     name = _NOT_IN_NAMES.sub("-", re.split(r"[/\\]", identity)[-1].lower()).strip("-.")[:40] or "project"
     return Workspace(
-        root, name, f"project:{name}-{hashlib.sha256(identity.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+        root, name, f"{PROJECT_TAG}{name}-{hashlib.sha256(identity.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
     )
 
 

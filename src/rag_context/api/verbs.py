@@ -1,7 +1,7 @@
 """`remember` and `recall`: one sentence is kept, and one question gets what a project knows beside what is general.
 
-They fill in the fields of indexing and searching. What belongs to a project carries a tag that begins with `PROJECT`;
-`agents.workspace` computes it. A document without one is general: it may be shown in any project.
+They fill in the fields of indexing and searching. What belongs to a project carries a tag that begins with
+`PROJECT_TAG`; `agents.workspace` computes it. A document without one is general: it may be shown in any project.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,11 +11,9 @@ from typing import Final, Literal
 from rag_context.api.index import BulkLine, BulkReceipt
 from rag_context.api.parsing import read_fields
 from rag_context.api.search import SearchResponse
-from rag_context.domain.documents import CHAT, DECISION, DOCUMENTATION
+from rag_context.domain.documents import CHAT, DECISION, DOCUMENTATION, PROJECT_TAG
 from rag_context.domain.own_words import instructions
 from rag_context.errors import BackendUnavailableError, InvalidInputError
-
-PROJECT: Final = "project:"
 
 Kind = Literal["decision", "instruction", "fix", "note"]
 
@@ -41,7 +39,7 @@ def remembered(text: str, kind: Kind = "decision", tags: Sequence[str] = (), wor
         InvalidInputError: The text is empty or too long, or a tag cannot be used.
     """
     labels = with_workspace(tags, workspace)
-    projects = sorted(tag for tag in labels if tag.startswith(PROJECT))
+    projects = sorted(tag for tag in labels if tag.startswith(PROJECT_TAG))
     key = blake2b("\0".join([text, *projects]).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
     if kind == "instruction":  # as a user says it, so that it stands from now on
         text = f"User: {text}" if instructions(f"User: {text}") else f"User: From now on: {text}"
@@ -61,7 +59,7 @@ def remembered(text: str, kind: Kind = "decision", tags: Sequence[str] = (), wor
 def with_workspace(tags: Iterable[str], workspace: str | None) -> list[str]:
     """The tags of a document that belongs to a project, unless they name one already."""
     given = list(tags)
-    if workspace is None or any(tag.startswith(PROJECT) for tag in given):
+    if workspace is None or any(tag.startswith(PROJECT_TAG) for tag in given):
         return given
     return [*given, workspace]
 
@@ -100,5 +98,5 @@ def recalled(everything: SearchResponse, own: SearchResponse, workspace: str, li
 
 def may_show(tags: Iterable[str], workspace: str) -> bool:
     """Whether a document with these tags belongs to the project, or to none."""
-    projects = {tag for tag in tags if tag.startswith(PROJECT)}
+    projects = {tag for tag in tags if tag.startswith(PROJECT_TAG)}
     return not projects or workspace in projects

@@ -33,7 +33,7 @@ from rag_context.cli.operation_options import parse_time
 from rag_context.cli.options import Options, named_path, resumable, with_options
 from rag_context.cli.progress import PROGRESS_S, EmbeddingProgress, Rate
 from rag_context.cli.summary import SHOWN
-from rag_context.domain.documents import for_terminals
+from rag_context.domain.documents import PROJECT_TAG, for_terminals
 from rag_context.errors import BackendUnavailableError, InvalidInputError, RagContextError
 from rag_context.files.histories.importing import Choice, HistoryImport
 from rag_context.files.histories.places import CLIENTS, Transcript, unreadable, watched
@@ -113,7 +113,7 @@ class _Taken:
         if receipt.status == "rejected":
             self.rejected.append(receipt)
         if receipt.status in ("new", "grown"):
-            key = receipt.client, (receipt.project or "").removeprefix("project:")
+            key = receipt.client, (receipt.project or "").removeprefix(PROJECT_TAG)
             self.groups.setdefault(key, _Group()).add(receipt)
         if self.progress is not None:
             for task in self.progress.tasks:

@@ -23,6 +23,8 @@ CHAT = "chat"
 DECISION = "decision"
 CODE = "code"
 DOCUMENTATION = "documentation"
+PROJECT_TAG = "project:"
+"""A tag that begins so says which project a document belongs to; without one it belongs to none, and fits all."""
 CONTENT_TYPES = (CHAT, DECISION, CODE, DOCUMENTATION)
 """The built-in kinds of content; settings may add more, which are treated as documentation."""
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from rag_context.agents.gate import PROJECT_TAG
 from rag_context.agents.workspace import Workspace, git_folders, workspace
 from rag_context.api.search import CitedReference
+from rag_context.domain.documents import PROJECT_TAG
 from rag_context.files.commits import printed_by_git
 from rag_context.references.checking import references
 from rag_context.references.survey import COMMIT, FRAMES, Survey, unpacked

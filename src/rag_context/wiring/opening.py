@@ -11,11 +11,11 @@ from datetime import timedelta
 from pathlib import Path
 
 from rag_context.agents.digests import Digests
-from rag_context.agents.gate import PROJECT_TAG
 from rag_context.agents.histories import Capture, choice_of
 from rag_context.agents.sessions import Budgets
 from rag_context.agents.workspace import workspace
 from rag_context.collections.provider_connections import PROBE_S, TextEmbedder
+from rag_context.domain.documents import PROJECT_TAG
 from rag_context.embedders.model_vectors import CachedEmbedder
 from rag_context.errors import ConfigurationError
 from rag_context.ingest.chunking.code import SyntaxProcesses
