@@ -258,3 +258,12 @@ def test_a_document_of_json_is_covered() -> None:
     spans = chunks(content)
     assert without_overlap(content, spans) == content
     assert len(spans) > 10
+
+
+@pytest.mark.parametrize("before", [9, 11, 13])
+def test_a_code_fence_that_fits_into_a_chunk_is_not_torn(before: int) -> None:
+    fence = "```\n" + "".join(f"step {number} of the plan\n\n" for number in range(12)) + "```\n"
+    content = f"# Guide\n\n{prose(before)}\n\n{fence}\n{prose(6)}\n"
+    spans = chunks(content)
+    assert len(spans) > 1
+    assert any(fence.strip() in content[span.start : span.end] for span in spans)

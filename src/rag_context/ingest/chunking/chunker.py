@@ -257,7 +257,17 @@ def _prose(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
     bodies = {section.body for section in sections if section.level}
     del sections
     boundaries = [unit for unit in prose.boundaries(text, fences) if unit.offset not in bodies]
-    return _blocked(ruler, blocks, boundaries, sizes, " > ")
+    # No cut inside a code fence that fits into a chunk: half of it is no code.
+    whole = [fence for fence in fences if ruler.count(*fence) <= sizes.max_tokens]
+    return _blocked(ruler, blocks, list(_outside(boundaries, whole)), sizes, " > ")
+
+
+def _outside(boundaries: Sequence[Boundary], ranges: Sequence[Range]) -> Iterator[Boundary]:
+    starts = [start for start, _ in ranges]
+    for boundary in boundaries:
+        index = bisect_left(starts, boundary.offset) - 1
+        if index < 0 or boundary.offset >= ranges[index][1]:
+            yield boundary
 
 
 def _blocked(
