@@ -166,7 +166,7 @@ class IndexRequest(WireRequest):
     pinned: Annotated[
         bool | None, Field(description="Kept although it expires or is old; absent: as before, at first not")
     ] = None
-    force: Annotated[bool, Field(description="Store it although it was forgotten"), Otherwise(False)] = False
+    force: Annotated[bool | None, Field(description="Store it although it was forgotten")] = None
     project: Annotated[
         Identifier | None, Field(description="Project of the document; absent: the agents' own memory")
     ] = None

@@ -99,8 +99,8 @@ class SearchRequest(DeclaredRequest, declared=_FILTERS, behind="limit"):
         "hybrid"
     )
     include_superseded: Annotated[
-        bool, Field(description="Also passages of versions that were corrected, marked"), Otherwise(False)
-    ] = False
+        bool | None, Field(description="Also passages of versions that were corrected, marked")
+    ] = None
     explain: Annotated[bool, Field(description="Return rank and raw scores of each result"), Otherwise(False)] = False
     max_tokens: Annotated[
         int | None,

@@ -58,7 +58,7 @@ class SearchOptions(Filters, total=False):
     agent: str | None
     min_score: float | None
     mode: Mode
-    include_superseded: bool
+    include_superseded: bool | None
     explain: bool
     max_tokens: int | None
     strict: bool
@@ -74,7 +74,7 @@ class IndexOptions(TenantOptions, total=False):
     reason: str | None
     expires_at: datetime | None
     pinned: bool | None
-    force: bool
+    force: bool | None
 
 
 class ForgetOptions(TenantOptions, total=False):

@@ -123,7 +123,7 @@ def submission(request: IndexRequest) -> Submission:
         reason=request.reason,
         expires_at=request.expires_at,
         pinned=request.pinned,
-        is_forced=request.force,
+        is_forced=request.force or False,
     )
     if isinstance(request, BulkLine):
         return Submission(document_input(request), tuple(request.like or ()), request.defer_vectors, revision)
