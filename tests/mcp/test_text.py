@@ -51,7 +51,7 @@ async def test_every_tool_answers_in_text_too() -> None:
     async with connected(service) as client:
         for name, tool in memory_of(service).tools.items():
             arguments = {**tool.example, "documentId": "d1"} if "document_id" in tool.request.model_fields else {}
-            if name == "rag_context_delete":
+            if name in ("rag_context_delete", "rag_context_forget"):
                 arguments = {"documentId": "d1"}
             if name == "collection_create":
                 arguments = {**tool.example, "name": "another"}
