@@ -197,6 +197,19 @@ def test_what_was_never_full_does_not_grow() -> None:
     assert limit.at_once == 8
 
 
+async def test_answers_that_were_cut_short_do_not_raise_it() -> None:
+    limit = AdaptiveLimit(1, least=1, most=4, target_s=0.1, clock=FrozenClock())
+    admission = Admission("searches", limit, Bounds(5.0, 100))
+
+    async def cut_short() -> None:
+        async with admission.admitted() as slot:
+            await asyncio.sleep(0)
+            slot.is_typical = False
+
+    await asyncio.gather(*(cut_short() for _ in range(100)))
+    assert limit.at_once == 1
+
+
 async def test_a_limit_that_has_grown_lets_more_in() -> None:
     limit = AdaptiveLimit(1, least=1, most=4, target_s=0.1, clock=FrozenClock())
     admission = Admission("searches", limit, Bounds(5.0, 100))

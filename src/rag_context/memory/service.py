@@ -17,18 +17,10 @@ from rag_context.agents.histories import Capture
 from rag_context.agents.receipts import Receipts
 from rag_context.agents.sessions import Budgets, Sessions
 from rag_context.agents.workspace import Workspace
+from rag_context.api import maintenance
 from rag_context.api import stored_documents as stored
 from rag_context.api.handlers import CallContext, Handler, handlers_of, performs
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, VersionsRequest, VersionsResponse
-from rag_context.api.maintenance import (
-    ClearQueriesRequest,
-    ClearQueriesResponse,
-    HealthResponse,
-    ReindexRequest,
-    ReindexResponse,
-    StatsRequest,
-    StatsResponse,
-)
 from rag_context.api.operations import memory
 from rag_context.api.search import LegReport, SearchFailedError, SearchRequest, SearchResponse
 from rag_context.collections.collection_service import CollectionService
@@ -41,6 +33,7 @@ from rag_context.ingest.indexer import STORE_S, Indexer
 from rag_context.ingest.redaction import Redactor
 from rag_context.ingest.submissions import Receipt, Submission
 from rag_context.ingest.text_vectors import SLICE, SLICE_S
+from rag_context.memory import mappers
 from rag_context.memory.background_maintenance import BackgroundMaintenance
 from rag_context.memory.bound_embedder import BoundEmbedder
 from rag_context.memory.changing import UNSUPPORTED, Changes
@@ -49,16 +42,6 @@ from rag_context.memory.filter_hints import filter_hint
 from rag_context.memory.health import ROLES, IndexingProgress, health_response, lost_vectors
 from rag_context.memory.index_maintenance import Reindexing
 from rag_context.memory.local_target import LocalTarget
-from rag_context.memory.mappers import (
-    bulk_result,
-    index_response,
-    query_of,
-    search_response,
-    stats_response,
-    submission,
-    tenant_of,
-    within_token_budget,
-)
 from rag_context.memory.meters import Meters, Readings
 from rag_context.memory.rebuilding import Rebuilding
 from rag_context.memory.search_fetch import SearchFetch
@@ -240,13 +223,13 @@ class Service:
     async def _search(self, request: SearchRequest, context: CallContext) -> tuple[SearchResponse, float | None]:
         started = self._clock()
         query, superseded = None, dict[str, Link]()
-        of_project = tenant_of(request) != DEFAULT_TENANT  # most are about the agents' own memory
+        of_project = mappers.tenant_of(request) != DEFAULT_TENANT  # most are about the agents' own memory
         try:
             request = await self._tenants.resolved(request) if of_project else request
         except BackendError as error:  # the list of projects cannot be read, and no earlier copy of it is cached
             answer = Answer((), Level.EMPTY, {}, 0, warning=WARNINGS[Level.EMPTY], error=str(error))
         else:
-            query = query_of(request, self._min_score, self._now(), self._dependencies.redactor)
+            query = mappers.query_of(request, self._min_score, self._now(), self._dependencies.redactor)
             answer = await self._answer(query)
             if request.include_superseded:
                 answer, superseded = await self._with_superseded(query, answer)
@@ -257,7 +240,7 @@ class Service:
                 answer = replace(answer, warning=" ".join(filter(None, (answer.warning, hint))) or None)
         latency_ms = (self._clock() - started) * 1000.0
         self._recorder.search(request, answer, context.request_id, latency_ms)
-        response = search_response(
+        response = mappers.search_response(
             answer,
             () if query is None else query.windows,
             request_id=context.request_id,
@@ -267,8 +250,8 @@ class Service:
             superseded=superseded,
         )
         if request.max_tokens is not None:
-            response = within_token_budget(response, request.max_tokens, self.tokenizer)
-        response = await self._with_references(response, context, tenant_of(request) if of_project else None)
+            response = mappers.within_token_budget(response, request.max_tokens, self.tokenizer)
+        response = await self._with_references(response, context, mappers.tenant_of(request) if of_project else None)
         retry_after_s = answer.retry_after_s if answer.level is not Level.EMPTY else answer.retry_after_s or 1.0
         return response, retry_after_s
 
@@ -323,7 +306,7 @@ class Service:
             (receipt,) = await self._index([request], context.request_id)
         if isinstance(receipt, Exception):
             raise receipt
-        return index_response(receipt, (self._clock() - started) * 1000.0)
+        return mappers.index_response(receipt, (self._clock() - started) * 1000.0)
 
     async def bulk_all(self, lines: Sequence[BulkLine], *, request_id: str) -> list[BulkReceipt | Exception]:
         """Index documents of a stream together: a receipt for each, or the `BackendError` that one failed with.
@@ -335,7 +318,7 @@ class Service:
         # Waits without a limit: the stream is read no faster than its documents are indexed.
         async with self._dependencies.admissions.writes.admitted_in_turn():
             results = await self._index(lines, request_id, BULK_S)
-        return [bulk_result(result, line.source) for line, result in zip(lines, results, strict=True)]
+        return [mappers.bulk_result(result, line.source) for line, result in zip(lines, results, strict=True)]
 
     async def missing(self, request: VersionsRequest) -> VersionsResponse:
         """List the versions of documents that are not stored. Raises: BackendError."""
@@ -373,12 +356,12 @@ class Service:
     async def similar(self, request: stored.SimilarRequest) -> stored.SimilarResponse:
         """Find the documents that are most similar to one. Raises: NotFoundError, BackendError."""
         async with self._dependencies.admissions.searches.admitted():
-            tenant = tenant_of(await self._tenants.resolved(request))
+            tenant = mappers.tenant_of(await self._tenants.resolved(request))
             document = await self._queries.document(request.document_id, tenant)
             return await self._similarity.similar(document, request.limit)
 
     @performs(memory.REINDEX)
-    async def reindex(self, request: ReindexRequest, context: CallContext) -> ReindexResponse:
+    async def reindex(self, request: maintenance.ReindexRequest, context: CallContext) -> maintenance.ReindexResponse:
         """Embed documents and collections again in the background if another model embedded them.
 
         Raises:
@@ -409,7 +392,7 @@ class Service:
         """The tokenizer of the model; available before the model is loaded."""
         return self._dependencies.embedder.tokenizer
 
-    async def health(self) -> HealthResponse:
+    async def health(self) -> maintenance.HealthResponse:
         started = self._clock()
         breaker = self._dependencies.chain.breaker
         if breaker.state is BreakerState.HALF_OPEN:  # without a search of its own it would stay half open
@@ -429,7 +412,7 @@ class Service:
         )
 
     @performs(memory.STATS)
-    async def stats(self, request: StatsRequest) -> StatsResponse:
+    async def stats(self, request: maintenance.StatsRequest) -> maintenance.StatsResponse:
         """Summarise the searches of a time range. Raises: BackendError."""
         length, buckets = TIME_RANGES[request.time_range]
         until = self._now()
@@ -441,10 +424,10 @@ class Service:
         with deadline.applied():
             counts = await self._documents_past_breaker.counts()
             periods = await self._documents_past_breaker.periods()
-        return stats_response(summary, counts.documents, periods, self._dependencies.embedding_cache())
+        return mappers.stats_response(summary, counts.documents, periods, self._dependencies.embedding_cache())
 
     @performs(memory.CLEAR_QUERIES)
-    async def clear_queries(self, request: ClearQueriesRequest) -> ClearQueriesResponse:
+    async def clear_queries(self, request: maintenance.ClearQueriesRequest) -> maintenance.ClearQueriesResponse:
         """Delete records of searches. Raises: BackendError (some may be left)."""
         before = request.before or self._now() + _ALL
         await self._dependencies.telemetry.flush()
@@ -452,7 +435,7 @@ class Service:
         deleted = await deadline.bound("documents", self._dependencies.metrics.prune(before))
         if self._dependencies.hooks is not None:
             await asyncio.to_thread(self._dependencies.hooks.log.prune, before)
-        return ClearQueriesResponse(deleted_count=deleted)
+        return maintenance.ClearQueriesResponse(deleted_count=deleted)
 
     async def ready(self) -> bool:
         """Whether a search would be answered at level 1 now."""
@@ -537,8 +520,11 @@ class Service:
         parts = self._dependencies
 
         async def search() -> Answer:
-            async with parts.admissions.searches.admitted():  # the deadline begins here
-                return await parts.chain.search(query)
+            async with parts.admissions.searches.admitted() as slot:  # the deadline begins here
+                answer = await parts.chain.search(query)
+                # During an outage answers come at once, and many more would be let in than can be answered after it.
+                slot.is_typical = answer.level is Level.PRIMARY
+                return answer
 
         embeds = query.mode is not Mode.TEXT and query.vector is None
         provenance = parts.embedder.provenance if embeds else CONFIRMED
@@ -579,9 +565,9 @@ class Service:
 
     async def _submission(self, request: IndexRequest) -> Submission | RagContextError:
         try:
-            if tenant_of(request) != DEFAULT_TENANT:
+            if mappers.tenant_of(request) != DEFAULT_TENANT:
                 request = await self._tenants.writable(request)
-            submitted = submission(request)
+            submitted = mappers.submission(request)
         except RagContextError as error:
             return error
         has_journal = self._dependencies.journal is not None

@@ -98,6 +98,13 @@ class Bounds:
 UNBOUNDED = Bounds(math.inf, 1_000_000)
 
 
+@dataclass(slots=True)
+class Slot:
+    """The place of one call. Work that was cut short is not typical: its short time does not show that more fit."""
+
+    is_typical: bool = True
+
+
 class Admission:
     """The slots of one class of work; first come, first served. For one event loop, not for threads.
 
@@ -125,7 +132,7 @@ class Admission:
         return len(self._queue)
 
     @asynccontextmanager
-    async def admitted(self) -> AsyncIterator[None]:
+    async def admitted(self) -> AsyncIterator[Slot]:
         """Hold a slot for the time of the block. Raises: OverloadedError; then nothing was begun."""
         began = self._clock()
         if self._is_free:
@@ -139,8 +146,8 @@ class Admission:
             except BackendTimeoutError:
                 raise self._rejection() from None
         self.on_wait(self._clock() - began)
-        async with self._occupied():
-            yield
+        async with self._occupied() as slot:
+            yield slot
 
     @asynccontextmanager
     async def admitted_in_turn(self) -> AsyncIterator[None]:
@@ -173,18 +180,19 @@ class Admission:
             raise
 
     @asynccontextmanager
-    async def _occupied(self) -> AsyncIterator[None]:
+    async def _occupied(self) -> AsyncIterator[Slot]:
         lost = stalls()
         began, lost_before_s = self._clock(), lost.lost_s
         # Where slots were free, a short service time does not show that more calls would fit.
         was_full = self.running >= self.limit.at_once
+        slot = Slot()
         try:
             with lost.watched():
-                yield
+                yield slot
                 service_s = self._clock() - began - (lost.lost_s - lost_before_s)
                 # Not in `finally`: work that failed or was cancelled says nothing of how long work takes.
                 self._mean_s += (service_s - self._mean_s) * (SMOOTHING if self._mean_s else 1.0)
-                self.limit.observe(service_s, was_full=was_full)
+                self.limit.observe(service_s, was_full=was_full and slot.is_typical)
         finally:
             self._leave()
 
