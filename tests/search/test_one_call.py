@@ -139,7 +139,7 @@ async def test_an_unmeasured_model_is_calibrated_by_the_index(place: Path | str,
     async with open_database(place) if isinstance(place, Path) else open_postgres(place) as moved:
         embedder = await bound(moved, 1.5)
         calibration = embedder.model.calibration
-        assert calibration.is_measured
+        assert calibration.sampled
         # Random pairs of these vectors have a cosine of .69 at least: `far**2 / (1 + far**2)`.
         assert calibration.unrelated_cosine == pytest.approx(0.69, abs=0.03)
         for way in (True, False):

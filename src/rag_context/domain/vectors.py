@@ -64,7 +64,8 @@ SAMPLED = 512
 def sampled_calibration(vectors: Matrix, owners: Sequence[str]) -> Calibration | None:
     """A calibration of an unmeasured model: MiniLM's, on the scale of the model's cosines of random pairs.
 
-    Vectors that are moved by a constant direction, which squeezes all cosines alike, get the same ranking.
+    Vectors that are moved by a constant direction, which squeezes all cosines alike, get the same ranking. It has no
+    threshold: where the texts of an index are all alike, questions are farther from them than they are from each other.
 
     Args:
         vectors: `(n, dim) float32`, a sample of an index.
@@ -87,7 +88,7 @@ def sampled_calibration(vectors: Matrix, owners: Sequence[str]) -> Calibration |
     return Calibration(
         slope,
         MINILM.intercept - slope * unrelated,
-        MINILM.threshold,
+        UNMEASURED.threshold,
         unrelated + MINILM.answerable_cosine * stretch,
         len(vectors),
     )

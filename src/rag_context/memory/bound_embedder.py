@@ -148,7 +148,7 @@ class BoundEmbedder:
         A sample of few vectors is taken again once the index has become large.
         """
         known = recorded.calibration
-        is_enough = known.is_measured and known.sampled in (0, SAMPLED)
+        is_enough = known.sampled == SAMPLED or (known.is_measured and not known.sampled)
         if self._sample is None or self._inner.model.calibration.is_measured or is_enough:
             return recorded
         with suppress(BackendError):  # another time: the model can be used as it is
