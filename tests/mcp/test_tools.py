@@ -49,6 +49,8 @@ async def test_every_tool_of_the_registry_is_listed_with_its_schemas_and_hints()
     assert destructive == {
         "rag_context_index",
         "rag_context_delete",
+        "rag_context_undo",
+        "rag_context_forget",
         "rag_context_clear_queries",
         "collection_add",
         "collection_update_document",

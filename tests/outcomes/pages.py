@@ -41,9 +41,16 @@ NEEDS = {
     ),
     "SQLite's program, which is not a part of Python": ("sqlite3 rag-context.db .recover",),
     "Mono (`make csharp` does the same)": ("mcs ", "mono "),
-    "collections of judged queries, which are not in this repository": (
-        "rag-context eval DATA/",
-        "python -m benchmarks.quality DATA/",
+    "collections of judged queries, which are not in this repository": ("python -m benchmarks.quality DATA/",),
+    "documents and changes with these ids (tests/outcomes/test_corrections.py has some)": (
+        "rag-context correct DOCUMENT_ID",
+        "rag-context history DOCUMENT_ID",
+        "rag-context undo 12",
+    ),
+    "a server at another address (tests/outcomes/test_postgres_backup.py has two databases)": (
+        "createdb --host=elsewhere",
+        "pg_restore --no-owner",
+        "DATABASE_URL=postgresql://elsewhere/memory",
     ),
     "half an hour": ("python -m benchmarks million",),
     "the tests, of which this is a run": (".venv/bin/pytest ",),

@@ -96,7 +96,7 @@ async def test_an_agents_tools_cost_little_and_index_a_folder(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("query", "names"),
     [
-        ("", {"rag_context_search", "rag_context_index", "rag_context_get", "rag_context_list", "rag_context_delete"}),
+        ("", {f"rag_context_{name}" for name in ("search", "index", "correct", "get", "list", "delete")}),
         ("?tools=search-fetch", {"search", "fetch"}),
         ("?tools=operations,search-fetch", {"search", "fetch", "rag_context_stats", "rag_context_health"}),
     ],

@@ -89,7 +89,10 @@ def test_pages_follow_each_other_to_the_end(memory: httpx2.Client) -> None:
 def test_filters_narrow_it(memory: httpx2.Client) -> None:
     page = memory.post(LIST, json={"source": "n/3", "contentType": "decision", "since": "2020-01-01T00:00:00Z"}).json()
     assert [document["source"] for document in page["documents"]] == ["n/3"]
-    assert memory.post(LIST, json={"sessionId": "other"}).json() == {"documents": []}
+    assert memory.post(LIST, json={"sessionId": "other"}).json() == {
+        "documents": [],
+        "warning": 'No document has the session id "other".',
+    }
 
 
 def test_without_a_body_it_is_the_first_page(memory: httpx2.Client) -> None:

@@ -36,7 +36,7 @@ SHOWN_IDS = 100
 
 Reason = Annotated[str | None, Field(max_length=REASON_CHARS, pattern=PLAIN_PATTERN, description="Why")]
 Source = Annotated[str, Field(min_length=1, max_length=SOURCE_CHARS, pattern=PRESENT_PATTERN)]
-EntryId = Annotated[int, Field(ge=1, description="Number of the change in the log")]
+EntryId = Annotated[int, Field(ge=1, description="Number of the change in the log"), BeforeValidator(integral)]
 
 
 class CorrectRequest(ChoiceRequest):
@@ -105,7 +105,11 @@ class LogRequest(WireRequest):
         BeforeValidator(integral),
         Otherwise(DEFAULT_ENTRIES),
     ] = DEFAULT_ENTRIES
-    before: Annotated[int | None, Field(ge=1, description="Only entries before this one; absent: the newest")] = None
+    before: Annotated[
+        int | None,
+        Field(ge=1, description="Only entries before this one; absent: the newest"),
+        BeforeValidator(integral),
+    ] = None
     project: Project = None
     branch: Branch = None
     path_hash: RootHash = None
