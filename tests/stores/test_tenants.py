@@ -43,7 +43,7 @@ class Memory:
         self._store = store
         self._embedder = FakeEmbedder()
         self._rebuilder: VectorRebuilder | None = getattr(store, "rebuilder", None)
-        sources = Backends(
+        self._sources = Backends(
             embedder=self._embedder,
             vectors=store.vectors,  # type: ignore[arg-type]  # with what no test of stores needs: who made them
             texts=store.texts,
@@ -53,8 +53,11 @@ class Memory:
             document_store=Dependency("documents", store.documents.ping),
             candidates=getattr(store, "candidates", None),
         )
+        self._begin()
+
+    def _begin(self) -> None:
         breaker = Breaker("search", threshold=5, cooldown=constant_cooldown(60.0))
-        self._chain = SearchChain(sources, breaker, deadline_s=30.0)
+        self._chain = SearchChain(self._sources, breaker, deadline_s=30.0)
         self._cache = ResultCache(100, 300.0, monotonic)
 
     async def vector(self, text: str) -> Vector:
@@ -91,11 +94,15 @@ class Memory:
             assert await rebuilder.switch(model.fingerprint, ())
 
     async def forget(self) -> None:
-        """Delete all documents, and what a run has made."""
+        """Delete all documents, and what a run has made; begin with a chain that has counted nothing yet.
+
+        How many vectors are missing is counted again after a while only, and a count may be of documents that are gone.
+        """
         if self._rebuilder is not None and await self._rebuilder.under_way() is not None:
             await self._rebuilder.abandon()
         for name in NAMES:
             await self.delete(name)
+        self._begin()
 
     async def asked(self, query: Query) -> bytes:
         """All of the answer but how long it took, without the cache."""
