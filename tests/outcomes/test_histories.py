@@ -262,26 +262,29 @@ def test_what_is_said_while_it_follows_comes_in(machine: Machine) -> None:
 def test_a_server_takes_in_what_a_hook_names_and_what_it_follows(machine: Machine) -> None:
     """A-2: the conversation is taken in when the client stops; A-3: and followed, if the settings say so."""
     machine.work.mkdir(parents=True)
-    kept = machine.claude("followed", ASKED, ANSWERED)
-    elsewhere = machine.home.parent / "moved" / "hooked.jsonl"
-    elsewhere.parent.mkdir()
-    elsewhere.write_text(machine.lines("hooked", (ASKED, ANSWERED)))
+    hooked = machine.claude("hooked", ASKED, ANSWERED)
 
     def said(server: Served, session: str) -> str:
         found = server.search(AGAIN, sessionId=session)["results"]
         return " ".join(each["content"] for each in found)
 
+    with served(machine.data, **machine.environment) as server:
+        server.wait_ready()
+        agent = Agent(machine.data, machine.work, session="hooked")
+        assert agent.hook("stop", transcript_path=str(hooked)) == ""
+        wait_until(lambda: ANSWERED in said(server, "hooked"))
+        with hooked.open("a") as file:
+            file.write(machine.lines("hooked", (AGAIN, CLOSED), 2))
+        assert agent.hook("compact", transcript_path=str(hooked)) == ""
+        wait_until(lambda: CLOSED in said(server, "hooked"))
+        assert server.stop() == 0
+    kept = machine.claude("followed", ASKED, ANSWERED)
     with served(machine.data, RAG_CONTEXT_HISTORY__FOLLOW="true", **machine.environment) as server:
         server.wait_ready()
         wait_until(lambda: ANSWERED in said(server, "followed"))
-        agent = Agent(machine.data, machine.work, session="hooked")
-        assert agent.hook("stop", transcript_path=str(elsewhere)) == ""
-        wait_until(lambda: ANSWERED in said(server, "hooked"))
-        for path, session in ((kept, "followed"), (elsewhere, "hooked")):
-            with path.open("a") as file:
-                file.write(machine.lines(session, (AGAIN, CLOSED), 2))
-        assert agent.hook("compact", transcript_path=str(elsewhere)) == ""
-        wait_until(lambda: CLOSED in said(server, "hooked") and CLOSED in said(server, "followed"))
+        with kept.open("a") as file:
+            file.write(machine.lines("followed", (AGAIN, CLOSED), 2))
+        wait_until(lambda: CLOSED in said(server, "followed"))
         tag = workspace(machine.work)
         assert tag is not None
         assert {each["source"] for each in server.search(AGAIN, tags=[tag.tag])["results"]} == {
