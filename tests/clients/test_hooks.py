@@ -117,7 +117,7 @@ def test_after_a_compaction_it_may_be_said_again(installed: Machine, client: Age
     """The summary of a conversation has lost what hooks said in it."""
     folder = installed.project("wharf")
     remember(installed, folder, BERTHS)
-    turn(installed, client, "say forty-two", folder)
+    turn(installed, client, BERTHS_AGAIN, folder)
     for _ in range(COMPACTED_AFTER):
         before = turn(installed, client, "say it again", folder, resumed=True).first
     assert before.text.count(BERTHS) == 1
