@@ -59,7 +59,7 @@ def _turn(writer: Writer, chance: random.Random, output: str, number: int, turn:
 
 def _line(number: int, turn: int, role: str, content: object) -> dict[str, object]:
     return {
-        "type": role, "sessionId": f"session-{number:05d}", "cwd": f"/work/project-{number % 20}", "isSidechain": False,
+        "type": role, "sessionId": f"session-{number:05d}", "cwd": f"/home/jo/p{number % 20}", "isSidechain": False,
         "timestamp": f"2026-{1 + number % 12:02}-{1 + number % 28:02}T{turn // 6:02}:{turn % 6}0:00.000Z",
         "entrypoint": "cli", "message": {"role": role, "content": content},
     }  # fmt: skip

@@ -316,6 +316,8 @@ async def test_what_expires_is_due_unless_it_is_pinned(store: Stores) -> None:
         Revision(pinned=True),
     ]
     await write(store, *(version(each, revision=revision) for each, revision in zip(documents, said, strict=True)))
+    # It lasts as long as its file.
+    await write(store, version(document("file", "old", content_type="chat", tenant=Tenant("shop", "main", "aa"))))
 
     async def due(*, kept: bool) -> list[str]:
         since = {"chat": NOON + hour} if kept else {}

@@ -163,7 +163,8 @@ class PostgresJournal:
         trash = f"starts_with(t.path_hash, '{Shelf.TRASH}:')"
         expired = f"""{_LINKS} WHERE NOT d.pinned AND NOT {trash} AND (d.expires_at <= $1 OR EXISTS (
                       SELECT 1 FROM unnest($2::text[], $3::bigint[]) AS k (kind, since)
-                      WHERE d.content_type = k.kind COLLATE "C" AND d.timestamp < k.since)) LIMIT $4"""  # noqa: S608
+                      WHERE d.content_type = k.kind COLLATE "C" AND d.timestamp < k.since
+                      AND t.path_hash IN ('', '{Shelf.SUPERSEDED}:'))) LIMIT $4"""  # noqa: S608
         kept = f"{_LINKS} WHERE d.shelved_at < $1 AND {trash} LIMIT $2"
         since = [microseconds(each) for each in kept_since.values()]
         rows = await self._database.fetch(expired, microseconds(now), list(kept_since), since, limit)

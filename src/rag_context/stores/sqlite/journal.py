@@ -348,11 +348,14 @@ def _read_due(
     limit: int,
     connection: sqlite3.Connection,
 ) -> list[Link]:
-    """What has expired, and what was in the trash long enough."""
+    """What has expired, and what was in the trash long enough.
+
+    Days of a content type are for what agents stored: the documents of a project of files last as long as their files.
+    """
     conditions = ["d.expires_at <= ?"]
     values: list[Any] = [microseconds(now)]
     for content_type, since in kept_since.items():
-        conditions.append("(d.content_type = ? AND d.timestamp < ?)")
+        conditions.append(f"(d.content_type = ? AND d.timestamp < ? AND t.path_hash IN ('', '{Shelf.SUPERSEDED}:'))")
         values += [content_type, microseconds(since)]
     trash = f"t.path_hash LIKE '{Shelf.TRASH}:%'"
     expired = f"{_LINKS} WHERE d.pinned = 0 AND ({' OR '.join(conditions)}) AND NOT {trash} LIMIT ?"
