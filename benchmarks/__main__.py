@@ -124,10 +124,7 @@ STAGES: dict[str, tuple[str, Callable[[Run], list[Figure]]]] = {
         "the page in a browser, over an empty index and over 100 000 documents",
         lambda run: browsing.measure(run.scratch / "page", run.of(browsing.DOCUMENTS)),
     ),
-    "million": (
-        "1 000 000 chunks",
-        lambda run: million.measure(run.scratch / "million", run.of(million.CHUNKS)),
-    ),
+    "million": ("1 000 000 chunks", lambda run: million.measure(run.scratch / "million", run.of(million.CHUNKS))),
     "postgres": (
         "PostgreSQL, in turn with the embedded store",
         lambda run: postgres.measure(run.scratch / "postgres", run.of(postgres.CHUNKS), run.of(postgres.LARGE)),

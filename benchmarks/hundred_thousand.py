@@ -23,11 +23,7 @@ PER_DOCUMENT = 10
 DIMENSION = 384
 QUERIES = 200
 MODEL = EmbeddingModel("random", DIMENSION, "0" * 64, 254, Calibration(12.1, -4.01))
-FILTERS = {
-    "all": Filter(),
-    "10 % filter": Filter(category="category-3"),
-    "1 % filter": Filter(session_id="session-42"),
-}
+FILTERS = {"all": Filter(), "10 % filter": Filter(category="category-3"), "1 % filter": Filter(session_id="session-42")}
 
 
 async def measure(folder: Path) -> list[Figure]:

@@ -53,14 +53,7 @@ def measure(data_dir: Path, seconds: float = SECONDS) -> list[Figure]:
     return [
         *figures,
         Figure("64 clients / 4 clients, complete answers a second", many_to_few, "x", 0.9, at_least=True),
-        Figure(
-            "a pause, complete answers",
-            _share_complete(asked),
-            "%",
-            99.0,
-            at_least=True,
-            note=note,
-        ),
+        Figure("a pause, complete answers", _share_complete(asked), "%", 99.0, at_least=True, note=note),
     ]
 
 

@@ -20,10 +20,7 @@ QUESTIONS = 400
 WARM_UP = 50
 STARTS = 5
 _VERSION = "2026-07-28"
-_META = {
-    "io.modelcontextprotocol/protocolVersion": _VERSION,
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
+_META = {"io.modelcontextprotocol/protocolVersion": _VERSION, "io.modelcontextprotocol/clientCapabilities": {}}
 _HEADERS = {
     "Content-Type": "application/json",
     "Accept": "application/json, text/event-stream",

@@ -44,10 +44,7 @@ PLACES = (
     ("the store: SQLite, vectors, postings and BM25", ("rag_context/stores/", "rag_context/domain/text.py")),
     ("chunking, redaction, titles, identity", ("rag_context/ingest/",)),
     ("fusion and ranking", ("search/ranking.py", "search/selection.py")),
-    (
-        "request and response: validation, mapping, statistics",
-        ("rag_context/api/", "pydantic/", "rag_context/memory/"),
-    ),
+    ("request and response: validation, mapping, statistics", ("rag_context/api/", "pydantic/", "rag_context/memory/")),
     ("the chain: retrievers, deadlines, breakers, tasks", ("rag_context/search/", "rag_context/resilience/")),
 )
 """A sample belongs to the first place that any of its frames, from the innermost out, is in."""

@@ -33,11 +33,7 @@ OLDEST = 2
 
 def serve(way: str, data_dir: Path, out: Path) -> None:
     """Be the server, and write down every full collection at the end."""
-    from rag_context.cli import (  # noqa: PLC0415  (in the process that serves)
-        interpreter,
-        main,
-        serving,
-    )
+    from rag_context.cli import interpreter, main, serving  # noqa: PLC0415  (in the process that serves)
 
     seen: list[tuple[float, float]] = []
     began = 0.0

@@ -8,13 +8,7 @@ import pytest
 from hypothesis import settings
 
 from tests.cli.restored_logging import restored_logging
-from tests.servers.shared import (
-    shared_chroma,
-    shared_mongodb,
-    shared_postgres,
-    shared_postgres_template,
-    shared_qdrant,
-)
+from tests.servers.shared import shared_chroma, shared_mongodb, shared_postgres, shared_postgres_template, shared_qdrant
 
 __all__ = ["shared_chroma", "shared_mongodb", "shared_postgres", "shared_postgres_template", "shared_qdrant"]
 

@@ -15,14 +15,7 @@ from rag_context.domain.documents import (
     packed_times,
     unpacked_times,
 )
-from rag_context.domain.provenance import (
-    event_time,
-    has_other_time,
-    parsed,
-    stated_message_times,
-    stated_time,
-    time_at,
-)
+from rag_context.domain.provenance import event_time, has_other_time, parsed, stated_message_times, stated_time, time_at
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

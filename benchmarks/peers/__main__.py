@@ -57,12 +57,7 @@ TEXT_S = 1.0
 KEPT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "TZ", "LD_LIBRARY_PATH", "SYSTEMROOT")
 """Variables that a peer sees. Others could be settings of a peer, such as the address of a database of this user."""
 
-OFFLINE = {
-    "HF_HUB_OFFLINE": "1",
-    "ANONYMIZED_TELEMETRY": "False",
-    "DO_NOT_TRACK": "1",
-    "LANGSMITH_TRACING": "false",
-}
+OFFLINE = {"HF_HUB_OFFLINE": "1", "ANONYMIZED_TELEMETRY": "False", "DO_NOT_TRACK": "1", "LANGSMITH_TRACING": "false"}
 
 Item = TypeVar("Item")
 

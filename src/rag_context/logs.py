@@ -66,12 +66,7 @@ class _JsonLines(JsonFormatter):
     def __init__(self) -> None:
         super().__init__(
             "%(asctime)s %(levelname)s %(name)s %(message)s %(request_id)s",
-            rename_fields={
-                "asctime": "timestamp",
-                "levelname": "level",
-                "name": "logger",
-                "request_id": "requestId",
-            },
+            rename_fields={"asctime": "timestamp", "levelname": "level", "name": "logger", "request_id": "requestId"},
         )
 
 

@@ -97,8 +97,7 @@ def test_a_locked_file_exits_75(commands: Commands, database: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("statement", "says"),
-    [("PRAGMA application_id = 7", "another program"), ("PRAGMA user_version = 9000", "upgrade")],
+    ("statement", "says"), [("PRAGMA application_id = 7", "another program"), ("PRAGMA user_version = 9000", "upgrade")]
 )
 def test_a_file_of_another_program_exits_78(commands: Commands, database: Path, statement: str, says: str) -> None:
     sabotage(database, statement)

@@ -109,10 +109,7 @@ def test_beside_a_server_it_does_the_work(beside: Inside) -> None:
     found = beside("collections", "query", "poems/1 ü", "which colour has the pump", "--limit", "1")
     score, _, id_ = found.out.splitlines()[0].partition("  ")
     assert (id_, 0.5 < float(score) < 1) == ("a", True)
-    assert found.out.splitlines()[1:] == [
-        "    The pump in the cellar is blue.",
-        '    {"kind": "fact", "n": 1}',
-    ]
+    assert found.out.splitlines()[1:] == ["    The pump in the cellar is blue.", '    {"kind": "fact", "n": 1}']
 
 
 def test_documents_are_listed_and_filtered(beside: Inside) -> None:
@@ -195,10 +192,7 @@ def test_a_collection_is_copied_to_another_provider(beside: Inside) -> None:
     beside.write("moving.jsonl", lines(*({**poem, "embedding": [1, 2]} for poem in POEMS)))
     beside("collections", "add", "moving", "moving.jsonl")
     copied = beside("collections", "copy", "moving", "archive:moved here")
-    assert (copied.status, copied.err) == (
-        0,
-        "2 copied. archive:moved here holds the same 2 documents as moving.\n",
-    )
+    assert (copied.status, copied.err) == (0, "2 copied. archive:moved here holds the same 2 documents as moving.\n")
     again = beside("collections", "copy", "moving", "archive:moved here", "--json").json()
     assert (again["copied"], again["skipped"], len(again["digest"])) == (0, 2, 64)
     beside.write("other.jsonl", lines({"id": "x", "text": "else", "embedding": [1, 2]}))

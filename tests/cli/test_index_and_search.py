@@ -110,10 +110,7 @@ class TestIndex:
             out, _ = process.communicate('{"content": "x", "contentType": "code", "source": "piped"}\n', timeout=60)
 
         assert process.returncode == 0
-        assert [json.loads(line)["source"] for line in out.splitlines()] == [
-            f"{commands.folder}/src/a.py",
-            "piped",
-        ]
+        assert [json.loads(line)["source"] for line in out.splitlines()] == [f"{commands.folder}/src/a.py", "piped"]
 
     def test_receipts_that_cannot_be_written_stop_it_at_once(self, commands: Commands) -> None:
         commands.write("a.md", DECISION)

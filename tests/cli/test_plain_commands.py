@@ -317,11 +317,7 @@ class TestKey:
         key = ended.out.strip()
         table = tomllib.loads(ended.err[ended.err.index("[[") :])
         assert table["server"]["api_keys"] == [
-            {
-                "name": 'the "ci" job',
-                "hash": "sha256:" + hashlib.sha256(key.encode()).hexdigest(),
-                "access": "read",
-            }
+            {"name": 'the "ci" job', "hash": "sha256:" + hashlib.sha256(key.encode()).hexdigest(), "access": "read"}
         ]
         assert len(key) > 40
 

@@ -76,15 +76,7 @@ def test_a_search_through_a_server_loads_no_terminal_no_http2_and_no_index(comma
     with stub_server(commands.data_dir, Script(body=json.dumps(answer).encode())):
         loaded = modules_of(
             ["search", "question", "--data-dir", str(commands.data_dir)],
-            *(
-                "rich",
-                "httpcore2",
-                "anyio",
-                "h2",
-                "numpy",
-                "rag_context.wiring",
-                "rag_context.client.async_http",
-            ),
+            *("rich", "httpcore2", "anyio", "h2", "numpy", "rag_context.wiring", "rag_context.client.async_http"),
         )
 
     assert loaded == ["rag_context.client.async_http"]

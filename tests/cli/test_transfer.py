@@ -150,8 +150,7 @@ def test_a_newer_version_stays_unless_it_is_to_be_overwritten(commands: Commands
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
-    [("{}\n", "no export"), ('{"format":"rag-context-export","version":9}\n', "upgrade")],
+    ("content", "says"), [("{}\n", "no export"), ('{"format":"rag-context-export","version":9}\n', "upgrade")]
 )
 def test_a_foreign_export_exits_2(target: Commands, content: str, says: str) -> None:
     ended = fed(target, content, "import", "-")

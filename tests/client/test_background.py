@@ -7,15 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from rag_context.client import (
-    AsyncClient,
-    BackgroundIndexer,
-    Client,
-    Failure,
-    QueueFullError,
-    Retries,
-    open_context,
-)
+from rag_context.client import AsyncClient, BackgroundIndexer, Client, Failure, QueueFullError, Retries, open_context
 from rag_context.client.background import BACKGROUND_RETRIES, KeyedQueue, QueueClosedError
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.settings import Settings
@@ -212,9 +204,7 @@ async def test_an_error_in_the_block_loses_nothing() -> None:
 async def test_any_thread_may_submit() -> None:
     gated_context = GatedContext()
     async with indexer(gated_context) as behind:
-        await asyncio.gather(
-            *(asyncio.to_thread(behind.queue_chat_session, f"s{n}", "text") for n in range(40)),
-        )
+        await asyncio.gather(*(asyncio.to_thread(behind.queue_chat_session, f"s{n}", "text") for n in range(40)))
     assert sorted(gated_context.kept) == sorted((f"s{n}", "text") for n in range(40))
 
 

@@ -8,14 +8,7 @@ from uuid import uuid4
 import pytest
 
 from rag_context import errors
-from rag_context.client import (
-    AsyncClient,
-    BadRequestError,
-    ClientError,
-    Metadata,
-    NotFoundError,
-    TenantOptions,
-)
+from rag_context.client import AsyncClient, BadRequestError, ClientError, Metadata, NotFoundError, TenantOptions
 from rag_context.errors import InvalidInputError
 from tests.end_to_end.process import Served
 

@@ -142,11 +142,7 @@ QWEN = AgentClient(
     "@qwen-code/qwen-code",
     "@qwen-code/qwen-code/cli.js",
     lambda _url: {".qwen/settings.json": _json({"security": {"auth": {"selectedType": "openai"}}})},
-    lambda url: {
-        "OPENAI_API_KEY": "x",
-        "OPENAI_BASE_URL": f"{url}/v1",
-        "OPENAI_MODEL": "mock-model",
-    },
+    lambda url: {"OPENAI_API_KEY": "x", "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_MODEL": "mock-model"},
     lambda prompt: ["-p", prompt],
     lambda prompt: ["--continue", "-p", prompt],
     "user",

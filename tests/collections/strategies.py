@@ -78,9 +78,7 @@ TEXTS = (
 def numbers() -> SearchStrategy[int | float]:
     """Numbers that are close to each other, or to what 64 bits can hold."""
     return st.one_of(
-        st.sampled_from(NUMBERS),
-        st.integers(-3, 3),
-        st.floats(allow_nan=False, allow_infinity=False, width=32),
+        st.sampled_from(NUMBERS), st.integers(-3, 3), st.floats(allow_nan=False, allow_infinity=False, width=32)
     )
 
 

@@ -41,11 +41,7 @@ def test_there_are_none_by_default(tmp_path: Path) -> None:
 def test_a_table_names_the_provider_and_its_configuration(tmp_path: Path) -> None:
     archive = load(tmp_path, FILE).settings.connections["archive"]
     assert archive.provider == "qdrant"
-    assert archive.configuration == {
-        "url": "http://user:hidden@qdrant:6333",
-        "api_key": "from-the-file",
-        "tls": True,
-    }
+    assert archive.configuration == {"url": "http://user:hidden@qdrant:6333", "api_key": "from-the-file", "tls": True}
     assert archive.embedder is not None
     assert (archive.embedder.kind, archive.embedder.model) == ("openai_compatible", "nomic-embed-text-v1.5")
 

@@ -99,11 +99,7 @@ async def test_the_dimension_stays_when_a_collection_is_emptied(client: httpx2.A
             "documents[0].id",
             "documents[0].id must not be 'all', which means every document where documents are deleted",
         ),
-        (
-            {**GOOD, "meta": {}},
-            "documents[0].meta",
-            "Unknown field 'meta'; known are id, text, metadata, embedding",
-        ),
+        ({**GOOD, "meta": {}}, "documents[0].meta", "Unknown field 'meta'; known are id, text, metadata, embedding"),
     ],
 )
 async def test_a_wrong_field_is_named(client: httpx2.AsyncClient, document: object, field: str, said: str) -> None:
@@ -316,11 +312,7 @@ async def test_a_filter_too_deep_is_rejected(client: httpx2.AsyncClient, depth: 
     """V-5."""
     deep = '{"$not":' * depth + '{"a":1}' + "}" * depth
     by_address = await client.get("/collections/docs/documents", params={"where": deep}) if depth < 5000 else None
-    by_body = await client.post(
-        "/collections/docs/query",
-        content=f'{{"embedding":[1],"where":{deep}}}',
-        headers=JSON,
-    )
+    by_body = await client.post("/collections/docs/query", content=f'{{"embedding":[1],"where":{deep}}}', headers=JSON)
     assert by_body.status_code == 400
     if by_address is not None:
         assert by_address.status_code == 400

@@ -284,8 +284,7 @@ async def test_the_values_of_a_field_are_distinct_and_those_of_lists_count_one_b
 async def test_a_group_is_gathered_by_the_section_of_a_hit(provider: Provider) -> None:
     kinds = ["heading", "paragraph", "paragraph", "code"]
     await filled(
-        provider,
-        [{"section_id": f"section-{number // 4}", "doc_type": kinds[number % 4]} for number in range(40)],
+        provider, [{"section_id": f"section-{number // 4}", "doc_type": kinds[number % 4]} for number in range(40)]
     )
     (hit,) = await provider.search(NAME, axis(2), limit=1, where=parse({"section_id": "section-3"}))
     page = await provider.entries(NAME, parse({"section_id": hit.entry.metadata["section_id"]}), limit=100)

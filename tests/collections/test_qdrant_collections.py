@@ -11,12 +11,7 @@ from rag_context.domain.clauses import EVERYTHING
 from rag_context.domain.documents import Status
 from rag_context.domain.vectors import Matrix
 from rag_context.domain.where import parse
-from rag_context.errors import (
-    BackendDataError,
-    BackendRejectedError,
-    InvalidInputError,
-    NotFoundError,
-)
+from rag_context.errors import BackendDataError, BackendRejectedError, InvalidInputError, NotFoundError
 from rag_context.ports.provider import Collection, Entry, Provider
 from rag_context.stores.qdrant.qdrant_collections import QdrantCollections, open_qdrant_collections
 from tests.collections.isolated_providers import qdrant_collections

@@ -12,14 +12,7 @@ from rag_context.domain.documents import Counts
 from rag_context.domain.search import Filter
 from rag_context.stores.postgres import open_postgres
 from tests.deploy.files import resource
-from tests.servers.postgres import (
-    FAST,
-    PASSWORD,
-    binaries,
-    execute,
-    postgres_process,
-    url_of,
-)
+from tests.servers.postgres import FAST, PASSWORD, binaries, execute, postgres_process, url_of
 from tests.stores.builders import axis, document, put
 
 KEPT = 7

@@ -15,12 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from rag_context.embedders.onnx import BUNDLED, OnnxEmbedder
 from rag_context.embedders.onnx_model import ModelTokenizer
-from rag_context.errors import (
-    BackendDataError,
-    BackendRejectedError,
-    BackendStartingError,
-    BackendUnavailableError,
-)
+from rag_context.errors import BackendDataError, BackendRejectedError, BackendStartingError, BackendUnavailableError
 from rag_context.ports.models import Embedder
 
 TIMEOUT_S = 30.0

@@ -131,10 +131,7 @@ async def test_a_query_after_an_outage_is_rejected_where_the_model_changed_meanw
 async def test_an_outage_that_only_the_probe_noticed_makes_the_model_unverified_too(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with (
-        embedding_stub() as stub,
-        embedder_over(stub.url, check_every_s=0.01, first_retry_s=3600.0) as embedder,
-    ):
+    async with embedding_stub() as stub, embedder_over(stub.url, check_every_s=0.01, first_retry_s=3600.0) as embedder:
         await stub.stop()
         while "cannot be reached" not in caplog.text:
             await asyncio.sleep(0.005)

@@ -12,13 +12,7 @@ from rich.console import Console
 
 from rag_context.errors import BackendDataError, BackendUnavailableError, InvalidInputError
 from rag_context.evaluation.datasets import Dataset, EvidenceQuestion, EvidenceSet, LabelledItem, load_set
-from rag_context.evaluation.evidence_quality import (
-    EvidenceOutcome,
-    Measured,
-    Returned,
-    corrected,
-    evaluate_evidence,
-)
+from rag_context.evaluation.evidence_quality import EvidenceOutcome, Measured, Returned, corrected, evaluate_evidence
 from rag_context.evaluation.evidence_report import as_objects, at_limits, figures
 from rag_context.evaluation.quality import MODES
 from rag_context.evaluation.report import Outcomes, as_tables
@@ -185,12 +179,7 @@ async def test_two_items_that_are_one_document_are_named(harness: ServiceHarness
 
 @pytest.mark.parametrize(
     ("ranking", "expected"),
-    [
-        (["x", "new", "old"], True),
-        (["old", "new"], False),
-        (["x"], False),
-        ([*"0123456789", "new"], False),
-    ],
+    [(["x", "new", "old"], True), (["old", "new"], False), (["x"], False), ([*"0123456789", "new"], False)],
 )
 def test_a_correction_counts_above_what_it_corrects_and_among_ten(ranking: list[str], expected: bool) -> None:
     assert corrected(ranking, EvidenceQuestion("1", "?", ("new",), ("old",))) is expected

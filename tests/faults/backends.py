@@ -69,11 +69,7 @@ class Backends:
 def backends(folder: Path) -> Iterator[Backends]:
     """The four servers, running; killed at the end. What they keep on disk is below `folder`."""
     with ExitStack() as stack:
-        stores = {
-            Role.EMBEDDER: _embedder(folder),
-            Role.VECTORS: _vectors(folder),
-            Role.DOCUMENTS: _documents(folder),
-        }
+        stores = {Role.EMBEDDER: _embedder(folder), Role.VECTORS: _vectors(folder), Role.DOCUMENTS: _documents(folder)}
         for server in stores.values():
             stack.callback(server.kill)
         with ThreadPoolExecutor() as starting:
@@ -95,29 +91,13 @@ def _embedder(folder: Path) -> ServerProcess:
 
 def _vectors(folder: Path) -> ServerProcess:
     port = free_port()
-    command = [
-        sys.executable,
-        "-m",
-        "tests.faults.qdrant",
-        "--port",
-        str(port),
-        "--data",
-        str(folder / "qdrant"),
-    ]
+    command = [sys.executable, "-m", "tests.faults.qdrant", "--port", str(port), "--data", str(folder / "qdrant")]
     return ServerProcess(command, port, folder / "qdrant.log", lambda: _is_ok(port, "/readyz"))
 
 
 def _documents(folder: Path) -> ServerProcess:
     port = free_port()
-    command = [
-        sys.executable,
-        "-m",
-        "tests.servers.mongodb",
-        "--port",
-        str(port),
-        "--data",
-        str(folder / "mongodb"),
-    ]
+    command = [sys.executable, "-m", "tests.servers.mongodb", "--port", str(port), "--data", str(folder / "mongodb")]
     return ServerProcess(command, port, folder / "mongodb.log", lambda: _listens(port))
 
 

@@ -63,8 +63,7 @@ class MemoryHarness:
         self.expected_sources[source] = expected_source
         expected_source.sent.append(version)
         reply = self.memory.tool(
-            "index",
-            {"content": version.content, "contentType": "documentation", "sessionId": "s", "source": source},
+            "index", {"content": version.content, "contentType": "documentation", "sessionId": "s", "source": source}
         )
         if reply.status_code == 200:
             expected_source.acknowledge(version, reply.json()["documentId"])

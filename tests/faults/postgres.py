@@ -119,10 +119,7 @@ POSTGRES_CASES = (
     PostgresCase(PostgresFault.READ_ONLY, _NO_WRITES, _WRITES, "is read-only, as a standby is"),
     PostgresCase(PostgresFault.LOCKED, replace(_NOTHING, stats=200), _DOCUMENTS, _LOCKED),
     PostgresCase(
-        PostgresFault.VECTORS_LOCKED,
-        replace(_NOTHING, level=2, warning=KEYWORDS_ONLY, stats=200),
-        _VECTORS,
-        _LOCKED,
+        PostgresFault.VECTORS_LOCKED, replace(_NOTHING, level=2, warning=KEYWORDS_ONLY, stats=200), _VECTORS, _LOCKED
     ),
     PostgresCase(PostgresFault.WRITES_LOCKED, _NO_WRITES, _WRITES, _LOCKED),
     PostgresCase(PostgresFault.CANCELLED, UNAFFECTED, {}),

@@ -38,11 +38,7 @@ class SyncedFolder:
         return path
 
     async def run(
-        self,
-        *paths: Path,
-        gone: Gone = Gone.REMOVE,
-        labels: Labels | None = None,
-        racy_ns: int | None = None,
+        self, *paths: Path, gone: Gone = Gone.REMOVE, labels: Labels | None = None, racy_ns: int | None = None
     ) -> list[tuple[str, str]]:
         with syncing(self.target, self.ledger, self.received, gone=gone, labels=labels, racy_ns=racy_ns) as sync:
             await sync.run(roots(paths or [self.folder]))

@@ -65,10 +65,7 @@ class TestWalking:
         assert names(tmp_path) == ["a.md", "sub/build"]
 
     def test_deeper_rules_win_over_those_above(self, tmp_path: Path) -> None:
-        write(
-            tmp_path,
-            {".gitignore": "*.log\n", "keep/.gitignore": "!*.log\n", "keep/a.log": "a", "b.log": "b"},
-        )
+        write(tmp_path, {".gitignore": "*.log\n", "keep/.gitignore": "!*.log\n", "keep/a.log": "a", "b.log": "b"})
 
         assert names(tmp_path) == ["keep/a.log"]
 

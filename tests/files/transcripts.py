@@ -244,12 +244,7 @@ def vscode() -> str:
                 {"kind": "markdownContent", "content": {"value": ANSWERED.removeprefix("The bilge pump ")}},
             ],
         },
-        {
-            "requestId": "r2",
-            "timestamp": 1767323105000,
-            "message": {"text": AGAIN},
-            "response": [{"value": CLOSED}],
-        },
+        {"requestId": "r2", "timestamp": 1767323105000, "message": {"text": AGAIN}, "response": [{"value": CLOSED}]},
     ]
     return json.dumps({"version": 3, "sessionId": "vscode-1", "customTitle": "Pumps", "requests": requests})
 

@@ -12,11 +12,7 @@ from tests.ingest.tokens import Characters, Words, count
 
 
 def pieces(
-    text: str,
-    size: int,
-    overlap: int = 0,
-    units: list[Boundary] | None = None,
-    tokenizer: Tokenizer | None = None,
+    text: str, size: int, overlap: int = 0, units: list[Boundary] | None = None, tokenizer: Tokenizer | None = None
 ) -> list[str]:
     ruler = Ruler(text, tokenizer or Words())
     packer = Packer(ruler, boundaries(text) if units is None else units, ChunkSizes(size, overlap))

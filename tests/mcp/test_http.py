@@ -27,15 +27,8 @@ from tests.server.stub_service import StubService
 from .mcp_client import BOTH_ERAS, read
 
 ACCEPT = {"Accept": "application/json, text/event-stream"}
-MODERN = {
-    "MCP-Protocol-Version": "2026-07-28",
-    "Mcp-Method": "tools/call",
-    "Mcp-Name": "rag_context_search",
-}
-ENVELOPE = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
+MODERN = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "rag_context_search"}
+ENVELOPE = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
 
 
 class SlowService(StubService):

@@ -177,10 +177,7 @@ def test_sigterm_ends_it_cleanly(tmp_path: Path) -> None:
 def test_sigterm_before_the_first_message_ends_it_cleanly(tmp_path: Path) -> None:
     """M-6."""
     process = subprocess.Popen(
-        [COMMAND, "mcp", "--data-dir", str(tmp_path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=environment(),
+        [COMMAND, "mcp", "--data-dir", str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()
     )
     wait_until(lambda: _reads_from_elsewhere(process.pid))
     process.terminate()

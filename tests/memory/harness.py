@@ -82,9 +82,7 @@ class ServiceHarness:
                 metrics=self.metrics.port,
                 registry=self.store,
                 chain=SearchChain(
-                    self.sources,
-                    Breaker("search", threshold=5, cooldown=constant_cooldown(60.0)),
-                    deadline_s=SEARCH_S,
+                    self.sources, Breaker("search", threshold=5, cooldown=constant_cooldown(60.0)), deadline_s=SEARCH_S
                 ),
                 cache=ResultCache(1000, 300.0, self.clock),
                 indexer=self.indexer,

@@ -45,9 +45,7 @@ def share(harness: ServiceHarness, cache: RedisCache) -> SecondLevel:
     parts = harness.service._dependencies
     harness.service = Service(
         replace(
-            parts,
-            cache=ResultCache(1000, 300.0, harness.clock, level),
-            health=HealthMonitor(roles, harness.clock),
+            parts, cache=ResultCache(1000, 300.0, harness.clock, level), health=HealthMonitor(roles, harness.clock)
         ),
         now=lambda: harness.now,
     )

@@ -39,12 +39,7 @@ async def maintained(split: SplitStores, reconciler: Reconciler | None = None) -
     bound = BoundEmbedder(split.fake, split.writer)
     dependencies = [Dependency("embedder", bound.ping), split.guard]
     maintenance = BackgroundMaintenance(
-        dependencies,
-        bound,
-        await split.indexer(),
-        split.home.documents,
-        time.monotonic,
-        reconciler or split.reconciler,
+        dependencies, bound, await split.indexer(), split.home.documents, time.monotonic, reconciler or split.reconciler
     )
     task = asyncio.create_task(maintenance.run())
     try:

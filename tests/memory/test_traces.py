@@ -80,12 +80,9 @@ async def test_a_search_is_one_span_with_its_retrievers_and_backends(
 async def test_indexing_is_one_span_with_its_parts(harness: ServiceHarness, exporter: InMemorySpanExporter) -> None:
     await harness.index(TEXT)
 
-    assert {
-        "index",
-        "index > index.chunk",
-        "index > embedder.embed_documents",
-        "index > index.write",
-    } <= paths(exporter)
+    assert {"index", "index > index.chunk", "index > embedder.embed_documents", "index > index.write"} <= paths(
+        exporter
+    )
     assert dict(one(exporter, "index").attributes or {}) == {"rag.status": "indexed", "rag.chunks": 1}
 
 

@@ -275,11 +275,7 @@ def _put_in_qdrant(url: str, name: str, vectors: list[list[float]]) -> None:
     httpx2.put(f"{url}/collections/{name}", json=made, timeout=30, trust_env=False).raise_for_status()
     texts = ("Granite is hard.", "Rivers run downhill.")
     points = [
-        {
-            "id": number,
-            "vector": {"dense": vector},
-            "payload": {"page_content": text, "metadata": {"topic": topic}},
-        }
+        {"id": number, "vector": {"dense": vector}, "payload": {"page_content": text, "metadata": {"topic": topic}}}
         for number, (vector, text, topic) in enumerate(zip(vectors, texts, ("stone", "water"), strict=True), 1)
     ]
     httpx2.put(
@@ -363,9 +359,7 @@ def test_the_response_of_a_network_address_is_not_revealed(deployment: Deploymen
             for port in (listening, silent)
         ]
         replies.append(ask(server, "POST", "/providers/chroma/test", {}))  # its default address
-        assert {(one.status_code, one.json()["error"]) for one in replies} == {
-            (400, replies[0].json()["error"]),
-        }
+        assert {(one.status_code, one.json()["error"]) for one in replies} == {(400, replies[0].json()["error"])}
         assert "server.test_addresses" in replies[0].json()["error"]
         with pytest.raises(TimeoutError):
             listener.accept()

@@ -136,11 +136,7 @@ def in_chroma(place: str | Path) -> Iterator[SharedBackend]:
                 await api.drop(each)
 
     key = "RAG_CONTEXT_STORES__CHROMA_DIR" if isinstance(place, Path) else "CHROMA_URL"
-    settings = {
-        key: str(place),
-        "RAG_CONTEXT_STORES__VECTORS": "chroma",
-        "RAG_CONTEXT_STORES__CHROMA_COLLECTION": name,
-    }
+    settings = {key: str(place), "RAG_CONTEXT_STORES__VECTORS": "chroma", "RAG_CONTEXT_STORES__CHROMA_COLLECTION": name}
     adopted = ("adopt", "--chroma", str(place), "--collection", other)
     yield SharedBackend(
         settings, lambda: asyncio.run(fill()), lambda: asyncio.run(theirs()), collection=other, adopted=adopted

@@ -84,11 +84,7 @@ def test_clients_that_go_away_while_they_pipeline_leave_no_traceback(server: Ser
     body = b'{"query":"fox"}'
     search = (
         b"POST %s HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
-        % (
-            SEARCH.encode(),
-            len(body),
-            body,
-        )
+        % (SEARCH.encode(), len(body), body)
     )
     listing = b"GET /tools HTTP/1.1\r\nhost: localhost\r\n\r\n"
     for number in range(120):

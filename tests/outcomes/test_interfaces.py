@@ -143,10 +143,7 @@ def text(result: Any) -> str:
 
 
 def test_errors_below_v1_are_openais(server: Served) -> None:
-    asked = {
-        "/v1/embeddings": ({"input": ""}, 400, "input[0]"),
-        "/v1/chat/completions": ({"messages": []}, 404, None),
-    }
+    asked = {"/v1/embeddings": ({"input": ""}, 400, "input[0]"), "/v1/chat/completions": ({"messages": []}, 404, None)}
     for path, (body, status, param) in asked.items():
         reply = httpx2.post(server.url + path, json=body)
         error = reply.json()["error"]

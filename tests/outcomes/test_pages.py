@@ -53,7 +53,7 @@ BEFORE = {
     "docs/providers.md": [
         "rag-context collections create notes || true  # docs/collections.md does",
         """echo '{"text": "The pump is blue."}' | rag-context collections add notes -""",
-    ],
+    ]
 }
 """What a page tells in prose, or another page that it refers to."""
 

@@ -20,13 +20,7 @@ from rag_context.projects.records import (
     RetrievalOptions,
     RetrievedDocument,
 )
-from rag_context.projects.retrieval import (
-    LINKS_LOST,
-    LIST_UNREADABLE,
-    PASSAGES_ONLY,
-    UNREAD,
-    RetrievalService,
-)
+from rag_context.projects.retrieval import LINKS_LOST, LIST_UNREADABLE, PASSAGES_ONLY, UNREAD, RetrievalService
 from rag_context.search.chain import VECTOR_ONLY, WARNINGS
 from rag_context.search.query import Level
 from rag_context.testing import Fault
@@ -165,12 +159,7 @@ async def test_levels_that_exclude_each_other_find_nothing_and_fail_nothing(base
 
 def match(path: str, rank: float, place: int) -> Match:
     document = ProjectDocument(
-        id=path,
-        path=path,
-        title=path,
-        doc_type="document",
-        promotion_level=PromotionLevel.STANDARD,
-        char_count=0,
+        id=path, path=path, title=path, doc_type="document", promotion_level=PromotionLevel.STANDARD, char_count=0
     )
     return Match(document=document, rank=rank, raw=0.5, boosted=0.5, position=place)
 

@@ -179,8 +179,7 @@ async def test_surroundings_that_do_not_come_are_done_without_and_waited_for_onc
 
 
 @pytest.mark.parametrize(
-    ("mode", "level", "warning"),
-    [(Mode.HYBRID, Level.TEXT, WARNINGS[Level.TEXT]), (Mode.TEXT, Level.PRIMARY, INEXACT)],
+    ("mode", "level", "warning"), [(Mode.HYBRID, Level.TEXT, WARNINGS[Level.TEXT]), (Mode.TEXT, Level.PRIMARY, INEXACT)]
 )
 async def test_keyword_search_without_neighbours_in_time_answers_with_a_warning(
     harness: ChainHarness, mode: Mode, level: Level, warning: str

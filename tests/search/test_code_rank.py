@@ -9,15 +9,7 @@ import pytest
 
 from rag_context.domain.documents import CHAT, CODE, Chunk, Metadata, Span
 from rag_context.domain.search import ChunkRef, Passage
-from rag_context.search.code_rank import (
-    KnownCode,
-    PathWords,
-    by_file,
-    defined,
-    is_minor,
-    question_words,
-    ranked_code,
-)
+from rag_context.search.code_rank import KnownCode, PathWords, by_file, defined, is_minor, question_words, ranked_code
 from rag_context.search.query import Query
 from rag_context.search.question_rules import is_symbol, symbols_in
 from rag_context.search.ranking import Candidate

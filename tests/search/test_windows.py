@@ -9,14 +9,7 @@ from rag_context.domain.documents import microseconds
 from rag_context.domain.search import ChunkRef, Filter, VectorHit
 from rag_context.search.query import Mode, Query
 from rag_context.search.question_rules import with_windows
-from rag_context.search.question_times import (
-    Window,
-    merged,
-    near_filters,
-    nearnesses,
-    threshold_shares,
-    time_boosts,
-)
+from rag_context.search.question_times import Window, merged, near_filters, nearnesses, threshold_shares, time_boosts
 from rag_context.search.retrievers import spread_hits
 from rag_context.search.rules import OUTSIDE, THRESHOLD_SHARE, TIME_WEIGHT, YEARS_BACK
 from tests.search.harness import ChainHarness

@@ -48,12 +48,7 @@ def test_too_much_to_do_is_503_and_says_when_to_come_again(
     assert reply.headers["retry-after"] == "3"
     body = reply.json()
     assert body.pop("requestId") == reply.headers["x-request-id"]
-    assert body == {
-        "error": "Too many searches at once",
-        "code": "OVERLOADED",
-        "fallback": True,
-        "fallbackLevel": 3,
-    }
+    assert body == {"error": "Too many searches at once", "code": "OVERLOADED", "fallback": True, "fallbackLevel": 3}
 
 
 def test_a_search_whose_caller_has_disconnected_is_cancelled() -> None:

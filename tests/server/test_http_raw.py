@@ -63,10 +63,7 @@ def test_no_body_at_all_is_an_empty_object(open_server: Running) -> None:
     assert open_server.raw(post("/tools/rag_context_health")).status == 200
     assert open_server.raw(post("/tools/rag_context_stats", "Content-Length: 0")).status == 200
     chunked = post(
-        "/tools/rag_context_stats",
-        "Transfer-Encoding: chunked",
-        "Content-Type: application/json",
-        body=b"0\r\n\r\n",
+        "/tools/rag_context_stats", "Transfer-Encoding: chunked", "Content-Type: application/json", body=b"0\r\n\r\n"
     )
     assert open_server.raw(chunked).status == 200
     assert open_server.raw(post(SEARCH)).json()["error"] == "Query cannot be empty"

@@ -9,13 +9,7 @@ from rag_context.domain.documents import CHAT, CODE, DOCUMENTATION
 from rag_context.domain.search import ChunkRef, RawScores
 from rag_context.domain.vectors import MINILM, Calibration
 from rag_context.embedders.profiles import profile
-from rag_context.search.ranking import (
-    Candidates,
-    VectorWeights,
-    fused_scores,
-    presumed_best,
-    unrelated_cosine,
-)
+from rag_context.search.ranking import Candidates, VectorWeights, fused_scores, presumed_best, unrelated_cosine
 from rag_context.stores.postgres.candidates import FUSED
 from tests.servers.postgres import query
 from tests.servers.postgres_fixtures import database, server, template

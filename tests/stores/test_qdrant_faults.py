@@ -160,10 +160,7 @@ async def test_a_server_that_hangs_is_given_up_in_time(transport: Transport) -> 
 
 
 async def test_an_answer_that_never_ends_is_given_up_in_time() -> None:
-    async with (
-        listening(dripping) as port,
-        open_qdrant(f"http://127.0.0.1:{port}", PLAN, timeout_s=SHORT_S) as vectors,
-    ):
+    async with listening(dripping) as port, open_qdrant(f"http://127.0.0.1:{port}", PLAN, timeout_s=SHORT_S) as vectors:
         with pytest.raises(BackendTimeoutError):
             await vectors.count()
 

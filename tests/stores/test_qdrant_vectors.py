@@ -88,12 +88,7 @@ async def test_a_passage_comes_back_with_all_that_an_answer_says(vectors: Qdrant
         session_id="s-1",
         source="/docs/ä.md",
         metadata=Metadata(
-            "opus",
-            ("z", "a", "z"),
-            "d-1",
-            {"n": [1, 2.5, None, 2**70], "": {"": 1}},
-            category="strategy",
-            game="chess",
+            "opus", ("z", "a", "z"), "d-1", {"n": [1, 2.5, None, 2**70], "": {"": 1}}, category="strategy", game="chess"
         ),
         timestamp=datetime(2026, 5, 4, 3, 2, 1, 987654, tzinfo=timezone(timedelta(hours=-7))),
         thread="s-1",

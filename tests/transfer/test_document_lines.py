@@ -37,9 +37,7 @@ def test_a_line_is_what_the_bulk_route_accepts() -> None:
 def test_labels_supply_what_a_line_does_not() -> None:
     labels = Labels("decision", "talks", Metadata(agent="me", tags=("x",), category="bugfix", game="g"))
     bare, full = read(
-        {"content": "text", "source": "a"},
-        {**WHOLE, "metadata": {"agent": "you", "tags": ["y"]}},
-        labels=labels,
+        {"content": "text", "source": "a"}, {**WHOLE, "metadata": {"agent": "you", "tags": ["y"]}}, labels=labels
     )
 
     assert isinstance(bare, BulkLine)

@@ -555,8 +555,7 @@ class TestBroken:
         assert imported.lines == 4
 
     @pytest.mark.parametrize(
-        "export",
-        [b"", b"\n\n", b"not json\n", b'{"end":true,"documents":0}\n', b'{"format":"another","version":1}\n'],
+        "export", [b"", b"\n\n", b"not json\n", b'{"end":true,"documents":0}\n', b'{"format":"another","version":1}\n']
     )
     async def test_a_file_that_is_no_export_is_rejected(self, indexes: Indexes, export: bytes) -> None:
         with pytest.raises(InvalidInputError, match="no export of rag-context"):

@@ -49,8 +49,7 @@ class CorrectRequest(ChoiceRequest):
     document_id: Annotated[Identifier | None, Field(description="Document to correct")] = None
     source: Annotated[Source | None, Field(description="The only document of exactly this source")] = None
     content: Annotated[
-        str,
-        Field(min_length=1, max_length=CONTENT_CHARS, pattern=CONTENT_PATTERN, description="The whole new text"),
+        str, Field(min_length=1, max_length=CONTENT_CHARS, pattern=CONTENT_PATTERN, description="The whole new text")
     ]
     reason: Reason = None
     agent: Annotated[Identifier | None, Field(description="Agent making the call")] = None

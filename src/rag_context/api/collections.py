@@ -131,8 +131,7 @@ class QueryRequest(PlainRequest):
         Otherwise("vector"),
     ] = "vector"
     min_score: Annotated[
-        float | None,
-        Field(ge=-1, le=1, description="Minimum score of a result; each mode has a scale of its own"),
+        float | None, Field(ge=-1, le=1, description="Minimum score of a result; each mode has a scale of its own")
     ] = None
     where: Annotated[
         dict[str, JsonValue] | None, Field(description="Only documents whose metadata matches this filter")

@@ -42,9 +42,7 @@ class EmbeddingsRequest(WireRequest):
         Field(description="The model that `GET /v1/models` names, with or without its maker; absent: that one"),
     ] = None
     encoding_format: Annotated[
-        Literal["float", "base64"],
-        Field(description="Numbers, or base64 of little-endian float32"),
-        Otherwise("float"),
+        Literal["float", "base64"], Field(description="Numbers, or base64 of little-endian float32"), Otherwise("float")
     ] = "float"
     user: Annotated[Identifier | None, Field(description="Accepted and not used")] = None
 

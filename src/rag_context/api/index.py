@@ -49,8 +49,7 @@ class MetadataFields(DeclaredRequest, declared=_TEXTS, behind="tags"):
     """What is said about a document. Further keys are kept and returned, and cannot be filtered on."""
 
     model_config = ConfigDict(
-        extra="allow",
-        json_schema_extra={"propertyNames": {"maxLength": KEY_CHARS, "pattern": _KEY_PATTERN}},
+        extra="allow", json_schema_extra={"propertyNames": {"maxLength": KEY_CHARS, "pattern": _KEY_PATTERN}}
     )
     __pydantic_extra__: dict[str, JsonValue]
 
@@ -120,8 +119,7 @@ class IndexRequest(WireRequest):
     }
 
     content: Annotated[
-        str,
-        Field(min_length=1, max_length=CONTENT_CHARS, pattern=CONTENT_PATTERN, description="Content to index"),
+        str, Field(min_length=1, max_length=CONTENT_CHARS, pattern=CONTENT_PATTERN, description="Content to index")
     ]
     content_type: Annotated[str, Field(description="Type of content being indexed")]
     session_id: Annotated[
@@ -136,15 +134,11 @@ class IndexRequest(WireRequest):
     source: Annotated[
         str,
         Field(
-            min_length=1,
-            max_length=SOURCE_CHARS,
-            pattern=PRESENT_PATTERN,
-            description="Source file path or identifier",
+            min_length=1, max_length=SOURCE_CHARS, pattern=PRESENT_PATTERN, description="Source file path or identifier"
         ),
     ]
     metadata: Annotated[
-        MetadataFields | None,
-        Field(description="Metadata; further keys are stored, 16 KiB as JSON in all"),
+        MetadataFields | None, Field(description="Metadata; further keys are stored, 16 KiB as JSON in all")
     ] = None
     agent: Annotated[
         Identifier | None, Field(description="Agent making the call; absent: metadata.agent, else unknown")
@@ -210,8 +204,7 @@ class BulkLine(IndexRequest):
     }
 
     content: Annotated[
-        str,
-        Field(min_length=1, max_length=BULK_CONTENT_CHARS, pattern=CONTENT_PATTERN, description="Content to index"),
+        str, Field(min_length=1, max_length=BULK_CONTENT_CHARS, pattern=CONTENT_PATTERN, description="Content to index")
     ]
     from_file: Annotated[
         bool,
@@ -285,8 +278,7 @@ class FileReceipt(_Receipt):
     renamed_from: Annotated[str | None, Field(description="The file's earlier name")] = None
     content_type: Annotated[str | None, Field(description="The kind of content that it was indexed as")] = None
     left_out: Annotated[
-        dict[str, int] | None,
-        Field(description="What else a conversation holds that no person or model said, by kind"),
+        dict[str, int] | None, Field(description="What else a conversation holds that no person or model said, by kind")
     ] = None
     is_skipped: Annotated[bool, Field(exclude=True)] = False
     """Rejected as what any folder holds, such as pictures."""

@@ -140,9 +140,7 @@ class ReindexRequest(WireRequest):
     """Whether to begin, and whether to wait for the end."""
 
     force: Annotated[
-        bool,
-        Field(description="Re-embed even if the vectors are already the configured model's"),
-        Otherwise(False),
+        bool, Field(description="Re-embed even if the vectors are already the configured model's"), Otherwise(False)
     ] = False
     status_only: Annotated[bool, Field(description="Only report the progress, and start nothing"), Otherwise(False)] = (
         False

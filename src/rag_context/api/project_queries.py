@@ -45,8 +45,7 @@ _DocTypes = Annotated[
     Field(max_length=MAX_DOC_TYPES, description="Only documents of these types; list_doc_types names them"),
 ]
 _MinScore = Annotated[
-    Score | None,
-    Field(allow_inf_nan=False, description="Minimum relevance of a document, 0 to 1; 0: everything"),
+    Score | None, Field(allow_inf_nan=False, description="Minimum relevance of a document, 0 to 1; 0: everything")
 ]
 _MaxSources = Annotated[
     int | None,
@@ -121,7 +120,7 @@ class Question(wire.ProjectRequest):
     """A question to the documents of a project."""
 
     sentences: ClassVar[Mapping[str, Sentences]] = {
-        "query": Sentences("Query cannot be empty", "Query too long (max 1000 characters)"),
+        "query": Sentences("Query cannot be empty", "Query too long (max 1000 characters)")
     }
 
     query: Annotated[

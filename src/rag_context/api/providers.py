@@ -58,8 +58,7 @@ class ProviderResponse(PlainResponse):
     reason: Annotated[str | None, Field(description="Why it is not available, and what to do")] = None
     capabilities: CapabilitiesResponse | None = None
     connection_schema: Annotated[
-        dict[str, Any] | None,
-        WithJsonSchema({"type": "object", "description": "JSON Schema of its configuration"}),
+        dict[str, Any] | None, WithJsonSchema({"type": "object", "description": "JSON Schema of its configuration"})
     ] = None
     connections: Annotated[list[str], Field(description="Ids of the connections to it that the server has")]
 

@@ -53,7 +53,7 @@ class SearchRequest(DeclaredRequest, declared=_FILTERS, behind="limit"):
     """A question, and what the answer is narrowed to."""
 
     sentences: ClassVar[Mapping[str, Sentences]] = {
-        "query": Sentences("Query cannot be empty", "Query too long (max 1000 characters)"),
+        "query": Sentences("Query cannot be empty", "Query too long (max 1000 characters)")
     }
     for_programs: ClassVar[frozenset[str]] = frozenset(
         {
@@ -71,8 +71,7 @@ class SearchRequest(DeclaredRequest, declared=_FILTERS, behind="limit"):
     ) | {name for name, field in FILTERED.items() if not field.for_models}
 
     query: Annotated[
-        str,
-        Field(min_length=1, max_length=QUERY_CHARS, pattern=PRESENT_PATTERN, description="Search query text"),
+        str, Field(min_length=1, max_length=QUERY_CHARS, pattern=PRESENT_PATTERN, description="Search query text")
     ]
     limit: Annotated[
         int,
@@ -160,8 +159,7 @@ class CitedReference(WireResponse):
     text: Annotated[str, Field(description="As the passage has it")]
     kind: CitationKind
     status: Annotated[
-        CitationStatus,
-        Field(description="stale: no longer there; unverifiable: the repository never had it"),
+        CitationStatus, Field(description="stale: no longer there; unverifiable: the repository never had it")
     ]
     now: Annotated[str | None, Field(description="Where a moved one is")] = None
 

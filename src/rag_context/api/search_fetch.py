@@ -20,8 +20,7 @@ class FindRequest(WireRequest):
     for_programs: ClassVar[frozenset[str]] = frozenset({"agent"})
 
     query: Annotated[
-        str,
-        Field(min_length=1, max_length=QUERY_CHARS, pattern=PRESENT_PATTERN, description="What to look for"),
+        str, Field(min_length=1, max_length=QUERY_CHARS, pattern=PRESENT_PATTERN, description="What to look for")
     ]
     agent: Annotated[Identifier | None, Field(description="Name of the agent, for statistics")] = None
 

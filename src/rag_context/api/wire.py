@@ -76,8 +76,7 @@ class Vocabulary:
     def extended(cls, content_types: tuple[str, ...] = (), categories: tuple[str, ...] = ()) -> "Vocabulary":
         """The built-in words and the given ones, without repetition."""
         return cls(
-            tuple(dict.fromkeys((*CONTENT_TYPES, *content_types))),
-            tuple(dict.fromkeys((*CATEGORIES, *categories))),
+            tuple(dict.fromkeys((*CONTENT_TYPES, *content_types))), tuple(dict.fromkeys((*CATEGORIES, *categories)))
         )
 
 

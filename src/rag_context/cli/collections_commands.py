@@ -26,8 +26,7 @@ from rag_context.errors import InvalidInputError
 _TEXT_CHARS = 300
 
 group = typer.Typer(
-    no_args_is_help=True,
-    help="Named sets of documents with vectors, embedded or on a server of their own.",
+    no_args_is_help=True, help="Named sets of documents with vectors, embedded or on a server of their own."
 )
 
 _NAMES: Mapping[str, Name] = {

@@ -63,18 +63,12 @@ _COMMANDS = {
         "change_commands:correct",
         "Store the right version of a document, and hide the wrong one; its content is kept.",
     ),
-    "history": (
-        "change_commands:history",
-        "List the versions that corrections have made of a document, oldest first.",
-    ),
+    "history": ("change_commands:history", "List the versions that corrections have made of a document, oldest first."),
     "forget": (
         "change_commands:forget",
         "Forget documents, after a list and a confirmation; `undo` restores them for 30 days, unless they are purged.",
     ),
-    "log": (
-        "change_commands:log",
-        "List what was changed in the memory, newest first, and what of it can be undone.",
-    ),
+    "log": ("change_commands:log", "List what was changed in the memory, newest first, and what of it can be undone."),
     "undo": ("change_commands:undo", "Undo a change of the log; the undoing can be undone too."),
     "status": (
         "status:status",

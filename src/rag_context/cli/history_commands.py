@@ -55,8 +55,7 @@ class HistoryOptions(Options):
         str | None, typer.Option(metavar="WHEN", help="Only sessions that went on since: 7d, 2026-01-31 or RFC 3339.")
     ] = None
     project: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", parser=named_path, help="Only sessions of the project of this folder."),
+        Path | None, typer.Option(metavar="DIR", parser=named_path, help="Only sessions of the project of this folder.")
     ] = None
     all_projects: Annotated[
         bool, typer.Option("--all-projects", help="Sessions of all projects; that is the default.")

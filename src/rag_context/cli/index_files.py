@@ -16,11 +16,7 @@ from threading import Event
 from typing import IO, Annotated, Any
 
 import typer
-from rich.progress import (
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-)
+from rich.progress import MofNCompleteColumn, Progress, TaskID
 
 from rag_context._version import __version__
 from rag_context.agents.workspace import workspace
@@ -192,12 +188,7 @@ async def _take_in(
 
 @contextmanager
 def open_sync(
-    target: IndexTarget,
-    settings: Settings,
-    labels: Labels,
-    gone: Gone,
-    listen: Listener,
-    include: Sequence[str] = (),
+    target: IndexTarget, settings: Settings, labels: Labels, gone: Gone, listen: Listener, include: Sequence[str] = ()
 ) -> Iterator[FolderSync]:
     """Brings an index in step with files, as the settings say how.
 

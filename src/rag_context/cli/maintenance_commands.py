@@ -186,8 +186,7 @@ class MoveOptions(Options):
     """Where to, and whether the target may hold something else."""
 
     to: Annotated[
-        str,
-        typer.Option("--to", metavar="URL", help="A postgresql:// address, or `embedded` for the data directory."),
+        str, typer.Option("--to", metavar="URL", help="A postgresql:// address, or `embedded` for the data directory.")
     ]
     merge: Annotated[
         bool,

@@ -18,12 +18,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
 from rag_context.domain.documents import Status
-from rag_context.errors import (
-    BackendRejectedError,
-    FieldError,
-    InvalidInputError,
-    RagContextError,
-)
+from rag_context.errors import BackendRejectedError, FieldError, InvalidInputError, RagContextError
 from rag_context.ports.provider import Capabilities, Provider, ProviderHealth
 from rag_context.settings.values import Expected
 

@@ -247,14 +247,7 @@ def inverse_document_frequency(documents: int, frequency: int) -> float:
     return math.log1p((documents - frequency + 0.5) / (frequency + 0.5))
 
 
-def bm25(
-    counts: Floats,
-    lengths: Floats,
-    weights: Floats,
-    k1: Floats,
-    b: Floats,
-    average_length: float,
-) -> Floats:
+def bm25(counts: Floats, lengths: Floats, weights: Floats, k1: Floats, b: Floats, average_length: float) -> Floats:
     """Score `n` passages for `t` query terms.
 
     Args:

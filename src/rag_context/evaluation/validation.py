@@ -390,11 +390,7 @@ class Validation:
     async def _check(self, probe: ProbeDocument, project: str) -> None:
         started = time.perf_counter()
         answer = await self._server.search(
-            query=probe.question,
-            limit=3,
-            project=project,
-            agent=VALIDATING_AGENT,
-            **probe.stated,
+            query=probe.question, limit=3, project=project, agent=VALIDATING_AGENT, **probe.stated
         )
         latency_ms = (time.perf_counter() - started) * 1000.0
         self.report.latencies_ms.append(latency_ms)

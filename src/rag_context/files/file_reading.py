@@ -211,10 +211,7 @@ def load_file(found: Found, *, max_bytes: int = DEFAULT_MAX_BYTES) -> LoadedFile
 
 
 def text_input(
-    loaded: LoadedFile,
-    labels: Labels = _NO_LABELS,
-    generated: Generated | None = None,
-    times: FileTime = modified_at,
+    loaded: LoadedFile, labels: Labels = _NO_LABELS, generated: Generated | None = None, times: FileTime = modified_at
 ) -> FileInput | Rejected:
     """The text of a file. A generated file is rejected, unless it was named or the check is off (None)."""
     path = loaded.path

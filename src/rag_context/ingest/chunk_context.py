@@ -204,11 +204,7 @@ _LETTER = re.compile(r"[^\W\d_]")
 
 
 def title_of(
-    content: str,
-    source: str,
-    content_type: str,
-    metadata: Metadata | None = None,
-    channel: Channel = Channel.TOOL,
+    content: str, source: str, content_type: str, metadata: Metadata | None = None, channel: Channel = Channel.TOOL
 ) -> str:
     """What a document is listed under; one line, never empty.
 

@@ -181,11 +181,7 @@ RULES = (
         "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_",
         r"(?:gh[pousr]_[A-Za-z0-9]{36,251}|github_pat_\w{22,251})",
     ),
-    _marked(
-        "gitlab-token",
-        "gl",
-        r"gl(?:pat|dt|rt|ptt|ft|cbt|oas|soat|imt|agent)-[\w.-]{20,300}",
-    ),
+    _marked("gitlab-token", "gl", r"gl(?:pat|dt|rt|ptt|ft|cbt|oas|soat|imt|agent)-[\w.-]{20,300}"),
     _marked("slack-token", "xox xapp-", r"(?:xox[abceoprs]|xapp|xoxe\.xox[bp])-[A-Za-z0-9-]{10,251}"),
     _marked("slack-token", "xoxd-", r"xoxd-[A-Za-z0-9%+/=_-]{20,400}"),
     _value(
@@ -376,12 +372,7 @@ RULES = (
         r"(?<![?&\w])(?:password|pwd)[ ]?=[ ]?(?P<secret>[^\s\"'`;<>]{8,256})(?=;)",
         looks_assigned,
     ),
-    _value(
-        ASSIGNED,
-        _NAME_ANCHORS,
-        rf"{_NAME}{_PAIR}(?P<secret>[^\s\"'\\]{{8,256}})",
-        looks_named,
-    ),
+    _value(ASSIGNED, _NAME_ANCHORS, rf"{_NAME}{_PAIR}(?P<secret>[^\s\"'\\]{{8,256}})", looks_named),
     _value(
         ASSIGNED,
         "env arg",
@@ -446,17 +437,9 @@ RULES = (
         rf"(?:(?<=[?&])|(?<=-literal=)|(?:(?<=;)|(?<=; ))(?=p)){_NAME}{_PARAMETER}",
         looks_assigned,
     ),
+    _value(ASSIGNED, _NAME_ANCHORS, rf"{_NAME}>\s{{0,8}}(?P<secret>[^<>\s]{{8,256}})\s{{0,8}}</", looks_assigned),
     _value(
-        ASSIGNED,
-        _NAME_ANCHORS,
-        rf"{_NAME}>\s{{0,8}}(?P<secret>[^<>\s]{{8,256}})\s{{0,8}}</",
-        looks_assigned,
-    ),
-    _value(
-        ASSIGNED,
-        "login",
-        r"login[ \t]{1,4}\S{1,64}\s{1,8}password[ \t]{1,4}(?P<secret>\S{6,256})(?=\s|$)",
-        looks_sent,
+        ASSIGNED, "login", r"login[ \t]{1,4}\S{1,64}\s{1,8}password[ \t]{1,4}(?P<secret>\S{6,256})(?=\s|$)", looks_sent
     ),
     _value(
         ASSIGNED,

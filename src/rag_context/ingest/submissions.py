@@ -174,12 +174,7 @@ class Preparation:
     """Prepares documents for one embedder."""
 
     def __init__(
-        self,
-        embedder: Embedder,
-        window: int,
-        redactor: Redactor,
-        now: Callable[[], datetime],
-        outline: Outline,
+        self, embedder: Embedder, window: int, redactor: Redactor, now: Callable[[], datetime], outline: Outline
     ) -> None:
         self._embedder = embedder
         self._window = window

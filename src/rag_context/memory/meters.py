@@ -79,11 +79,7 @@ METRICS: Mapping[str, Declaration] = {
             "never by itself; a fall explains higher latencies",
         ),
         Declaration(
-            "rag_vectors_total",
-            "untyped",
-            "Vectors in the index",
-            "vectors",
-            "it falls although nothing was deleted",
+            "rag_vectors_total", "untyped", "Vectors in the index", "vectors", "it falls although nothing was deleted"
         ),
         Declaration(
             "rag_documents",
@@ -145,11 +141,7 @@ METRICS: Mapping[str, Declaration] = {
             "it grows: statistics are incomplete",
         ),
         Declaration(
-            "rag_embedding_cache_hits_total",
-            "counter",
-            "Query embeddings that the cache had",
-            "embeddings",
-            "never",
+            "rag_embedding_cache_hits_total", "counter", "Query embeddings that the cache had", "embeddings", "never"
         ),
         Declaration(
             "rag_embedding_cache_misses_total",

@@ -42,10 +42,7 @@ MAX_CONTEXT_TOKENS = 1_000_000
 
 QUERY_DEFAULTS = RetrievalOptions()
 SEARCH_DEFAULTS = RetrievalOptions(
-    max_results=10,
-    max_linked_docs=0,
-    max_link_depth=0,
-    include_critical=CriticalInclusion.NEVER,
+    max_results=10, max_linked_docs=0, max_link_depth=0, include_critical=CriticalInclusion.NEVER
 )
 """`semantic_search` lists documents by relevance and nothing else."""
 

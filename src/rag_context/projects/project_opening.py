@@ -5,13 +5,7 @@ from pathlib import Path
 
 from rag_context.domain.documents import Tenant
 from rag_context.errors import FieldError, InvalidInputError
-from rag_context.projects.config import (
-    CONFIG_FILE,
-    FOREIGN_CONFIG_FILE,
-    ExternalDocs,
-    ProjectConfig,
-    read_config,
-)
+from rag_context.projects.config import CONFIG_FILE, FOREIGN_CONFIG_FILE, ExternalDocs, ProjectConfig, read_config
 from rag_context.projects.doc_types import DocTypes, doc_types_of
 from rag_context.projects.links import inside, located
 from rag_context.projects.records import DocumentNotFoundError, RetrievalOptions, SchemaValidationError

@@ -21,12 +21,7 @@ from rag_context.projects.activation import Projects
 from rag_context.projects.housekeeping import DEFAULT_RULES, Housekeeping, HousekeepingRules, removal_time, why_gone
 from rag_context.projects.project_opening import Activation
 from rag_context.projects.project_questions import ProjectQuestions, RecordSearch
-from rag_context.projects.records import (
-    DEFAULT_DOC_TYPE,
-    DocTypeInfo,
-    DocumentNotFoundError,
-    PromotionLevel,
-)
+from rag_context.projects.records import DEFAULT_DOC_TYPE, DocTypeInfo, DocumentNotFoundError, PromotionLevel
 from rag_context.projects.retrieval import RetrievalDependencies, RetrievalService
 from rag_context.resilience.admission import Admissions
 
@@ -64,13 +59,7 @@ class ProjectService:
         self._documents = dependencies.retrieval.documents
         self._document_lists = dependencies.retrieval.document_lists
         self.questions = ProjectQuestions(
-            self._resolver,
-            dependencies.retrieval,
-            dependencies.chat,
-            record_search,
-            admissions,
-            clock=clock,
-            now=now,
+            self._resolver, dependencies.retrieval, dependencies.chat, record_search, admissions, clock=clock, now=now
         )
         """The tools that search the documents."""
 

@@ -130,11 +130,7 @@ LAST = _phrases(
         "this": "this|diese|diesen|diesem|dieses|dieser|cette|esta|este|эту|этой|этом|этот",
     }
 )
-BEHIND = _phrases(
-    {
-        "last": "dernier|dernière|derniers|dernières|passé|passée|pasado|pasada|pasados|pasadas",
-    }
-)
+BEHIND = _phrases({"last": "dernier|dernière|derniers|dernières|passé|passée|pasado|pasada|pasados|pasadas"})
 AGO = ("vor", "il y a", "hace")
 """Before a number and a unit."""
 

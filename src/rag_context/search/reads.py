@@ -269,10 +269,7 @@ class Coverage:
     """
 
     def __init__(
-        self,
-        documents: DocumentStore,
-        clock: Callable[[], float] = time.monotonic,
-        lost: Callable[[], int] = lambda: 0,
+        self, documents: DocumentStore, clock: Callable[[], float] = time.monotonic, lost: Callable[[], int] = lambda: 0
     ) -> None:
         self._documents = documents
         self._clock = clock

@@ -21,13 +21,7 @@ from rag_context.ports.reading import CandidateRequest, Shortlist, Snapshot
 from rag_context.search import question_rules, ranking, rules
 from rag_context.search.code_rank import KnownCode, definitions_first, ranked_code
 from rag_context.search.identifiers import holders, identifiers_in
-from rag_context.search.message_rules import (
-    KnownMessages,
-    by_answer,
-    by_questions,
-    ranks_messages,
-    with_session_prior,
-)
+from rag_context.search.message_rules import KnownMessages, by_answer, by_questions, ranks_messages, with_session_prior
 from rag_context.search.query import Mode, Query, Result, Standing
 from rag_context.search.question_times import nearnesses, threshold_shares, time_boosts
 from rag_context.search.reads import Reads, SnapshotReads
@@ -66,11 +60,7 @@ class Gathered:
 
 
 async def gather(
-    reads: Reads,
-    query: Query,
-    vector_results: VectorResults | None,
-    text: Sequence[KeywordHit] | None,
-    code: KnownCode,
+    reads: Reads, query: Query, vector_results: VectorResults | None, text: Sequence[KeywordHit] | None, code: KnownCode
 ) -> Gathered:
     """Give every candidate of either retriever both exact scores, and score the neighbours of the best.
 
@@ -232,11 +222,7 @@ def _standing(found: VectorResults) -> Mapping[str, float]:
 
 
 async def select_in(
-    snapshot: Snapshot,
-    query: Query,
-    embedded: VectorResults,
-    text: str | None,
-    known: KnownPassages,
+    snapshot: Snapshot, query: Query, embedded: VectorResults, text: str | None, known: KnownPassages
 ) -> Selection:
     """Search a snapshot, and `select` from what is found. It never waits, so that `completed` can run it."""
     started = time.perf_counter()

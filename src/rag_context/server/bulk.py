@@ -108,10 +108,7 @@ class BulkRun:
             raise ClientGoneError from group_error
 
     async def _read(
-        self,
-        receive: Receive,
-        waiting: asyncio.Queue[asyncio.Task[bytes] | None],
-        group: asyncio.TaskGroup,
+        self, receive: Receive, waiting: asyncio.Queue[asyncio.Task[bytes] | None], group: asyncio.TaskGroup
     ) -> None:
         number = 0
         try:

@@ -290,8 +290,8 @@ def _tool_paths(tools: Registry) -> dict[str, Any]:
     }
     paths: dict[str, Any] = {
         "/tools": {
-            "get": operation_of("List the tools", "tools", "list_tools", json_answer(listing, "The tools"), READING),
-        },
+            "get": operation_of("List the tools", "tools", "list_tools", json_answer(listing, "The tools"), READING)
+        }
     }
     for tool in tools.values():
         paths[f"/tools/{tool.name}"] = {"post": _post(tool)}
@@ -459,11 +459,7 @@ def _embedding_paths() -> dict[str, Any]:
     for operation in (embed, models, model):
         for status in operation["responses"].keys() - {"200"}:
             operation["responses"][status] = _openai_error(int(status))
-    return {
-        "/v1/embeddings": {"post": embed},
-        "/v1/models": {"get": models},
-        "/v1/models/{name}": {"get": model},
-    }
+    return {"/v1/embeddings": {"post": embed}, "/v1/models": {"get": models}, "/v1/models/{name}": {"get": model}}
 
 
 def _openai_error(status: int) -> Schema:

@@ -103,11 +103,7 @@ class Reply:
 
     async def send(self, send: Send, *, more: bool = False) -> None:
         """Send it; with `more`, the caller ends the response itself."""
-        headers = [
-            (b"content-type", self.media_type),
-            (b"content-length", b"%d" % len(self.body)),
-            *self.headers,
-        ]
+        headers = [(b"content-type", self.media_type), (b"content-length", b"%d" % len(self.body)), *self.headers]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": self.body, "more_body": more})
 

@@ -7,14 +7,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import platformdirs
-from pydantic import (
-    BeforeValidator,
-    ByteSize,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    field_validator,
-)
+from pydantic import BeforeValidator, ByteSize, ConfigDict, Field, StringConstraints, field_validator
 from pydantic_core import PydanticCustomError
 
 from rag_context.domain.ranking_rules import Rule
@@ -168,9 +161,7 @@ class StoreSettings(Section):
         default=None, ge=1, description="Shards of a new Qdrant collection; default: the server's."
     )
     qdrant_replicas: int | None = Field(
-        default=None,
-        ge=1,
-        description="Replicas of each shard of a new Qdrant collection; default: the server's.",
+        default=None, ge=1, description="Replicas of each shard of a new Qdrant collection; default: the server's."
     )
     qdrant_read_consistency: Literal["one", "majority", "quorum", "all"] = Field(
         default="one", description="How many replicas of a shard a read queries; one is the fastest, and may be stale."
@@ -338,8 +329,7 @@ class IndexingSettings(Section):
     )
     include: Names = Field(default=(), description="Patterns of files to index although they look generated.")
     roots: Names = Field(
-        default=(),
-        description="Folders that agents may index files of, beside their client's workspace.",
+        default=(), description="Folders that agents may index files of, beside their client's workspace."
     )
 
 
@@ -448,8 +438,7 @@ class Settings(Section):
     """The whole configuration."""
 
     data_dir: UserPath = Field(
-        default_factory=default_data_dir,
-        description="Folder of the index; default: the platform's user data folder.",
+        default_factory=default_data_dir, description="Folder of the index; default: the platform's user data folder."
     )
     server: ServerSettings = Field(default_factory=ServerSettings.model_construct)
     log: LogSettings = Field(default_factory=LogSettings.model_construct)

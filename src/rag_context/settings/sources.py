@@ -56,11 +56,7 @@ _Layer = dict[str, _Value]
 
 
 def load_settings(
-    *,
-    flags: Mapping[str, object],
-    environ: Mapping[str, str] = os.environ,
-    config_file: Path | None = None,
-    cwd: Path,
+    *, flags: Mapping[str, object], environ: Mapping[str, str] = os.environ, config_file: Path | None = None, cwd: Path
 ) -> Loaded:
     """Load and check the configuration.
 

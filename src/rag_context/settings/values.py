@@ -76,11 +76,7 @@ class Section(BaseModel):
     """Common rules: frozen, no unknown keys, and `true` is not the number 1."""
 
     model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        allow_inf_nan=False,
-        validate_default=False,
-        defer_build=True,
+        frozen=True, extra="forbid", allow_inf_nan=False, validate_default=False, defer_build=True
     )
 
     @field_validator("*", mode="before")

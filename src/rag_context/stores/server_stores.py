@@ -11,14 +11,7 @@ import numpy as np
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
-from rag_context.domain.text import (
-    PROSE,
-    bm25,
-    conversation_bm25,
-    idf_share,
-    inverse_document_frequency,
-    profile_for,
-)
+from rag_context.domain.text import PROSE, bm25, conversation_bm25, idf_share, inverse_document_frequency, profile_for
 from rag_context.errors import BackendError
 
 INTERVAL_S = 0.25

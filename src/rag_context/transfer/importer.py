@@ -112,11 +112,7 @@ class Importer:
     """
 
     def __init__(
-        self,
-        documents: DocumentStore,
-        writer: IndexWriter,
-        registry: ModelRegistry,
-        conflict: Conflict = Conflict.KEEP,
+        self, documents: DocumentStore, writer: IndexWriter, registry: ModelRegistry, conflict: Conflict = Conflict.KEEP
     ) -> None:
         self._documents = documents
         self._writer = writer

@@ -58,11 +58,7 @@ def back_up(settings: Settings, file: BinaryIO, beside: Path, configuration: Pat
         if configuration is not None:
             shutil.copyfile(configuration, copies / CONFIGURATION)
         return write_archive(
-            file,
-            sorted(copies.iterdir()),
-            program=__version__,
-            documents=size.documents,
-            collections=size.collections,
+            file, sorted(copies.iterdir()), program=__version__, documents=size.documents, collections=size.collections
         )
 
 

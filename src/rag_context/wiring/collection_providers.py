@@ -104,9 +104,7 @@ class ChromaConfiguration(Section):
     """Collections on a Chroma server, or in a folder of Chroma's."""
 
     url: Address | None = Field(
-        default=None,
-        description="Chroma's address; http://localhost:8000 if no folder is named either.",
-        repr=False,
+        default=None, description="Chroma's address; http://localhost:8000 if no folder is named either.", repr=False
     )
     folder: UserPath | None = Field(
         default=None, description="Folder of a Chroma inside this process, in place of a server."
@@ -232,10 +230,7 @@ async def _open_postgres(options: PostgresConfiguration) -> AsyncIterator[Provid
 @asynccontextmanager
 async def _open_chroma(memory: str, options: ChromaConfiguration) -> AsyncIterator[Provider]:
     await asyncio.to_thread(import_module, "rag_context.stores.chroma.chroma_collections")
-    from rag_context.stores.chroma.chroma_collections import (  # noqa: PLC0415  (only if used)
-        open_chroma_dir_collections,
-        open_chroma_server_collections,
-    )
+    from rag_context.stores.chroma.chroma_collections import open_chroma_dir_collections, open_chroma_server_collections  # noqa: PLC0415  (only if used)
 
     if options.folder is not None:
         async with open_chroma_dir_collections(options.folder, prefix=options.prefix, hidden=[memory]) as provider:

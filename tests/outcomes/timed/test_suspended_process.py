@@ -22,12 +22,7 @@ def ask_through(large_index: LargeIndex, seconds: float, disturb: Callable[[Serv
     disturbed = threading.Timer(BEFORE_S, disturb, (server,))
     disturbed.start()
     try:
-        return ask_together(
-            server.url,
-            CLIENTS,
-            BEFORE_S + seconds + AFTER_S,
-            large_index.question,
-        )
+        return ask_together(server.url, CLIENTS, BEFORE_S + seconds + AFTER_S, large_index.question)
     finally:
         disturbed.join()
         server.process.send_signal(signal.SIGCONT)

@@ -45,11 +45,7 @@ _BY_SUFFIX = {
 _OF_OBJECTS = (".json",)
 _OF_LINES = (".jsonl", ".ndjson")
 
-_LIBRARIES = {
-    Format.PDF: ("pypdfium2",),
-    Format.WORD: ("mammoth", "markdownify"),
-    Format.HTML: ("markdownify",),
-}
+_LIBRARIES = {Format.PDF: ("pypdfium2",), Format.WORD: ("mammoth", "markdownify"), Format.HTML: ("markdownify",)}
 _MAX_USERS_BYTES = 16 << 20
 
 

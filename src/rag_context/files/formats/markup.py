@@ -27,16 +27,7 @@ _UNSEEN = (
 _WEB = ("http://", "https://")
 _ANCHOR_SIGNS = frozenset(("", "¶", "#", "§", "🔗"))
 
-_DAMAGES = (
-    zipfile.BadZipFile,
-    zlib.error,
-    ExpatError,
-    EOFError,
-    LookupError,
-    NotImplementedError,
-    OSError,
-    ValueError,
-)
+_DAMAGES = (zipfile.BadZipFile, zlib.error, ExpatError, EOFError, LookupError, NotImplementedError, OSError, ValueError)
 """The errors of reading a damaged archive, or damaged XML in it."""
 
 _OLD_OR_LOCKED = b"\xd0\xcf\x11\xe0"
@@ -93,11 +84,7 @@ def _language(pre: Tag) -> str:
 
 
 _MARKDOWN = MarkdownConverter(
-    heading_style="atx",
-    bullets="-",
-    escape_asterisks=False,
-    escape_underscores=False,
-    code_language_callback=_language,
+    heading_style="atx", bullets="-", escape_asterisks=False, escape_underscores=False, code_language_callback=_language
 )
 
 

@@ -44,10 +44,7 @@ _MEMORIES = (
     "rag-context", "claude-mem-context", "supermemory-context", "hindsight_memories", "deja-recall",
     "relevant-memories", "relevant_memories", "memory-context",
 )  # fmt: skip
-INJECTED = {
-    **dict.fromkeys((*_MEMORIES, "system-reminder", "system_reminder"), CONTEXT),
-    "private": PRIVATE,
-}
+INJECTED = {**dict.fromkeys((*_MEMORIES, "system-reminder", "system_reminder"), CONTEXT), "private": PRIVATE}
 """Tags of blocks that are left out whichever client wrote them. An index must not store its own answers."""
 
 USER, ASSISTANT = "User", "Assistant"

@@ -85,7 +85,7 @@ _SPEAKERS = {
     **dict.fromkeys(("chatgpt", "claude", "gemini", "copilot", "response"), "Assistant"),
 }
 _MEDIA = re.compile(
-    r"<(?:Media omitted|attached: [^>\n]*|Medien ausgeschlossen)>|(?:image|video|audio|sticker|GIF|document) omitted",
+    r"<(?:Media omitted|attached: [^>\n]*|Medien ausgeschlossen)>|(?:image|video|audio|sticker|GIF|document) omitted"
 )
 
 

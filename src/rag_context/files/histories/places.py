@@ -142,11 +142,7 @@ def _roo(path: Path) -> str:
 
 _CODES = ("Code", "Code - Insiders", "VSCodium")
 _HOSTS = (*_CODES, "Cursor", "Windsurf")
-_EXTENSIONS = {
-    "cline": "saoudrizwan.claude-dev",
-    "roo": "rooveterinaryinc.roo-cline",
-    "kilo": "kilocode.kilo-code",
-}
+_EXTENSIONS = {"cline": "saoudrizwan.claude-dev", "roo": "rooveterinaryinc.roo-cline", "kilo": "kilocode.kilo-code"}
 
 PLACES = (
     Location("claude-code", "~/.claude", ("projects/*/*.jsonl", "projects/*/*/subagents/*.jsonl"), "CLAUDE_CONFIG_DIR"),

@@ -52,7 +52,7 @@ _TURN = re.compile(
 
 # Runs of full stops start where no full stop precedes, and all repeats are possessive: linear on any input.
 _SENTENCE_END = re.compile(
-    r"(?P<stop>(?<![.!?…])[.!?…]++)[\"'”’»)\]*_`]*+(?P<space>\s++)|[。！？｡]++[」』”’）】〉》\"')]*+\s*+",
+    r"(?P<stop>(?<![.!?…])[.!?…]++)[\"'”’»)\]*_`]*+(?P<space>\s++)|[。！？｡]++[」』”’）】〉》\"')]*+\s*+"
 )
 _TEXT = re.compile(r"\S")
 _LINE_END = re.compile(r"\n(?:[ \t\r]*+\n)*+")

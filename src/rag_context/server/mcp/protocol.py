@@ -106,9 +106,7 @@ RECALL = types.Prompt(
     name="recall",
     title="Recall",
     description="Look in the shared memory for what is known about a topic, and answer from it with its sources.",
-    arguments=[
-        types.PromptArgument(name="topic", description="A question, a name or an error code", required=True),
-    ],
+    arguments=[types.PromptArgument(name="topic", description="A question, a name or an error code", required=True)],
 )
 REMEMBER = types.Prompt(
     name="remember",

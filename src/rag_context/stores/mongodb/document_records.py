@@ -75,12 +75,7 @@ def chunks_entry(chunks: Sequence[documents.Chunk], revision: str) -> Entry:
     named = [{"chunkId": chunk.id, "vectorId": chunk.id} for chunk in chunks]
     if short:
         named = [{**name, "text": chunk.text} for name, chunk in zip(named, chunks, strict=True)]
-    return {
-        "chunks": named,
-        "revision": revision,
-        "chunkCount": len(chunks),
-        "analyser": ANALYSER_VERSION,
-    }
+    return {"chunks": named, "revision": revision, "chunkCount": len(chunks), "analyser": ANALYSER_VERSION}
 
 
 def similarity_bands(hash_64: int) -> list[int]:

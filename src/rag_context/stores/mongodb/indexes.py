@@ -153,8 +153,7 @@ class Indexes:
                 if _is_among(await _present(collection), model):
                     return  # another process was faster
                 raise BackendRejectedError(
-                    COMPONENT,
-                    f"another index has its name (code {error.code}); drop or rename the other one",
+                    COMPONENT, f"another index has its name (code {error.code}); drop or rename the other one"
                 ) from error
         logger.info("made index %s of %s", name, collection.name)
 

@@ -197,10 +197,7 @@ def connect(uri: str, *, documents: str, metrics: str) -> Mongo:
         searching = _mongo(uri, _PREFERENCES, in_address, documents, metrics)
         writing = _mongo(uri, {**_PREFERENCES, **_WRITING}, in_address, documents, metrics)
         search_timeout_s = float(searching.client.options.server_selection_timeout)
-        return replace(
-            searching,
-            writer=replace(writing, search=ServerSearch(writing.client, search_timeout_s)),
-        )
+        return replace(searching, writer=replace(writing, search=ServerSearch(writing.client, search_timeout_s)))
     except (DriverConfigurationError, InvalidName, ValueError, TypeError):
         # Without its cause: the driver's messages may quote a piece of the password.
         raise ConfigurationError(

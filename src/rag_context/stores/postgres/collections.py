@@ -114,8 +114,7 @@ class PostgresCollections:
 
     async def merge_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
         return await self._change(
-            name,
-            lambda connection, record: _describe(connection, record, {**record.collection.metadata, **metadata}),
+            name, lambda connection, record: _describe(connection, record, {**record.collection.metadata, **metadata})
         )
 
     async def upsert(self, name: str, entries: Sequence[Entry], vectors: Matrix) -> None:

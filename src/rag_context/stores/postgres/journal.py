@@ -33,15 +33,7 @@ from rag_context.errors import ForgottenError
 from rag_context.ports.writing import Version, WholeDocument
 from rag_context.stores.postgres import writer
 from rag_context.stores.postgres.connection import Connection, PostgresDatabase, Row
-from rag_context.stores.postgres.rows import (
-    PENDING,
-    TENANT,
-    ChunkTerms,
-    read_text,
-    stored,
-    stored_or_none,
-    tenant_from,
-)
+from rag_context.stores.postgres.rows import PENDING, TENANT, ChunkTerms, read_text, stored, stored_or_none, tenant_from
 from rag_context.stores.postgres.state import IndexState, PostgresChange
 
 _LINKS = """
@@ -191,10 +183,7 @@ async def write_recorded(
         return
     await _require_not_forgotten(connection, version)
     room, replaced = room_for(document, revision, links)
-    moves = [
-        *await _relocate(connection, counted, room, document.tenant),
-        Move(replaced, location_of(document)),
-    ]
+    moves = [*await _relocate(connection, counted, room, document.tenant), Move(replaced, location_of(document))]
     await writer.write_document(connection, counted, version, words)
     change = Change(action_of(revision, moves[-1]), document.tenant, moves, cause.by, cause.at, revision.reason)
     for move in moves[:-1]:
@@ -281,11 +270,7 @@ async def _make(connection: Connection, counted: PostgresChange, change: Change)
 
 
 async def _relocate(
-    connection: Connection,
-    counted: PostgresChange,
-    moves: Sequence[Move],
-    tenant: Tenant,
-    change: Change | None = None,
+    connection: Connection, counted: PostgresChange, moves: Sequence[Move], tenant: Tenant, change: Change | None = None
 ) -> tuple[Move, ...]:
     """Give documents their ids and their shelves, in this order; returns the moves with the ids that were given."""
     ids: dict[int, str] = {}

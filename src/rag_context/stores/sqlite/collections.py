@@ -72,11 +72,7 @@ class SqliteCollections:
     """Collections in a file, which is opened by the first call."""
 
     def __init__(
-        self,
-        file: DatabaseFile,
-        *,
-        lock_timeout_s: float = LOCK_TIMEOUT_S,
-        clock: Callable[[], float] = time.monotonic,
+        self, file: DatabaseFile, *, lock_timeout_s: float = LOCK_TIMEOUT_S, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._file = file
         self._lock_timeout_s = lock_timeout_s
@@ -252,10 +248,7 @@ class SqliteCollections:
         return self._opened
 
     async def _query(
-        self,
-        name: str,
-        paths: Iterable[Path],
-        query: Callable[[CollectionRow, CollectionView, sqlite3.Connection], T],
+        self, name: str, paths: Iterable[Path], query: Callable[[CollectionRow, CollectionView, sqlite3.Connection], T]
     ) -> T:
         """Run a query on the collection in memory, brought up to the state of the file."""
         fields, database = list(paths), self._database

@@ -5,10 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 
-from rag_context.domain.documents import (
-    Missing,
-    Stored,
-)
+from rag_context.domain.documents import Missing, Stored
 from rag_context.domain.journal import Cause
 from rag_context.domain.reports import counted
 from rag_context.domain.search import Filter, Neighbours

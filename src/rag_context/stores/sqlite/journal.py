@@ -312,11 +312,7 @@ def _read_chain(document_id: str, tenant: Tenant, connection: sqlite3.Connection
 
 
 def _read_selected(
-    tenant: Tenant,
-    selection: Selection,
-    shelves: Collection[Shelf | None],
-    limit: int,
-    connection: sqlite3.Connection,
+    tenant: Tenant, selection: Selection, shelves: Collection[Shelf | None], limit: int, connection: sqlite3.Connection
 ) -> list[Link]:
     """What is selected on these shelves, and the earlier versions of it."""
     connection.create_function("casefold", 1, str.casefold, deterministic=True)

@@ -159,11 +159,7 @@ class LoadedCollection:
         self._clear()
 
     def read(
-        self,
-        version: int,
-        paths: Sequence[Path],
-        query: Callable[[CollectionView], T],
-        connection: sqlite3.Connection,
+        self, version: int, paths: Sequence[Path], query: Callable[[CollectionView], T], connection: sqlite3.Connection
     ) -> tuple[T] | None:
         """Bring it up to the snapshot's version, and run a query that needs the columns of these fields.
 

@@ -47,16 +47,14 @@ class SqliteVectors:
 
     async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
         return await self._memory.read(
-            lambda at: at.index.vector_hits(vector, limit, where, at.stored_vectors),
-            needs_vectors=True,
+            lambda at: at.index.vector_hits(vector, limit, where, at.stored_vectors), needs_vectors=True
         )
 
     async def score(self, vector: Vector, chunk_ids: Sequence[str]) -> dict[str, float]:
         if not chunk_ids:
             return {}
         return await self._memory.read(
-            lambda at: at.index.cosines(vector, chunk_ids, at.stored_vectors),
-            needs_vectors=True,
+            lambda at: at.index.cosines(vector, chunk_ids, at.stored_vectors), needs_vectors=True
         )
 
     passages = reads(read_passages)
@@ -105,9 +103,7 @@ class SqliteCandidates:
 
     async def read(self, _requested: Callable[[], CandidateRequest], work: Callable[[Snapshot], T]) -> T:
         return await self._memory.read(
-            lambda at: work(_SqliteSnapshot(at)),
-            needs_vectors=self._needs_vectors,
-            timeout_s=CATCH_UP_S,
+            lambda at: work(_SqliteSnapshot(at)), needs_vectors=self._needs_vectors, timeout_s=CATCH_UP_S
         )
 
 

@@ -220,12 +220,7 @@ class Statistics:
 
     @classmethod
     def of(
-        cls,
-        lengths: NDArray[np.int32],
-        live: Mask | None,
-        is_conversation: Mask,
-        chunks: int,
-        average_length: float,
+        cls, lengths: NDArray[np.int32], live: Mask | None, is_conversation: Mask, chunks: int, average_length: float
     ) -> "Statistics":
         """Computed once for each state of the index.
 
