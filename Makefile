@@ -95,7 +95,7 @@ versions: $(STAMP) ## Run a part of the tests on other Pythons, with the lowest 
 torture: $(STAMP) ## Kill a server under load a hundred times and look for what it acknowledged (ARGS="--rounds 10")
 	$(PY) -m tests.torture $(ARGS)
 
-faults: $(STAMP) ## Measure every fault of every backend, and write the table of docs/faults.md (some minutes; ARGS="--outages 40")
+faults: $(STAMP) ## Measure every fault of every backend, and write the table of docs/design/faults.md (some minutes; ARGS="--outages 40")
 	$(PY) -m tests.faults $(ARGS)
 
 csharp: $(STAMP) ## Compile the C# client and run it against a server (needs mcs and mono, see clients/csharp)

@@ -1,6 +1,6 @@
 """Run all benchmarks, or some: `python -m benchmarks [--quick] [STAGE ...]`.
 
-The figures of each stage replace its earlier ones in results.json, and docs/benchmarks.md is written from all of them.
+The figures of each stage replace its earlier ones in results.json, from which docs/design/benchmarks.md is written.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md, written from the figures of the stages and the rows of the peers."""
+"""docs/design/benchmarks.md, written from the figures of the stages and the rows of the peers."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ $ make bench
 `make bench` takes about ten minutes. It measures a real server and its bare components in one run, and writes this
 page. Ratios can be compared between machines, absolute times cannot.
 
-![Each figure as a share of its target](benchmarks.svg)
+![Each figure as a share of its target](../benchmarks.svg)
 
 """
 
@@ -69,7 +69,7 @@ _TAIL = """
   into a PostgreSQL with 1 GB of shared buffers and without fsync, on the same machine. Recall compares the ten nearest
   chunks with those of the embedded store, which is exact. Processor time is that of this process for a whole search of
   each store in turn, with prepared query vectors, less the processor time of both without searches. Over HTTP two
-  servers embed and search in turn. [PostgreSQL](postgresql.md#what-a-search-costs) says where the time goes.
+  servers embed and search in turn. [PostgreSQL](../postgresql.md#what-a-search-costs) says where the time goes.
 - **one tenant of 200**: two stores in this process have the same documents, in one as those of a single tenant, in the
   other dealt out to 200. The same questions, with vectors of their own, are put to the one and to the other in turn,
   there to each tenant by turns. Then one tenant is asked in turn with a word that all others have and it has not, and
@@ -125,5 +125,5 @@ def write_page() -> None:
     """Write benchmarks.md and benchmarks.svg into the documentation, from all that was written down."""
     figures = [figure for stage in known_figures().values() for figure in stage]
     page = f"{_HEAD}{as_markdown(figures)}{_TAIL}\n{section()}"
-    (DOCS / "benchmarks.md").write_text(page, encoding="utf-8")
+    (DOCS / "design" / "benchmarks.md").write_text(page, encoding="utf-8")
     (DOCS / "benchmarks.svg").write_text(as_svg(figures), encoding="utf-8")

@@ -1,7 +1,7 @@
 """Where the time of a search, and of a bulk index, goes: a sampling profiler looks at a process that does only that.
 
-`python -m benchmarks.profile` writes docs/profiles.md. Every sample is one thread that is at work; what waits for
-work is not counted.
+`python -m benchmarks.profile` writes docs/design/profiles.md. Every sample is one thread that is at work; what waits
+for work is not counted.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ def main() -> int:
         searched = _profiled("search", data)
     page = _HEAD + _table("A search", searched) + _table("A bulk index", indexed)
     sys.stdout.write(page)
-    (Path(__file__).parent.parent / "docs" / "profiles.md").write_text(page, encoding="utf-8")
+    (Path(__file__).parent.parent / "docs" / "design" / "profiles.md").write_text(page, encoding="utf-8")
     return 0
 
 

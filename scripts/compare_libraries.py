@@ -6,7 +6,7 @@ The libraries are no dependencies, so the command brings them:
         --with 'ddsketch[serialization]' --with-editable . scripts/compare_libraries.py pool json sketch
 
 Peak memory is that of Python's own allocations, by tracemalloc, in a run apart from the one that is timed.
-docs/dependencies.md says what came out and what was decided.
+docs/design/dependencies.md says what came out and what was decided.
 """
 
 import importlib

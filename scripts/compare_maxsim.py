@@ -4,7 +4,7 @@
 
 MaxSim (late interaction) sums, over the tokens of a question, the greatest cosine to a token of the passage. The model
 was trained for sentences, not for this. The best twenty passages are reranked, as a configured reranker would rerank
-them. docs/quality.md says what came out.
+them. docs/design/quality.md says what came out.
 """
 
 import asyncio

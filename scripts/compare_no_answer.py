@@ -3,7 +3,7 @@
     .venv/bin/python scripts/compare_no_answer.py
 
 For each set with questions of another memory: the share of them below the limit that labels at most 5 % of the set's
-answerable questions, for each statistic by itself. docs/quality.md says what came out.
+answerable questions, for each statistic by itself. docs/design/quality.md says what came out.
 """
 
 import asyncio

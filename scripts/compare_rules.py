@@ -4,7 +4,7 @@
 
 - `session`: a message gains by BM25 of its whole conversation, in place of the conversation's three best messages.
 
-docs/quality.md says what came out.
+docs/design/quality.md says what came out.
 """
 
 import asyncio

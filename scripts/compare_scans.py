@@ -4,7 +4,7 @@
     OPENBLAS_NUM_THREADS=1 .venv/bin/python scripts/compare_scans.py 100000
 
 The vectors have 384 dimensions and stand in clusters. Times are medians of one query's; processor time is that of all
-threads. docs/dependencies.md says what came out and what was decided.
+threads. docs/design/dependencies.md says what came out and what was decided.
 """
 
 import statistics

@@ -1,4 +1,4 @@
-"""Print the figures of docs/architecture.md: modules, lines, comments, and how many modules a request enters.
+"""Print the figures of docs/design/architecture.md: modules, lines, comments, and how many modules a request enters.
 
     python scripts/measure_architecture.py
 

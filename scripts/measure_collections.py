@@ -5,7 +5,7 @@
 `none` leaves the collector alone, `frozen` calls gc.freeze() once when the server is started, `pauses` is what
 `rag_context.cli.interpreter.tune_interpreter` does. Each way serves an index that is there already, and one that
 grows while it serves.
-docs/dependencies.md has the outcome. Times depend on what else the machine does; the number of objects does not.
+docs/design/dependencies.md has the outcome. Times depend on what else the machine does; the number of objects does not.
 """
 
 import gc

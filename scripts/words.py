@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("*.md", "docs/*.md", "clients/**/*.md", "examples/*/README.md")
+PAGES = ("*.md", "docs/**/*.md", "clients/**/*.md", "examples/*/README.md")
 
 PYTHON = ("src/rag_context", "tests", "scripts", "benchmarks")
 SENTENCES = "src/rag_context"

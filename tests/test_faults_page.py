@@ -11,7 +11,7 @@ from tests.faults.page import POSTGRES, SERVERS, described, described_postgres, 
 from tests.faults.postgres import POSTGRES_CASES
 from tests.test_requirements import TESTS, defined
 
-PAGE = (TESTS.parent / "docs" / "faults.md").read_text(encoding="utf-8")
+PAGE = (TESTS.parent / "docs" / "design" / "faults.md").read_text(encoding="utf-8")
 PROOF = re.compile(r"`((?:\w+/)+test_\w+\.py)(?:::(\w+))?`")
 TABLE = PAGE.partition("## Check and repair")[0]
 ROWS = [line for line in TABLE.splitlines() if line.startswith("| ") and "what fails" not in line]

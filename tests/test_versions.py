@@ -14,7 +14,7 @@ PROJECT = PYPROJECT["project"]
 EXTRAS = [Requirement(each) for extra in PROJECT["optional-dependencies"].values() for each in extra]
 DIRECT = [*(Requirement(each) for each in PROJECT["dependencies"]), *EXTRAS]
 OURS = [each for each in DIRECT if each.name != PROJECT["name"]]
-PAGE = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "design" / "dependencies.md").read_text(encoding="utf-8")
 BOUNDED = dict(re.findall(r"^\| ([\w-]+) \| `([^`]*<[^`]*)` \|", PAGE, re.MULTILINE))
 PINNED = re.compile(r"^([\w.-]+)==([^ ;\\]+)", re.MULTILINE)
 

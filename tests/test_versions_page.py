@@ -12,7 +12,7 @@ import rag_context
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "versions.md").read_text(encoding="utf-8")
 PUBLIC = dict(re.findall(r"^\| `(rag_context[\w.]*)` \| (.*) \|$", PAGE, re.MULTILINE))
-SHOWN = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").rglob("*.py"))]
+SHOWN = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.py"))]
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 

@@ -1,7 +1,7 @@
 """Measure rag-context and other software side by side: `python -m benchmarks.peers [--sizes N ... | --full | --quick]`.
 
-The rows of each size replace its earlier ones in results.json, and the section of docs/benchmarks.md is written from
-all of them.
+The rows of each size replace its earlier ones in results.json, from which the section of docs/design/benchmarks.md is
+written.
 """
 
 import argparse

@@ -110,7 +110,7 @@ def as_markdown(rows: Sequence[Row]) -> str:
 
 
 def section(results: Path = RESULTS) -> str:
-    """The part of docs/benchmarks.md about the peers."""
+    """The part of docs/design/benchmarks.md about the peers."""
     rows = read(results)
     if not rows:
         return f"{_INTRODUCTION}\nNot measured yet for this version.\n"

@@ -14,7 +14,7 @@ from .collections import write_graded, write_spans
 from .test_evidence import write_messages
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "quality.md"
+PAGE = ROOT / "docs" / "design" / "quality.md"
 
 
 def test_collections_are_measured_and_written_down(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ def test_project_documents_go_through_the_project_tools(sets: dict[str, Evidence
 
 def test_the_quality_page_shows_every_category_of_every_set(sets: dict[str, EvidenceSet]) -> None:
     """B-2: a set or category that was added, and not measured, fails here."""
-    page = (ROOT / "docs" / "quality.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "design" / "quality.md").read_text(encoding="utf-8")
     for each in sets.values():
         for category, count in Counter(question.category for question in each.questions).items():
             assert f"| {each.name} | {category} | {count} |" in page
@@ -177,7 +177,7 @@ def test_the_quality_page_shows_every_category_of_every_set(sets: dict[str, Evid
 
 def test_keyword_search_alone_solves_none_of_the_sets(sets: dict[str, EvidenceSet]) -> None:
     """B-2: by the figures on the page, recall@10 in mode text is below .7."""
-    page = (ROOT / "docs" / "quality.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "design" / "quality.md").read_text(encoding="utf-8")
     table = page.partition("### Evidence among")[2].partition("###")[0]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| ")]
     overall = {row[0]: row for row in rows[1:]}  # the last row of a set is the one of all its categories

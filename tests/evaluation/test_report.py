@@ -60,8 +60,8 @@ def test_tables_show_shares_without_a_leading_zero() -> None:
 
 
 def test_the_page_says_how_to_repeat_it_and_what_it_leaves_out() -> None:
-    text = page(Outcomes([graded("one", 0.4), spans()]), InterfaceOutcomes(), Path("docs/quality.md"))
-    assert "python -m benchmarks.quality DATA/one DATA/a & b --markdown docs/quality.md\n" in text
+    text = page(Outcomes([graded("one", 0.4), spans()]), InterfaceOutcomes(), Path("docs/design/quality.md"))
+    assert "python -m benchmarks.quality DATA/one DATA/a & b --markdown docs/design/quality.md\n" in text
     assert "![Means by collection and mode](quality.svg)" in text
     assert "| one | nDCG@10 | .200 (.200 to .200) |" in text
     assert "Real conversations" in text

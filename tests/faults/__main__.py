@@ -1,7 +1,7 @@
 """Every fault of every server, and minutes of kills under load: `python -m tests.faults [--outages N] [--seed N]`.
 
-Writes the tables into docs/faults.md, and exits 1 where anything was not as it should be. `--only postgres` measures
-PostgreSQL alone, `--only servers` the others.
+Writes the tables into docs/design/faults.md, and exits 1 where anything was not as it should be. `--only postgres`
+measures PostgreSQL alone, `--only servers` the others.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from tests.faults.harness import FaultHarness, MemoryHarness, harness
 from tests.faults.postgres import POSTGRES_CASES, postgres_harness
 from tests.faults.postgres import fault as postgres_fault
 
-PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "faults.md"
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "design" / "faults.md"
 SEARCHES = 4
 """Searches in each cell: the first meets the fault, the last a server that is known to be dead."""
 
@@ -33,7 +33,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="faults", description=__doc__)
     parser.add_argument("--outages", type=int, default=40, help="how often a server is killed under load (40)")
     parser.add_argument("--seed", type=int, default=None, help="repeat a run's choices (drawn, and printed)")
-    parser.add_argument("--keep-page", action="store_true", help="leave docs/faults.md as it is")
+    parser.add_argument("--keep-page", action="store_true", help="leave docs/design/faults.md as it is")
     parser.add_argument("--only", choices=("servers", "postgres"), help="measure a part")
     arguments = parser.parse_args()
     seed = random.randrange(2**32) if arguments.seed is None else arguments.seed

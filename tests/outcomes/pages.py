@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
-    for pattern in ("*.md", "docs/*.md", "docs/clients/*.md", "examples/*/README.md", "clients/*/README.md")
+    for pattern in ("*.md", "docs/**/*.md", "examples/*/README.md", "clients/*/README.md")
     for path in ROOT.glob(pattern)
 )
 BLOCK = re.compile(r"^```(\S*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)

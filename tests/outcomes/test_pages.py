@@ -28,7 +28,13 @@ COMMAND_LINE = re.compile(
     r"(?:rag-context|make|pip|python3?|\.venv/\S+|curl|docker|kubectl|helm|psql|pg_\w+|sqlite3) "
 )
 ADDRESS = re.compile(r"postgresql://[^/\s']*/(\w+)[^\s']*")
-IN_THE_CHECKOUT = ("README.md", "CONTRIBUTING.md", "docs/benchmarks.md", "docs/dependencies.md", "docs/quality.md")
+IN_THE_CHECKOUT = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "docs/design/benchmarks.md",
+    "docs/design/dependencies.md",
+    "docs/design/quality.md",
+)
 
 FILES = {
     "README.md": "# The notes\n\nWhat the harbour office knows.\n",

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Rule(StrEnum):
-    """A rule that may be left out of searches, to measure what it does (docs/quality.md)."""
+    """A rule that may be left out of searches, to measure what it does (docs/design/quality.md)."""
 
     CODE = "code"
     """By what a passage of code defines, by its path and by its file; `search.code_rank`."""

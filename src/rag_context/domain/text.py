@@ -226,7 +226,7 @@ class Bm25Profile:
 PROSE = Bm25Profile(k1=1.2, b=0.75)
 
 CONVERSATION_K1 = 0.4
-"""Messages of a conversation: whether a term occurs counts, its frequency hardly (docs/search.md)."""
+"""Messages of a conversation: whether a term occurs counts, its frequency hardly (docs/design/ranking.md)."""
 
 SHORT_MESSAGE = 15.0
 LONG_MESSAGE = 40.0

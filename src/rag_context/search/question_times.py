@@ -2,7 +2,7 @@
 
 Passages from near such a time come first. It is a boost and never a filter: people date things roughly, and speak of a
 day on another one. On 189 dated questions to conversations in use, half-lives of 3 to 15 days and weights of .2 to .6
-ranked equally well; docs/quality.md shows what the weight and the threshold change in the open set.
+ranked equally well; docs/design/quality.md shows what the weight and the threshold change in the open set.
 
 The grammar is small: dateparser takes "may", "we", "march on" and "3000 on 10.0.0.1" for dates, returns moments for
 periods, and takes 0.9 ms for a question and 0.26 s to import.

@@ -1,7 +1,7 @@
 """Ranking: from raw scores to an ordered, calibrated list. Pure.
 
 Both raw scores are exact on every candidate, so each is divided by its best and the two are mixed (fusion). Mixing
-scores beats mixing ranks (reciprocal rank fusion) on every collection it was measured on; see docs/search.md.
+scores beats mixing ranks (reciprocal rank fusion) on every collection it was measured on; see docs/design/ranking.md.
 `stores.postgres.candidates.FUSED` is the same formula in SQL.
 """
 
@@ -29,7 +29,7 @@ RARE_TERMS_SHARE = 0.5
 """A passage that holds this share of the query's idf mass is returned whatever its cosine."""
 
 NEIGHBOUR_WEIGHT = 0.2
-"""How much of a neighbour's raw score a chunk gains: what surrounds a passage speaks for it (docs/search.md).
+"""How much of a neighbour's raw score a chunk gains: what surrounds a passage speaks for it (docs/design/ranking.md).
 
 A neighbour that is not there counts as the chunk itself, or the middle of a long document would beat a short one.
 """
@@ -244,7 +244,7 @@ def closeness(cosines: Floats, calibration: Calibration | None) -> Floats:
     """How far each cosine is above that of unrelated texts, 0 and up; unknown ones (NaN) stay unknown.
 
     Unrelated texts have a cosine near 0 under some models, and one of 0.7 under others: as shares of the best cosine,
-    these would say next to nothing beside keywords (docs/search.md).
+    these would say next to nothing beside keywords (docs/design/ranking.md).
     """
     return np.maximum(cosines - unrelated_cosine(calibration), 0.0)
 

@@ -1,6 +1,6 @@
 """Constants of the rules that look at the question (`domain.rules.Rule`), in one place.
 
-Each rule is a pure function in a module of its own, and holds on the open sets (docs/quality.md).
+Each rule is a pure function in a module of its own, and holds on the open sets (docs/design/quality.md).
 """
 
 MAX_SYMBOL_CHARS = 120
