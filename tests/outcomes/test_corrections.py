@@ -61,6 +61,24 @@ def test_a_correction_is_found_and_what_it_corrects_is_not(server: Served) -> No
     assert [each["documentId"] for each in versions] == [hidden["documentId"], shown["documentId"]]
 
 
+def test_a_question_as_of_a_moment_finds_the_version_that_was_current_then(server: Served) -> None:
+    decision(server, "past.md", occurredAt="2025-01-10T12:00:00Z")
+    old = server.search(QUESTION, source="past.md")["results"][0]["documentId"]
+    new = decision(server, "past-2.md", NEW, supersedes=[old], occurredAt="2025-03-10T12:00:00Z")
+    expected = {"2025-01-01": [], "2025-02-01": [OLD], "2025-04-01": [NEW]}
+    for day, texts in expected.items():
+        found = server.search(QUESTION, source="past*", asOf=f"{day}T00:00:00Z")
+        assert contents(found) == texts
+    forgotten = done(server, "forget", documentId=new)
+    assert contents(server.search(QUESTION, source="past*", asOf="2025-02-01T00:00:00Z")) == []
+    done(server, "undo", id=forgotten["id"])
+    assert contents(server.search(QUESTION, source="past*", asOf="2025-02-01T00:00:00Z")) == [OLD]
+    # A correction that keeps the date of the text is no part of what was known before it.
+    dated = decision(server, "dated.md", occurredAt="2025-01-10T12:00:00Z")
+    decision(server, "dated-2.md", NEW, supersedes=[dated], occurredAt="2025-01-10T12:00:00Z")
+    assert contents(server.search(QUESTION, source="dated*", asOf="2025-04-01T00:00:00Z")) == [OLD]
+
+
 def test_a_chain_of_corrections_is_undone_step_by_step_to_the_byte(server: Served) -> None:
     decision(server, "chain.md")
     states = [state(server)]

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -164,6 +165,24 @@ async def test_corrections_of_corrections_make_a_chain(store: Stores) -> None:
         await undo(store, entry)
     assert await store.documents.matching(Filter(), 10) == [versions[0].id]
     assert [link.place.superseded_by for link in await store.journal.chain(versions[0].id, DEFAULT_TENANT)] == [None]
+
+
+async def test_superseded_versions_are_narrowed_to_those_that_were_current(store: Stores) -> None:
+    hour = timedelta(hours=1)
+    said = [replace(document(name, "Text of the night."), occurred_at=NOON + number * hour)
+            for number, name in enumerate("abc")]  # fmt: skip
+    await write(store, version(said[0]))
+    for old, new in pairwise(said):
+        await write(store, version(new, revision=Revision(supersedes=(old.id,))))
+    shelf = DEFAULT_TENANT.on(Shelf.SUPERSEDED)
+    for late, current in ((0.5, said[0]), (1, said[1]), (1.5, said[1]), (2, None)):
+        moment = NOON + late * hour
+        where = Filter(shelf, until=moment + timedelta(microseconds=1), superseded_after=moment)
+        expected = [] if current is None else [current.id]
+        by_vector = await store.vectors.search(axis(0), limit=5, where=where)
+        by_keywords = await store.texts.search("night", limit=5, where=where)
+        assert [hit.chunk.document_id for hit in by_vector] == expected
+        assert [hit.chunk.document_id for hit in by_keywords] == expected
 
 
 async def test_only_what_is_visible_to_its_tenant_can_be_superseded(store: Stores) -> None:

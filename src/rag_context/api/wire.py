@@ -267,8 +267,8 @@ Until = Annotated[Instant | None, Field(description="Only what was said or writt
 AsOf = Annotated[
     Instant | None,
     Field(
-        description="As if asked at this moment: what was said or written later is hidden, and `yesterday` counts from "
-        "it (RFC 3339 with offset)"
+        description="As if asked at this moment: what was said or written later is hidden, versions that were "
+        "corrected later are found, and `yesterday` counts from it (RFC 3339 with offset)"
     ),
 ]
 IndexedAt = Annotated[UtcTime, Field(description="When the content was indexed")]

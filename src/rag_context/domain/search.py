@@ -23,7 +23,8 @@ class Filter(FilterFields):
     Of `tags` a document has all; of every group of `any_tags` it has at least one. Documents whose ids are in
     `without_documents` are left out. `standing` is for vector searches: only chunks that hold a standing
     instruction (`Chunk.is_standing`). `origins` are those that a chunk, in lists a document, may have; what has none,
-    because an earlier version stored it, has none of them.
+    because an earlier version stored it, has none of them. `superseded_after` is for the tenant of superseded versions,
+    which vector and keyword searches narrow to those that were current until later than it.
     """
 
     tenant: Tenant = DEFAULT_TENANT
@@ -38,6 +39,7 @@ class Filter(FilterFields):
     without_documents: tuple[str, ...] = ()
     standing: bool = False
     origins: tuple[Origin, ...] = ()
+    superseded_after: datetime | None = None
 
     def equal(self) -> list[tuple[str, str]]:
         """The texts that have one value, by the names of the fields of documents and their metadata."""

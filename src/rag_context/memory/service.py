@@ -231,8 +231,8 @@ class Service:
         else:
             query = mappers.query_of(request, self._min_score, self._now(), self._dependencies.redactor)
             answer = await self._answer(query)
-            if request.include_superseded:
-                answer, superseded = await self._with_superseded(query, answer)
+            if request.include_superseded or (request.as_of and self._dependencies.journal):
+                answer, superseded = await self._with_superseded(query, answer, request)
             if of_project:
                 answer = self._tenants.labelled(answer, query.where.tenant)
             if not answer.results and answer.level < Level.EMPTY:
@@ -289,12 +289,20 @@ class Service:
         if project is not None and self._dependencies.repositories is not None:
             self._dependencies.repositories.note(project)
 
-    async def _with_superseded(self, query: Query, answer: Answer) -> tuple[Answer, dict[str, Link]]:
-        """The answer with the passages of superseded versions in their places, and what is known of those versions."""
-        on_shelf = replace(query, where=replace(query.where, tenant=query.where.tenant.on(Shelf.SUPERSEDED)))
-        other = await self._answer(on_shelf)
+    async def _with_superseded(
+        self, query: Query, answer: Answer, request: SearchRequest
+    ) -> tuple[Answer, dict[str, Link]]:
+        """The answer with the passages of superseded versions in their places, and what is known of those versions.
+
+        As of a moment these are only the versions that were current then, and those that came later are left out.
+        """
+        ended_after = None if request.include_superseded else request.as_of
+        where = replace(query.where, tenant=query.where.tenant.on(Shelf.SUPERSEDED), superseded_after=ended_after)
+        other = await self._answer(replace(query, where=where))
         links = await self.changes.links(sorted({each.passage.document_id for each in other.results}))
-        results = sorted((*answer.results, *other.results), key=lambda result: -result.ranked.score)
+        later = {link.place.superseded_by for link in links.values()} if ended_after is not None else set()
+        results = [each for each in (*answer.results, *other.results) if each.passage.document_id not in later]
+        results.sort(key=lambda result: -result.ranked.score)
         is_unanswerable = answer.unanswerable and (other.unanswerable or not other.results)
         return replace(answer, results=tuple(results[: query.limit]), unanswerable=is_unanswerable), links
 

@@ -45,6 +45,11 @@ def condition(where: Filter, parameters: Parameters, row: str = "d") -> str:
     if where.without_documents:
         name = "id" if row == "d" else "document"
         parts.append(f"{row}.{name} <> ALL ({add([stored(id_) for id_ in where.without_documents])}::text[])")
+    if where.superseded_after is not None:
+        shelved_at = "d.shelved_at"
+        if row != "d":
+            shelved_at = "(SELECT d.shelved_at FROM rag_context.documents AS d WHERE d.id = c.document)"
+        parts.append(f"{shelved_at} > {add(microseconds(where.superseded_after))}")
     if where.since is not None:
         parts.append(f"coalesce({row}.occurred_at, {row}.timestamp) >= {add(microseconds(where.since))}")
     if where.until is not None:

@@ -309,8 +309,11 @@ async def _settle(connection: Connection, place: Location, change: Change) -> No
     )
     if place.superseded_by is not None:
         await connection.execute(
-            """UPDATE rag_context.documents
-               SET superseded_by = (SELECT sequence FROM rag_context.documents WHERE id = $2) WHERE id = $1""",
+            """UPDATE rag_context.documents AS d
+               SET superseded_by = s.sequence, shelved_at = CASE
+                   WHEN coalesce(s.occurred_at, s.timestamp) > coalesce(d.occurred_at, d.timestamp)
+                   THEN coalesce(s.occurred_at, s.timestamp) ELSE d.shelved_at END
+               FROM rag_context.documents AS s WHERE s.id = $2 AND d.id = $1""",
             stored(place.id),
             stored(place.superseded_by),
         )

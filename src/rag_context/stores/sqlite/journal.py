@@ -244,9 +244,14 @@ def _settle(key: int, place: Location, change: Change, connection: sqlite3.Conne
         "UPDATE documents SET shelved_at = ?, pinned = max(pinned, ?) WHERE key = ?", (at, change.pins, key)
     )
     if place.superseded_by is not None:
+        # It was current until the newer one was said, which may be long before both were stored.
         connection.execute(
-            "UPDATE documents SET superseded_by = (SELECT key FROM documents WHERE id = ?) WHERE key = ?",
-            (place.superseded_by, key),
+            """UPDATE documents
+               SET superseded_by = (SELECT key FROM documents WHERE id = :by), shelved_at = ifnull(
+                   (SELECT s.occurred_at FROM documents AS s
+                    WHERE s.id = :by AND s.occurred_at > documents.occurred_at), shelved_at)
+               WHERE key = :key""",
+            {"by": place.superseded_by, "key": key},
         )
         if change.undoes is None:  # else the reason is there, since it was superseded first
             connection.execute("UPDATE documents SET superseded_reason = ? WHERE key = ?", (change.reason, key))

@@ -35,13 +35,14 @@ class DocumentFields(NamedTuple):
     source: str
     tags: str
     thread: str | None
+    shelved_at: int | None = None
     stated: tuple[str | None, ...] = (None,) * len(FILTERED)
     """The values of `FILTERED`."""
 
     @classmethod
     def read(cls, row: Sequence[Any]) -> "DocumentFields":
         """The document of a row of these columns, the values of `FILTERED` last."""
-        return cls._make((*row[:10], tuple(row[10:])))
+        return cls._make((*row[:11], tuple(row[11:])))
 
 
 class StoredChunk(NamedTuple):
@@ -153,6 +154,7 @@ class DocumentColumns:
     def __init__(self) -> None:
         self._numbers = np.empty((_STATED.stop, _FIRST_CAPACITY), dtype=np.int32)
         self._keys = np.empty(_FIRST_CAPACITY, dtype=np.int64)
+        self._shelved = np.empty(_FIRST_CAPACITY, dtype=np.int64)
         self._rows: dict[int, int] = {}
         self._ids: list[str] = []
         self._by_id: dict[str, int] = {}
@@ -199,6 +201,7 @@ class DocumentColumns:
         numbers[_SOURCE, at] = [self._sources.number(d.source) for d in documents]
         numbers[_TAGS, at] = [self._tags.number(d.tags) for d in documents]
         self._keys[at] = [d.key for d in documents]
+        self._shelved[at] = [d.shelved_at or 0 for d in documents]
 
     def _is_readable(self, document: DocumentFields) -> bool:
         """Whether the fields are what filters can compare."""
@@ -271,6 +274,8 @@ class DocumentColumns:
         if without:
             masks.append(np.ones(size, dtype=np.bool_))
             masks[-1][without] = False
+        if where.superseded_after is not None:
+            masks.append(self._shelved[:size] > microseconds(where.superseded_after))
         return np.logical_and.reduce(masks) if masks else None
 
     def only(self, rows: NDArray[np.intp]) -> "DocumentColumns":
@@ -286,7 +291,8 @@ class DocumentColumns:
         project, branch, path_hash = self._tenants.values[numbers[_TENANT]]
         source, tags = self._sources.values[numbers[_SOURCE]], self._tags.values[numbers[_TAGS]]
         names = (project, branch, path_hash, kind or "", session or "", source, tags)
-        return DocumentFields(int(self._keys[row]), self._ids[row], *names, self.thread(row), tuple(stated))
+        thread, shelved_at = self.thread(row), int(self._shelved[row])
+        return DocumentFields(int(self._keys[row]), self._ids[row], *names, thread, shelved_at, tuple(stated))
 
     def _equalities(self, where: Filter) -> list[tuple[Codes[object], int, object]]:
         equal: list[tuple[Any, int, object]] = [(self._tenants, _TENANT, tenant_values(where.tenant))]
@@ -311,6 +317,7 @@ class DocumentColumns:
         more = max(capacity, rows - capacity)
         self._numbers = np.pad(self._numbers, ((0, 0), (0, more)))
         self._keys = np.pad(self._keys, (0, more))
+        self._shelved = np.pad(self._shelved, (0, more))
 
 
 @dataclass(slots=True)
