@@ -69,7 +69,7 @@ _TAIL = """
   into a PostgreSQL with 1 GB of shared buffers and without fsync, on the same machine. Recall compares the ten nearest
   chunks with those of the embedded store, which is exact. Processor time is that of this process for a whole search of
   each store in turn, with prepared query vectors, less the processor time of both without searches. Over HTTP two
-  servers embed and search in turn. [PostgreSQL](../postgresql.md#what-a-search-costs) says where the time goes.
+  servers embed and search in turn. [PostgreSQL](stores.md#what-a-search-costs) says where the time goes.
 - **one tenant of 200**: two stores in this process have the same documents, in one as those of a single tenant, in the
   other dealt out to 200. The same questions, with vectors of their own, are put to the one and to the other in turn,
   there to each tenant by turns. Then one tenant is asked in turn with a word that all others have and it has not, and

@@ -8,7 +8,7 @@ import pytest
 from rag_context.domain.vectors import MINILM
 from rag_context.embedders.profiles import PROFILES, Profile, profile
 
-PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "embedders.md"
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "design" / "embedding-models.md"
 
 
 def probability(name: str, cosine: float) -> float:
