@@ -14,15 +14,8 @@ from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendRejectedError
 from rag_context.ports.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
-from rag_context.stores.chroma.chroma_api import (
-    COMPONENT,
-    ChromaApi,
-    CollectionGoneError,
-    CollectionInfo,
-    Rows,
-    RowsMovedError,
-    repeated,
-)
+from rag_context.stores import engines
+from rag_context.stores.chroma import chroma_api
 from rag_context.stores.chroma.collections_registry import (
     ChromaCollectionRecord,
     ChromaCollectionRegistry,
@@ -38,14 +31,6 @@ from rag_context.stores.chroma.collections_storage import (
 )
 from rag_context.stores.chroma.opened_folder import open_folder
 from rag_context.stores.chroma.server import TIMEOUT_S, ChromaServer
-from rag_context.stores.engines import (
-    check_dimension,
-    check_distinct,
-    few_at_once,
-    operations,
-    timed_health,
-    unknown_collection,
-)
 from rag_context.stores.tokens import CAPABILITIES
 
 PREFIX = "rag-context"
@@ -80,7 +65,9 @@ async def open_chroma_dir_collections(
 class ChromaCollections:
     """Fits `provider.Provider`; a row per document."""
 
-    def __init__(self, api: ChromaApi, prefix: str, folder: Path | None = None, hidden: Sequence[str] = ()) -> None:
+    def __init__(
+        self, api: chroma_api.ChromaApi, prefix: str, folder: Path | None = None, hidden: Sequence[str] = ()
+    ) -> None:
         self._api = api
         self._registry = ChromaCollectionRegistry(api, prefix, hidden)
         self._folder = folder
@@ -91,7 +78,7 @@ class ChromaCollections:
         return CAPABILITIES
 
     async def collections(self) -> list[Collection]:
-        found = await few_at_once(map(self._counted, await self._registry.all()))
+        found = await engines.few_at_once(map(self._counted, await self._registry.all()))
         return sorted(found, key=lambda each: each.name)
 
     async def collection(self, name: str) -> Collection | None:
@@ -124,14 +111,14 @@ class ChromaCollections:
 
         The same call again completes them.
         """
-        check_distinct(entries)
+        engines.check_distinct(entries)
         record = await self._registry.require(name)
         if not entries:
             return
         dimension = vectors.shape[1]
         _check(record, dimension)
         start = 0
-        for some in operations(entries, lambda entry: size_of(entry, dimension), await self._api.most_rows()):
+        for some in engines.operations(entries, lambda entry: size_of(entry, dimension), await self._api.most_rows()):
             rows = await asyncio.to_thread(rows_of, some, vectors[start : start + len(some)])
             start += len(some)
             # Each part reads the record again: an earlier one may have created the storage.
@@ -207,12 +194,12 @@ class ChromaCollections:
             count = len(await self._registry.ours())
             return count, None if self._folder is None else await asyncio.to_thread(_bytes_in, self._folder)
 
-        return await timed_health(measure)
+        return await engines.timed_health(measure)
 
     async def _counted(self, record: ChromaCollectionRecord) -> Collection:
         try:
             count = 0 if record.rows is None else await self._api.count(record.rows.id)
-        except CollectionGoneError:
+        except chroma_api.CollectionGoneError:
             count = 0
         return replace(record.collection, count=count)
 
@@ -222,11 +209,11 @@ class ChromaCollections:
             changed = change(record.collection)
             try:
                 await self._api.describe(record.id, replace(record, collection=changed).fields)
-            except CollectionGoneError as error:
-                raise unknown_collection(name) from error
+            except chroma_api.CollectionGoneError as error:
+                raise engines.unknown_collection(name) from error
             return await self._counted(replace(record, collection=changed))
 
-    async def _write(self, record: ChromaCollectionRecord, dimension: int, rows: Rows) -> None:
+    async def _write(self, record: ChromaCollectionRecord, dimension: int, rows: chroma_api.Rows) -> None:
         _check(record, dimension)
         stored = record.rows or await self._created_rows(record)
         try:
@@ -237,7 +224,7 @@ class ChromaCollections:
             )  # another process was faster
             raise
 
-    async def _created_rows(self, record: ChromaCollectionRecord) -> CollectionInfo:
+    async def _created_rows(self, record: ChromaCollectionRecord) -> chroma_api.CollectionInfo:
         """Create the storage for the documents of a collection."""
         # Left behind by a removal: it has no owner any more, and it takes the name.
         leftover = await self._api.find(record.rows_name)
@@ -245,7 +232,9 @@ class ChromaCollections:
             await self._api.drop(record.rows_name)
         rows = await self._api.create(record.rows_name, record.rows_fields) or await self._api.find(record.rows_name)
         if rows is None or not record.owns(rows):
-            raise RowsMovedError(COMPONENT, f"{self._api.label}: the collection was replaced meanwhile")
+            raise chroma_api.RowsMovedError(
+                chroma_api.COMPONENT, f"{self._api.label}: the collection was replaced meanwhile"
+            )
         return rows
 
     async def _read(self, name: str, empty: T, work: Callable[[ChromaCollectionStorage], Awaitable[T]]) -> T:
@@ -269,11 +258,11 @@ class ChromaCollections:
         async def attempt() -> T:
             return await work(await find(name))
 
-        return await repeated(attempt)
+        return await chroma_api.repeated(attempt)
 
 
 def _check(record: ChromaCollectionRecord, dimension: int) -> None:
-    check_dimension(record.collection.name, record.collection.dimension, dimension)
+    engines.check_dimension(record.collection.name, record.collection.dimension, dimension)
 
 
 def _bytes_in(folder: Path) -> int:

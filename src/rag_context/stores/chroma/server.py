@@ -17,22 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from rag_context._version import __version__
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendRejectedError, BackendTimeoutError, BackendUnavailableError, ConfigurationError
-from rag_context.stores.chroma.chroma_api import (
-    COMPONENT,
-    HNSW,
-    LOST_ROW,
-    CollectionGoneError,
-    CollectionInfo,
-    Fields,
-    NameExistsError,
-    Part,
-    Rows,
-    RowsMovedError,
-    Where,
-    invalid_response,
-    timeout_message,
-    unreachable,
-)
+from rag_context.stores.chroma import chroma_api
 
 CONNECT_S = 5.0
 TIMEOUT_S = 30.0
@@ -84,11 +69,7 @@ _ANYTHING = TypeAdapter[dict[str, Any]](dict[str, Any])
 
 
 class ChromaServer:
-    """Fits `ChromaApi`; connected lazily.
-
-    Raises:
-        ConfigurationError: that is no address.
-    """
+    """Fits `ChromaApi`; connected lazily. Raises: ConfigurationError (that is no address)."""
 
     def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
         try:
@@ -109,50 +90,50 @@ class ChromaServer:
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def open(self, name: str) -> CollectionInfo:
-        body = {"name": name, "get_or_create": True, "configuration": {"hnsw": HNSW}}
+    async def open(self, name: str) -> chroma_api.CollectionInfo:
+        body = {"name": name, "get_or_create": True, "configuration": {"hnsw": chroma_api.HNSW}}
         try:
             found = await self._call("POST", _COLLECTIONS, _COLLECTION, body)
-        except CollectionGoneError as error:
+        except chroma_api.CollectionGoneError as error:
             raise self._other_version() from error
         return _info_of(found)
 
-    async def find(self, name: str) -> CollectionInfo | None:
+    async def find(self, name: str) -> chroma_api.CollectionInfo | None:
         try:
             return _info_of(await self._call("GET", f"{_COLLECTIONS}/{name}", _COLLECTION))
-        except CollectionGoneError:
+        except chroma_api.CollectionGoneError:
             return None
 
-    async def all(self) -> list[CollectionInfo]:
-        found: list[CollectionInfo] = []
+    async def all(self) -> list[chroma_api.CollectionInfo]:
+        found: list[chroma_api.CollectionInfo] = []
         while True:
             page = await self._call("GET", f"{_COLLECTIONS}?limit={_PAGE}&offset={len(found)}", _ALL)
             found += map(_info_of, page)
             if len(page) < _PAGE:
                 return found
 
-    async def create(self, name: str, fields: Fields) -> CollectionInfo | None:
-        body = {"name": name, "metadata": fields, "configuration": {"hnsw": HNSW}}
+    async def create(self, name: str, fields: chroma_api.Fields) -> chroma_api.CollectionInfo | None:
+        body = {"name": name, "metadata": fields, "configuration": {"hnsw": chroma_api.HNSW}}
         try:
             return _info_of(await self._call("POST", _COLLECTIONS, _COLLECTION, body))
-        except NameExistsError:
+        except chroma_api.NameExistsError:
             return None
-        except CollectionGoneError as error:
+        except chroma_api.CollectionGoneError as error:
             raise self._other_version() from error
 
-    async def describe(self, collection: str, fields: Fields) -> None:
+    async def describe(self, collection: str, fields: chroma_api.Fields) -> None:
         await self._call("PUT", f"{_COLLECTIONS}/{collection}", _ANYTHING, {"new_metadata": fields})
 
     async def drop(self, name: str) -> None:
         try:
             await self._call("DELETE", f"{_COLLECTIONS}/{name}", _ANYTHING)
-        except CollectionGoneError:
+        except chroma_api.CollectionGoneError:
             return
 
     async def most_rows(self) -> int:
         return (await self._read_limits()).max_batch_size
 
-    async def upsert(self, collection: str, rows: Rows) -> None:
+    async def upsert(self, collection: str, rows: chroma_api.Rows) -> None:
         limits = await self._read_limits()
         body = {
             "ids": rows.ids,
@@ -171,12 +152,12 @@ class ChromaServer:
     async def get(
         self,
         collection: str,
-        include: Sequence[Part] = (),
+        include: Sequence[chroma_api.Part] = (),
         *,
         ids: Sequence[str] | None = None,
-        where: Where | None = None,
+        where: chroma_api.Where | None = None,
         limit: int | None = None,
-    ) -> Rows:
+    ) -> chroma_api.Rows:
         selected = {"ids": ids, "where": where, "limit": limit}
         body = {"include": include, **{name: value for name, value in selected.items() if value is not None}}
         found = await self._call("POST", f"{_COLLECTIONS}/{collection}/get", _GOT, body)
@@ -187,7 +168,9 @@ class ChromaServer:
             found.embeddings or [] if "embeddings" in include else None,
         )
 
-    async def nearest(self, collection: str, vector: Vector, limit: int, where: Where | None) -> Rows:
+    async def nearest(
+        self, collection: str, vector: Vector, limit: int, where: chroma_api.Where | None
+    ) -> chroma_api.Rows:
         body = {
             "query_embeddings": [vector.tolist()],
             "n_results": limit,
@@ -196,21 +179,25 @@ class ChromaServer:
         }
         found = await self._call("POST", f"{_COLLECTIONS}/{collection}/query", _NEAR, body)
         if not len(found.ids) == len(found.metadatas) == len(found.embeddings) == 1:
-            raise invalid_response(self.label, "not one answer to one query")
+            raise chroma_api.invalid_response(self.label, "not one answer to one query")
         return self._rows(found.ids[0], _filled(found.metadatas[0]), (), found.embeddings[0])
 
     def _rows(
-        self, ids: Sequence[str], fields: Sequence[Fields], texts: Sequence[str], vectors: list[list[float]] | None
-    ) -> Rows:
+        self,
+        ids: Sequence[str],
+        fields: Sequence[chroma_api.Fields],
+        texts: Sequence[str],
+        vectors: list[list[float]] | None,
+    ) -> chroma_api.Rows:
         if any(column is not None and len(column) not in (0, len(ids)) for column in (fields, texts, vectors)):
-            raise invalid_response(self.label, "columns of different lengths")
+            raise chroma_api.invalid_response(self.label, "columns of different lengths")
         try:
             matrix = (
                 None if vectors is None else np.array(vectors, dtype=np.float32).reshape(len(ids), -1 if ids else 0)
             )
         except ValueError as error:
-            raise invalid_response(self.label, "vectors of different dimensions") from error
-        return Rows(ids, fields, texts, matrix)
+            raise chroma_api.invalid_response(self.label, "vectors of different dimensions") from error
+        return chroma_api.Rows(ids, fields, texts, matrix)
 
     async def _read_limits(self) -> _Limits:
         if self._limits is None:
@@ -222,45 +209,47 @@ class ChromaServer:
         try:
             response = await self._client.request(method, path, content=content)
         except httpx2.TimeoutException as error:
-            raise BackendTimeoutError(COMPONENT, timeout_message(self.label)) from error
+            raise BackendTimeoutError(chroma_api.COMPONENT, chroma_api.timeout_message(self.label)) from error
         except AttributeError as error:  # uvloop: a connection reset while it was made has no socket, which anyio reads
-            raise unreachable(self.label, "reset") from error
+            raise chroma_api.unreachable(self.label, "reset") from error
         except httpx2.TransportError as error:
-            raise unreachable(self.label, str(error) or type(error).__name__) from error
+            raise chroma_api.unreachable(self.label, str(error) or type(error).__name__) from error
         except httpx2.DecodingError as error:
-            raise invalid_response(self.label, "bytes that cannot be decoded") from error
+            raise chroma_api.invalid_response(self.label, "bytes that cannot be decoded") from error
         # Redirects are not followed, so they are errors too.
         if response.status_code >= httpx2.codes.MULTIPLE_CHOICES:
             raise self._failure(response)
         try:
             return answer.validate_json(response.content)
         except ValidationError as error:
-            raise invalid_response(self.label, "another body than its API has") from error
+            raise chroma_api.invalid_response(self.label, "another body than its API has") from error
 
     def _other_version(self) -> BackendRejectedError:
-        return BackendRejectedError(COMPONENT, f"{self.label} does not speak version 2 of Chroma's API")
+        return BackendRejectedError(chroma_api.COMPONENT, f"{self.label} does not speak version 2 of Chroma's API")
 
     def _failure(self, response: httpx2.Response) -> BackendRejectedError | BackendUnavailableError:
         """Maps a status to our error; bodies are not repeated, because they may contain stored data."""
         status = response.status_code
         problem = f"{self.label} returned {status}"
         if status == httpx2.codes.NOT_FOUND:
-            return CollectionGoneError(COMPONENT, f"{problem}: the collection does not exist")
+            return chroma_api.CollectionGoneError(chroma_api.COMPONENT, f"{problem}: the collection does not exist")
         if status == httpx2.codes.CONFLICT:
-            return NameExistsError(COMPONENT, f"{problem}: the name exists")
-        if status == httpx2.codes.INTERNAL_SERVER_ERROR and LOST_ROW in response.text:
-            return RowsMovedError(COMPONENT, f"{problem}: rows were removed while they were read")
+            return chroma_api.NameExistsError(chroma_api.COMPONENT, f"{problem}: the name exists")
+        if status == httpx2.codes.INTERNAL_SERVER_ERROR and chroma_api.LOST_ROW in response.text:
+            return chroma_api.RowsMovedError(chroma_api.COMPONENT, f"{problem}: rows were removed while they were read")
         if status == httpx2.codes.TOO_MANY_REQUESTS or status >= httpx2.codes.INTERNAL_SERVER_ERROR:
-            return BackendUnavailableError(COMPONENT, problem, retry_after_s=_seconds(response))
-        return BackendRejectedError(COMPONENT, problem)
+            return BackendUnavailableError(chroma_api.COMPONENT, problem, retry_after_s=_seconds(response))
+        return BackendRejectedError(chroma_api.COMPONENT, problem)
 
 
 _COLLECTIONS = "tenants/default_tenant/databases/default_database/collections"
 
 
-def _info_of(found: _Collection) -> CollectionInfo:
+def _info_of(found: _Collection) -> chroma_api.CollectionInfo:
     settings = found.configuration_json.get("hnsw") or found.configuration_json.get("spann") or {}
-    return CollectionInfo(found.id, str(settings.get("space")), found.dimension, found.name, found.metadata or {})
+    return chroma_api.CollectionInfo(
+        found.id, str(settings.get("space")), found.dimension, found.name, found.metadata or {}
+    )
 
 
 def _encoded(vectors: Matrix | None, limits: _Limits) -> list[str] | list[list[float]]:
@@ -272,7 +261,7 @@ def _encoded(vectors: Matrix | None, limits: _Limits) -> list[str] | list[list[f
     return numbers
 
 
-def _filled(fields: Sequence[Fields | None] | None) -> list[Fields]:
+def _filled(fields: Sequence[chroma_api.Fields | None] | None) -> list[chroma_api.Fields]:
     return [each or {} for each in fields or ()]
 
 

@@ -18,16 +18,8 @@ from rag_context.domain.text import ANALYSER_VERSION
 from rag_context.errors import BackendDataError
 from rag_context.ports.writing import DocumentCheck
 from rag_context.resilience.deadline import ended
+from rag_context.stores.mongodb import document_records
 from rag_context.stores.mongodb.chunk_records import chunk_of, chunk_terms
-from rag_context.stores.mongodb.document_records import (
-    OURS,
-    Entry,
-    chunks_of,
-    document_of,
-    ids_of_chunks,
-    similarity_bands,
-    similarity_of,
-)
 from rag_context.stores.mongodb.document_store import MongoDocuments
 from rag_context.stores.mongodb.index_state import NOTHING, MongoChange, MongoIndexState, MongoSnapshot, Totals
 from rag_context.stores.mongodb.indexes import Indexes
@@ -212,14 +204,14 @@ class MongoAuditor:
     async def invalidate(self, document_ids: Collection[str]) -> None:
         async def forget(change: MongoChange) -> None:
             change.is_of_all = True
-            query = {"_id": {"$in": list(document_ids)}, **OURS}
+            query = {"_id": {"$in": list(document_ids)}, **document_records.OURS}
             await self._mongo.writing.documents.update_many(query, {"$set": {"contentHash": ""}})
 
         await self._state.change(forget)
 
-    async def _entries(self) -> AsyncIterator[Entry]:
+    async def _entries(self) -> AsyncIterator[document_records.Entry]:
         async with self._mongo.reached():
-            async for entry in self._mongo.documents.find(OURS).sort("_id").batch_size(_AT_ONCE):
+            async for entry in self._mongo.documents.find(document_records.OURS).sort("_id").batch_size(_AT_ONCE):
                 yield entry
 
     async def _compare_counters(self, found: Findings) -> Totals:
@@ -250,7 +242,7 @@ class MongoAuditor:
                 return
             await asyncio.sleep(_BETWEEN_COUNTS_S)
 
-    async def _records(self, entry: Entry) -> list[Entry] | None:
+    async def _records(self, entry: document_records.Entry) -> list[document_records.Entry] | None:
         """The records of a document's chunks, empty if it contains them itself; None if it was replaced meanwhile."""
         if "revision" not in entry:
             return []
@@ -270,29 +262,31 @@ class MongoAuditor:
                 continue
             stale = await asyncio.to_thread(_term_kinds, entry, records)
             if stale:
-                bands = {"similarityBands": similarity_bands(similarity_of(entry))}
+                bands = {"similarityBands": document_records.similarity_bands(document_records.similarity_of(entry))}
                 async with self._mongo.writing.reached():
                     await self._mongo.writing.documents.update_one({"_id": entry["_id"]}, {"$set": bands})
                 await self._revisions.rewrite(entry)
 
 
-def _kinds(entry: Entry, records: Sequence[Entry], check: DocumentCheck) -> set[IssueKind]:
-    chunks = [chunk_of(record) for record in records] if "revision" in entry else chunks_of(entry)
-    named = [] if ids_of_chunks(entry) == [chunk.id for chunk in chunks] else [IssueKind.BROKEN_CHUNKS]
+def _kinds(
+    entry: document_records.Entry, records: Sequence[document_records.Entry], check: DocumentCheck
+) -> set[IssueKind]:
+    chunks = [chunk_of(record) for record in records] if "revision" in entry else document_records.chunks_of(entry)
+    named = [] if document_records.ids_of_chunks(entry) == [chunk.id for chunk in chunks] else [IssueKind.BROKEN_CHUNKS]
     try:
-        return {*check(document_of(entry), chunks), *named}
+        return {*check(document_records.document_of(entry), chunks), *named}
     except BackendDataError:
         return {IssueKind.LOST_CONTENT}
 
 
-def _term_kinds(entry: Entry, records: Sequence[Entry]) -> set[IssueKind]:
+def _term_kinds(entry: document_records.Entry, records: Sequence[document_records.Entry]) -> set[IssueKind]:
     """Whether a document's terms differ from the analyser's, as those of earlier versions do."""
     words = [chunk_terms(chunk_of(record)) for record in records]
     sums = {
         "chunkCount": len(records),
         "termCount": sum(each.length for each in words),
         "analyser": ANALYSER_VERSION,
-        "similarityBands": similarity_bands(similarity_of(entry)),
+        "similarityBands": document_records.similarity_bands(document_records.similarity_of(entry)),
     }
     fresh = (
         "revision" in entry
@@ -302,5 +296,5 @@ def _term_kinds(entry: Entry, records: Sequence[Entry]) -> set[IssueKind]:
     return set() if fresh else {IssueKind.STALE_TERMS}
 
 
-def _has_fields(record: Entry, fields: Entry) -> bool:
+def _has_fields(record: document_records.Entry, fields: document_records.Entry) -> bool:
     return all(record.get(name) == value for name, value in fields.items())

@@ -14,15 +14,7 @@ from rag_context.domain.clauses import EVERYTHING, Clause, Path
 from rag_context.domain.documents import Json, microseconds
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.domain.where import matches, value_at
-from rag_context.ports.provider import (
-    Capabilities,
-    Collection,
-    Entry,
-    EntryHit,
-    EntryPage,
-    KeywordScore,
-    ProviderHealth,
-)
+from rag_context.ports import provider
 from rag_context.stores.engines import DiscardedRows, check_dimension, metadata_text, timed_health, unknown_collection
 from rag_context.stores.postgres import collection_entries
 from rag_context.stores.postgres.connection import Connection, PostgresDatabase
@@ -61,7 +53,7 @@ class _Record:
     """Where a collection's entries are; valid inside one transaction."""
 
     key: int
-    collection: Collection
+    collection: provider.Collection
 
 
 class PostgresCollections:
@@ -76,18 +68,18 @@ class PostgresCollections:
         self._discarded = DiscardedRows(lambda: database.write(collection_entries.remove_discarded))
 
     @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities()
+    def capabilities(self) -> provider.Capabilities:
+        return provider.Capabilities()
 
-    async def collections(self) -> list[Collection]:
+    async def collections(self) -> list[provider.Collection]:
         rows = await self._database.fetch("SELECT * FROM rag_context.collections ORDER BY name")
         return [collection_entries.collection_from(row) for row in rows]
 
-    async def collection(self, name: str) -> Collection | None:
+    async def collection(self, name: str) -> provider.Collection | None:
         row = await self._database.fetchrow(_COLLECTION, collection_entries.escaped(name))
         return None if row is None else collection_entries.collection_from(row)
 
-    async def create(self, collection: Collection) -> bool:
+    async def create(self, collection: provider.Collection) -> bool:
         row = await self._database.fetchrow(
             """INSERT INTO rag_context.collections (name, metadata, embedding_provider, embedding_model, created)
                VALUES ($1, $2, $3, $4, $5) ON CONFLICT (name) DO NOTHING RETURNING key""",
@@ -109,15 +101,15 @@ class PostgresCollections:
         await self._change(name, dropped)
         self._discarded.remove_soon()
 
-    async def replace_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
+    async def replace_metadata(self, name: str, metadata: Mapping[str, Json]) -> provider.Collection:
         return await self._change(name, lambda connection, record: _describe(connection, record, metadata))
 
-    async def merge_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
+    async def merge_metadata(self, name: str, metadata: Mapping[str, Json]) -> provider.Collection:
         return await self._change(
             name, lambda connection, record: _describe(connection, record, {**record.collection.metadata, **metadata})
         )
 
-    async def upsert(self, name: str, entries: Sequence[Entry], vectors: Matrix) -> None:
+    async def upsert(self, name: str, entries: Sequence[provider.Entry], vectors: Matrix) -> None:
         rows = await asyncio.to_thread(collection_entries.entry_rows, entries, vectors)
 
         async def stored(connection: Connection, record: _Record) -> None:
@@ -140,8 +132,8 @@ class PostgresCollections:
 
         await self._change(name, stored)
 
-    async def entries(self, name: str, where: Clause, *, limit: int, offset: int = 0) -> EntryPage:
-        async def page(connection: Connection, record: _Record) -> EntryPage:
+    async def entries(self, name: str, where: Clause, *, limit: int, offset: int = 0) -> provider.EntryPage:
+        async def page(connection: Connection, record: _Record) -> provider.EntryPage:
             parameters = Parameters(record.key)
             condition = collection_entries.passes(where, parameters)
             total = record.collection.count
@@ -154,7 +146,7 @@ class PostgresCollections:
                     ORDER BY e.id LIMIT {parameters.add(limit)} OFFSET {parameters.add(offset)}""",  # noqa: S608
                 *parameters.values,
             )
-            return EntryPage(tuple(collection_entries.entry_from(row) for row in rows), total)
+            return provider.EntryPage(tuple(collection_entries.entry_from(row) for row in rows), total)
 
         return await self._read(name, page)
 
@@ -169,8 +161,8 @@ class PostgresCollections:
 
         return await self._read(name, found)
 
-    async def search(self, name: str, vector: Vector, *, limit: int, where: Clause) -> list[EntryHit]:
-        async def nearest(connection: Connection, record: _Record) -> list[EntryHit]:
+    async def search(self, name: str, vector: Vector, *, limit: int, where: Clause) -> list[provider.EntryHit]:
+        async def nearest(connection: Connection, record: _Record) -> list[provider.EntryHit]:
             check_dimension(name, record.collection.dimension, len(vector))
             if record.collection.dimension is None:
                 return []
@@ -184,13 +176,13 @@ class PostgresCollections:
                     ORDER BY nearest.cosine DESC, e.id""",  # noqa: S608
                 *parameters.values,
             )
-            return [EntryHit(collection_entries.entry_from(row), row["cosine"]) for row in rows]
+            return [provider.EntryHit(collection_entries.entry_from(row), row["cosine"]) for row in rows]
 
         return await self._read(name, nearest)
 
     async def keyword_scores(
         self, name: str, text: str, where: Clause, *, limit: int, also: Sequence[str] = ()
-    ) -> dict[str, KeywordScore]:
+    ) -> dict[str, provider.KeywordScore]:
         return await self._read(
             name,
             lambda connection, record: collection_entries.best_by_keywords(
@@ -210,8 +202,8 @@ class PostgresCollections:
 
         return await self._read(name, listed)
 
-    async def get(self, name: str, ids: Sequence[str]) -> dict[str, Entry]:
-        async def found(connection: Connection, record: _Record) -> dict[str, Entry]:
+    async def get(self, name: str, ids: Sequence[str]) -> dict[str, provider.Entry]:
+        async def found(connection: Connection, record: _Record) -> dict[str, provider.Entry]:
             rows = await connection.fetch(
                 "SELECT id, text, metadata FROM rag_context.entries WHERE collection = $1 AND id = ANY ($2)",
                 record.key,
@@ -296,7 +288,7 @@ class PostgresCollections:
 
         return await self._read(name, found)
 
-    async def health(self) -> ProviderHealth:
+    async def health(self) -> provider.ProviderHealth:
         """Reads the tables; their size includes rows that are still to be removed."""
 
         async def measure() -> tuple[int, int]:
@@ -342,7 +334,7 @@ async def _locked(connection: Connection, name: str) -> _Record:
     return _Record(row["key"], collection_entries.collection_from(row))
 
 
-async def _describe(connection: Connection, record: _Record, metadata: Mapping[str, Json]) -> Collection:
+async def _describe(connection: Connection, record: _Record, metadata: Mapping[str, Json]) -> provider.Collection:
     row = await connection.fetchrow(
         "UPDATE rag_context.collections SET metadata = $2 WHERE key = $1 RETURNING *",
         record.key,

@@ -5,37 +5,20 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from rag_context.domain import reports
 from rag_context.domain.documents import microseconds
-from rag_context.domain.reports import (
-    BIN_GROWTH,
-    COUNTED,
-    EXACT_RECORDS,
-    SMALLEST_MS,
-    ErrorRecord,
-    SearchRecord,
-    SearchSummary,
-    Slices,
-    Sums,
-    middle,
-    summary,
-)
+from rag_context.stores import search_statistics
 from rag_context.stores.postgres.connection import Connection, PostgresDatabase
 from rag_context.stores.postgres.driver import Plan
 from rag_context.stores.postgres.rows import read_text, stored
 from rag_context.stores.postgres.writer import SCHEMA
-from rag_context.stores.search_statistics import (
-    ERROR_COLUMNS,
-    FALLBACK,
-    SEARCH_COLUMNS,
-    error_row,
-    last_row,
-    search_row,
-)
 
 _PRUNING = 0x7261675F_00000004
 """Key of the advisory lock under which old records are deleted."""
 
-_BIN = f"ceil(ln(greatest(latency_ms, {SMALLEST_MS}) / {SMALLEST_MS}) / {math.log(BIN_GROWTH)!r})"
+_BIN = (
+    f"ceil(ln(greatest(latency_ms, {reports.SMALLEST_MS}) / {reports.SMALLEST_MS}) / {math.log(reports.BIN_GROWTH)!r})"
+)
 
 _SUMS = """
 SELECT ((timestamp - $1) * $3 / ($2 - $1))::integer AS slice, {latency} AS latency, count(*) AS queries,
@@ -45,8 +28,9 @@ FROM rag_context.searches WHERE timestamp >= $1 AND timestamp < $2 GROUP BY 1, 2
 """
 
 _COUNTED = f"""
-SELECT {", ".join(COUNTED)}, count(*) AS queries, grouping({", ".join(COUNTED)}) AS grouped FROM rag_context.searches
-WHERE timestamp >= $1 AND timestamp < $2 GROUP BY GROUPING SETS ({", ".join(f"({name})" for name in COUNTED)})
+SELECT {", ".join(reports.COUNTED)}, count(*) AS queries, grouping({", ".join(reports.COUNTED)}) AS grouped
+FROM rag_context.searches WHERE timestamp >= $1 AND timestamp < $2
+GROUP BY GROUPING SETS ({", ".join(f"({name})" for name in reports.COUNTED)})
 """  # noqa: S608  (names of our own columns)
 
 _AT_MOST = """
@@ -59,20 +43,28 @@ SELECT count(*) FROM (
 class PostgresMetrics:
     """`MetricsStore` over one database."""
 
-    def __init__(self, database: PostgresDatabase, exact_records: int = EXACT_RECORDS) -> None:
+    def __init__(self, database: PostgresDatabase, exact_records: int = reports.EXACT_RECORDS) -> None:
         self._database = database
         self._exact_records = exact_records
 
-    async def append(self, searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord]) -> None:
+    async def append(self, searches: Sequence[reports.SearchRecord], errors: Sequence[reports.ErrorRecord]) -> None:
         async def appended(connection: Connection) -> None:
-            last, values = last_row(searches, errors)
+            last, values = search_statistics.last_row(searches, errors)
             where = " AND ".join(f"{name} = ${position}" for position, name in enumerate(values, 1))
             statement = f"SELECT 1 FROM {SCHEMA}.{last} WHERE {where}"  # noqa: S608
             if await connection.fetchval(statement, *_stored(tuple(values.values()))):
                 return
             for table, columns, rows in (
-                ("searches", SEARCH_COLUMNS, [_stored(search_row(each)) for each in searches]),
-                ("errors", ERROR_COLUMNS, [_stored(error_row(each)) for each in errors]),
+                (
+                    "searches",
+                    search_statistics.SEARCH_COLUMNS,
+                    [_stored(search_statistics.search_row(each)) for each in searches],
+                ),
+                (
+                    "errors",
+                    search_statistics.ERROR_COLUMNS,
+                    [_stored(search_statistics.error_row(each)) for each in errors],
+                ),
             ):
                 if rows:
                     await connection.copy_records_to_table(table, schema_name=SCHEMA, columns=columns, records=rows)
@@ -80,26 +72,26 @@ class PostgresMetrics:
         if searches or errors:
             await self._database.write(appended, Plan.EITHER)
 
-    async def summarise(self, since: datetime, until: datetime, buckets: int) -> SearchSummary:
-        slices = Slices(microseconds(since), microseconds(until), max(buckets, 1))
-        counts: dict[str, dict[Any, int]] = {name: {} for name in COUNTED}
-        sums: dict[int, Sums] = {}
+    async def summarise(self, since: datetime, until: datetime, buckets: int) -> reports.SearchSummary:
+        slices = reports.Slices(microseconds(since), microseconds(until), max(buckets, 1))
+        counts: dict[str, dict[Any, int]] = {name: {} for name in reports.COUNTED}
+        sums: dict[int, reports.Sums] = {}
         if slices.end <= slices.start:
-            return summary(sums, counts, slices, 0)
+            return reports.summary(sums, counts, slices, 0)
         span = (slices.start, slices.end)
         row = await self._database.fetchrow(_AT_MOST, *span, self._exact_records)
         is_exact = row is not None and row[0] < self._exact_records
-        statement = _SUMS.format(fallback=FALLBACK, latency="latency_ms" if is_exact else _BIN)
+        statement = _SUMS.format(fallback=search_statistics.FALLBACK, latency="latency_ms" if is_exact else _BIN)
         for each in await self._database.fetch(statement, *span, slices.count):
-            part = sums.setdefault(each["slice"], Sums())
+            part = sums.setdefault(each["slice"], reports.Sums())
             part.add(each["queries"], each["latency_ms"], each["fallbacks"], each["cache_hits"])
-            part.latencies[each["latency"] if is_exact else middle(int(each["latency"]))] += each["queries"]
+            part.latencies[each["latency"] if is_exact else reports.middle(int(each["latency"]))] += each["queries"]
         for each in await self._database.fetch(_COUNTED, *span):
             # `grouping` has a bit for each column that the row is not grouped by, the last one's the lowest.
-            name = COUNTED[-(~each["grouped"] & (1 << len(COUNTED)) - 1).bit_length()]
+            name = reports.COUNTED[-(~each["grouped"] & (1 << len(reports.COUNTED)) - 1).bit_length()]
             if (value := each[name]) is not None:
                 counts[name][read_text(value) if isinstance(value, str) else value] = each["queries"]
-        return summary(sums, counts, slices, buckets)
+        return reports.summary(sums, counts, slices, buckets)
 
     async def prune(self, before: datetime) -> int:
         async def pruned(connection: Connection) -> int:

@@ -19,15 +19,7 @@ from rag_context.domain.clauses import EVERYTHING, Clause, Path
 from rag_context.domain.documents import Json, utc_now
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.domain.where import matches
-from rag_context.ports.provider import (
-    Capabilities,
-    Collection,
-    Entry,
-    EntryHit,
-    EntryPage,
-    KeywordScore,
-    ProviderHealth,
-)
+from rag_context.ports import provider
 from rag_context.stores.engines import DiscardedRows, check_dimension, metadata_text, timed_health
 from rag_context.stores.sqlite import collection_rows
 from rag_context.stores.sqlite.changes import shorten
@@ -82,19 +74,19 @@ class SqliteCollections:
         self._discarded = DiscardedRows(lambda: collection_rows.remove_discarded(self._database))
 
     @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities()
+    def capabilities(self) -> provider.Capabilities:
+        return provider.Capabilities()
 
     @reading
-    def collections(self, connection: sqlite3.Connection) -> list[Collection]:
+    def collections(self, connection: sqlite3.Connection) -> list[provider.Collection]:
         return list(collection_rows.read_collections(connection, "ORDER BY name"))
 
     @reading
-    def collection(self, connection: sqlite3.Connection, name: str) -> Collection | None:
+    def collection(self, connection: sqlite3.Connection, name: str) -> provider.Collection | None:
         return next(collection_rows.read_collections(connection, "WHERE name = ?", name), None)
 
     @writing
-    def create(self, connection: sqlite3.Connection, collection: Collection) -> bool:
+    def create(self, connection: sqlite3.Connection, collection: provider.Collection) -> bool:
         created = collection.created or utc_now()
         return collection_rows.insert(replace(collection, dimension=None), created, connection)
 
@@ -104,34 +96,38 @@ class SqliteCollections:
         self._discarded.remove_soon()
 
     @writing
-    def replace_metadata(self, connection: sqlite3.Connection, name: str, metadata: Mapping[str, Json]) -> Collection:
+    def replace_metadata(
+        self, connection: sqlite3.Connection, name: str, metadata: Mapping[str, Json]
+    ) -> provider.Collection:
         return _describe(name, metadata, connection)
 
     @writing
-    def merge_metadata(self, connection: sqlite3.Connection, name: str, metadata: Mapping[str, Json]) -> Collection:
+    def merge_metadata(
+        self, connection: sqlite3.Connection, name: str, metadata: Mapping[str, Json]
+    ) -> provider.Collection:
         known = collection_rows.read_collection(name, connection).metadata
         return _describe(name, {**known, **metadata}, connection)
 
-    async def upsert(self, name: str, entries: Sequence[Entry], vectors: Matrix) -> None:
+    async def upsert(self, name: str, entries: Sequence[provider.Entry], vectors: Matrix) -> None:
         stored = await asyncio.to_thread(collection_rows.stored_entries, entries, vectors)
         await self._database.write(partial(collection_rows.upsert, name, stored))
 
-    async def entries(self, name: str, where: Clause, *, limit: int, offset: int = 0) -> EntryPage:
+    async def entries(self, name: str, where: Clause, *, limit: int, offset: int = 0) -> provider.EntryPage:
         if where == EVERYTHING:
             return await self._page_of_all(name, limit, offset)
 
-        def page(_: CollectionRow, view: CollectionView, connection: sqlite3.Connection) -> EntryPage:
+        def page(_: CollectionRow, view: CollectionView, connection: sqlite3.Connection) -> provider.EntryPage:
             seqs, total = view.matching(where, limit, offset)
-            return EntryPage(tuple(collection_rows.read_entries(seqs, connection)), total)
+            return provider.EntryPage(tuple(collection_rows.read_entries(seqs, connection)), total)
 
         return await self._query(name, paths_of(where), page)
 
     @reading
-    def _page_of_all(self, connection: sqlite3.Connection, name: str, limit: int, offset: int) -> EntryPage:
+    def _page_of_all(self, connection: sqlite3.Connection, name: str, limit: int, offset: int) -> provider.EntryPage:
         collection = collection_rows.find(name, connection)
         rows = connection.execute(_PAGE, (collection.key, limit, offset))
-        entries = tuple([Entry(id_, text, json.loads(metadata)) for id_, text, metadata in rows])
-        return EntryPage(entries, collection.entries)
+        entries = tuple([provider.Entry(id_, text, json.loads(metadata)) for id_, text, metadata in rows])
+        return provider.EntryPage(entries, collection.entries)
 
     @reading
     def vectors(self, connection: sqlite3.Connection, name: str, ids: Sequence[str]) -> dict[str, Vector]:
@@ -139,29 +135,29 @@ class SqliteCollections:
         found = ((id_, connection.execute(_VECTOR, (key, id_)).fetchone()) for id_ in ids)
         return {id_: vector_of(row[0]) for id_, row in found if row is not None}
 
-    async def search(self, name: str, vector: Vector, *, limit: int, where: Clause) -> list[EntryHit]:
-        def hits(row: CollectionRow, view: CollectionView, connection: sqlite3.Connection) -> list[EntryHit]:
+    async def search(self, name: str, vector: Vector, *, limit: int, where: Clause) -> list[provider.EntryHit]:
+        def hits(row: CollectionRow, view: CollectionView, connection: sqlite3.Connection) -> list[provider.EntryHit]:
             check_dimension(name, row.dimension, len(vector))
             nearest = view.nearest(vector, where, limit, partial(collection_rows.read_matrix, connection))
             entries = collection_rows.read_entries([scored.seq for scored in nearest], connection)
-            return [EntryHit(entry, scored.cosine) for entry, scored in zip(entries, nearest, strict=True)]
+            return [provider.EntryHit(entry, scored.cosine) for entry, scored in zip(entries, nearest, strict=True)]
 
         return await self._query(name, paths_of(where), hits)
 
     async def keyword_scores(
         self, name: str, text: str, where: Clause, *, limit: int, also: Sequence[str] = ()
-    ) -> dict[str, KeywordScore]:
+    ) -> dict[str, provider.KeywordScore]:
         """Exact under every filter; the first call for a collection analyses its texts (about 0.1 ms each)."""
         database, paths = self._database, list(paths_of(where))
 
-        def answer(connection: sqlite3.Connection) -> tuple[dict[str, KeywordScore]] | None:
+        def answer(connection: sqlite3.Connection) -> tuple[dict[str, provider.KeywordScore]] | None:
             row = collection_rows.find(name, connection)
             loaded = self._memory.of(row.key, database.file.generation)
             loaded.keywords.forget_deleted(row.entries)
             # Before the view is made: analysing texts takes long, and other queries would wait for the lock meanwhile.
             loaded.keywords.follow(connection)
 
-            def scored(view: CollectionView) -> dict[str, KeywordScore]:
+            def scored(view: CollectionView) -> dict[str, provider.KeywordScore]:
                 return loaded.keywords.scores(text, view, view.mask(where), limit, also)
 
             return loaded.read(row.version, paths, scored, connection)
@@ -179,10 +175,10 @@ class SqliteCollections:
         return [id_ for (id_,) in connection.execute("SELECT id FROM entries WHERE collection = ? ORDER BY id", (key,))]
 
     @reading
-    def get(self, connection: sqlite3.Connection, name: str, ids: Sequence[str]) -> dict[str, Entry]:
+    def get(self, connection: sqlite3.Connection, name: str, ids: Sequence[str]) -> dict[str, provider.Entry]:
         key = collection_rows.find(name, connection).key
         rows = connection.execute(_BY_ID, (json.dumps(list(dict.fromkeys(ids))), key))
-        return {id_: Entry(id_, text, json.loads(metadata)) for id_, text, metadata in rows}
+        return {id_: provider.Entry(id_, text, json.loads(metadata)) for id_, text, metadata in rows}
 
     @writing
     def delete_many(self, connection: sqlite3.Connection, name: str, ids: Sequence[str], where: Clause) -> int:
@@ -230,7 +226,7 @@ class SqliteCollections:
     async def values(self, name: str, path: Path) -> list[Json]:
         return await self._query(name, [path], lambda _row, view, _connection: view.columns[path].distinct())
 
-    async def health(self) -> ProviderHealth:
+    async def health(self) -> provider.ProviderHealth:
         """Reads the file; the size is that of the whole file, with whatever else it holds."""
         return await timed_health(lambda: self._database.read(collection_rows.count_collections))
 
@@ -274,7 +270,7 @@ class SqliteCollections:
             self._memory.keep_only({key for (key,) in connection.execute("SELECT key FROM collections")})
 
 
-def _describe(name: str, metadata: Mapping[str, Json], connection: sqlite3.Connection) -> Collection:
+def _describe(name: str, metadata: Mapping[str, Json], connection: sqlite3.Connection) -> provider.Collection:
     connection.execute("UPDATE collections SET metadata = ? WHERE name = ?", (metadata_text(metadata), name))
     return collection_rows.read_collection(name, connection)
 

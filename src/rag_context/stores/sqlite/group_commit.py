@@ -16,15 +16,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from rag_context.errors import BackendError, BackendTimeoutError, BackendUnavailableError
+from rag_context.stores.sqlite import faults
 from rag_context.stores.sqlite.database_file import LEAST_FREE_BYTES, DatabaseFile
-from rag_context.stores.sqlite.faults import (
-    COMPONENT,
-    breaks_connection,
-    is_access_fault,
-    is_busy,
-    is_fault,
-    translated,
-)
 from rag_context.stores.sqlite.mark import IndexSize
 
 T = TypeVar("T")
@@ -108,7 +101,7 @@ class Writer:
 
     def _post(self, works: Sequence[Callable[[sqlite3.Connection], T]]) -> list[asyncio.Future[T]]:
         if self._closing:
-            raise BackendUnavailableError(COMPONENT, f"{self._file.path.name!r} was closed.")
+            raise BackendUnavailableError(faults.COMPONENT, f"{self._file.path.name!r} was closed.")
         requests = [_WriteRequest(work, self._loop.create_future()) for work in works]
         self._requests.put(requests)
         return [request.future for request in requests]
@@ -128,9 +121,9 @@ class Writer:
             raise
         except BackendUnavailableError as error:
             obstacle = await asyncio.to_thread(self._file.obstacle)
-            raise BackendUnavailableError(COMPONENT, obstacle or str(error)) from error
+            raise BackendUnavailableError(faults.COMPONENT, obstacle or str(error)) from error
         if shortage is not None:
-            raise BackendUnavailableError(COMPONENT, shortage)
+            raise BackendUnavailableError(faults.COMPONENT, shortage)
 
     def close(self) -> None:
         """Commit the queued requests, close the connection, and wait for the thread. Blocks."""
@@ -196,7 +189,7 @@ class Writer:
                     self._commit([request])
                 return
             self._file.saw(error)
-            ours = translated(error, self._file.path) if is_fault(error) else error
+            ours = faults.translated(error, self._file.path) if faults.is_fault(error) else error
             # A timeout means that another process holds the lock, which says nothing about the disk or the permissions.
             if isinstance(ours, BackendUnavailableError) and not isinstance(ours, BackendTimeoutError):
                 self._was_rejected = True
@@ -213,11 +206,11 @@ class Writer:
         try:
             request.result = request.work(connection)
         except Exception as error:
-            if not connection.in_transaction or (isinstance(error, sqlite3.Error) and is_access_fault(error)):
+            if not connection.in_transaction or (isinstance(error, sqlite3.Error) and faults.is_access_fault(error)):
                 raise  # the same failure affects all requests, and the connection may be its cause
             connection.execute("ROLLBACK TO request")
             self._file.saw(error)
-            request.error = translated(error, self._file.path) if is_fault(error) else error
+            request.error = faults.translated(error, self._file.path) if faults.is_fault(error) else error
         connection.execute("RELEASE request")
 
     def _begin(self, connection: sqlite3.Connection) -> None:
@@ -228,12 +221,12 @@ class Writer:
                 # written, and SQLite would report that as busy without waiting.
                 connection.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
-                if not is_busy(error):
+                if not faults.is_busy(error):
                     raise
                 # No pause before the next attempt: SQLite itself waited for WRITER_SLICE_S.
                 if self._closing or time.monotonic() >= deadline:
                     raise BackendTimeoutError(
-                        COMPONENT,
+                        faults.COMPONENT,
                         f"Another process has been writing to {str(self._file.path)!r} for"
                         f" {self._lock_timeout_s:g} s; nothing was stored, try again.",
                     ) from error
@@ -258,7 +251,7 @@ class Writer:
             with suppress(sqlite3.Error):
                 connection.rollback()
         # A transaction that cannot be rolled back would swallow the next batch; closing the connection ends it.
-        if breaks_connection(error) or connection.in_transaction:
+        if faults.breaks_connection(error) or connection.in_transaction:
             self.close_connection()
 
     def close_connection(self) -> None:
@@ -283,7 +276,7 @@ def _result_or_error(outcome: T | BaseException) -> T | Exception:
 
 def _fails_for_all(error: Exception) -> bool:
     """Whether each request alone would end the same way: the file could not even be opened or locked."""
-    return isinstance(error, BackendError) or (isinstance(error, sqlite3.Error) and is_busy(error))
+    return isinstance(error, BackendError) or (isinstance(error, sqlite3.Error) and faults.is_busy(error))
 
 
 def _complete(batch: Sequence[_WriteRequest]) -> None:

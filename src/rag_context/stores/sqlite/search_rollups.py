@@ -17,28 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from rag_context.domain import reports
 from rag_context.domain.documents import microseconds
-from rag_context.domain.reports import (
-    BIN_GROWTH,
-    COUNTED,
-    EXACT_RECORDS,
-    SMALLEST_MS,
-    ErrorRecord,
-    SearchRecord,
-    SearchSummary,
-    Slices,
-    Sums,
-    middle,
-    summary,
-)
-from rag_context.stores.search_statistics import (
-    ERROR_COLUMNS,
-    FALLBACK,
-    SEARCH_COLUMNS,
-    error_row,
-    last_row,
-    search_row,
-)
+from rag_context.stores import search_statistics
 
 if TYPE_CHECKING:  # the database's migrations compute the sums again
     from rag_context.stores.sqlite.database import Database
@@ -85,7 +66,7 @@ class _Slot(NamedTuple):
     histogram: bytes
 
 
-_COLUMNS = f"timestamp, latency_ms, cache_hit, {FALLBACK}, {', '.join(COUNTED)}"
+_COLUMNS = f"timestamp, latency_ms, cache_hit, {search_statistics.FALLBACK}, {', '.join(reports.COUNTED)}"
 
 _Cut: TypeAlias = Callable[[int, int], tuple[list[tuple[int, int]], tuple[int, int]]]
 """What of a span is read record by record (from and to each), and the slots (first and end) between them."""
@@ -94,16 +75,16 @@ _Cut: TypeAlias = Callable[[int, int], tuple[list[tuple[int, int]], tuple[int, i
 class SqliteMetrics:
     """`MetricsStore` over the embedded file."""
 
-    def __init__(self, database: "Database", exact_rows: int = EXACT_RECORDS) -> None:
+    def __init__(self, database: "Database", exact_rows: int = reports.EXACT_RECORDS) -> None:
         self._database = database
         self._exact_rows = exact_rows
 
-    async def append(self, searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord]) -> None:
+    async def append(self, searches: Sequence[reports.SearchRecord], errors: Sequence[reports.ErrorRecord]) -> None:
         if searches or errors:
             await self._database.write(partial(_append, list(searches), list(errors)))
 
-    async def summarise(self, since: datetime, until: datetime, buckets: int) -> SearchSummary:
-        slices = Slices(microseconds(since), microseconds(until), max(buckets, 1))
+    async def summarise(self, since: datetime, until: datetime, buckets: int) -> reports.SearchSummary:
+        slices = reports.Slices(microseconds(since), microseconds(until), max(buckets, 1))
         return await self._database.read(partial(_summarise, slices, buckets, self._exact_rows))
 
     async def prune(self, before: datetime) -> int:
@@ -115,20 +96,24 @@ class SqliteMetrics:
                 return deleted
 
 
-def _append(searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord], connection: sqlite3.Connection) -> None:
-    table, values = last_row(searches, errors)
+def _append(
+    searches: Sequence[reports.SearchRecord], errors: Sequence[reports.ErrorRecord], connection: sqlite3.Connection
+) -> None:
+    table, values = search_statistics.last_row(searches, errors)
     where = " AND ".join(f"{name} = ?" for name in values)
     if connection.execute(f"SELECT 1 FROM {table} WHERE {where}", [*values.values()]).fetchone():  # noqa: S608
         return
-    connection.executemany(_insert("searches", SEARCH_COLUMNS), map(search_row, searches))
-    connection.executemany(_insert("errors", ERROR_COLUMNS), map(error_row, errors))
+    connection.executemany(
+        _insert("searches", search_statistics.SEARCH_COLUMNS), map(search_statistics.search_row, searches)
+    )
+    connection.executemany(_insert("errors", search_statistics.ERROR_COLUMNS), map(search_statistics.error_row, errors))
     searched = [
         _SearchRecord(
             microseconds(each.timestamp),
             each.latency_ms,
             each.cache_hit,
             each.is_fallback,
-            tuple(getattr(each, name) for name in COUNTED),
+            tuple(getattr(each, name) for name in reports.COUNTED),
         )
         for each in searches
     ]
@@ -153,10 +138,12 @@ def _prune(before: int, connection: sqlite3.Connection) -> int:
     return len(old) + cursor.rowcount
 
 
-def _summarise(slices: Slices, buckets: int, exact_rows: int, connection: sqlite3.Connection) -> SearchSummary:
+def _summarise(
+    slices: reports.Slices, buckets: int, exact_rows: int, connection: sqlite3.Connection
+) -> reports.SearchSummary:
     start, end = slices.start, slices.end
     if end <= start:
-        return summary({}, {name: {} for name in COUNTED}, slices, 0)
+        return reports.summary({}, {name: {} for name in reports.COUNTED}, slices, 0)
     (at_most,) = connection.execute(
         "SELECT ifnull(sum(queries), 0) FROM search_sums WHERE slot >= ? AND slot <= ?",
         (start // SLOT_US, end // SLOT_US),
@@ -165,7 +152,7 @@ def _summarise(slices: Slices, buckets: int, exact_rows: int, connection: sqlite
     slots = _read_slots(*cut(start, end)[1], connection)
     edges = pairwise([slices.begins(number) for number in range(slices.count + 1)])
     sums = {number: _sums(one, other, cut, slots, connection) for number, (one, other) in enumerate(edges)}
-    return summary(sums, _counts_by_value(start, end, cut, connection), slices, buckets)
+    return reports.summary(sums, _counts_by_value(start, end, cut, connection), slices, buckets)
 
 
 def _one_by_one(start: int, end: int) -> tuple[list[tuple[int, int]], tuple[int, int]]:
@@ -179,17 +166,18 @@ def _by_slots(start: int, end: int) -> tuple[list[tuple[int, int]], tuple[int, i
     return [(start, first * SLOT_US), (last * SLOT_US, end)], (first, last)
 
 
-def _sums(start: int, end: int, cut: _Cut, slots: Sequence[_Slot], connection: sqlite3.Connection) -> Sums:
+def _sums(start: int, end: int, cut: _Cut, slots: Sequence[_Slot], connection: sqlite3.Connection) -> reports.Sums:
     """The searches of `start <= t < end`: whole slots as they are stored, what is cut off at the ends one by one."""
     ends, (first, last) = cut(start, end)
     low, high = (bisect_left(slots, number, key=attrgetter("number")) for number in (first, last))
-    sums = Sums()
+    sums = reports.Sums()
     for slot in slots[low:high]:
         sums.add(slot.queries, slot.latency_ms, slot.fallbacks, slot.cache_hits)
     sums.latencies = latencies_of(unpacked([slot.histogram for slot in slots[low:high]]))
     for span in ends:
         for latency_ms, fallback, cache_hit in connection.execute(
-            f"SELECT latency_ms, {FALLBACK}, cache_hit FROM searches WHERE timestamp >= ? AND timestamp < ?",  # noqa: S608
+            f"""SELECT latency_ms, {search_statistics.FALLBACK}, cache_hit
+                FROM searches WHERE timestamp >= ? AND timestamp < ?""",  # noqa: S608
             span,
         ):
             sums.add(1, latency_ms, fallback, cache_hit)
@@ -199,13 +187,13 @@ def _sums(start: int, end: int, cut: _Cut, slots: Sequence[_Slot], connection: s
 
 def _counts_by_value(start: int, end: int, cut: _Cut, connection: sqlite3.Connection) -> dict[str, Counter[str | int]]:
     """How many searches of `start <= t < end` there were of each value of `COUNTED`."""
-    counts: dict[str, Counter[str | int]] = {name: Counter() for name in COUNTED}
+    counts: dict[str, Counter[str | int]] = {name: Counter() for name in reports.COUNTED}
     ends, slots = cut(start, end)
     for name, value, queries in connection.execute(
         "SELECT kind, value, sum(queries) FROM search_tallies WHERE slot >= ? AND slot < ? GROUP BY kind, value", slots
     ):
         counts[name][value] += queries
-    for name in COUNTED:
+    for name in reports.COUNTED:
         # Names of our own columns; a search without a value is counted for none.
         statement = (
             f"SELECT {name}, count(*) FROM searches WHERE timestamp >= ? AND timestamp < ? "  # noqa: S608
@@ -217,8 +205,10 @@ def _counts_by_value(start: int, end: int, cut: _Cut, connection: sqlite3.Connec
 
 
 def bins_of(latencies_ms: Sequence[float]) -> NDArray[np.int64]:
-    values = np.maximum(np.asarray(latencies_ms, dtype=np.float64), SMALLEST_MS) / SMALLEST_MS
-    bins: NDArray[np.int64] = np.minimum(np.ceil(np.log(values) / np.log(BIN_GROWTH)), BINS - 1).astype(np.int64)
+    values = np.maximum(np.asarray(latencies_ms, dtype=np.float64), reports.SMALLEST_MS) / reports.SMALLEST_MS
+    bins: NDArray[np.int64] = np.minimum(np.ceil(np.log(values) / np.log(reports.BIN_GROWTH)), BINS - 1).astype(
+        np.int64
+    )
     return bins
 
 
@@ -239,7 +229,7 @@ def unpacked(histograms: Sequence[bytes]) -> Bins:
 def latencies_of(bins: Bins) -> Counter[float]:
     """How many searches took how long, each as long as the middle of its bin."""
     filled = np.flatnonzero(bins)
-    return Counter(dict(zip(map(middle, filled.tolist()), bins[filled].tolist(), strict=True)))
+    return Counter(dict(zip(map(reports.middle, filled.tolist()), bins[filled].tolist(), strict=True)))
 
 
 def sum_up_again(connection: sqlite3.Connection) -> None:
@@ -290,7 +280,7 @@ def _change(number: int, searches: Sequence[_SearchRecord], sign: int, connectio
     counts = Counter(
         (name, value)
         for search in searches
-        for name, value in zip(COUNTED, search.values, strict=True)
+        for name, value in zip(reports.COUNTED, search.values, strict=True)
         if value is not None
     )
     connection.executemany(

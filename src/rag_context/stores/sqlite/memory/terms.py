@@ -17,17 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rag_context.domain import text
 from rag_context.domain.documents import CHAT
-from rag_context.domain.text import (
-    PROSE,
-    conversation_bm25,
-    inverse_document_frequency,
-    length_norm,
-    profile_for,
-    query_terms,
-    saturated,
-    term_key,
-)
 from rag_context.stores.sqlite.memory.vector_scan import Mask
 
 Rows = NDArray[np.int32]
@@ -48,7 +39,7 @@ TAIL = 65_536
 
 def packed(words: Sequence[str]) -> bytes:
     """The terms of a chunk as they are stored: each distinct one and its count."""
-    counted = sorted((term_key(word), min(count, MOST_COUNTED)) for word, count in Counter(words).items())
+    counted = sorted((text.term_key(word), min(count, MOST_COUNTED)) for word, count in Counter(words).items())
     return np.array(counted, dtype=STORED).tobytes()
 
 
@@ -140,7 +131,7 @@ class Postings:
 
     def of(self, term: str) -> Iterator[tuple[Rows, Counts]]:
         """The rows that hold `term`, and how often, in one or several parts."""
-        key = term_key(term)
+        key = text.term_key(term)
         for piece in self._pieces:
             found = piece.of(key)
             if found is not None:
@@ -231,10 +222,10 @@ class Statistics:
             chunks: how many rows count.
             average_length: of these.
         """
-        messages = profile_for(CHAT, average_length)
-        k1 = np.where(is_conversation, messages.k1, PROSE.k1)
-        b = np.where(is_conversation, messages.b, PROSE.b)
-        return cls(live, chunks, k1, length_norm(lengths.astype(np.float64), k1, b, average_length))
+        messages = text.profile_for(CHAT, average_length)
+        k1 = np.where(is_conversation, messages.k1, text.PROSE.k1)
+        b = np.where(is_conversation, messages.b, text.PROSE.b)
+        return cls(live, chunks, k1, text.length_norm(lengths.astype(np.float64), k1, b, average_length))
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,17 +277,19 @@ def scores_of_all(query: str, postings: Postings, statistics: Statistics) -> Key
     scores, shares, total = np.zeros(size), np.zeros(size), 0.0
     k1, norm = statistics.k1, statistics.norm
     # In the order of the query, as `text.bm25` adds: floating-point sums depend on the order in their last bit.
-    for term, times in Counter(query_terms(query)).items():
+    for term, times in Counter(text.query_terms(query)).items():
         found = list(postings.of(term))
         if statistics.live is not None:
             found = [(rows[kept], counts[kept]) for rows, counts in found for kept in [statistics.live[rows]]]
         frequency = sum(len(rows) for rows, _ in found)
-        idf = inverse_document_frequency(statistics.chunks, frequency)
+        idf = text.inverse_document_frequency(statistics.chunks, frequency)
         total += idf
         for rows, counts in found:
             places = rows.astype(np.intp)  # numpy indexes by these in a third of the time
             # No row occurs twice among the rows of one part, so adding by index loses nothing.
-            scores[places] += saturated(counts.astype(np.float64), k1.take(places), norm.take(places)) * (idf * times)
+            scores[places] += text.saturated(counts.astype(np.float64), k1.take(places), norm.take(places)) * (
+                idf * times
+            )
             shares[places] += idf
     if total > 0.0:
         # Rounding can carry the sum of all terms slightly above the total.
@@ -317,7 +310,7 @@ def scores_of_groups(
         lengths: `(n,)`, how many terms each row has; 0 where it does not count.
     """
     sizes = np.bincount(groups, weights=lengths.astype(np.float64))
-    counted = Counter(query_terms(query))
+    counted = Counter(text.query_terms(query))
     counts, weights = np.zeros((len(counted), len(sizes))), np.zeros(len(counted))
     for term, (word, times) in enumerate(counted.items()):
         frequency = 0
@@ -325,5 +318,5 @@ def scores_of_groups(
             live = lengths[rows] > 0
             counts[term] += np.bincount(groups[rows[live]], weights=found[live], minlength=len(sizes))
             frequency += int(live.sum())
-        weights[term] = inverse_document_frequency(chunks, frequency) * times
-    return conversation_bm25(counts[:, 1:].T, sizes[1:].astype(np.float64), weights)
+        weights[term] = text.inverse_document_frequency(chunks, frequency) * times
+    return text.conversation_bm25(counts[:, 1:].T, sizes[1:].astype(np.float64), weights)
