@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rag_context.errors import ConfigurationError
 from rag_context.stores.engines import DiscardedRows
+from rag_context.stores.sql_journal import SqlJournal
 from rag_context.stores.sqlite.collection_rows import remove_discarded
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.database_file import LOCK_TIMEOUT_S, DatabaseFile, checked_file
@@ -16,7 +17,7 @@ from rag_context.stores.sqlite.document_ports import SqliteDocuments
 from rag_context.stores.sqlite.faults import translated
 from rag_context.stores.sqlite.group_commit import ERASE_AFTER_S
 from rag_context.stores.sqlite.integrity import SqliteAuditor
-from rag_context.stores.sqlite.journal import SqliteJournal
+from rag_context.stores.sqlite.journal import SqliteJournalDatabase
 from rag_context.stores.sqlite.mark import IndexSize
 from rag_context.stores.sqlite.memory.following import IndexInMemory
 from rag_context.stores.sqlite.memory.search_ports import SqliteCandidates, SqliteTexts, SqliteVectors
@@ -45,7 +46,7 @@ class SqliteStore:
     metrics: SqliteMetrics
     rebuilder: SqliteRebuilder
     auditor: SqliteAuditor
-    journal: SqliteJournal
+    journal: SqlJournal
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ async def open_database(
             SqliteMetrics(database),
             SqliteRebuilder(database),
             SqliteAuditor(database),
-            SqliteJournal(database),
+            SqlJournal(SqliteJournalDatabase(database)),
         )
     finally:
         await discarded.close()

@@ -1,0 +1,394 @@
+"""The journal over tables of SQL, and the moves of documents that it records: once, for SQLite and for PostgreSQL.
+
+Statements have numbered parameters (`$1`) and braces in which each database puts its own words (`{key}`). What runs in
+one transaction is a coroutine over its `JournalTables`; that of the embedded file never waits (`completed`).
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+
+from rag_context.domain import journal
+from rag_context.domain.documents import Shelf, Tenant, microseconds, moment
+from rag_context.domain.journal import Action, Cause, Change, Entry, Held, Link, Location, Move, Selection
+from rag_context.errors import ForgottenError
+from rag_context.ports.writing import Version
+
+T = TypeVar("T")
+
+_LINKS = """
+SELECT d.id, d.content_hash, t.project, t.branch, t.path_hash, d.source, d.timestamp, s.id,
+       d.superseded_reason, d.shelved_at, d.expires_at, d.pinned
+FROM {schema}documents AS d {join} {schema}tenants AS t ON t.key = d.tenant
+LEFT JOIN {schema}documents AS s ON s.{key} = d.superseded_by
+"""
+
+_BY_ID = f"{_LINKS} WHERE d.id {{among_1}}"
+
+_TENANT = "(SELECT key FROM {schema}tenants WHERE project = $1 AND branch = $2 AND path_hash = $3)"
+
+_CHAIN = f"""
+WITH RECURSIVE chain (number) AS (
+    SELECT {{key}} FROM {{schema}}documents WHERE id = $4
+    UNION
+    SELECT CASE WHEN d.{{key}} = c.number THEN d.superseded_by ELSE d.{{key}} END
+    FROM chain AS c JOIN {{schema}}documents AS d ON d.{{key}} = c.number OR d.superseded_by = c.number
+    WHERE d.superseded_by IS NOT NULL AND d.tenant = {_TENANT}
+)
+{_LINKS} WHERE d.{{key}} IN (SELECT number FROM chain) ORDER BY d.timestamp, d.{{key}}
+"""  # noqa: S608
+
+_EARLIER = f"""
+WITH RECURSIVE earlier (number) AS (
+    SELECT {{key}} FROM {{schema}}documents WHERE id {{among_1}}
+    UNION
+    SELECT d.{{key}} FROM earlier AS e JOIN {{schema}}documents AS d ON d.superseded_by = e.number
+    WHERE d.tenant IN (SELECT key FROM {{schema}}tenants WHERE path_hash LIKE '{Shelf.SUPERSEDED}:%')
+)
+{_LINKS} WHERE d.{{key}} IN (SELECT number FROM earlier) ORDER BY d.{{key}}
+"""  # noqa: S608
+
+_ENTRIES = """
+SELECT j.seq, j.at, j.actor, j.action, t.project, t.branch, t.path_hash, j.moves, j.reason, j.undoes
+FROM {schema}journal AS j JOIN {schema}tenants AS t ON t.key = j.tenant
+"""
+
+_NOTE = """
+INSERT INTO {schema}journal (at, actor, action, tenant, moves, reason, undoes) VALUES ($1, $2, $3, $4, $5, $6, $7)
+"""
+
+_EXPIRES = """
+UPDATE {schema}documents
+SET expires_at = coalesce(CAST($2 AS bigint), expires_at), pinned = coalesce(CAST($3 AS boolean), pinned) WHERE id = $1
+"""
+
+_SUPERSEDED = """
+UPDATE {schema}documents AS d
+SET superseded_by = (SELECT {key} FROM {schema}documents WHERE id = $2), shelved_at = coalesce((
+    SELECT coalesce(s.occurred_at, s.timestamp) FROM {schema}documents AS s
+    WHERE s.id = $2 AND coalesce(s.occurred_at, s.timestamp) > coalesce(d.occurred_at, d.timestamp)
+), d.shelved_at)
+WHERE d.id = $1
+"""
+"""It was current until the newer one was said, which may be long before both were stored."""
+
+_FORGET = """
+INSERT INTO {schema}tombstones VALUES ($1, $2, $3)
+ON CONFLICT (identity) DO UPDATE SET content = excluded.content, at = excluded.at
+"""
+
+_ALL_SEQUENCES = 1 << 62
+
+
+class JournalTables(Protocol):
+    """The tables of one index inside one transaction."""
+
+    @property
+    def selecting(self) -> Mapping[str, str]:
+        """By field of a `Selection` the condition on `documents AS d` whose value is `$4`."""
+        ...
+
+    async def fetch(self, statement: str, *values: object) -> Sequence[Any]: ...
+
+    async def execute(self, statement: str, *values: object) -> None: ...
+
+    async def add_entry(self, statement: str, *values: object) -> int:
+        """Insert a row of the journal; returns its number."""
+        ...
+
+    async def content(self, document_id: str) -> str: ...
+
+    async def tenant_key(self, tenant: Tenant) -> int: ...
+
+    async def take_turns(self, document_ids: Sequence[str]) -> None:
+        """Wait for other writers of these documents, until the transaction ends."""
+        ...
+
+    async def move(self, number: int, old_id: str, new_id: str, tenant: Tenant) -> None:
+        """Give the document of a number another id or tenant, and its chunks with it."""
+        ...
+
+    async def delete(self, document_id: str) -> bool: ...
+
+
+Work = Callable[[JournalTables], Coroutine[Any, Any, T]]
+
+
+class JournalDatabase(Protocol):
+    """Runs work on the tables, each in a transaction of its own. Raises: BackendError."""
+
+    async def read(self, work: Work[T]) -> T: ...
+
+    async def write(self, work: Work[T]) -> T: ...
+
+    async def held(self, document_ids: Sequence[str]) -> Held: ...
+
+
+class SqlJournal:
+    """`Journal` over one database. Every method raises `BackendError` where it cannot be read or written."""
+
+    def __init__(self, database: JournalDatabase) -> None:
+        self._database = database
+
+    async def links(self, document_ids: Collection[str]) -> dict[str, Link]:
+        return await self._database.read(lambda tables: _links(tables, _BY_ID, list(document_ids)))
+
+    async def chain(self, document_id: str, tenant: Tenant) -> list[Link]:
+        values = (*names_of(tenant.on(Shelf.SUPERSEDED)), document_id)
+        links = await self._database.read(lambda tables: _links(tables, _CHAIN, *values))
+        return [each for each in links.values() if each.tenant.visible == tenant and each.place.shelf != Shelf.TRASH]
+
+    async def entries(self, tenant: Tenant, *, before: int | None, limit: int) -> list[Entry]:
+        statement = f"{_ENTRIES} WHERE j.tenant = {_TENANT} AND j.seq < $4 ORDER BY j.seq DESC LIMIT $5"
+        values = (*names_of(tenant), before if before is not None else _ALL_SEQUENCES, limit)
+        return list(map(_entry, await self._database.read(lambda tables: tables.fetch(statement, *values))))
+
+    async def entry(self, sequence: int) -> Entry | None:
+        rows = await self._database.read(lambda tables: tables.fetch(f"{_ENTRIES} WHERE j.seq = $1", sequence))
+        return _entry(rows[0]) if rows else None
+
+    async def make(self, change: Change) -> Entry:
+        return await self._database.write(lambda tables: _make(tables, change))
+
+    async def selected(
+        self, tenant: Tenant, selection: Selection, shelves: Collection[Shelf | None], limit: int
+    ) -> list[Link]:
+        async def selected(tables: JournalTables) -> dict[str, Link]:
+            ((condition, value),) = (
+                (condition, value)
+                for name, condition in tables.selecting.items()
+                if (value := getattr(selection, name)) is not None
+            )
+            statement = f"""SELECT d.id FROM {{schema}}documents AS d WHERE d.tenant = {_TENANT} AND {condition}
+                            ORDER BY d.{{key}} LIMIT $5"""  # noqa: S608
+            ids = [
+                id_
+                for shelf in shelves
+                for (id_,) in await tables.fetch(statement, *names_of(tenant.on(shelf)), value, limit)
+            ]
+            return await _links(tables, _EARLIER, ids)
+
+        links = (await self._database.read(selected)).values()
+        return [link for link in links if link.place.shelf in shelves][:limit]
+
+    async def held(self, document_ids: Sequence[str]) -> Held:
+        return await self._database.held(document_ids)
+
+    async def forgotten(self, documents: Mapping[str, str | None]) -> set[str]:
+        return await self._database.read(lambda tables: forgotten(tables, documents))
+
+    async def due(
+        self, now: datetime, kept_since: Mapping[str, datetime], trashed_before: datetime, limit: int
+    ) -> list[Link]:
+        """Days of a content type are for what agents stored: documents of a project of files last as their files do."""
+        conditions = ["d.expires_at <= $2"]
+        given: list[object] = [limit, microseconds(now)]
+        for kind, since in kept_since.items():
+            given += [kind, microseconds(since)]
+            conditions.append(
+                f"(d.content_type = ${len(given) - 1} AND d.timestamp < ${len(given)}"
+                f" AND t.path_hash IN ('', '{Shelf.SUPERSEDED}:'))"
+            )
+        trash = f"t.path_hash LIKE '{Shelf.TRASH}:%'"
+        expired = f"{_LINKS} WHERE NOT d.pinned AND ({' OR '.join(conditions)}) AND NOT {trash} LIMIT $1"
+        kept = f"{_LINKS} WHERE d.shelved_at < $2 AND {trash} LIMIT $1"
+
+        async def due(tables: JournalTables) -> list[Link]:
+            trashed = await _links(tables, kept, limit, microseconds(trashed_before))
+            return [*(await _links(tables, expired, *given)).values(), *trashed.values()]
+
+        return await self._database.read(due)
+
+
+def completed(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never waits."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise RuntimeError("a coroutine over the embedded file has waited")
+
+
+async def write_recorded(tables: JournalTables, version: Version, cause: Cause, write: Callable[[], Awaitable[T]]) -> T:
+    """Store a document by `write`, with an entry. What it supersedes goes to its shelf first.
+
+    Raises:
+        ForgottenError: it was forgotten.
+        ConflictError, InvalidInputError: what it supersedes cannot be superseded.
+    """
+    document, revision = version.document, version.revision
+    ids = [document.id, *revision.supersedes]
+    await tables.take_turns(ids)
+    links = await _links(tables, _BY_ID, ids)
+    now = links.get(document.id)
+    if document.tenant.shelf is not None or (now is not None and not now.changes_with(document, revision)):
+        return await write()
+    await _require_not_forgotten(tables, version)
+    room, replaced = journal.room_for(document, revision, links)
+    moves = [*await _relocate(tables, room, document.tenant), Move(replaced, journal.location_of(document))]
+    written = await write()
+    action = journal.action_of(revision, moves[-1])
+    change = Change(action, document.tenant, moves, cause.by, cause.at, revision.reason)
+    for move in moves[:-1]:
+        if move.after is not None and move.after.superseded_by == document.id:
+            await _settle(tables, move.after, change)
+    if revision.expires_at is not None or revision.pinned is not None:
+        expires_at = None if revision.expires_at is None else microseconds(revision.expires_at)
+        await tables.execute(_EXPIRES, document.id, expires_at, revision.pinned)
+    await _note(tables, change)
+    return written
+
+
+async def delete_recorded(tables: JournalTables, document_id: str, cause: Cause) -> bool:
+    """Delete a document, with an entry."""
+    await tables.take_turns([document_id])
+    link = (await _links(tables, _BY_ID, [document_id])).get(document_id)
+    if link is not None:
+        await _note(tables, Change(Action.DELETE, link.tenant.visible, [Move(link.place, None)], cause.by, cause.at))
+    return await tables.delete(document_id)
+
+
+def moves_text(moves: Sequence[Move]) -> str:
+    """Moves as a row of the journal has them."""
+    return json.dumps(journal.as_json(moves), separators=(",", ":"))
+
+
+async def _note(tables: JournalTables, change: Change) -> Entry:
+    tenant, moves = await tables.tenant_key(change.tenant), moves_text(change.moves)
+    row = (microseconds(change.at), change.by, change.action.value, tenant, moves, change.reason, change.undoes)
+    return change.noted(await tables.add_entry(_NOTE, *row))
+
+
+async def _make(tables: JournalTables, change: Change) -> Entry:
+    """Make a change with its entry. Raises: ConflictError (a document is not where it was; nothing changed)."""
+    ids = [move.before.id for move in change.moves if move.before is not None]
+    await tables.take_turns([*ids, *(move.after.id for move in change.moves if move.after is not None)])
+    links = await _links(tables, _BY_ID, ids)
+    journal.require_locations(change.moves, {id_: link.place for id_, link in links.items()})
+    for move in change.moves:
+        if move.forgets:
+            await _mark_forgotten(tables, move, change)
+    moves = await _relocate(tables, change.moves, change.tenant, change)
+    gone = [move.before.id for move in moves if move.after is None and move.before is not None]
+    for id_ in gone:
+        await tables.delete(id_)
+    if change.action is Action.PURGE:
+        await _drop_reasons(tables, {place.id for move in moves if (place := move.before) is not None})
+    return await _note(tables, replace(change, moves=moves))
+
+
+async def _relocate(
+    tables: JournalTables, moves: Sequence[Move], tenant: Tenant, change: Change | None = None
+) -> tuple[Move, ...]:
+    """Give documents their ids and their shelves, in this order; returns the moves with the ids that were given."""
+    if not moves:
+        return ()
+    before_ids = [move.before.id for move in moves if move.before is not None]
+    # By number: an id may be that of another document after an earlier move.
+    rows = await tables.fetch("SELECT id, {key} FROM {schema}documents WHERE id {among_1}", before_ids)
+    numbers: dict[str, int] = dict(rows)
+    ids: dict[int, str] = {}
+    moved: list[Location] = []
+    for number, move in enumerate(moves):
+        before, after = move.before, move.after
+        if before is None or after is None:
+            continue
+        if not after.id:
+            ids[number] = journal.shelved_id(before.id, before.content_hash, numbers[before.id])
+        place = replace(after, id=ids.get(number, after.id))
+        await tables.move(numbers[before.id], before.id, place.id, tenant.on(place.shelf))
+        moved.append(place)
+    if change is not None:
+        for place in moved:
+            await _settle(tables, place, change)
+    return journal.with_ids(moves, ids)
+
+
+async def _settle(tables: JournalTables, place: Location, change: Change) -> None:
+    """Note since when a document is on its shelf, and for which other one; after all have their ids."""
+    at = None if place.shelf is None else microseconds(change.at)
+    shelved = "UPDATE {schema}documents SET shelved_at = $2, pinned = pinned OR $3 WHERE id = $1"
+    await tables.execute(shelved, place.id, at, change.pins)
+    if place.superseded_by is not None:
+        await tables.execute(_SUPERSEDED, place.id, place.superseded_by)
+        if change.undoes is None:  # else the reason is there, since it was superseded first
+            because = "UPDATE {schema}documents SET superseded_reason = $2 WHERE id = $1"
+            await tables.execute(because, place.id, change.reason)
+
+
+async def _mark_forgotten(tables: JournalTables, move: Move, change: Change) -> None:
+    """Leave a tombstone of what goes to the trash or for good, or take it away from what comes back."""
+    if move.before is None or move.before.shelf is Shelf.TRASH:
+        if move.after is not None:
+            await tables.execute("DELETE FROM {schema}tombstones WHERE identity = $1", move.after.id)
+        return
+    key = journal.content_key(change.tenant, await tables.content(move.before.id))
+    await tables.execute(_FORGET, move.before.id, key, microseconds(change.at))
+
+
+async def _require_not_forgotten(tables: JournalTables, version: Version) -> None:
+    """Reject what was forgotten, or with `is_forced` take its tombstone away. Raises: ForgottenError."""
+    document = version.document
+    key = journal.content_key(document.tenant, document.content)
+    if version.revision.is_forced:
+        await tables.execute("DELETE FROM {schema}tombstones WHERE identity = $1 OR content = $2", document.id, key)
+    elif await tables.fetch("SELECT 1 FROM {schema}tombstones WHERE identity = $1 OR content = $2", document.id, key):
+        raise ForgottenError(document.id)
+
+
+async def _drop_reasons(tables: JournalTables, document_ids: Collection[str]) -> None:
+    """Remove what people wrote from the entries about documents that are gone for good."""
+    about = []
+    for sequence, moves in await tables.fetch("SELECT seq, moves FROM {schema}journal WHERE reason IS NOT NULL"):
+        places = [place for move in _moves(moves) for place in (move.before, move.after)]
+        if any(place is not None and place.id in document_ids for place in places):
+            about.append(sequence)
+    await tables.execute("UPDATE {schema}journal SET reason = NULL WHERE seq {among_1}", about)
+
+
+async def forgotten(tables: JournalTables, documents: Mapping[str, str | None]) -> set[str]:
+    """Which of these documents were forgotten: their ids, each with its `content_key`."""
+    rows = await tables.fetch(
+        "SELECT identity, content FROM {schema}tombstones WHERE identity {among_1} OR content {among_2}",
+        list(documents),
+        [content for content in documents.values() if content is not None],
+    )
+    identities, contents = {identity for identity, _ in rows}, {content for _, content in rows} - {None}
+    return {id_ for id_, content in documents.items() if id_ in identities or content in contents}
+
+
+def names_of(tenant: Tenant) -> tuple[str, str, str]:
+    return tenant.project, tenant.branch, tenant.path_hash
+
+
+async def _links(tables: JournalTables, statement: str, *values: object) -> dict[str, Link]:
+    return {link.place.id: link for link in map(_link, await tables.fetch(statement, *values))}
+
+
+def _link(row: Sequence[Any]) -> Link:
+    id_, content_hash, project, branch, path_hash, source, timestamp, by, reason, at, expires_at, is_pinned = row
+    tenant = Tenant(project, branch, path_hash)
+    by, reason, at = (by, reason, at) if tenant.shelf is Shelf.SUPERSEDED else (None, None, None)
+    return Link(
+        Location(id_, content_hash, tenant.shelf, by),
+        tenant,
+        source,
+        moment(timestamp),
+        reason,
+        None if at is None else moment(at),
+        None if expires_at is None else moment(expires_at),
+        bool(is_pinned),
+    )
+
+
+def _moves(stored: str) -> tuple[Move, ...]:
+    return journal.from_json(json.loads(stored))
+
+
+def _entry(row: Sequence[Any]) -> Entry:
+    sequence, at, by, action, project, branch, path_hash, moves, reason, undoes = row
+    tenant = Tenant(project, branch, path_hash)
+    return Entry(sequence, moment(at), by, Action(action), tenant, _moves(moves), reason, undoes)
