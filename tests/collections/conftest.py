@@ -13,8 +13,8 @@ from rag_context.ports.provider import Provider
 from rag_context.stores.qdrant.qdrant_api import Transport
 from rag_context.stores.sqlite import FILE_NAME
 from rag_context.stores.sqlite.collections import open_collections
-from rag_context.testing.fakes import MemoryCollections
 from tests.collections.isolated_providers import chroma_collections, postgres_collections, qdrant_collections
+from tests.collections.memory_collections import MemoryCollections
 from tests.servers.chroma import chroma_server
 from tests.servers.postgres import postgres_database
 from tests.servers.postgres_fixtures import server

@@ -9,7 +9,7 @@ from pydantic import BaseModel, DirectoryPath, FilePath, SecretStr
 from rag_context.collections.registry import ProviderKind
 from rag_context.errors import ConfigurationError
 from rag_context.ports.provider import Capabilities, Provider, ProviderHealth
-from rag_context.testing.fakes import MemoryCollections
+from tests.collections.memory_collections import MemoryCollections
 
 
 class Configuration(BaseModel):

@@ -10,7 +10,8 @@ from rag_context.collections.provider_connections import DEFAULT, PROBE_S, Conne
 from rag_context.collections.registry import ProviderRegistry
 from rag_context.ports.provider import Provider
 from rag_context.resilience.dependency import Dependency
-from rag_context.testing.fakes import FakeEmbedder, MemoryCollections
+from rag_context.testing.fakes import FakeEmbedder
+from tests.collections.memory_collections import MemoryCollections
 
 DIMENSION = 64
 """Of the embedder that stands in for the server's own."""

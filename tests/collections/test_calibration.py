@@ -7,7 +7,7 @@ from rag_context.collections.collections import Collections
 from rag_context.collections.provider_connections import DEFAULT, CollectionRef
 from rag_context.collections.searching import CollectionQuery, search
 from rag_context.search.query import Mode
-from rag_context.testing.fakes import MemoryCollections
+from tests.collections.memory_collections import MemoryCollections
 from tests.search.moved import MovedEmbedder
 
 from .services import connections_to, service_over

@@ -24,8 +24,8 @@ from rag_context.stores.chroma.chroma_collections import (
 )
 from rag_context.stores.chroma.collections_storage import rows_of
 from rag_context.stores.chroma.server import ChromaServer
-from rag_context.testing.fakes import MemoryCollections
 from tests.collections.isolated_providers import chroma_collections
+from tests.collections.memory_collections import MemoryCollections
 from tests.servers.chroma import chroma_server
 from tests.servers.process import ServerProcess
 from tests.stores.builders import axis, chunks_of, document

@@ -19,7 +19,7 @@ from rag_context.errors import (
 )
 from rag_context.ports.provider import Collection, Entry, Provider
 from rag_context.testing import Fault, Faulty
-from rag_context.testing.fakes import MemoryCollections
+from tests.collections.memory_collections import MemoryCollections
 
 SAID: dict[str, Json] = {"owner": "ä", "large": 2**63 + 1, "nested": {"deep": [1, 1.0, True, None]}}
 

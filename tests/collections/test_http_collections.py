@@ -11,7 +11,8 @@ import pytest
 from rag_context.api.operations import Access
 from rag_context.errors import BackendUnavailableError
 from rag_context.server.options import HashedKey, ServerOptions, hash_key
-from rag_context.testing.fakes import FakeEmbedder, Fault, Faulty, MemoryCollections
+from rag_context.testing.fakes import FakeEmbedder, Fault, Faulty
+from tests.collections.memory_collections import MemoryCollections
 from tests.server.server_thread import running
 from tests.server.stub_service import StubService
 

@@ -9,7 +9,7 @@ from rag_context.collections.collections import Collections
 from rag_context.collections.provider_connections import DEFAULT, CollectionRef
 from rag_context.errors import BackendUnavailableError, ConflictError, NotFoundError
 from rag_context.ports.provider import Collection, Entry
-from rag_context.testing.fakes import MemoryCollections
+from tests.collections.memory_collections import MemoryCollections
 
 from .services import connections_to
 

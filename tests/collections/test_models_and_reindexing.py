@@ -18,7 +18,8 @@ from rag_context.domain.clauses import EVERYTHING
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendUnavailableError, ConflictError, InvalidInputError
 from rag_context.ports.provider import Collection, Provider
-from rag_context.testing.fakes import FakeEmbedder, MemoryCollections
+from rag_context.testing.fakes import FakeEmbedder
+from tests.collections.memory_collections import MemoryCollections
 from tests.servers.faults import UNAVAILABLE, FaultProxy, Pass, Refusal, fault_proxy
 from tests.servers.process import ServerProcess
 from tests.servers.qdrant import Endpoint

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from rag_context.collections.registry import GROUP, ProviderRegistry
-from rag_context.testing.fakes import MemoryCollections
+from tests.collections.memory_collections import MemoryCollections
 
 from .asgi_client import asgi_client
 from .fake_plugins import GOOD, Erratic

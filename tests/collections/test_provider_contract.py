@@ -16,7 +16,7 @@ from rag_context.domain.vectors import Matrix, Vector
 from rag_context.domain.where import matches, parse
 from rag_context.errors import InvalidInputError, NotFoundError
 from rag_context.ports.provider import Collection, Entry, Provider
-from rag_context.testing.fakes import MemoryCollections
+from tests.collections.memory_collections import MemoryCollections
 from tests.collections.strategies import clauses, documents
 
 NAME = "notes"

@@ -11,7 +11,8 @@ from rag_context.collections.collections import Collections
 from rag_context.collections.provider_connections import CollectionRef
 from rag_context.collections.searching import ConversationQuery, Conversations, Strategy, choose
 from rag_context.errors import BackendUnavailableError, InvalidInputError, NotFoundError
-from rag_context.testing.fakes import FakeEmbedder, Fault, Faulty, MemoryCollections
+from rag_context.testing.fakes import FakeEmbedder, Fault, Faulty
+from tests.collections.memory_collections import MemoryCollections
 
 from .asgi_client import asgi_client
 from .services import connections_to, service_over

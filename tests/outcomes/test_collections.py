@@ -35,7 +35,7 @@ from contextlib import asynccontextmanager
 from pydantic import BaseModel
 from rag_context.collections.registry import ProviderKind
 from rag_context.ports.provider import Capabilities
-from rag_context.testing.fakes import MemoryCollections
+from tests.collections.memory_collections import MemoryCollections
 
 class Nothing(BaseModel):
     pass

@@ -19,13 +19,7 @@ from rag_context.stores.sql_journal import Work, forgotten, moves_text
 
 T = TypeVar("T")
 
-_WORDS = {
-    "schema": "rag_context.",
-    "key": "sequence",
-    "join": "JOIN",
-    "among_1": "= ANY ($1)",
-    "among_2": "= ANY ($2)",
-}
+_WORDS = {"schema": "rag_context.", "key": "sequence", "join": "JOIN", "among_1": "= ANY ($1)", "among_2": "= ANY ($2)"}
 
 _SELECTING = {
     "document_id": "d.id = $4",

@@ -85,7 +85,7 @@ class SqliteJournalTables:
         return changes.tenant_key(tenant, self._connection)
 
     async def take_turns(self, document_ids: Sequence[str]) -> None:
-        """Nobody else writes."""
+        """The file has one writer at a time."""
 
     async def move(self, number: int, old_id: str, new_id: str, tenant: Tenant) -> None:
         """Its chunks get keys of their own, by which indexes in memory follow."""
