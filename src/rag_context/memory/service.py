@@ -1,6 +1,7 @@
 """The service: one method per use case of the memory, called by HTTP, MCP, the CLI and Python alike."""
 
 import asyncio
+import heapq
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -301,10 +302,12 @@ class Service:
         other = await self._answer(replace(query, where=where))
         links = await self.changes.links(sorted({each.passage.document_id for each in other.results}))
         later = {link.place.superseded_by for link in links.values()} if ended_after is not None else set()
-        results = [each for each in (*answer.results, *other.results) if each.passage.document_id not in later]
-        results.sort(key=lambda result: -result.ranked.score)
+        # Merged, not sorted: in each of them later statements stand above earlier ones, whatever their scores.
+        merged = heapq.merge(answer.results, other.results, key=lambda result: -result.ranked.score)
+        results = [each for each in merged if each.passage.document_id not in later]
         is_unanswerable = answer.unanswerable and (other.unanswerable or not other.results)
-        return replace(answer, results=tuple(results[: query.limit]), unanswerable=is_unanswerable), links
+        answer = replace(answer, results=tuple(results[: query.limit]), unanswerable=is_unanswerable)
+        return answer if ended_after is None else await self._dependencies.chain.newer_first(query, answer), links
 
     @performs(memory.INDEX)
     async def index(self, request: IndexRequest, context: CallContext) -> IndexResponse:

@@ -124,9 +124,9 @@ class SearchChain:
         else:
             answer = await self._descend(self.reranking.widened(query), deadline)
             answer = await self.reranking.reranked(query, answer, deadline)
-        return await self._newer_first(query, answer, deadline)
+        return await self.newer_first(query, answer, deadline)
 
-    async def _newer_first(self, query: Query, answer: Answer, deadline: Deadline) -> Answer:
+    async def newer_first(self, query: Query, answer: Answer, deadline: Deadline | None = None) -> Answer:
         """With later statements above those that they replace; as it was where that is not known in time."""
         applies = query.mode is Mode.HYBRID and Rule.NEWER not in query.without and answer.level is Level.PRIMARY
         # A question that names a time is about what was said then, whatever was said later.
@@ -137,7 +137,7 @@ class SearchChain:
             return answer
         ids = [answer.results[row].passage.chunk.id for row in (anchor, *found)]
         try:
-            with deadline.applied():
+            with (deadline or Deadline.after(self._deadline_s, self._clock)).applied():
                 vectors = await self._sources.vectors.vectors(ids)
         except BackendError as error:
             logger.warning("search: newer statements could not be found: %s", error)

@@ -37,7 +37,7 @@ _QUANTITIES = (
     "numbers?|sizes?|prices?|rents?|costs?|fees?|fares?|limits?|amounts?|rates?|percent\\w*|shares?|discounts?|budgets?|"
     "salary|wages?|scores?|speeds?|weights?|heights?|lengths?|widths?|depths?|distances?|ages?|versions?|temperatures?|"
     "gates?|rooms?|floors?|ports?|levels?|capacity|quotas?|thresholds?|timeouts?|intervals?|retention|doses?|balance|"
-    "totals?|maximum|minimum|max|min|deposit|tax\\w*"
+    "totals?|maximum|minimum|max|min|deposit|tax\\w*|counts?|lifetimes?|durations?"
 )
 _ASKS_FOR = (
     (
