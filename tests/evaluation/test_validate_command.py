@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rag_context.evaluation.validation import documents, questions
+from rag_context.domain.samples import documents, questions
 from tests.end_to_end.process import command, served
 
 from .stub_server import HEALTHY, embedding, healthy_server, stub_server

@@ -20,7 +20,7 @@ def scores(server: Served) -> list[float]:
 
 
 def indexed(data_dir: Path, embedder: EmbeddingServer) -> tuple[list[list[str]], list[float]]:
-    """The orders of the answers, and the scores of a question that nothing answers, once the model is calibrated."""
+    """The orders of the answers, and the scores of a question that nothing answers."""
     settings = {
         "RAG_CONTEXT_EMBEDDER__KIND": "openai_compatible",
         "RAG_CONTEXT_EMBEDDER__URL": embedder.url,
@@ -32,7 +32,7 @@ def indexed(data_dir: Path, embedder: EmbeddingServer) -> tuple[list[list[str]],
         server.wait_ready()
         index_all(server, [{"content": text, "source": f"/{i}.md"} for i, text in enumerate(texts(COUNT))])
         wait_until(lambda: server.health()["pendingDocuments"] == 0)
-        # Before it is calibrated nothing is labelled.
+        # The model is calibrated beside the first searches; before, nothing is labelled.
         wait_until(lambda: server.search("zebra quasar", mode="vector", limit=5).get("noAnswer", False))
         found = orders(server), scores(server)
         server.stop()
@@ -41,6 +41,7 @@ def indexed(data_dir: Path, embedder: EmbeddingServer) -> tuple[list[list[str]],
 
 def test_vectors_moved_by_a_constant_direction_are_ranked_and_scored_alike(tmp_path: Path) -> None:
     with embedding_server() as embedder:
+        embedder.moved = 0.5
         plain, unrelated = indexed(tmp_path / "plain", embedder)
         embedder.moved = 2.0
         squeezed, as_unrelated = indexed(tmp_path / "squeezed", embedder)

@@ -15,7 +15,7 @@ from rag_context.domain.documents import Metadata, Origin
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendUnavailableError
-from rag_context.memory.bound_embedder import BoundEmbedder, IndexSample
+from rag_context.memory.bound_embedder import BoundEmbedder
 from rag_context.ports.models import Embedder
 from rag_context.ports.reading import CandidateRequest, CandidateSource, Shortlist, Snapshot
 from rag_context.ports.writing import Version
@@ -126,27 +126,33 @@ async def ranked(store: Store, embedder: Embedder, *, one_call: bool) -> list[li
     return [[result.passage.chunk.id for result in answer.results] for answer in answers]
 
 
-async def test_an_unmeasured_model_is_calibrated_by_the_index(place: Path | str, tmp_path: Path) -> None:
+async def test_an_unmeasured_model_ranks_alike_wherever_its_unrelated_cosines_are(
+    place: Path | str, tmp_path: Path
+) -> None:
     async def bound(store: Store, far: float) -> BoundEmbedder:
         embedder = MovedEmbedder.unmeasured(far)
         await fill(store, embedder)
-        made = BoundEmbedder(embedder, store.documents, sample=IndexSample(store.documents, store.vectors))
+        made = BoundEmbedder(embedder, store.documents)
         await made.bind()
         return made
 
     async with open_database(tmp_path / "before.db") as store:
-        before = await ranked(store, await bound(store, 0.0), one_call=True)
+        before = await ranked(store, await bound(store, 0.5), one_call=True)
     async with open_database(place) if isinstance(place, Path) else open_postgres(place) as moved:
         embedder = await bound(moved, 1.5)
         calibration = embedder.model.calibration
         assert calibration.sampled
-        # Random pairs of these vectors have a cosine of .69 at least: `far**2 / (1 + far**2)`.
+        # Unrelated texts have a cosine of .69 under it: `far**2 / (1 + far**2)`.
         assert calibration.unrelated_cosine == pytest.approx(0.69, abs=0.03)
         for way in (True, False):
             assert await ranked(moved, embedder, one_call=way) == before
         kept = await moved.documents.recorded_model()
         assert kept is not None
         assert kept.calibration == calibration
+    async with open_database(tmp_path / "empty.db") as empty:
+        alone = BoundEmbedder(MovedEmbedder.unmeasured(1.5), empty.documents)
+        await alone.bind()
+        assert alone.model.calibration == calibration, "no text of any tenant counts"
 
 
 def without_times(answer: Answer) -> Answer:

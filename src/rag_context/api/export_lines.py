@@ -31,7 +31,9 @@ class ExportedCalibration(ExportLine):
     intercept: float
     threshold: float
     answerable_cosine: float
-    sampled: Annotated[Count, Field(description="Vectors of the index that it was made of; 0: the model's own")] = 0
+    sampled: Annotated[
+        Count, Field(description="Vectors or pairs of texts that it was made of; 0: the model's own")
+    ] = 0
 
 
 class ExportedModel(ExportLine):

@@ -149,7 +149,7 @@ class Collections:
         provider = await self._reading(ref.connection)
         page = await provider.entries(ref.name, EVERYTHING, limit=SAMPLED)
         found = await provider.vectors(ref.name, [entry.id for entry in page.entries])
-        sampled = sampled_calibration(np.stack(list(found.values())), list(found)) if found else None
+        sampled = sampled_calibration(np.stack(list(found.values()))) if found else None
         if sampled is not None:
             self._calibrations[ref, model.fingerprint] = sampled
         return sampled or model.calibration

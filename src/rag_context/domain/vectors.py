@@ -3,8 +3,8 @@
 Apart from the other types, so that a program without vectors does not load numpy.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,7 +32,7 @@ class Calibration:
     answerable_cosine: float = 0.4
     """Below this best cosine, probably nothing in the index answers the query."""
     sampled: int = 0
-    """Of how many vectors of the index it was made; 0: it belongs to the model, as it was measured or guessed."""
+    """Of how many vectors, or pairs of sample texts, it was made; 0: it was measured or guessed."""
 
     @property
     def is_measured(self) -> bool:
@@ -49,7 +49,7 @@ MINILM = Calibration(slope=12.1, intercept=UNRELATED_LOG_ODDS, threshold=0.3, an
 """Fitted on relevant against random pairs of eight collections; the other measured models likewise."""
 
 UNMEASURED = Calibration(MINILM.slope, MINILM.intercept, threshold=0.0, answerable_cosine=0.0)
-"""For models that were not measured, while an index is too small to tell: probabilities as MiniLM's, no threshold."""
+"""For models that were not measured, until they were: probabilities as MiniLM's, no threshold."""
 
 RANDOM_MEAN = 0.19
 RANDOM_SPREAD = 0.145
@@ -60,38 +60,51 @@ LEAST_SAMPLED = 100
 SAMPLED = 512
 """Of so many vectors at least a calibration is made, and of so many where there are more."""
 
+SAMPLE_MEAN = 0.0687
+SAMPLE_SPREAD = 0.108
+"""Mean and standard deviation of MiniLM's cosines of each question of `domain.samples` with each document there."""
 
-def sampled_calibration(vectors: Matrix, owners: Sequence[str]) -> Calibration | None:
-    """A calibration of an unmeasured model: MiniLM's, on the scale of the model's cosines of random pairs.
 
-    Vectors that are moved by a constant direction, which squeezes all cosines alike, get the same ranking. It has no
-    threshold: where the texts of an index are all alike, questions are farther from them than they are from each other.
+def probed_calibration(questions: Matrix, passages: Matrix) -> Calibration:
+    """A calibration of an unmeasured model, by its vectors of the texts of `domain.samples`, which belong to no tenant.
+
+    It has no threshold. A model that tells no texts apart gets MiniLM's, marked as made.
+    """
+    cosines = (questions @ passages.T).ravel().astype(np.float64)
+    made = _on_scale_of(cosines, SAMPLE_MEAN, SAMPLE_SPREAD) or UNMEASURED
+    return replace(made, sampled=len(cosines))
+
+
+def sampled_calibration(vectors: Matrix) -> Calibration | None:
+    """A calibration of an unmeasured model, by the cosines of random pairs of a collection's documents.
+
+    It has no threshold: where the texts are all alike, questions are farther from them than they are from each other.
 
     Args:
-        vectors: `(n, dim) float32`, a sample of an index.
-        owners: the document of each: two of one document are no random pair.
+        vectors: `(n, dim) float32`.
 
     Returns:
         None where there are too few vectors, or all are the same.
     """
     if len(vectors) < LEAST_SAMPLED:
         return None
-    _, numbers = np.unique(np.array(owners), return_inverse=True)
-    rows, columns = np.triu_indices(len(vectors), 1)
-    pairs = (vectors @ vectors.T)[rows, columns][numbers[rows] != numbers[columns]].astype(np.float64)
-    spread = float(pairs.std()) if len(pairs) else 0.0
-    if spread < 1e-3:
+    pairs = (vectors @ vectors.T)[np.triu_indices(len(vectors), 1)].astype(np.float64)
+    made = _on_scale_of(pairs, RANDOM_MEAN, RANDOM_SPREAD)
+    return made and replace(made, sampled=len(vectors))
+
+
+def _on_scale_of(cosines: NDArray[np.float64], mean: float, spread: float) -> Calibration | None:
+    """MiniLM's calibration, stretched and moved so that its cosines of that mean and spread become these.
+
+    Vectors that are moved by a constant direction, which squeezes all cosines alike, get the same ranking.
+    """
+    stretch = float(cosines.std()) / spread
+    if stretch < 0.01:
         return None
-    stretch = spread / RANDOM_SPREAD
-    unrelated = float(pairs.mean()) - RANDOM_MEAN * stretch
+    unrelated = float(cosines.mean()) - mean * stretch
     slope = MINILM.slope / stretch
-    return Calibration(
-        slope,
-        MINILM.intercept - slope * unrelated,
-        UNMEASURED.threshold,
-        unrelated + MINILM.answerable_cosine * stretch,
-        len(vectors),
-    )
+    answerable = unrelated + MINILM.answerable_cosine * stretch
+    return Calibration(slope, MINILM.intercept - slope * unrelated, UNMEASURED.threshold, answerable)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,14 @@ indexes 50 documents, runs 50 queries, and expects the right document in the fir
 """
 
 import asyncio
-import json
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.resources import files
-from typing import Any
 from uuid import uuid4
 
 from rag_context.api.maintenance import HealthResponse
+from rag_context.domain import samples
 from rag_context.domain.documents import Status
 from rag_context.errors import BackendDataError, BackendError, InvalidInputError
 from rag_context.evaluation.measures import Latency
@@ -63,21 +61,11 @@ class EndToEnd:
         )
 
 
-def documents() -> list[dict[str, Any]]:
-    """The documents: 20 chats, 15 decisions, 10 pieces of code, 5 edge cases; bodies of an index call, with an `id`."""
-    return list(_rows("documents.jsonl"))
-
-
-def questions() -> list[dict[str, str]]:
-    """The questions, each with the id of the document that answers it."""
-    return list(_rows("questions.jsonl"))
-
-
 async def run_end_to_end(server: RemoteServer) -> EndToEnd:
     """Index the documents in a tenant of its own, run all queries, and clean up. Raises: BackendError."""
     async with server.scratch() as scratch:
         ids = await _index(scratch)
-        rows = questions()
+        rows = samples.questions()
         missed: list[str] = []
         latencies_ms: list[float] = []
         fallbacks = 0
@@ -103,16 +91,11 @@ async def run_end_to_end(server: RemoteServer) -> EndToEnd:
 async def _index(scratch: Scratch) -> dict[str, str]:
     """Server's document id by the id in the data."""
     ids: dict[str, str] = {}
-    for row in documents():
+    for row in samples.documents():
         body = {name: value for name, value in row.items() if name != "id"}
         ids[row["id"]] = (await scratch.index(**body)).document_id
     await scratch.embedded(EMBEDDED_S)
     return ids
-
-
-def _rows(name: str) -> Iterator[dict[str, Any]]:
-    text = (files("rag_context.evaluation") / "data" / name).read_text(encoding="utf-8")
-    yield from map(json.loads, text.splitlines())
 
 
 SAMPLES = (

@@ -8,60 +8,15 @@ from typing import TypeAlias
 
 import numpy as np
 
+from rag_context.domain import samples
 from rag_context.domain.fingerprints import same_vectors
-from rag_context.domain.vectors import (
-    LEAST_SAMPLED,
-    SAMPLED,
-    Calibration,
-    EmbeddingModel,
-    Matrix,
-    Vector,
-    sampled_calibration,
-)
+from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector, probed_calibration
 from rag_context.errors import BackendError, BackendRejectedError, BackendStartingError, IndexMismatchError
 from rag_context.ports.models import Embedder, Provenance, Tokenizer
-from rag_context.ports.reading import DocumentStore, VectorStore
 from rag_context.ports.writing import ModelRegistry, VectorRebuilder
 
 OpenFormer: TypeAlias = Callable[[EmbeddingModel], Awaitable[Embedder | None]]
 """Loads the model that an index was embedded with; returns None while it loads, or if it is not available."""
-
-
-class IndexSample:
-    """Makes a calibration of vectors that an index has.
-
-    The ids of documents are hashes of what they are: the first of them are a random sample, and on every store the
-    same one.
-
-    Args:
-        documents: the documents.
-        vectors: their vectors.
-    """
-
-    def __init__(self, documents: DocumentStore, vectors: VectorStore) -> None:
-        self._documents = documents
-        self._vectors = vectors
-        self._tried_at: int | None = None
-        """The version of the index that was read last."""
-
-    async def calibration(self, at_least: int = 0) -> Calibration | None:
-        """A calibration; None where the index has too few vectors, or has not changed since. Raises: BackendError."""
-        version = self._documents.version
-        if version == self._tried_at:
-            return None
-        self._tried_at = version
-        stored = await self._documents.inventory("", SAMPLED)
-        chunks = [(id_, chunk) for id_, each in stored.items() if each.indexed for chunk in each.chunk_ids]
-        if len(chunks) < max(LEAST_SAMPLED, at_least):
-            return None
-        # Evenly over all of them, where they are more.
-        size = min(len(chunks), SAMPLED)
-        chosen = [chunks[number * len(chunks) // size] for number in range(size)]
-        found = await self._vectors.vectors([chunk for _, chunk in chosen])
-        owners = [id_ for id_, chunk in chosen if chunk in found]
-        if len(owners) < max(LEAST_SAMPLED, at_least):
-            return None
-        return sampled_calibration(np.stack([found[chunk] for _, chunk in chosen if chunk in found]), owners)
 
 
 class BoundEmbedder:
@@ -75,8 +30,6 @@ class BoundEmbedder:
         registry: stores which model the index was embedded with.
         rebuilder: knows whether a run embeds all documents again; None: the store has no such runs.
         open_former: loads the model of the index.
-        sample: reads vectors of the index and the document of each, of which an unmeasured model gets its
-            calibration; None: it gets none.
     """
 
     def __init__(
@@ -85,13 +38,11 @@ class BoundEmbedder:
         registry: ModelRegistry,
         rebuilder: VectorRebuilder | None = None,
         open_former: OpenFormer | None = None,
-        sample: "IndexSample | None" = None,
     ) -> None:
         self._inner = inner
         self._registry = registry
         self._rebuilder = rebuilder
         self._open_former = open_former
-        self._sample = sample
         self._former: Embedder | None = None
         self._recorded: EmbeddingModel | None = None
         self._failure: BackendError | None = None
@@ -124,6 +75,7 @@ class BoundEmbedder:
                     self._former = None
                 else:
                     self._former = self._former or await self._opened(recorded)
+                self._recorded = recorded  # searches need not wait for the calibration
                 self._recorded = recorded and await self._calibrated(recorded)
             except BackendError as error:
                 self._failure = error
@@ -143,19 +95,22 @@ class BoundEmbedder:
         return recorded
 
     async def _calibrated(self, recorded: EmbeddingModel) -> EmbeddingModel:
-        """The record, with a calibration of a sample of the index where the model has none of its own.
+        """The record, with a calibration by sample texts where the model of the index has none of its own.
 
-        A sample of few vectors is taken again once the index has become large.
+        No text of the index: all tenants share the model, and none may move the relevances of another.
         """
-        known = recorded.calibration
-        is_enough = known.sampled == SAMPLED or (known.is_measured and not known.sampled)
-        if self._sample is None or self._inner.model.calibration.is_measured or is_enough:
+        embedder = self._former or self._inner
+        if embedder.model.calibration.is_measured or not same_vectors(embedder.model, recorded):
+            return recorded
+        questions = [row["question"] for row in samples.questions()]
+        passages = [row["content"] for row in samples.documents()]
+        if recorded.calibration.sampled == len(questions) * len(passages):
             return recorded
         with suppress(BackendError):  # another time: the model can be used as it is
-            found = await self._sample.calibration(at_least=2 * known.sampled)
-            if found is not None:
-                recorded = replace(recorded, calibration=found)
-                await self._registry.adopt_model(recorded)
+            asked = np.stack([await embedder.embed_query(question) for question in questions])
+            found = probed_calibration(asked, await embedder.embed_documents(passages))
+            recorded = replace(recorded, calibration=found)
+            await self._registry.adopt_model(recorded)
         return recorded
 
     async def _opened(self, recorded: EmbeddingModel) -> Embedder | None:

@@ -23,7 +23,7 @@ from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ingest.redaction import RedactionMode, Redactor
 from rag_context.ingest.text_vectors import ReusableVectors
 from rag_context.memory.background_maintenance import BackgroundMaintenance, Duties
-from rag_context.memory.bound_embedder import BoundEmbedder, IndexSample, OpenFormer
+from rag_context.memory.bound_embedder import BoundEmbedder, OpenFormer
 from rag_context.memory.index_maintenance import Audit
 from rag_context.memory.rebuilding import Rebuilding
 from rag_context.memory.service import Dependencies, HookDependencies, Service
@@ -238,8 +238,7 @@ def _dependencies(
     *,
     begin_on_mismatch: bool,
 ) -> Dependencies:
-    sample = IndexSample(stores.documents, stores.vectors)
-    bound = BoundEmbedder(embedder, stores.registry, stores.rebuilder, open_former, sample)
+    bound = BoundEmbedder(embedder, stores.registry, stores.rebuilder, open_former)
     backends = _backends(stores, bound)
     indexer = _indexer(stores, backends, syntax, settings)
     rebuilding = (
