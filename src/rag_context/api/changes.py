@@ -4,28 +4,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
+from rag_context.api import wire
 from rag_context.api.index import CONTENT_CHARS, IndexResponse
 from rag_context.api.stored_documents import MANY, DocumentId
-from rag_context.api.wire import (
-    CONTENT_PATTERN,
-    PLAIN_PATTERN,
-    PRESENT_PATTERN,
-    SOURCE_CHARS,
-    Branch,
-    ChoiceRequest,
-    Count,
-    Identifier,
-    IndexedAt,
-    Otherwise,
-    Project,
-    RootHash,
-    Sentences,
-    Tag,
-    UtcTime,
-    WireRequest,
-    WireResponse,
-    integral,
-)
 
 REASON_CHARS = 1000
 CONTAINED_CHARS = 1000
@@ -34,28 +15,29 @@ DEFAULT_ENTRIES = 20
 SHOWN_IDS = 100
 """An entry names so many of its documents."""
 
-Reason = Annotated[str | None, Field(max_length=REASON_CHARS, pattern=PLAIN_PATTERN, description="Why")]
-Source = Annotated[str, Field(min_length=1, max_length=SOURCE_CHARS, pattern=PRESENT_PATTERN)]
-EntryId = Annotated[int, Field(ge=1, description="Number of the change in the log"), BeforeValidator(integral)]
+Reason = Annotated[str | None, Field(max_length=REASON_CHARS, pattern=wire.PLAIN_PATTERN, description="Why")]
+Source = Annotated[str, Field(min_length=1, max_length=wire.SOURCE_CHARS, pattern=wire.PRESENT_PATTERN)]
+EntryId = Annotated[int, Field(ge=1, description="Number of the change in the log"), BeforeValidator(wire.integral)]
 
 
-class CorrectRequest(ChoiceRequest):
+class CorrectRequest(wire.ChoiceRequest):
     """What is wrong, and what is right."""
 
     for_programs: ClassVar[frozenset[str]] = frozenset({"agent", "source", "project", "branch", "path_hash"})
-    sentences: ClassVar = {"content": Sentences("Content cannot be empty", "Content too large (max 100KB)")}
+    sentences: ClassVar = {"content": wire.Sentences("Content cannot be empty", "Content too large (max 100KB)")}
     exactly_one_of: ClassVar[tuple[str, ...]] = ("document_id", "source")
 
-    document_id: Annotated[Identifier | None, Field(description="Document to correct")] = None
+    document_id: Annotated[wire.Identifier | None, Field(description="Document to correct")] = None
     source: Annotated[Source | None, Field(description="The only document of exactly this source")] = None
     content: Annotated[
-        str, Field(min_length=1, max_length=CONTENT_CHARS, pattern=CONTENT_PATTERN, description="The whole new text")
+        str,
+        Field(min_length=1, max_length=CONTENT_CHARS, pattern=wire.CONTENT_PATTERN, description="The whole new text"),
     ]
     reason: Reason = None
-    agent: Annotated[Identifier | None, Field(description="Agent making the call")] = None
-    project: Project = None
-    branch: Branch = None
-    path_hash: RootHash = None
+    agent: Annotated[wire.Identifier | None, Field(description="Agent making the call")] = None
+    project: wire.Project = None
+    branch: wire.Branch = None
+    path_hash: wire.RootHash = None
 
 
 class CorrectResponse(IndexResponse):
@@ -64,36 +46,36 @@ class CorrectResponse(IndexResponse):
     superseded: Annotated[list[str], Field(description="Ids of the hidden versions; their content is kept")]
 
 
-class HistoryRequest(WireRequest):
+class HistoryRequest(wire.WireRequest):
     """Of which document."""
 
     for_programs: ClassVar[frozenset[str]] = frozenset({"branch", "path_hash"})
 
     document_id: DocumentId
-    project: Project = None
-    branch: Branch = None
-    path_hash: RootHash = None
+    project: wire.Project = None
+    branch: wire.Branch = None
+    path_hash: wire.RootHash = None
 
 
-class VersionInfo(WireResponse):
+class VersionInfo(wire.WireResponse):
     """A version in a chain of corrections."""
 
     document_id: str
     source: str
-    timestamp: IndexedAt
+    timestamp: wire.IndexedAt
     content_hash: str
     superseded_by: Annotated[str | None, Field(description="The document that took its place")] = None
-    superseded_at: UtcTime | None = None
+    superseded_at: wire.UtcTime | None = None
     reason: Annotated[str | None, Field(description="Why it was corrected")] = None
 
 
-class HistoryResponse(WireResponse):
+class HistoryResponse(wire.WireResponse):
     """The chain, oldest first."""
 
     versions: list[VersionInfo]
 
 
-class LogRequest(WireRequest):
+class LogRequest(wire.WireRequest):
     """Which entries."""
 
     for_programs: ClassVar[frozenset[str]] = frozenset({"branch", "path_hash"})
@@ -101,20 +83,20 @@ class LogRequest(WireRequest):
     limit: Annotated[
         int,
         Field(ge=1, le=MAX_ENTRIES, description="Maximum number of entries"),
-        BeforeValidator(integral),
-        Otherwise(DEFAULT_ENTRIES),
+        BeforeValidator(wire.integral),
+        wire.Otherwise(DEFAULT_ENTRIES),
     ] = DEFAULT_ENTRIES
     before: Annotated[
         int | None,
         Field(ge=1, description="Only entries before this one; absent: the newest"),
-        BeforeValidator(integral),
+        BeforeValidator(wire.integral),
     ] = None
-    project: Project = None
-    branch: Branch = None
-    path_hash: RootHash = None
+    project: wire.Project = None
+    branch: wire.Branch = None
+    path_hash: wire.RootHash = None
 
 
-class LocationInfo(WireResponse):
+class LocationInfo(wire.WireResponse):
     """Where a document was, or is."""
 
     document_id: str
@@ -125,47 +107,47 @@ class LocationInfo(WireResponse):
     superseded_by: str | None = None
 
 
-class MoveInfo(WireResponse):
+class MoveInfo(wire.WireResponse):
     """A document before and after a change; absent where it was not stored."""
 
     before: LocationInfo | None = None
     after: LocationInfo | None = None
 
 
-class LogEntry(WireResponse):
+class LogEntry(wire.WireResponse):
     """A change."""
 
     id: EntryId
-    at: UtcTime
+    at: wire.UtcTime
     by: Annotated[str, Field(description="Name of the key, the agent or the client")]
     operation: Literal["index", "replace", "correct", "pin", "delete", "forget", "expire", "purge", "undo", "restore"]
     moves: Annotated[list[MoveInfo], Field(description=f"What it did to documents; {SHOWN_IDS} at most")]
-    count: Annotated[Count, Field(description="Number of its documents")]
+    count: Annotated[wire.Count, Field(description="Number of its documents")]
     source: Annotated[str | None, Field(description="Source of the first, while it is stored")] = None
     reason: str | None = None
     undoes: Annotated[int | None, Field(description="The entry that it took back")] = None
     undoable: Annotated[bool, Field(description="Whether undoing it now leaves exactly what was before")]
 
 
-class LogResponse(WireResponse):
+class LogResponse(wire.WireResponse):
     """A page of the journal, newest first."""
 
     entries: list[LogEntry]
     next_before: Annotated[int | None, Field(description="For the next page; absent on the last one")] = None
 
 
-class UndoRequest(WireRequest):
+class UndoRequest(wire.WireRequest):
     """Which entry."""
 
     for_programs: ClassVar[frozenset[str]] = frozenset({"branch", "path_hash"})
 
     id: EntryId
-    project: Project = None
-    branch: Branch = None
-    path_hash: RootHash = None
+    project: wire.Project = None
+    branch: wire.Branch = None
+    path_hash: wire.RootHash = None
 
 
-class UndoResponse(WireResponse):
+class UndoResponse(wire.WireResponse):
     """The entry of the undoing, which can be undone too."""
 
     id: EntryId
@@ -174,57 +156,57 @@ class UndoResponse(WireResponse):
     document_ids: list[str]
 
 
-class ForgetRequest(ChoiceRequest):
+class ForgetRequest(wire.ChoiceRequest):
     """Which documents; exactly one of documentId, source, sessionId, agent, tag and contains."""
 
     for_programs: ClassVar[frozenset[str]] = frozenset({"branch", "path_hash"})
     exactly_one_of: ClassVar[tuple[str, ...]] = ("document_id", "source", "session_id", "agent", "tag", "contains")
 
-    document_id: Annotated[Identifier | None, Field(description="The document with this id")] = None
+    document_id: Annotated[wire.Identifier | None, Field(description="The document with this id")] = None
     source: Annotated[Source | None, Field(description="All documents of exactly this source")] = None
-    session_id: Annotated[Identifier | None, Field(description="All documents of this session")] = None
-    agent: Annotated[Identifier | None, Field(description="All documents that this agent produced")] = None
-    tag: Annotated[Tag | None, Field(description="All documents with this tag")] = None
+    session_id: Annotated[wire.Identifier | None, Field(description="All documents of this session")] = None
+    agent: Annotated[wire.Identifier | None, Field(description="All documents that this agent produced")] = None
+    tag: Annotated[wire.Tag | None, Field(description="All documents with this tag")] = None
     contains: Annotated[
         str | None,
         Field(
             min_length=1,
             max_length=CONTAINED_CHARS,
-            pattern=CONTENT_PATTERN,
+            pattern=wire.CONTENT_PATTERN,
             description="All documents that contain this text, whatever the case",
         ),
     ] = None
-    dry_run: Annotated[bool, Field(description="Only list what would be forgotten"), Otherwise(False)] = False
+    dry_run: Annotated[bool, Field(description="Only list what would be forgotten"), wire.Otherwise(False)] = False
     purge: Annotated[
         bool,
         Field(description="Remove the content for good and at once, from the trash too; this cannot be undone"),
-        Otherwise(False),
+        wire.Otherwise(False),
     ] = False
     confirm: Annotated[
-        bool, Field(description=f"Needed to purge more than {MANY} documents at once"), Otherwise(False)
+        bool, Field(description=f"Needed to purge more than {MANY} documents at once"), wire.Otherwise(False)
     ] = False
     reason: Reason = None
-    project: Project = None
-    branch: Branch = None
-    path_hash: RootHash = None
+    project: wire.Project = None
+    branch: wire.Branch = None
+    path_hash: wire.RootHash = None
 
 
-class ForgottenDocument(WireResponse):
+class ForgottenDocument(wire.WireResponse):
     """A document that is forgotten."""
 
     document_id: str
     source: str
-    timestamp: IndexedAt
+    timestamp: wire.IndexedAt
 
 
-class ForgetResponse(WireResponse):
+class ForgetResponse(wire.WireResponse):
     """What was forgotten, or would be."""
 
     dry_run: bool
     purged: Annotated[bool, Field(description="Whether it is gone for good, or would be")]
-    documents: Annotated[Count, Field(description="Documents, their superseded versions too")]
-    passages: Count
-    vectors: Count
-    derived: Annotated[Count, Field(description="Rows of tags and statistics")]
+    documents: Annotated[wire.Count, Field(description="Documents, their superseded versions too")]
+    passages: wire.Count
+    vectors: wire.Count
+    derived: Annotated[wire.Count, Field(description="Rows of tags and statistics")]
     listed: Annotated[list[ForgottenDocument], Field(description=f"The first {SHOWN_IDS}, oldest first")]
     id: Annotated[int | None, Field(description="Number of the change in the log, by which it is undone")] = None

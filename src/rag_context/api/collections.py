@@ -7,22 +7,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_va
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from rag_context.api import wire
 from rag_context.api.collection_documents import MAX_DIMENSION, RESERVED_ID, TEXT_CHARS, unit_vector
-from rag_context.api.wire import (
-    DOTS,
-    ID_CHARS,
-    NAME_CHARS,
-    PRESENT_PATTERN,
-    Count,
-    Label,
-    Otherwise,
-    PlainRequest,
-    PlainResponse,
-    Sentences,
-    UtcTime,
-    integral,
-    name_problem,
-)
 from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Vector
 
@@ -40,7 +26,7 @@ NAME_PATTERN = (
 
 
 def named(name: str) -> str:
-    problem = name_problem(name)
+    problem = wire.name_problem(name)
     if problem:
         raise PydanticCustomError("sentence", "name {problem}", {"problem": problem})
     return name
@@ -55,8 +41,8 @@ def _embedding(value: Any) -> Any:
         raise PydanticCustomError("sentence", "embedding {problem}", {"problem": str(error)}) from None
 
 
-NAME_SCHEMA = {"type": "string", "minLength": 1, "maxLength": NAME_CHARS, "pattern": NAME_PATTERN}
-ID_SCHEMA = {"type": "string", "minLength": 1, "maxLength": ID_CHARS, "pattern": NAME_PATTERN}
+NAME_SCHEMA = {"type": "string", "minLength": 1, "maxLength": wire.NAME_CHARS, "pattern": NAME_PATTERN}
+ID_SCHEMA = {"type": "string", "minLength": 1, "maxLength": wire.ID_CHARS, "pattern": NAME_PATTERN}
 NUMBERS_SCHEMA: dict[str, Any] = {
     "type": "array",
     "items": {"type": "number"},
@@ -83,36 +69,38 @@ AnyMetadata = Annotated[dict[str, JsonValue], WithJsonSchema(METADATA_SCHEMA)]
 ReturnedJson = Annotated[dict[str, Any], WithJsonSchema({"type": "object", "additionalProperties": True})]
 
 
-class CreateCollectionRequest(PlainRequest):
+class CreateCollectionRequest(wire.PlainRequest):
     """A new collection."""
 
-    sentences: ClassVar[Mapping[str, Sentences]] = {
-        "name": Sentences("name required", f"name too long (max {NAME_CHARS} characters)")
+    sentences: ClassVar[Mapping[str, wire.Sentences]] = {
+        "name": wire.Sentences("name required", f"name too long (max {wire.NAME_CHARS} characters)")
     }
 
     name: Annotated[
-        str, AfterValidator(named), WithJsonSchema({**NAME_SCHEMA, "not": {"enum": list(DOTS)}, "description": _NAME})
+        str,
+        AfterValidator(named),
+        WithJsonSchema({**NAME_SCHEMA, "not": {"enum": list(wire.DOTS)}, "description": _NAME}),
     ]
-    metadata: Annotated[AnyMetadata, Otherwise({})] = Field(default_factory=dict)
+    metadata: Annotated[AnyMetadata, wire.Otherwise({})] = Field(default_factory=dict)
     embedding_provider: Annotated[
-        Label | None,
+        wire.Label | None,
         Field(
             description="Label of the vectors' origin, not interpreted; only rag-context means that "
             "this server embeds texts itself"
         ),
     ] = None
-    embedding_model: Annotated[Label | None, Field(description="Label of the model, not interpreted")] = None
+    embedding_model: Annotated[wire.Label | None, Field(description="Label of the model, not interpreted")] = None
 
 
-class MetadataRequest(PlainRequest):
+class MetadataRequest(wire.PlainRequest):
     """Metadata of a collection."""
 
-    sentences: ClassVar[Mapping[str, Sentences]] = {"metadata": Sentences("metadata required")}
+    sentences: ClassVar[Mapping[str, wire.Sentences]] = {"metadata": wire.Sentences("metadata required")}
 
     metadata: Annotated[dict[str, JsonValue], WithJsonSchema({**METADATA_SCHEMA, "properties": _LABELS})]
 
 
-class QueryRequest(PlainRequest):
+class QueryRequest(wire.PlainRequest):
     """What to find in a collection: by a vector, by a text that the server embeds, by keywords, or by both."""
 
     embedding: Embedding = None
@@ -120,7 +108,7 @@ class QueryRequest(PlainRequest):
         str | None,
         Field(
             max_length=QUERY_CHARS,
-            pattern=PRESENT_PATTERN,
+            pattern=wire.PRESENT_PATTERN,
             description="Keywords or a question; embedded if there is no embedding, which needs the "
             "collection's embedding_provider to be rag-context",
         ),
@@ -128,7 +116,7 @@ class QueryRequest(PlainRequest):
     mode: Annotated[
         Literal["vector", "text", "hybrid"],
         Field(description="vector: vector search by embedding or text; text: keyword search; hybrid: both, fused"),
-        Otherwise("vector"),
+        wire.Otherwise("vector"),
     ] = "vector"
     min_score: Annotated[
         float | None, Field(ge=-1, le=1, description="Minimum score of a result; each mode has a scale of its own")
@@ -139,8 +127,8 @@ class QueryRequest(PlainRequest):
     top_k: Annotated[
         int,
         Field(ge=1, description=f"Maximum number of results; more than {MAX_PAGE} are {MAX_PAGE}"),
-        BeforeValidator(integral),
-        Otherwise(DEFAULT_TOP_K),
+        BeforeValidator(wire.integral),
+        wire.Otherwise(DEFAULT_TOP_K),
     ] = DEFAULT_TOP_K
 
     @model_validator(mode="after")
@@ -171,10 +159,10 @@ STORED_SCHEMA: dict[str, Any] = {
         "properties": {
             "id": {
                 **ID_SCHEMA,
-                "not": {"enum": [RESERVED_ID, *DOTS]},
+                "not": {"enum": [RESERVED_ID, *wire.DOTS]},
                 "description": "Absent: computed from the text and the metadata; distinct in one request",
             },
-            "text": {"type": "string", "minLength": 1, "maxLength": TEXT_CHARS, "pattern": PRESENT_PATTERN},
+            "text": {"type": "string", "minLength": 1, "maxLength": TEXT_CHARS, "pattern": wire.PRESENT_PATTERN},
             "metadata": METADATA_SCHEMA,
             "embedding": {
                 **NUMBERS_SCHEMA,
@@ -186,14 +174,14 @@ STORED_SCHEMA: dict[str, Any] = {
 }
 
 
-class DocumentsRequest(PlainRequest):
+class DocumentsRequest(wire.PlainRequest):
     """Documents to store; a known id is replaced."""
 
     documents: Annotated[list[Any], WithJsonSchema(STORED_SCHEMA)]
     """Published for clients: `documents` reads what it describes without building a model."""
 
 
-class RecordedModel(PlainResponse):
+class RecordedModel(wire.PlainResponse):
     """The model that made a collection's vectors here."""
 
     name: str
@@ -201,7 +189,7 @@ class RecordedModel(PlainResponse):
     fingerprint: str
 
 
-class CollectionResponse(PlainResponse):
+class CollectionResponse(wire.PlainResponse):
     """A collection."""
 
     name: str
@@ -212,8 +200,8 @@ class CollectionResponse(PlainResponse):
     embedding_provider: str | None = None
     embedding_model: str | None = None
     dimension: Annotated[int | None, Field(ge=1, description="Of its vectors; absent before the first")] = None
-    count: Annotated[Count, Field(description="Documents in it")]
-    created: UtcTime | None = None
+    count: Annotated[wire.Count, Field(description="Documents in it")]
+    created: wire.UtcTime | None = None
     model: Annotated[
         RecordedModel | None,
         Field(description="The model of its vectors, if this server made them; others are rejected"),
@@ -229,21 +217,21 @@ class CreatedCollectionResponse(CollectionResponse):
     status: Literal["created"] = "created"
 
 
-class CollectionsResponse(PlainResponse):
+class CollectionsResponse(wire.PlainResponse):
     """All collections of a connection, by name."""
 
     collections: list[CollectionResponse]
-    count: Count
+    count: wire.Count
 
 
-class DroppedCollectionResponse(PlainResponse):
+class DroppedCollectionResponse(wire.PlainResponse):
     """A collection went, with all that was in it."""
 
     status: Literal["deleted"] = "deleted"
     collection: str
 
 
-class MetadataResponse(PlainResponse):
+class MetadataResponse(wire.PlainResponse):
     """Metadata was stored."""
 
     status: Literal["success"] = "success"
@@ -251,16 +239,16 @@ class MetadataResponse(PlainResponse):
     metadata: ReturnedJson
 
 
-class AddedDocumentsResponse(PlainResponse):
+class AddedDocumentsResponse(wire.PlainResponse):
     """Documents were stored."""
 
     status: Literal["success"] = "success"
-    count: Count
+    count: wire.Count
     ids: Annotated[list[str], Field(description="In the order of the request")]
     redactions: Annotated[dict[str, int] | None, Field(description="Number of masked secrets, by kind")] = None
 
 
-class StoredDocument(PlainResponse):
+class StoredDocument(wire.PlainResponse):
     """A document of a collection."""
 
     id: str
@@ -269,15 +257,15 @@ class StoredDocument(PlainResponse):
     embedding: Annotated[list[float] | None, Field(description="Its vector, of length 1, if requested")] = None
 
 
-class DocumentsResponse(PlainResponse):
+class DocumentsResponse(wire.PlainResponse):
     """A page of documents, by id."""
 
     documents: list[StoredDocument]
-    count: Annotated[Count, Field(description="Documents in this answer")]
-    total: Annotated[Count, Field(description="Documents that match")]
+    count: Annotated[wire.Count, Field(description="Documents in this answer")]
+    total: Annotated[wire.Count, Field(description="Documents that match")]
 
 
-class DeletedDocumentResponse(PlainResponse):
+class DeletedDocumentResponse(wire.PlainResponse):
     """A document went."""
 
     status: Literal["deleted"] = "deleted"
@@ -285,16 +273,16 @@ class DeletedDocumentResponse(PlainResponse):
     id: str
 
 
-class DeletedMatchingResponse(PlainResponse):
+class DeletedMatchingResponse(wire.PlainResponse):
     """The documents that a filter let through went, or would go."""
 
     status: Literal["deleted", "preview"]
     collection: str
-    count_deleted: Annotated[Count, Field(description="Number of deleted documents, or of those to delete")]
+    count_deleted: Annotated[wire.Count, Field(description="Number of deleted documents, or of those to delete")]
     ids: Annotated[list[str], Field(description=f"Their ids, in order; the first {UNCONFIRMED} of them")]
 
 
-class UpdatedDocumentResponse(PlainResponse):
+class UpdatedDocumentResponse(wire.PlainResponse):
     """A document's metadata was stored; its text and vector are as they were."""
 
     status: Literal["success"] = "success"
@@ -303,23 +291,23 @@ class UpdatedDocumentResponse(PlainResponse):
     metadata: ReturnedJson
 
 
-class EmptiedCollectionResponse(PlainResponse):
+class EmptiedCollectionResponse(wire.PlainResponse):
     """All documents went; the collection is there."""
 
     status: Literal["emptied"] = "emptied"
     collection: str
-    count_deleted: Count
+    count_deleted: wire.Count
 
 
-class ValuesResponse(PlainResponse):
+class ValuesResponse(wire.PlainResponse):
     """The distinct values of a metadata field: numbers, then texts, then booleans, each in order."""
 
     field: str
     values: Annotated[list[Any], WithJsonSchema({"type": "array", "items": {"type": ["string", "number", "boolean"]}})]
-    count: Count
+    count: wire.Count
 
 
-class QueryResult(PlainResponse):
+class QueryResult(wire.PlainResponse):
     """A document and how near it is."""
 
     id: str
@@ -338,7 +326,7 @@ class QueryResult(PlainResponse):
     keywords: Annotated[float | None, Field(ge=0, le=1, description="Its part of a hybrid score")] = None
 
 
-class QueryResponse(PlainResponse):
+class QueryResponse(wire.PlainResponse):
     """The best first, equal ones by id. By keywords and in hybrid mode, scores need not fall from one to the next."""
 
     results: list[QueryResult]

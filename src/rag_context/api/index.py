@@ -8,29 +8,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
 
+from rag_context.api import wire
 from rag_context.api.parsing import Detail
-from rag_context.api.wire import (
-    CONTENT_PATTERN,
-    IDENTIFIER_CHARS,
-    MAX_TAGS,
-    PLAIN_PATTERN,
-    PRESENT_PATTERN,
-    SOURCE_CHARS,
-    Branch,
-    Count,
-    DeclaredRequest,
-    Identifier,
-    Instant,
-    Label,
-    Milliseconds,
-    OriginName,
-    Otherwise,
-    RootHash,
-    Sentences,
-    Tag,
-    WireRequest,
-    WireResponse,
-)
 from rag_context.domain.documents import TEXT_FIELDS, Metadata
 
 METADATA_BYTES = 16 * 1024
@@ -39,13 +18,13 @@ _KEY_PATTERN = r"^[^\u0000]*$"
 
 
 _TEXTS = {
-    name: Annotated[Label | None, Field(default=None, description=field.stated)]
+    name: Annotated[wire.Label | None, Field(default=None, description=field.stated)]
     for name, field in TEXT_FIELDS.items()
     if name != "agent"
 }
 
 
-class MetadataFields(DeclaredRequest, declared=_TEXTS, behind="tags"):
+class MetadataFields(wire.DeclaredRequest, declared=_TEXTS, behind="tags"):
     """What is said about a document. Further keys are kept and returned, and cannot be filtered on."""
 
     model_config = ConfigDict(
@@ -53,8 +32,10 @@ class MetadataFields(DeclaredRequest, declared=_TEXTS, behind="tags"):
     )
     __pydantic_extra__: dict[str, JsonValue]
 
-    agent: Annotated[Label | None, Field(description="Agent that produced the content")] = None
-    tags: Annotated[list[Tag] | None, Field(max_length=MAX_TAGS, description="Tags to filter by later")] = None
+    agent: Annotated[wire.Label | None, Field(description="Agent that produced the content")] = None
+    tags: Annotated[list[wire.Tag] | None, Field(max_length=wire.MAX_TAGS, description="Tags to filter by later")] = (
+        None
+    )
 
     @model_validator(mode="after")
     def _check_further_keys(self) -> "MetadataFields":
@@ -100,81 +81,85 @@ MAX_LIKE = 16
 MAX_MESSAGES = 200_000
 
 _REQUIRED = {
-    "content_type": Sentences("Content type required"),
-    "session_id": Sentences("Session ID required"),
-    "source": Sentences("Source required"),
+    "content_type": wire.Sentences("Content type required"),
+    "session_id": wire.Sentences("Session ID required"),
+    "source": wire.Sentences("Source required"),
 }
 
 
-class IndexRequest(WireRequest):
+class IndexRequest(wire.WireRequest):
     """A document to keep."""
 
     for_programs: ClassVar[frozenset[str]] = frozenset(
         {"agent", "branch", "path_hash", "supersedes", "reason", "expires_at", "pinned", "force"}
     ) | {f"metadata.{name}" for name, field in TEXT_FIELDS.items() if not field.for_models}
 
-    sentences: ClassVar[Mapping[str, Sentences]] = {
-        "content": Sentences("Content cannot be empty", "Content too large (max 100KB)"),
+    sentences: ClassVar[Mapping[str, wire.Sentences]] = {
+        "content": wire.Sentences("Content cannot be empty", "Content too large (max 100KB)"),
         **_REQUIRED,
     }
 
     content: Annotated[
-        str, Field(min_length=1, max_length=CONTENT_CHARS, pattern=CONTENT_PATTERN, description="Content to index")
+        str, Field(min_length=1, max_length=CONTENT_CHARS, pattern=wire.CONTENT_PATTERN, description="Content to index")
     ]
     content_type: Annotated[str, Field(description="Type of content being indexed")]
     session_id: Annotated[
         str,
         Field(
             min_length=1,
-            max_length=IDENTIFIER_CHARS,
-            pattern=PRESENT_PATTERN,
+            max_length=wire.IDENTIFIER_CHARS,
+            pattern=wire.PRESENT_PATTERN,
             description="Session or document identifier",
         ),
     ]
     source: Annotated[
         str,
         Field(
-            min_length=1, max_length=SOURCE_CHARS, pattern=PRESENT_PATTERN, description="Source file path or identifier"
+            min_length=1,
+            max_length=wire.SOURCE_CHARS,
+            pattern=wire.PRESENT_PATTERN,
+            description="Source file path or identifier",
         ),
     ]
     metadata: Annotated[
         MetadataFields | None, Field(description="Metadata; further keys are stored, 16 KiB as JSON in all")
     ] = None
     agent: Annotated[
-        Identifier | None, Field(description="Agent making the call; absent: metadata.agent, else unknown")
+        wire.Identifier | None, Field(description="Agent making the call; absent: metadata.agent, else unknown")
     ] = None
     occurred_at: Annotated[
-        Instant | None,
+        wire.Instant | None,
         Field(description="When it was said, decided or written; absent: the date that it states itself, else now"),
     ] = None
     supersedes: Annotated[
-        list[Identifier] | None,
+        list[wire.Identifier] | None,
         Field(max_length=MAX_LIKE, description="Ids of documents whose place it takes: they are hidden, and kept"),
     ] = None
     reason: Annotated[
-        str | None, Field(max_length=IDENTIFIER_CHARS, pattern=PLAIN_PATTERN, description="Why it takes their place")
+        str | None,
+        Field(max_length=wire.IDENTIFIER_CHARS, pattern=wire.PLAIN_PATTERN, description="Why it takes their place"),
     ] = None
     expires_at: Annotated[
-        Instant | None, Field(description="When it is forgotten; absent: as before, for a new document never")
+        wire.Instant | None, Field(description="When it is forgotten; absent: as before, for a new document never")
     ] = None
     pinned: Annotated[
         bool | None, Field(description="Kept although it expires or is old; absent: as before, at first not")
     ] = None
     force: Annotated[bool | None, Field(description="Store it although it was forgotten")] = None
     project: Annotated[
-        Identifier | None, Field(description="Project of the document; absent: the agents' own memory")
+        wire.Identifier | None, Field(description="Project of the document; absent: the agents' own memory")
     ] = None
-    branch: Branch = None
-    path_hash: RootHash = None
+    branch: wire.Branch = None
+    path_hash: wire.RootHash = None
 
 
-class IndexResponse(WireResponse):
+class IndexResponse(wire.WireResponse):
     """What became of the document."""
 
     success: bool
-    chunks_indexed: Annotated[Count, Field(description="Number of chunks created and indexed")]
+    chunks_indexed: Annotated[wire.Count, Field(description="Number of chunks created and indexed")]
     vector_ids: Annotated[list[str], Field(description="UUIDs of the vectors; empty while they are pending")]
-    latency_ms: Annotated[Milliseconds, Field(description="Total indexing latency in milliseconds")]
+    latency_ms: Annotated[wire.Milliseconds, Field(description="Total indexing latency in milliseconds")]
     document_id: Annotated[str, Field(description="Document ID")]
     status: Annotated[
         Literal["indexed", "unchanged", "replaced", "pending", "forgotten"],
@@ -188,28 +173,31 @@ class IndexResponse(WireResponse):
     duplicates_of: Annotated[list[str] | None, Field(description="Near-duplicates; nothing was dropped")] = None
 
 
-class MessageTimeFields(WireRequest):
+class MessageTimeFields(wire.WireRequest):
     """When a message was said."""
 
-    start: Annotated[Count, Field(description="The message's first character in the content, counted from 0")]
-    at: Instant
+    start: Annotated[wire.Count, Field(description="The message's first character in the content, counted from 0")]
+    at: wire.Instant
 
 
 class BulkLine(IndexRequest):
     """One line of a bulk stream: a document to keep, possibly read from a file."""
 
-    sentences: ClassVar[Mapping[str, Sentences]] = {
-        "content": Sentences("Content cannot be empty", "Content too large (max 2000000 characters)"),
+    sentences: ClassVar[Mapping[str, wire.Sentences]] = {
+        "content": wire.Sentences("Content cannot be empty", "Content too large (max 2000000 characters)"),
         **_REQUIRED,
     }
 
     content: Annotated[
-        str, Field(min_length=1, max_length=BULK_CONTENT_CHARS, pattern=CONTENT_PATTERN, description="Content to index")
+        str,
+        Field(
+            min_length=1, max_length=BULK_CONTENT_CHARS, pattern=wire.CONTENT_PATTERN, description="Content to index"
+        ),
     ]
     from_file: Annotated[
         bool,
         Field(description="The content is that of the file named by source, which alone identifies it"),
-        Otherwise(False),
+        wire.Otherwise(False),
     ] = False
     message_times: Annotated[
         list[MessageTimeFields] | None,
@@ -220,7 +208,7 @@ class BulkLine(IndexRequest):
         ),
     ] = None
     like: Annotated[
-        list[Identifier] | None,
+        list[wire.Identifier] | None,
         Field(
             max_length=MAX_LIKE,
             description="Ids of documents with much of the same text, such as the file's earlier name: what they "
@@ -229,7 +217,7 @@ class BulkLine(IndexRequest):
     ] = None
 
     origin: Annotated[
-        OriginName | None, Field(description="Whose words it is; absent: as its source and its speakers say")
+        wire.OriginName | None, Field(description="Whose words it is; absent: as its source and its speakers say")
     ] = None
 
     defer_vectors: Annotated[
@@ -238,11 +226,11 @@ class BulkLine(IndexRequest):
             description="Store a new document at once and embed it in the background: its receipt is deferred, and "
             "keyword search finds it meanwhile"
         ),
-        Otherwise(False),
+        wire.Otherwise(False),
     ] = False
 
 
-class _Receipt(WireResponse):
+class _Receipt(wire.WireResponse):
     """What became of one document."""
 
     status: str
@@ -250,7 +238,7 @@ class _Receipt(WireResponse):
     source: str | None = None
     document_id: str | None = None
     content_hash: Annotated[str | None, Field(description="Names this version of the document")] = None
-    chunks_indexed: Count | None = None
+    chunks_indexed: wire.Count | None = None
     reason: Annotated[str | None, Field(description="Why it was rejected or deferred")] = None
     retryable: Annotated[bool | None, Field(description="The fault was not the document's: send it again later")] = None
     details: list[Detail] | None = None
@@ -284,7 +272,7 @@ class FileReceipt(_Receipt):
     """Rejected as what any folder holds, such as pictures."""
 
 
-class HistoryReceipt(WireResponse):
+class HistoryReceipt(wire.WireResponse):
     """What became of a session that a client keeps on this machine."""
 
     status: Annotated[
@@ -298,11 +286,11 @@ class HistoryReceipt(WireResponse):
     session_id: Annotated[str | None, Field(description="The client's own name for it")] = None
     project: Annotated[str | None, Field(description="Tag of the repository or folder that it ran in")] = None
     folder: str | None = None
-    messages: Count = 0
-    documents: Count = 0
-    started_at: Instant | None = None
-    ended_at: Instant | None = None
-    size: Annotated[Count, Field(description="Bytes of the file, or of what a database has of it")] = 0
+    messages: wire.Count = 0
+    documents: wire.Count = 0
+    started_at: wire.Instant | None = None
+    ended_at: wire.Instant | None = None
+    size: Annotated[wire.Count, Field(description="Bytes of the file, or of what a database has of it")] = 0
     path: str = ""
     reason: Annotated[str | None, Field(description="Why it was skipped or rejected")] = None
     redactions: Annotated[dict[str, int] | None, Field(description="Secrets that were masked, by kind")] = None
@@ -313,16 +301,16 @@ MAX_VERSIONS = 5_000
 """Documents that one question may name; some 110 bytes each."""
 
 
-class VersionsRequest(WireRequest):
+class VersionsRequest(wire.WireRequest):
     """Versions of documents, as the receipts named them."""
 
     versions: Annotated[
-        dict[Annotated[str, Field(min_length=1, max_length=IDENTIFIER_CHARS)], Identifier],
+        dict[Annotated[str, Field(min_length=1, max_length=wire.IDENTIFIER_CHARS)], wire.Identifier],
         Field(max_length=MAX_VERSIONS, description="The contentHash of each document, by documentId"),
     ]
 
 
-class VersionsResponse(WireResponse):
+class VersionsResponse(wire.WireResponse):
     """Which of them are not there."""
 
     missing: Annotated[list[str], Field(description="Documents that are not stored, or not in this version")]
@@ -334,7 +322,7 @@ MAX_NAMED = 20
 """Of files that were left out, so many are named."""
 
 
-class IndexFilesRequest(WireRequest):
+class IndexFilesRequest(wire.WireRequest):
     """A file or folder to take in."""
 
     for_programs: ClassVar[frozenset[str]] = frozenset({"include"})
@@ -344,37 +332,37 @@ class IndexFilesRequest(WireRequest):
         Field(
             min_length=1,
             max_length=PATH_CHARS,
-            pattern=PRESENT_PATTERN,
+            pattern=wire.PRESENT_PATTERN,
             description="File or folder; may begin with ~ or be relative to the working directory",
         ),
     ]
     include: Annotated[
-        list[Annotated[str, Field(min_length=1, max_length=SOURCE_CHARS)]] | None,
+        list[Annotated[str, Field(min_length=1, max_length=wire.SOURCE_CHARS)]] | None,
         Field(max_length=MAX_PATTERNS, description="Patterns of files to index although they look generated: *.lock"),
     ] = None
 
 
-class LeftOutFile(WireResponse):
+class LeftOutFile(wire.WireResponse):
     """A file that was not taken."""
 
     source: str
     reason: str
 
 
-class IndexFilesResponse(WireResponse):
+class IndexFilesResponse(wire.WireResponse):
     """What became of the files so far."""
 
     status: Annotated[
         Literal["done", "running"],
         Field(description="running: it continues; call again with the same path for the progress"),
     ]
-    indexed: Annotated[Count, Field(description="New documents")]
-    replaced: Annotated[Count, Field(description="Documents that changed")]
-    unchanged: Annotated[Count, Field(description="Unchanged documents")]
-    pending: Annotated[Count, Field(description="Of the new and changed ones: stored, their vectors follow")]
-    rejected: Annotated[Count, Field(description="Files that should have been read, and could not be")]
-    skipped: Annotated[Count, Field(description="Files that are not text, or are generated")]
-    gone: Annotated[Count, Field(description="Documents whose file is gone; they are still found")]
+    indexed: Annotated[wire.Count, Field(description="New documents")]
+    replaced: Annotated[wire.Count, Field(description="Documents that changed")]
+    unchanged: Annotated[wire.Count, Field(description="Unchanged documents")]
+    pending: Annotated[wire.Count, Field(description="Of the new and changed ones: stored, their vectors follow")]
+    rejected: Annotated[wire.Count, Field(description="Files that should have been read, and could not be")]
+    skipped: Annotated[wire.Count, Field(description="Files that are not text, or are generated")]
+    gone: Annotated[wire.Count, Field(description="Documents whose file is gone; they are still found")]
     left_out: Annotated[
         list[LeftOutFile], Field(description=f"Up to {MAX_NAMED} of the rejected, then of the skipped, with the reason")
     ]

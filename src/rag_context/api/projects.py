@@ -8,46 +8,36 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 from pydantic.json_schema import WithJsonSchema
 
-from rag_context.api.wire import (
-    PRESENT_PATTERN,
-    Count,
-    Identifier,
-    Otherwise,
-    PathHash,
-    PlainRequest,
-    PlainResponse,
-    UtcTime,
-    integral,
-)
+from rag_context.api import wire
 
 PATH_CHARS = 4096
 Level = Literal["standard", "important", "critical"]
 NullableText = Annotated[str | None, WithJsonSchema({"type": ["string", "null"]})]
 NullableFlag = Annotated[bool | None, WithJsonSchema({"type": ["boolean", "null"]})]
-NullableTime = Annotated[UtcTime | None, WithJsonSchema({"type": ["string", "null"], "format": "date-time"})]
-DocumentPath = Annotated[str, Field(min_length=1, max_length=PATH_CHARS, pattern=PRESENT_PATTERN)]
+NullableTime = Annotated[wire.UtcTime | None, WithJsonSchema({"type": ["string", "null"], "format": "date-time"})]
+DocumentPath = Annotated[str, Field(min_length=1, max_length=PATH_CHARS, pattern=wire.PRESENT_PATTERN)]
 NamedProject = Annotated[
-    Identifier | None, Field(description="Name of the project; absent: the one that you activated")
+    wire.Identifier | None, Field(description="Name of the project; absent: the one that you activated")
 ]
-NamedBranch = Annotated[Identifier | None, Field(description="Branch of the project, if several are stored")]
+NamedBranch = Annotated[wire.Identifier | None, Field(description="Branch of the project, if several are stored")]
 NamedRoot = Annotated[
-    PathHash | None,
+    wire.PathHash | None,
     Field(description="First 16 hex digits of the SHA-256 of the repository's root, if several have the name"),
 ]
 Handle = Annotated[
-    Identifier | None,
+    wire.Identifier | None,
     Field(description="activation that activate_project returned; for clients without a session of their own"),
 ]
 _Line = Annotated[
-    int | None, Field(ge=1, description="First line, from 1; absent: the first"), BeforeValidator(integral)
+    int | None, Field(ge=1, description="First line, from 1; absent: the first"), BeforeValidator(wire.integral)
 ]
 
 
-class ProjectRequest(PlainRequest):
+class ProjectRequest(wire.PlainRequest):
     """A request about the project that the caller activated, or the one it names."""
 
 
-class NullsResponse(PlainResponse):
+class NullsResponse(wire.PlainResponse):
     """A reply with every field, null where there is no value."""
 
     def to_json(self) -> bytes:
@@ -73,19 +63,21 @@ class ActivateProjectRequest(ProjectRequest):
             "project, on the machine that this server runs on"
         ),
     ]
-    branch_name: Annotated[Identifier | None, Field(description="Branch; absent: the one that is checked out")] = None
+    branch_name: Annotated[wire.Identifier | None, Field(description="Branch; absent: the one that is checked out")] = (
+        None
+    )
     force: Annotated[
         bool,
         Field(description="Index the files as branch_name although another branch is checked out"),
-        Otherwise(False),
+        wire.Otherwise(False),
     ] = False
 
 
-class TypeCount(PlainResponse):
+class TypeCount(wire.PlainResponse):
     """How many documents of a type there are."""
 
     name: str
-    doc_count: Count
+    doc_count: wire.Count
     custom: Annotated[bool, Field(description="Whether the project itself declares the type")] = False
 
 
@@ -94,7 +86,7 @@ class ActivateProjectResponse(ProjectResponse):
 
     status: Annotated[Literal["activated"], WithJsonSchema({"type": "string", "enum": ["activated"]})]
     doc_types: list[TypeCount]
-    total_docs: Count
+    total_docs: wire.Count
     activation: Annotated[str, Field(description="Handle of this activation; pass it on if your client has no session")]
     complete: Annotated[
         bool, Field(description="Whether all files are indexed; otherwise indexing continues in the background")
@@ -105,11 +97,13 @@ class ActivateProjectResponse(ProjectResponse):
 class DeleteDocumentsRequest(ProjectRequest):
     """Whose documents to take out of the index; the files stay."""
 
-    project_name: Annotated[Identifier, Field(description="Name of the project")]
-    branch_name: Annotated[Identifier | None, Field(description="Only this branch; absent: all")] = None
-    path_hash: Annotated[PathHash | None, Field(description="Only the repository with this hash; absent: all")] = None
+    project_name: Annotated[wire.Identifier, Field(description="Name of the project")]
+    branch_name: Annotated[wire.Identifier | None, Field(description="Only this branch; absent: all")] = None
+    path_hash: Annotated[wire.PathHash | None, Field(description="Only the repository with this hash; absent: all")] = (
+        None
+    )
     dry_run: Annotated[
-        bool, Field(description="Only report what would be deleted, and delete nothing"), Otherwise(False)
+        bool, Field(description="Only report what would be deleted, and delete nothing"), wire.Otherwise(False)
     ] = False
     activation: Handle = None
 
@@ -118,8 +112,8 @@ class DeleteDocumentsResponse(NullsResponse):
     """What is gone, or would be."""
 
     status: Literal["deleted", "preview"]
-    deleted_count: Count
-    deleted_chunks: Count
+    deleted_count: wire.Count
+    deleted_chunks: wire.Count
     project_name: str
     branch_name: NullableText = None
     path_hash: NullableText = None
@@ -133,7 +127,7 @@ class ListProjectsRequest(ProjectRequest):
 class ListedProject(ProjectResponse):
     """A project, on one branch, at one place."""
 
-    documents: Annotated[Count, Field(description="How many are indexed, external ones not counted")]
+    documents: Annotated[wire.Count, Field(description="How many are indexed, external ones not counted")]
     last_used: Annotated[NullableTime, Field(description="When it was activated or asked last; null: not known")] = None
     path: Annotated[NullableText, Field(description="Root of its repository on the server; null: no files")] = None
     exists: Annotated[
@@ -179,7 +173,7 @@ class ReadDocumentResponse(ProjectResponse):
     ] = ""
     start_line: Annotated[int, Field(ge=1)]
     end_line: Annotated[int, Field(ge=0, description="Last line of the reply; if truncated is true, more lines follow")]
-    total_lines: Count
+    total_lines: wire.Count
     truncated: Annotated[bool, Field(description="Whether the reply ends before the last requested line")]
     superseded_by: Annotated[list[str], Field(description="Paths of the documents that replace it")]
 
@@ -214,7 +208,7 @@ class ListDocTypesRequest(ProjectRequest):
     activation: Handle = None
 
 
-class DocType(PlainResponse):
+class DocType(wire.PlainResponse):
     """A kind of document."""
 
     name: str
@@ -225,7 +219,7 @@ class DocType(PlainResponse):
         Field(alias="schema", description="JSON Schema of the front matter"),
         WithJsonSchema({"type": "object"}),
     ]
-    doc_count: Count
+    doc_count: wire.Count
     custom: Annotated[bool, Field(description="Whether the project itself declares the type")] = False
 
 
@@ -233,7 +227,7 @@ class ListDocTypesResponse(ProjectResponse):
     """The kinds of document of a project."""
 
     doc_types: list[DocType]
-    total_docs: Count
+    total_docs: wire.Count
 
 
 class UpdatePromotionLevelRequest(ProjectRequest):

@@ -6,32 +6,7 @@ from typing import Annotated, ClassVar, Literal, Protocol
 
 from pydantic import BeforeValidator, Field
 
-from rag_context.api.wire import (
-    PRESENT_PATTERN,
-    AllTags,
-    AsOf,
-    Branch,
-    Count,
-    DeclaredRequest,
-    Identifier,
-    IndexedAt,
-    Milliseconds,
-    MinTrust,
-    OccurredAt,
-    OfSource,
-    OriginName,
-    Otherwise,
-    ReturnedMetadata,
-    RootHash,
-    Score,
-    Sentences,
-    Since,
-    Until,
-    UtcTime,
-    WireResponse,
-    filter_types,
-    integral,
-)
+from rag_context.api import wire
 from rag_context.domain.documents import FILTERED
 from rag_context.errors import RagContextError
 
@@ -46,14 +21,14 @@ CitationStatus = Literal["fresh", "moved", "stale", "unverifiable"]
 LegStatus = Literal["ok", "failed", "timeout", "open", "loading", "skipped"]
 
 
-_FILTERS = filter_types({name: field.searched for name, field in FILTERED.items()})
+_FILTERS = wire.filter_types({name: field.searched for name, field in FILTERED.items()})
 
 
-class SearchRequest(DeclaredRequest, declared=_FILTERS, behind="limit"):
+class SearchRequest(wire.DeclaredRequest, declared=_FILTERS, behind="limit"):
     """A question, and what the answer is narrowed to."""
 
-    sentences: ClassVar[Mapping[str, Sentences]] = {
-        "query": Sentences("Query cannot be empty", "Query too long (max 1000 characters)")
+    sentences: ClassVar[Mapping[str, wire.Sentences]] = {
+        "query": wire.Sentences("Query cannot be empty", "Query too long (max 1000 characters)")
     }
     for_programs: ClassVar[frozenset[str]] = frozenset(
         {
@@ -71,36 +46,38 @@ class SearchRequest(DeclaredRequest, declared=_FILTERS, behind="limit"):
     ) | {name for name, field in FILTERED.items() if not field.for_models}
 
     query: Annotated[
-        str, Field(min_length=1, max_length=QUERY_CHARS, pattern=PRESENT_PATTERN, description="Search query text")
+        str, Field(min_length=1, max_length=QUERY_CHARS, pattern=wire.PRESENT_PATTERN, description="Search query text")
     ]
     limit: Annotated[
         int,
         Field(ge=1, le=MAX_LIMIT, description="Maximum number of results to return"),
-        BeforeValidator(integral),
-        Otherwise(DEFAULT_LIMIT),
+        BeforeValidator(wire.integral),
+        wire.Otherwise(DEFAULT_LIMIT),
     ] = DEFAULT_LIMIT
-    session_id: Annotated[Identifier | None, Field(description="Filter by specific session ID")] = None
+    session_id: Annotated[wire.Identifier | None, Field(description="Filter by specific session ID")] = None
     content_type: Annotated[str | None, Field(description="Filter by content type")] = None
     agent: Annotated[
-        Identifier | None, Field(description="Name of agent making the query (for metrics, not a filter)")
+        wire.Identifier | None, Field(description="Name of agent making the query (for metrics, not a filter)")
     ] = None
-    tags: AllTags = None
-    source: OfSource = None
-    since: Since = None
-    until: Until = None
-    as_of: AsOf = None
-    min_trust: MinTrust = None
+    tags: wire.AllTags = None
+    source: wire.OfSource = None
+    since: wire.Since = None
+    until: wire.Until = None
+    as_of: wire.AsOf = None
+    min_trust: wire.MinTrust = None
     min_score: Annotated[
-        Score | None,
+        wire.Score | None,
         Field(allow_inf_nan=False, description="Minimum score of a result; absent: the model's threshold; 0: none"),
     ] = None
-    mode: Annotated[Mode, Field(description="Hybrid search, vector search, or keyword search"), Otherwise("hybrid")] = (
-        "hybrid"
-    )
+    mode: Annotated[
+        Mode, Field(description="Hybrid search, vector search, or keyword search"), wire.Otherwise("hybrid")
+    ] = "hybrid"
     include_superseded: Annotated[
         bool | None, Field(description="Also passages of versions that were corrected, marked")
     ] = None
-    explain: Annotated[bool, Field(description="Return rank and raw scores of each result"), Otherwise(False)] = False
+    explain: Annotated[bool, Field(description="Return rank and raw scores of each result"), wire.Otherwise(False)] = (
+        False
+    )
     max_tokens: Annotated[
         int | None,
         Field(
@@ -108,28 +85,28 @@ class SearchRequest(DeclaredRequest, declared=_FILTERS, behind="limit"):
             le=MAX_TOKENS,
             description="Most tokens of all passages together; the answer ends with the last whole passage that fits",
         ),
-        BeforeValidator(integral),
+        BeforeValidator(wire.integral),
     ] = None
     strict: Annotated[
         bool,
         Field(description="Answer 503 or 429 instead of an empty 200 when nothing could be searched"),
-        Otherwise(False),
+        wire.Otherwise(False),
     ] = False
     project: Annotated[
-        Identifier | None, Field(description="Search this project's documents; absent: the agents' own memory")
+        wire.Identifier | None, Field(description="Search this project's documents; absent: the agents' own memory")
     ] = None
-    branch: Branch = None
-    path_hash: RootHash = None
+    branch: wire.Branch = None
+    path_hash: wire.RootHash = None
 
 
-class LegScore(WireResponse):
+class LegScore(wire.WireResponse):
     """Where one leg put a result, and its raw score there (a cosine, a BM25 score)."""
 
     rank: Annotated[int, Field(ge=1)]
     score: float
 
 
-class Explain(WireResponse):
+class Explain(wire.WireResponse):
     """How a result came to its place."""
 
     legs: Annotated[dict[str, LegScore], Field(description="Rank and raw score in each leg that found it")]
@@ -138,22 +115,22 @@ class Explain(WireResponse):
     signals: dict[str, float] = Field(default_factory=dict, description="Other raw values, such as the idf share")
 
 
-class Surroundings(WireResponse):
+class Surroundings(wire.WireResponse):
     """The messages right before and after a passage of a conversation."""
 
     before: str | None = None
     after: str | None = None
 
 
-class NewerVersion(WireResponse):
+class NewerVersion(wire.WireResponse):
     """The passage of a later statement."""
 
     document_id: str
     chunk_id: str
-    occurred_at: OccurredAt
+    occurred_at: wire.OccurredAt
 
 
-class CitedReference(WireResponse):
+class CitedReference(wire.WireResponse):
     """Something that a passage cites of its repository, and what became of it."""
 
     text: Annotated[str, Field(description="As the passage has it")]
@@ -172,16 +149,16 @@ class CitedReference(WireResponse):
         return None
 
 
-class SearchResult(WireResponse):
+class SearchResult(wire.WireResponse):
     """One passage."""
 
     content: Annotated[str, Field(description="The matched content text")]
-    score: Annotated[Score, Field(description="Calibrated relevance, comparable between queries")]
+    score: Annotated[wire.Score, Field(description="Calibrated relevance, comparable between queries")]
     source: Annotated[str, Field(description="Source document identifier")]
-    timestamp: IndexedAt
-    occurred_at: OccurredAt
-    metadata: ReturnedMetadata
-    origin: OriginName = "unknown"
+    timestamp: wire.IndexedAt
+    occurred_at: wire.OccurredAt
+    metadata: wire.ReturnedMetadata
+    origin: wire.OriginName = "unknown"
     document_id: str | None = None
     chunk_id: str | None = None
     title: str | None = None
@@ -205,13 +182,13 @@ class SearchResult(WireResponse):
     explain: Explain | None = None
 
 
-class StandingInstruction(WireResponse):
+class StandingInstruction(wire.WireResponse):
     """A passage of a conversation in which the owner gives an instruction once and for all."""
 
     content: Annotated[str, Field(description="The passage, without what the owner only quotes")]
-    score: Annotated[Score, Field(description="Calibrated relevance, comparable with those of results")]
+    score: Annotated[wire.Score, Field(description="Calibrated relevance, comparable with those of results")]
     source: str
-    occurred_at: OccurredAt
+    occurred_at: wire.OccurredAt
     document_id: str
     chunk_id: str
     session_id: str
@@ -253,22 +230,22 @@ def level_name(answer: HasLevel) -> str:
     return VECTORS_INCOMPLETE if level == 2 and vector is not None and vector.status == "ok" else LEVELS[level]
 
 
-class LegReport(WireResponse):
+class LegReport(wire.WireResponse):
     """What one leg of the search did."""
 
     status: LegStatus
-    latency_ms: Milliseconds
+    latency_ms: wire.Milliseconds
     detail: str | None = None
 
 
-class TimeRange(WireResponse):
+class TimeRange(wire.WireResponse):
     """A period."""
 
-    since: Annotated[UtcTime | None, Field(description="First moment; absent: open")] = None
-    until: Annotated[UtcTime | None, Field(description="Moment at which it has ended; absent: open")] = None
+    since: Annotated[wire.UtcTime | None, Field(description="First moment; absent: open")] = None
+    until: Annotated[wire.UtcTime | None, Field(description="Moment at which it has ended; absent: open")] = None
 
 
-class Interpreted(WireResponse):
+class Interpreted(wire.WireResponse):
     """The time that the question names, as it was understood."""
 
     time_range: TimeRange
@@ -297,17 +274,17 @@ def _day(moment: datetime | None) -> str | None:
     return None if moment is None else moment.date().isoformat()
 
 
-class SearchResponse(WireResponse):
+class SearchResponse(wire.WireResponse):
     """The answer, with a label that says how it was obtained."""
 
     results: list[SearchResult]
-    latency: Annotated[Milliseconds, Field(description="Total query latency in milliseconds")]
+    latency: Annotated[wire.Milliseconds, Field(description="Total query latency in milliseconds")]
     fallback: Annotated[bool, Field(description="Whether a fallback mechanism was used")]
     fallback_level: Annotated[
         int, Field(ge=1, le=4, description="1=primary, 2=text search, 3=empty, 4=circuit breaker")
     ]
     circuit_breaker_open: Annotated[bool, Field(description="Whether the circuit breaker is currently open")]
-    total_indexed: Annotated[Count, Field(description="Number of documents of the tenant that was searched")]
+    total_indexed: Annotated[wire.Count, Field(description="Number of documents of the tenant that was searched")]
     request_id: str
     legs: Annotated[dict[str, LegReport], Field(description="Status and latency of each part")]
     warning: Annotated[str | None, Field(description="Why the answer is degraded")] = None
@@ -323,7 +300,7 @@ class SearchResponse(WireResponse):
         Field(description="Standing instructions of the owner that may apply, nearest first; absent if there are none"),
     ] = None
     omitted: Annotated[
-        Count | None, Field(description="Passages left out because of maxTokens; absent without maxTokens")
+        wire.Count | None, Field(description="Passages left out because of maxTokens; absent without maxTokens")
     ] = None
 
 

@@ -7,63 +7,35 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from rag_context.api.wire import (
-    PLAIN_PATTERN,
-    PRESENT_PATTERN,
-    SOURCE_CHARS,
-    AllTags,
-    Branch,
-    ChoiceRequest,
-    Count,
-    DeclaredRequest,
-    Identifier,
-    IndexedAt,
-    Instant,
-    MinTrust,
-    OccurredAt,
-    OfSource,
-    OriginName,
-    Otherwise,
-    Project,
-    ReturnedMetadata,
-    RootHash,
-    Score,
-    Since,
-    Until,
-    UtcTime,
-    WireRequest,
-    WireResponse,
-    filter_types,
-    integral,
-)
+from rag_context.api import wire
 from rag_context.domain.documents import FILTERED, Cursor
 from rag_context.errors import FieldError, InvalidInputError
 
-DocumentId = Annotated[Identifier, Field(description="The document's id, as searches and lists return it")]
+DocumentId = Annotated[wire.Identifier, Field(description="The document's id, as searches and lists return it")]
 Readiness = Annotated[
     Literal["indexed", "pending"], Field(description="pending: keyword search finds it, its vectors follow")
 ]
 
 
-class GetRequest(WireRequest):
+class GetRequest(wire.WireRequest):
     """Which document."""
 
     for_programs: ClassVar[frozenset[str]] = frozenset({"branch", "path_hash"})
 
     document_id: DocumentId
-    project: Project = None
-    branch: Branch = None
-    path_hash: RootHash = None
+    project: wire.Project = None
+    branch: wire.Branch = None
+    path_hash: wire.RootHash = None
 
 
-class RetrievalStats(WireResponse):
+class RetrievalStats(wire.WireResponse):
     """How often searches returned a document."""
 
-    query_count: Annotated[Count, Field(description="Searches that returned a passage of it")]
-    last_retrieved: Annotated[UtcTime | None, Field(description="When the last of them was; absent: never")] = None
+    query_count: Annotated[wire.Count, Field(description="Searches that returned a passage of it")]
+    last_retrieved: Annotated[wire.UtcTime | None, Field(description="When the last of them was; absent: never")] = None
 
 
-class GetResponse(WireResponse):
+class GetResponse(wire.WireResponse):
     """The document."""
 
     document_id: str
@@ -72,14 +44,14 @@ class GetResponse(WireResponse):
     content_type: str
     session_id: str
     source: str
-    timestamp: IndexedAt
-    occurred_at: OccurredAt
-    metadata: ReturnedMetadata
-    origin: OriginName = "unknown"
+    timestamp: wire.IndexedAt
+    occurred_at: wire.OccurredAt
+    metadata: wire.ReturnedMetadata
+    origin: wire.OriginName = "unknown"
     status: Readiness
-    chunks: Annotated[Count, Field(description="Number of its chunks")]
+    chunks: Annotated[wire.Count, Field(description="Number of its chunks")]
     retrieval_stats: RetrievalStats
-    expires_at: Annotated[UtcTime | None, Field(description="When it is forgotten")] = None
+    expires_at: Annotated[wire.UtcTime | None, Field(description="When it is forgotten")] = None
     pinned: Annotated[bool | None, Field(description="Whether it is kept although it expires or is old")] = None
     superseded_by: Annotated[str | None, Field(description="The document that took its place")] = None
     reason: Annotated[str | None, Field(description="Why it was corrected")] = None
@@ -90,10 +62,10 @@ DEFAULT_LISTED = 20
 CURSOR_CHARS = 1024
 
 
-_FILTERS = filter_types({name: field.listed for name, field in FILTERED.items()})
+_FILTERS = wire.filter_types({name: field.listed for name, field in FILTERED.items()})
 
 
-class ListRequest(DeclaredRequest, declared=_FILTERS, behind="session_id"):
+class ListRequest(wire.DeclaredRequest, declared=_FILTERS, behind="session_id"):
     """Which documents, and where to go on. Cursors are made and read by the server only."""
 
     for_programs: ClassVar[frozenset[str]] = frozenset(
@@ -103,35 +75,35 @@ class ListRequest(DeclaredRequest, declared=_FILTERS, behind="session_id"):
     limit: Annotated[
         int,
         Field(ge=1, le=MAX_LISTED, description="Maximum number of documents"),
-        BeforeValidator(integral),
-        Otherwise(DEFAULT_LISTED),
+        BeforeValidator(wire.integral),
+        wire.Otherwise(DEFAULT_LISTED),
     ] = DEFAULT_LISTED
     cursor: Annotated[
         str | None,
         Field(
             min_length=1,
             max_length=CURSOR_CHARS,
-            pattern=PLAIN_PATTERN,
+            pattern=wire.PLAIN_PATTERN,
             description="nextCursor of the page before; absent: the first page",
         ),
     ] = None
     content_type: Annotated[str | None, Field(description="Only documents of this content type")] = None
-    session_id: Annotated[Identifier | None, Field(description="Only documents of this session")] = None
-    tags: AllTags = None
-    source: OfSource = None
-    since: Since = None
-    until: Until = None
+    session_id: Annotated[wire.Identifier | None, Field(description="Only documents of this session")] = None
+    tags: wire.AllTags = None
+    source: wire.OfSource = None
+    since: wire.Since = None
+    until: wire.Until = None
     as_of: Annotated[
-        Instant | None,
+        wire.Instant | None,
         Field(description="Only what was said or written by this moment, inclusive (RFC 3339 with offset)"),
     ] = None
-    min_trust: MinTrust = None
-    project: Project = None
-    branch: Branch = None
-    path_hash: RootHash = None
+    min_trust: wire.MinTrust = None
+    project: wire.Project = None
+    branch: wire.Branch = None
+    path_hash: wire.RootHash = None
 
 
-class ListedDocument(WireResponse):
+class ListedDocument(wire.WireResponse):
     """A document without its content."""
 
     document_id: str
@@ -139,14 +111,14 @@ class ListedDocument(WireResponse):
     content_type: str
     session_id: str
     source: str
-    timestamp: IndexedAt
-    occurred_at: OccurredAt
-    metadata: ReturnedMetadata
-    origin: OriginName = "unknown"
+    timestamp: wire.IndexedAt
+    occurred_at: wire.OccurredAt
+    metadata: wire.ReturnedMetadata
+    origin: wire.OriginName = "unknown"
     status: Readiness
 
 
-class ListResponse(WireResponse):
+class ListResponse(wire.WireResponse):
     """One page."""
 
     documents: Annotated[list[ListedDocument], Field(description="Newest first")]
@@ -180,7 +152,7 @@ MAX_SIMILAR = 20
 DEFAULT_SIMILAR = 5
 
 
-class SimilarRequest(WireRequest):
+class SimilarRequest(wire.WireRequest):
     """Like which document."""
 
     for_programs: ClassVar[frozenset[str]] = frozenset({"branch", "path_hash"})
@@ -189,31 +161,31 @@ class SimilarRequest(WireRequest):
     limit: Annotated[
         int,
         Field(ge=1, le=MAX_SIMILAR, description="Maximum number of documents"),
-        BeforeValidator(integral),
-        Otherwise(DEFAULT_SIMILAR),
+        BeforeValidator(wire.integral),
+        wire.Otherwise(DEFAULT_SIMILAR),
     ] = DEFAULT_SIMILAR
-    project: Project = None
-    branch: Branch = None
-    path_hash: RootHash = None
+    project: wire.Project = None
+    branch: wire.Branch = None
+    path_hash: wire.RootHash = None
 
 
-class SimilarDocument(WireResponse):
+class SimilarDocument(wire.WireResponse):
     """A document, with the passage of it that comes nearest."""
 
     document_id: str
-    score: Annotated[Score, Field(description="Similarity; comparable between answers of the same method")]
+    score: Annotated[wire.Score, Field(description="Similarity; comparable between answers of the same method")]
     title: str
     content: Annotated[str, Field(description="Its nearest passage")]
     content_type: str
     session_id: str
     source: str
-    timestamp: IndexedAt
-    occurred_at: OccurredAt
-    metadata: ReturnedMetadata
-    origin: OriginName = "unknown"
+    timestamp: wire.IndexedAt
+    occurred_at: wire.OccurredAt
+    metadata: wire.ReturnedMetadata
+    origin: wire.OriginName = "unknown"
 
 
-class SimilarResponse(WireResponse):
+class SimilarResponse(wire.WireResponse):
     """The documents, nearest first, with a label that says how they were found."""
 
     results: list[SimilarDocument]
@@ -230,40 +202,40 @@ MANY = 100
 """More documents than this, or more than half of all that the tenant has, go only with `confirm`."""
 
 
-class DeleteRequest(ChoiceRequest):
+class DeleteRequest(wire.ChoiceRequest):
     """Which documents to remove; exactly one of documentId, source and sessionId."""
 
     for_programs: ClassVar[frozenset[str]] = frozenset({"branch", "path_hash"})
 
     exactly_one_of: ClassVar[tuple[str, ...]] = ("document_id", "source", "session_id")
 
-    document_id: Annotated[Identifier | None, Field(description="The document with this id")] = None
+    document_id: Annotated[wire.Identifier | None, Field(description="The document with this id")] = None
     source: Annotated[
         str | None,
         Field(
             min_length=1,
-            max_length=SOURCE_CHARS,
-            pattern=PRESENT_PATTERN,
+            max_length=wire.SOURCE_CHARS,
+            pattern=wire.PRESENT_PATTERN,
             description="All documents of exactly this source",
         ),
     ] = None
-    session_id: Annotated[Identifier | None, Field(description="All documents of this session")] = None
+    session_id: Annotated[wire.Identifier | None, Field(description="All documents of this session")] = None
     dry_run: Annotated[
-        bool, Field(description="Only report what would be deleted, and delete nothing"), Otherwise(False)
+        bool, Field(description="Only report what would be deleted, and delete nothing"), wire.Otherwise(False)
     ] = False
     confirm: Annotated[
         bool,
         Field(description=f"Needed for more than {MANY} documents at once, or more than half of all"),
-        Otherwise(False),
+        wire.Otherwise(False),
     ] = False
-    project: Project = None
-    branch: Branch = None
-    path_hash: RootHash = None
+    project: wire.Project = None
+    branch: wire.Branch = None
+    path_hash: wire.RootHash = None
 
 
-class DeleteResponse(WireResponse):
+class DeleteResponse(wire.WireResponse):
     """What is gone, or would be."""
 
-    deleted_count: Annotated[Count, Field(description="Number of deleted documents, or of those to delete")]
+    deleted_count: Annotated[wire.Count, Field(description="Number of deleted documents, or of those to delete")]
     document_ids: Annotated[list[str], Field(description="Their ids, oldest first")]
     dry_run: bool

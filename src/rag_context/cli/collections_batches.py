@@ -200,7 +200,13 @@ def run_copy(options: Options, what: Copy) -> ExitCode:
     if options.as_json:
         console.line(json.dumps(asdict(report)))
     else:
-        _summarise(report, what, console)
+        parts = [f"{report.copied} copied"]
+        if report.skipped:
+            parts.append(f"{report.skipped} there already")
+        if report.removed:
+            parts.append(f"{report.removed} removed")
+        documents = counted(report.documents, "document")
+        console.note(f"{', '.join(parts)}. {what.target} holds the same {documents} as {what.source}.")
     return ExitCode.OK
 
 
@@ -234,16 +240,6 @@ async def _check_connection(connections: Connections, text: str, target: copying
             f"There is no connection {before!r} to make {safe(name)!r} on; known are {known}. "
             f"A collection of the whole name is {safe(f'{DEFAULT}:{text}')!r}."
         )
-
-
-def _summarise(report: copying.CopyReport, what: Copy, console: Console) -> None:
-    parts = [f"{report.copied} copied"]
-    if report.skipped:
-        parts.append(f"{report.skipped} there already")
-    if report.removed:
-        parts.append(f"{report.removed} removed")
-    documents = counted(report.documents, "document")
-    console.note(f"{', '.join(parts)}. {what.target} holds the same {documents} as {what.source}.")
 
 
 @contextmanager

@@ -223,12 +223,8 @@ def _written() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        _drop_stdout()
+        # What is still buffered goes nowhere, or the interpreter would fail over it once more when it ends.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
         raise RagContextError(f"The output cannot be written: {error.strerror}.") from error
-
-
-def _drop_stdout() -> None:
-    """Let what is still buffered go nowhere, or the interpreter would fail over it once more when it ends."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)

@@ -10,22 +10,9 @@ from typing import Any, Literal
 
 import httpx2
 
+from rag_context.agents import wires
 from rag_context.agents.clients import CLIENTS, NAME, Client, Scope
 from rag_context.agents.installing import Installer
-from rag_context.agents.wires import (
-    SLOW_HOOK_MS,
-    SLOW_SERVER_MS,
-    Hook,
-    WireError,
-    hooks_of,
-    is_approved_in_claude,
-    last_run,
-    program_of,
-    server_of,
-    try_hook,
-    try_server,
-    untrusted_in_codex,
-)
 from rag_context.cli.console import counted
 from rag_context.cli.install import installer_here
 from rag_context.errors import RagContextError
@@ -94,14 +81,14 @@ class _Trials:
 
     installer: Installer
     data_dir: Path
-    servers: dict[tuple[str, ...], tuple[int, float] | WireError] = field(default_factory=dict)
+    servers: dict[tuple[str, ...], tuple[int, float] | wires.WireError] = field(default_factory=dict)
 
     def of(self, client: Client, scope: Scope) -> Iterator[Finding]:
         """What a client has in a scope."""
         machine, project = self.installer.machine, self.installer.project
         try:
-            entry = server_of(client, scope, machine, project)
-            hooks = hooks_of(client, scope, machine, project)
+            entry = wires.server_of(client, scope, machine, project)
+            hooks = wires.hooks_of(client, scope, machine, project)
         except (OSError, ValueError, TypeError) as error:
             step = "correct the file; until then the client reads nothing of it"
             yield Finding(AREA, "warning", f"The settings of {client.title} ({scope}) cannot be read: {error}", step)
@@ -125,7 +112,7 @@ class _Trials:
                 step = f"start the server (`rag-context serve`), or {again} writes the entry again"
                 return Finding(AREA, "wrong", f"{name} calls {url}, where no rag-context answers", step)
             return Finding(AREA, "ok", f"{name} calls rag-context {version} at {url}")
-        words = program_of(entry)
+        words = wires.program_of(entry)
         if not words or shutil.which(words[0]) is None:
             return Finding(
                 AREA,
@@ -134,24 +121,24 @@ class _Trials:
                 _written(again, scope),
             )
         tools = self._tools(words)
-        if isinstance(tools, WireError):
+        if isinstance(tools, wires.WireError):
             return Finding(AREA, "wrong", f"{name} runs `{' '.join(words)}`: {tools}", "run it by hand to see why")
         message = f"{name} runs {words[0]}: {counted(tools[0], 'tool')} after {tools[1]:.0f} ms"
-        if tools[1] > SLOW_SERVER_MS:
+        if tools[1] > wires.SLOW_SERVER_MS:
             step = "a client may begin without the tools: start it again when the machine is less busy"
             return Finding(AREA, "warning", message, step)
         return Finding(AREA, "ok", message)
 
-    def _tools(self, words: Sequence[str]) -> tuple[int, float] | WireError:
+    def _tools(self, words: Sequence[str]) -> tuple[int, float] | wires.WireError:
         key = tuple(words)
         if key not in self.servers:
             try:
-                self.servers[key] = try_server(words)
-            except WireError as error:
+                self.servers[key] = wires.try_server(words)
+            except wires.WireError as error:
                 self.servers[key] = error
         return self.servers[key]
 
-    def _hooks(self, client: Client, scope: Scope, hooks: Sequence[Hook], again: str) -> Finding:
+    def _hooks(self, client: Client, scope: Scope, hooks: Sequence[wires.Hook], again: str) -> Finding:
         name = f"{client.title} ({scope})"
         slowest = 0.0
         for hook in hooks:
@@ -159,28 +146,28 @@ class _Trials:
                 message = f"{name} runs {hook.words[0]!r} at {hook.event}, which is not there"
                 return Finding(AREA, "wrong", message, _written(again, scope))
             try:
-                slowest = max(slowest, try_hook(hook, Path.home()))
-            except WireError as error:
+                slowest = max(slowest, wires.try_hook(hook, Path.home()))
+            except wires.WireError as error:
                 step = f"{again} writes the hook again"
                 return Finding(AREA, "wrong", f"{name} runs a hook at {hook.event}: {error}", step)
         message = f"{name}: {counted(len(hooks), 'hook')}, the slowest in {slowest:.0f} ms"
-        ran = last_run(client, hooks, self.data_dir)
+        ran = wires.last_run(client, hooks, self.data_dir)
         if ran is None:
             step = client.to_do.get(scope) or f"start a session in {client.title}, then look here again"
             return Finding(AREA, "warning", f"{message}; none has run in a session yet", step)
         message += f"; last run {datetime.fromtimestamp(ran, UTC).astimezone():%Y-%m-%d %H:%M}"
-        if slowest > SLOW_HOOK_MS:
+        if slowest > wires.SLOW_HOOK_MS:
             return Finding(AREA, "warning", message, "the person waits so long with each prompt: is the machine busy?")
         return Finding(AREA, "ok", message)
 
-    def _trust(self, client: Client, scope: Scope, hooks: Sequence[Hook]) -> Iterator[Finding]:
+    def _trust(self, client: Client, scope: Scope, hooks: Sequence[wires.Hook]) -> Iterator[Finding]:
         """What a person has to allow, where the client says whether that was done."""
         project = self.installer.project
         program = shutil.which("codex")
         if client.name == "codex" and hooks and program is not None:
             try:
-                events = untrusted_in_codex(program, project or Path.home())
-            except WireError as error:
+                events = wires.untrusted_in_codex(program, project or Path.home())
+            except wires.WireError as error:
                 yield Finding(
                     AREA, "warning", f"Whether Codex trusts the hooks is not known: {error}", client.to_do[scope]
                 )
@@ -191,7 +178,7 @@ class _Trials:
             else:
                 yield Finding(AREA, "ok", "Codex trusts the hooks")
         is_shared = client.name == "claude-code" and scope is Scope.PROJECT
-        if is_shared and project is not None and not is_approved_in_claude(self.installer.machine, project, NAME):
+        if is_shared and project is not None and not wires.is_approved_in_claude(self.installer.machine, project, NAME):
             message = "Claude Code has not been allowed to start the server of this project's .mcp.json"
             yield Finding(AREA, "warning", message, client.to_do[scope])
 

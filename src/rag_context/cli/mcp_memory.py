@@ -128,7 +128,11 @@ class FileIntake:
                 asyncio.create_task(self._take_in(*key, summary), name="index files"), summary
             )
             run.task.add_done_callback(lambda _task: self._runs.pop(key, None))
-        await self._wait(run, context)
+        end = asyncio.get_running_loop().time() + self.answer_s
+        while not run.task.done() and (left := end - asyncio.get_running_loop().time()) > 0:
+            await asyncio.wait({run.task}, timeout=min(left, 1.0))
+            seen = run.summary.kept + run.summary.rejected.total + run.summary.skipped.total
+            await context.on_progress(seen, seen)
         if run.task.done():
             run.task.result()
         return _response(run.summary, is_done=run.task.done())
@@ -156,14 +160,6 @@ class FileIntake:
         except (OSError, RuntimeError, ValueError) as error:
             sentence = f"The path cannot be used: {error}"
         raise InvalidInputError(sentence, [FieldError("path", sentence)])
-
-    async def _wait(self, run: _McpRun, context: CallContext) -> None:
-        """Until the run is done or the answer is due; the progress is reported on the way."""
-        end = asyncio.get_running_loop().time() + self.answer_s
-        while not run.task.done() and (left := end - asyncio.get_running_loop().time()) > 0:
-            await asyncio.wait({run.task}, timeout=min(left, 1.0))
-            seen = run.summary.kept + run.summary.rejected.total + run.summary.skipped.total
-            await context.on_progress(seen, seen)
 
     async def _take_in(self, path: Path, include: tuple[str, ...], summary: Summary) -> None:
         target = InProcess(self.service, self.settings)

@@ -7,26 +7,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from rag_context.api.changes import (
-    DEFAULT_ENTRIES,
-    CorrectResponse,
-    ForgetResponse,
-    HistoryResponse,
-    LogResponse,
-    UndoResponse,
-)
+from rag_context.api import changes, stored_documents
 from rag_context.api.index import BulkReceipt, IndexResponse
 from rag_context.api.maintenance import HealthResponse, ReindexResponse, StatsResponse, TimeRange
 from rag_context.api.operations import Operation, Response, memory
 from rag_context.api.search import DEFAULT_LIMIT, MAX_LIMIT, SearchResponse
-from rag_context.api.stored_documents import (
-    MAX_LISTED,
-    DeleteResponse,
-    GetResponse,
-    ListedDocument,
-    ListResponse,
-    SimilarResponse,
-)
 from rag_context.api.verbs import Kind, kept, recalled, remembered
 from rag_context.client.address import address_of
 from rag_context.client.async_collections import AsyncCollections
@@ -185,23 +170,23 @@ class AsyncClient:
 
     async def get(
         self, document_id: str, *, request_id: str | None = None, **tenant: Unpack[TenantOptions]
-    ) -> GetResponse:
+    ) -> stored_documents.GetResponse:
         """All of one document. Raises: NotFoundError."""
         return await self._run(memory.GET, {"document_id": document_id, **tenant}, request_id)
 
     async def list(
         self, *, limit: int = 20, cursor: str | None = None, request_id: str | None = None, **filters: Unpack[Filters]
-    ) -> ListResponse:
+    ) -> stored_documents.ListResponse:
         """One page of documents, newest first; `cursor` is the `next_cursor` of the page before."""
         return await self._run(memory.LIST, {"limit": limit, "cursor": cursor, **filters}, request_id)
 
     async def list_all(
         self, *, request_id: str | None = None, **filters: Unpack[Filters]
-    ) -> AsyncIterator[ListedDocument]:
+    ) -> AsyncIterator[stored_documents.ListedDocument]:
         """All documents, newest first, page by page."""
         cursor: str | None = None
         while True:
-            page = await self.list(limit=MAX_LISTED, cursor=cursor, request_id=request_id, **filters)
+            page = await self.list(limit=stored_documents.MAX_LISTED, cursor=cursor, request_id=request_id, **filters)
             for document in page.documents:
                 yield document
             cursor = page.next_cursor
@@ -210,7 +195,7 @@ class AsyncClient:
 
     async def similar(
         self, document_id: str, *, limit: int = 5, request_id: str | None = None, **tenant: Unpack[TenantOptions]
-    ) -> SimilarResponse:
+    ) -> stored_documents.SimilarResponse:
         """The documents most like one. Raises: NotFoundError."""
         return await self._run(memory.SIMILAR, {"document_id": document_id, "limit": limit, **tenant}, request_id)
 
@@ -224,7 +209,7 @@ class AsyncClient:
         confirm: bool = False,
         request_id: str | None = None,
         **tenant: Unpack[TenantOptions],
-    ) -> DeleteResponse:
+    ) -> stored_documents.DeleteResponse:
         """Remove the documents that exactly one of the first three names, or say which would; many need `confirm`."""
         named = {"document_id": document_id, "source": source, "session_id": session_id}
         fields = {**named, "dry_run": dry_run, "confirm": confirm, **tenant}
@@ -240,29 +225,35 @@ class AsyncClient:
         agent: str | None = None,
         request_id: str | None = None,
         **tenant: Unpack[TenantOptions],
-    ) -> CorrectResponse:
+    ) -> changes.CorrectResponse:
         """Store the right version of the document that one of the first two names; the wrong one is hidden."""
         named = {"document_id": document_id, "source": source, "reason": reason, "agent": agent}
         return await self._run(memory.CORRECT, {"content": content, **named, **tenant}, request_id)
 
     async def history(
         self, document_id: str, *, request_id: str | None = None, **tenant: Unpack[TenantOptions]
-    ) -> HistoryResponse:
+    ) -> changes.HistoryResponse:
         """The versions that corrections have made of a document, oldest first."""
         return await self._run(memory.HISTORY, {"document_id": document_id, **tenant}, request_id)
 
     async def log(
         self,
         *,
-        limit: int = DEFAULT_ENTRIES,
+        limit: int = changes.DEFAULT_ENTRIES,
         before: int | None = None,
         request_id: str | None = None,
         **tenant: Unpack[TenantOptions],
-    ) -> LogResponse:
+    ) -> changes.LogResponse:
         """What was changed, newest first; the changes before one of them."""
         return await self._run(memory.LOG, {"limit": limit, "before": before, **tenant}, request_id)
 
-    async def undo(self, id: int, *, request_id: str | None = None, **tenant: Unpack[TenantOptions]) -> UndoResponse:  # noqa: A002
+    async def undo(
+        self,
+        id: int,  # noqa: A002
+        *,
+        request_id: str | None = None,
+        **tenant: Unpack[TenantOptions],
+    ) -> changes.UndoResponse:
         """Undo a change of the log; the undoing can be undone too."""
         return await self._run(memory.UNDO, {"id": id, **tenant}, request_id)
 
@@ -275,7 +266,7 @@ class AsyncClient:
         reason: str | None = None,
         request_id: str | None = None,
         **options: Unpack[ForgetOptions],
-    ) -> ForgetResponse:
+    ) -> changes.ForgetResponse:
         """Forget the documents that exactly one of the options names, or say which; `purge` removes them for good."""
         fields = {"dry_run": dry_run, "purge": purge, "confirm": confirm, "reason": reason, **options}
         return await self._run(memory.FORGET, fields, request_id)

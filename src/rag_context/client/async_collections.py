@@ -3,22 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
+from rag_context.api import collections
 from rag_context.api.collection_documents import RESERVED_ID
-from rag_context.api.collections import (
-    AddedDocumentsResponse,
-    CollectionResponse,
-    CollectionsResponse,
-    CreatedCollectionResponse,
-    DeletedDocumentResponse,
-    DeletedMatchingResponse,
-    DocumentsResponse,
-    DroppedCollectionResponse,
-    EmptiedCollectionResponse,
-    MetadataResponse,
-    QueryResponse,
-    UpdatedDocumentResponse,
-    ValuesResponse,
-)
 from rag_context.api.operations import Response, routes
 from rag_context.api.operations.routes import Route
 from rag_context.api.providers import ProviderHealthResponse, ProviderResponse, ProvidersResponse
@@ -46,11 +32,11 @@ class AsyncCollections:
         """The collections of another connection."""
         return AsyncCollections(self._send, connection)
 
-    async def list(self, *, request_id: str | None = None) -> CollectionsResponse:
+    async def list(self, *, request_id: str | None = None) -> collections.CollectionsResponse:
         """All of them, by name."""
         return await self._call(routes.LIST_COLLECTIONS, request_id=request_id)
 
-    async def get(self, name: str, *, request_id: str | None = None) -> CollectionResponse:
+    async def get(self, name: str, *, request_id: str | None = None) -> collections.CollectionResponse:
         """One of them. Raises: NotFoundError."""
         return await self._call(routes.GET_COLLECTION, name, request_id=request_id)
 
@@ -62,31 +48,31 @@ class AsyncCollections:
         embedding_provider: str | None = None,
         embedding_model: str | None = None,
         request_id: str | None = None,
-    ) -> CreatedCollectionResponse:
+    ) -> collections.CreatedCollectionResponse:
         """Make an empty one; with the embedding provider `rag-context` the server embeds. Raises: ConflictError."""
         fields = {"metadata": metadata, "embedding_provider": embedding_provider, "embedding_model": embedding_model}
         return await self._call(routes.CREATE_COLLECTION, body={"name": name, **fields}, request_id=request_id)
 
-    async def drop(self, name: str, *, request_id: str | None = None) -> DroppedCollectionResponse:
+    async def drop(self, name: str, *, request_id: str | None = None) -> collections.DroppedCollectionResponse:
         """Remove one with all that is in it. Raises: NotFoundError."""
         return await self._call(routes.DELETE_COLLECTION, name, request_id=request_id)
 
     async def replace_metadata(
         self, name: str, metadata: Mapping[str, object], *, request_id: str | None = None
-    ) -> MetadataResponse:
+    ) -> collections.MetadataResponse:
         """Give a collection other metadata."""
         return await self._call(routes.PUT_METADATA, name, body={"metadata": metadata}, request_id=request_id)
 
     async def merge_metadata(
         self, name: str, metadata: Mapping[str, object], *, request_id: str | None = None
-    ) -> MetadataResponse:
+    ) -> collections.MetadataResponse:
         """Set these keys of a collection's metadata and keep the others."""
         body = {"metadata": metadata}
         return await self._call(routes.PUT_METADATA, name, query={"merge": True}, body=body, request_id=request_id)
 
     async def add(
         self, name: str, documents: Iterable[CollectionDocument], *, request_id: str | None = None
-    ) -> AddedDocumentsResponse:
+    ) -> collections.AddedDocumentsResponse:
         """Store documents, all of them or none; a known id is replaced."""
         body = {"documents": list(documents)}
         return await self._call(routes.ADD_DOCUMENTS, name, body=body, request_id=request_id)
@@ -101,7 +87,7 @@ class AsyncCollections:
         ids: Sequence[str] | None = None,
         embeddings: bool = False,
         request_id: str | None = None,
-    ) -> DocumentsResponse:
+    ) -> collections.DocumentsResponse:
         """A page of the documents that pass a filter, by id, or those of `ids`; at most 1000."""
         query = {
             "limit": limit,
@@ -112,7 +98,9 @@ class AsyncCollections:
         }
         return await self._call(routes.LIST_DOCUMENTS, name, query=query, request_id=request_id)
 
-    async def delete(self, name: str, document_id: str, *, request_id: str | None = None) -> DeletedDocumentResponse:
+    async def delete(
+        self, name: str, document_id: str, *, request_id: str | None = None
+    ) -> collections.DeletedDocumentResponse:
         """Remove a document. Raises: NotFoundError."""
         if document_id == RESERVED_ID:
             raise InvalidInputError("No document is called 'all'; `empty` removes every document of a collection.")
@@ -126,32 +114,32 @@ class AsyncCollections:
         dry_run: bool = False,
         confirm: bool = False,
         request_id: str | None = None,
-    ) -> DeletedMatchingResponse:
+    ) -> collections.DeletedMatchingResponse:
         """Remove the documents that pass a filter; more than 100, or more than half, only with `confirm`."""
         query = {"where": where, "dry_run": dry_run, "confirm": confirm}
         return await self._call(routes.DELETE_MATCHING, name, query=query, request_id=request_id)
 
     async def replace_document_metadata(
         self, name: str, document_id: str, metadata: Mapping[str, object], *, request_id: str | None = None
-    ) -> UpdatedDocumentResponse:
+    ) -> collections.UpdatedDocumentResponse:
         """Give a document other metadata; its text and vector stay. Raises: NotFoundError."""
         body = {"metadata": metadata}
         return await self._call(routes.PUT_DOCUMENT_METADATA, name, document_id, body=body, request_id=request_id)
 
     async def merge_document_metadata(
         self, name: str, document_id: str, metadata: Mapping[str, object], *, request_id: str | None = None
-    ) -> UpdatedDocumentResponse:
+    ) -> collections.UpdatedDocumentResponse:
         """Set these keys of a document's metadata and keep the others. Raises: NotFoundError."""
         query, body = {"merge": True}, {"metadata": metadata}
         return await self._call(
             routes.PUT_DOCUMENT_METADATA, name, document_id, query=query, body=body, request_id=request_id
         )
 
-    async def empty(self, name: str, *, request_id: str | None = None) -> EmptiedCollectionResponse:
+    async def empty(self, name: str, *, request_id: str | None = None) -> collections.EmptiedCollectionResponse:
         """Remove all documents of a collection, or none; the collection stays."""
         return await self._call(routes.EMPTY_COLLECTION, name, request_id=request_id)
 
-    async def values(self, name: str, field: str, *, request_id: str | None = None) -> ValuesResponse:
+    async def values(self, name: str, field: str, *, request_id: str | None = None) -> collections.ValuesResponse:
         """The distinct values of a metadata field, sorted."""
         return await self._call(routes.LIST_VALUES, name, query={"field": field}, request_id=request_id)
 
@@ -166,7 +154,7 @@ class AsyncCollections:
         mode: QueryMode = "vector",
         min_score: float | None = None,
         request_id: str | None = None,
-    ) -> QueryResponse:
+    ) -> collections.QueryResponse:
         """The documents nearest to a vector, or to a text where the server embeds; or by keywords, or by both."""
         body = {
             "text": text,

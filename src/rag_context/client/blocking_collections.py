@@ -4,22 +4,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
+from rag_context.api import collections
 from rag_context.api.collection_documents import RESERVED_ID
-from rag_context.api.collections import (
-    AddedDocumentsResponse,
-    CollectionResponse,
-    CollectionsResponse,
-    CreatedCollectionResponse,
-    DeletedDocumentResponse,
-    DeletedMatchingResponse,
-    DocumentsResponse,
-    DroppedCollectionResponse,
-    EmptiedCollectionResponse,
-    MetadataResponse,
-    QueryResponse,
-    UpdatedDocumentResponse,
-    ValuesResponse,
-)
 from rag_context.api.operations import Response, routes
 from rag_context.api.operations.routes import Route
 from rag_context.api.providers import ProviderHealthResponse, ProviderResponse, ProvidersResponse
@@ -47,11 +33,11 @@ class Collections:
         """The collections of another connection."""
         return Collections(self._send, connection)
 
-    def list(self, *, request_id: str | None = None) -> CollectionsResponse:
+    def list(self, *, request_id: str | None = None) -> collections.CollectionsResponse:
         """All of them, by name."""
         return self._call(routes.LIST_COLLECTIONS, request_id=request_id)
 
-    def get(self, name: str, *, request_id: str | None = None) -> CollectionResponse:
+    def get(self, name: str, *, request_id: str | None = None) -> collections.CollectionResponse:
         """One of them. Raises: NotFoundError."""
         return self._call(routes.GET_COLLECTION, name, request_id=request_id)
 
@@ -63,31 +49,31 @@ class Collections:
         embedding_provider: str | None = None,
         embedding_model: str | None = None,
         request_id: str | None = None,
-    ) -> CreatedCollectionResponse:
+    ) -> collections.CreatedCollectionResponse:
         """Make an empty one; with the embedding provider `rag-context` the server embeds. Raises: ConflictError."""
         fields = {"metadata": metadata, "embedding_provider": embedding_provider, "embedding_model": embedding_model}
         return self._call(routes.CREATE_COLLECTION, body={"name": name, **fields}, request_id=request_id)
 
-    def drop(self, name: str, *, request_id: str | None = None) -> DroppedCollectionResponse:
+    def drop(self, name: str, *, request_id: str | None = None) -> collections.DroppedCollectionResponse:
         """Remove one with all that is in it. Raises: NotFoundError."""
         return self._call(routes.DELETE_COLLECTION, name, request_id=request_id)
 
     def replace_metadata(
         self, name: str, metadata: Mapping[str, object], *, request_id: str | None = None
-    ) -> MetadataResponse:
+    ) -> collections.MetadataResponse:
         """Give a collection other metadata."""
         return self._call(routes.PUT_METADATA, name, body={"metadata": metadata}, request_id=request_id)
 
     def merge_metadata(
         self, name: str, metadata: Mapping[str, object], *, request_id: str | None = None
-    ) -> MetadataResponse:
+    ) -> collections.MetadataResponse:
         """Set these keys of a collection's metadata and keep the others."""
         body = {"metadata": metadata}
         return self._call(routes.PUT_METADATA, name, query={"merge": True}, body=body, request_id=request_id)
 
     def add(
         self, name: str, documents: Iterable[CollectionDocument], *, request_id: str | None = None
-    ) -> AddedDocumentsResponse:
+    ) -> collections.AddedDocumentsResponse:
         """Store documents, all of them or none; a known id is replaced."""
         body = {"documents": list(documents)}
         return self._call(routes.ADD_DOCUMENTS, name, body=body, request_id=request_id)
@@ -102,7 +88,7 @@ class Collections:
         ids: Sequence[str] | None = None,
         embeddings: bool = False,
         request_id: str | None = None,
-    ) -> DocumentsResponse:
+    ) -> collections.DocumentsResponse:
         """A page of the documents that pass a filter, by id, or those of `ids`; at most 1000."""
         query = {
             "limit": limit,
@@ -113,7 +99,9 @@ class Collections:
         }
         return self._call(routes.LIST_DOCUMENTS, name, query=query, request_id=request_id)
 
-    def delete(self, name: str, document_id: str, *, request_id: str | None = None) -> DeletedDocumentResponse:
+    def delete(
+        self, name: str, document_id: str, *, request_id: str | None = None
+    ) -> collections.DeletedDocumentResponse:
         """Remove a document. Raises: NotFoundError."""
         if document_id == RESERVED_ID:
             raise InvalidInputError("No document is called 'all'; `empty` removes every document of a collection.")
@@ -127,32 +115,32 @@ class Collections:
         dry_run: bool = False,
         confirm: bool = False,
         request_id: str | None = None,
-    ) -> DeletedMatchingResponse:
+    ) -> collections.DeletedMatchingResponse:
         """Remove the documents that pass a filter; more than 100, or more than half, only with `confirm`."""
         query = {"where": where, "dry_run": dry_run, "confirm": confirm}
         return self._call(routes.DELETE_MATCHING, name, query=query, request_id=request_id)
 
     def replace_document_metadata(
         self, name: str, document_id: str, metadata: Mapping[str, object], *, request_id: str | None = None
-    ) -> UpdatedDocumentResponse:
+    ) -> collections.UpdatedDocumentResponse:
         """Give a document other metadata; its text and vector stay. Raises: NotFoundError."""
         body = {"metadata": metadata}
         return self._call(routes.PUT_DOCUMENT_METADATA, name, document_id, body=body, request_id=request_id)
 
     def merge_document_metadata(
         self, name: str, document_id: str, metadata: Mapping[str, object], *, request_id: str | None = None
-    ) -> UpdatedDocumentResponse:
+    ) -> collections.UpdatedDocumentResponse:
         """Set these keys of a document's metadata and keep the others. Raises: NotFoundError."""
         query, body = {"merge": True}, {"metadata": metadata}
         return self._call(
             routes.PUT_DOCUMENT_METADATA, name, document_id, query=query, body=body, request_id=request_id
         )
 
-    def empty(self, name: str, *, request_id: str | None = None) -> EmptiedCollectionResponse:
+    def empty(self, name: str, *, request_id: str | None = None) -> collections.EmptiedCollectionResponse:
         """Remove all documents of a collection, or none; the collection stays."""
         return self._call(routes.EMPTY_COLLECTION, name, request_id=request_id)
 
-    def values(self, name: str, field: str, *, request_id: str | None = None) -> ValuesResponse:
+    def values(self, name: str, field: str, *, request_id: str | None = None) -> collections.ValuesResponse:
         """The distinct values of a metadata field, sorted."""
         return self._call(routes.LIST_VALUES, name, query={"field": field}, request_id=request_id)
 
@@ -167,7 +155,7 @@ class Collections:
         mode: QueryMode = "vector",
         min_score: float | None = None,
         request_id: str | None = None,
-    ) -> QueryResponse:
+    ) -> collections.QueryResponse:
         """The documents nearest to a vector, or to a text where the server embeds; or by keywords, or by both."""
         body = {
             "text": text,

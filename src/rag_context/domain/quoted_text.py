@@ -75,12 +75,8 @@ def reads_like_instruction(text: str) -> bool:
     beside = [any(rule.holds(lowered) for rule in several) for several in (rules.addressed, rules.claimed)]
     if all(beside) or (any(beside) and rules.demand.search(lowered) is not None):
         return True
-    return _has_points(lowered, rules.points)
-
-
-def _has_points(lowered: str, rules: tuple[tuple[int, re.Pattern[str]], ...]) -> bool:
     # In the whole text first: most have too few anywhere.
-    present = [(points, pattern) for points, pattern in rules if pattern.search(lowered)]
+    present = [(points, pattern) for points, pattern in rules.points if pattern.search(lowered)]
     if sum(points for points, _ in present) < LEAST_POINTS:
         return False
     sentences = [each for each in _SENTENCE_END.split(lowered) if each.strip()]

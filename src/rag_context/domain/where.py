@@ -10,18 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import NoReturn
 
-from rag_context.domain.clauses import (
-    EVERYTHING,
-    Clause,
-    Comparison,
-    Conjunction,
-    Disjunction,
-    Membership,
-    Negation,
-    Operator,
-    Path,
-    Scalar,
-)
+from rag_context.domain import clauses
 from rag_context.domain.documents import Json
 from rag_context.errors import FieldError, InvalidInputError
 
@@ -143,13 +132,13 @@ MAX_FIELDS = 64
 """Different ones in a filter."""
 
 
-_COMPARISONS = tuple(operator.value for operator in Operator)
+_COMPARISONS = tuple(operator.value for operator in clauses.Operator)
 _OPERATORS = ("$and", "$or", "$not", *_COMPARISONS, "$in", "$nin")
 _OPERATOR_NAMES = ", ".join(_OPERATORS)
-_ORDER = (Operator.GREATER, Operator.AT_LEAST, Operator.LESS, Operator.AT_MOST)
+_ORDER = (clauses.Operator.GREATER, clauses.Operator.AT_LEAST, clauses.Operator.LESS, clauses.Operator.AT_MOST)
 
 
-def parse(where: object) -> Clause:
+def parse(where: object) -> clauses.Clause:
     """Read a filter.
 
     Args:
@@ -160,7 +149,7 @@ def parse(where: object) -> Clause:
     """
     value = _read(where) if isinstance(where, str) else where
     if value is None:
-        return EVERYTHING
+        return clauses.EVERYTHING
     if not isinstance(value, Mapping):
         _reject("must be a JSON object")
     return _ClauseReader().filter(value, 0)
@@ -201,20 +190,20 @@ class _ClauseReader:
         self._conditions = 0
         self._fields: set[str] = set()
 
-    def filter(self, where: Mapping[object, object], level: int) -> Clause:
+    def filter(self, where: Mapping[object, object], level: int) -> clauses.Clause:
         """The conjunction of all entries of an object."""
         return _all(self._entry(key, value, level) for key, value in where.items())
 
-    def _entry(self, key: object, value: object, level: int) -> Clause:
+    def _entry(self, key: object, value: object, level: int) -> clauses.Clause:
         if not isinstance(key, str):
             _reject(f"has a key that is a {type(key).__name__}; keys are strings")
         match key:
             case "$and":
                 return _all(self._filters(key, value, level))
             case "$or":
-                return Disjunction(tuple(self._filters(key, value, level)))
+                return clauses.Disjunction(tuple(self._filters(key, value, level)))
             case "$not":
-                return Negation(self._nested(key, value, level, self.filter))
+                return clauses.Negation(self._nested(key, value, level, self.filter))
         if key in _OPERATORS:
             _reject(f'{key!r} needs a field: {{"field": {{"{key}": ...}}}}')
         if key.startswith("$"):
@@ -224,71 +213,71 @@ class _ClauseReader:
             _reject(f"asks for more than {MAX_FIELDS} fields")
         return self._conditions_of(_path(key), value, level)
 
-    def _filters(self, operator: str, value: object, level: int) -> list[Clause]:
+    def _filters(self, operator: str, value: object, level: int) -> list[clauses.Clause]:
         if not isinstance(value, list) or not value:
             _reject(f"{operator!r} takes a list of at least one filter")
         return [self._nested(operator, part, level, self.filter) for part in value]
 
     def _nested(
-        self, operator: str, value: object, level: int, read: Callable[[Mapping[object, object], int], Clause]
-    ) -> Clause:
+        self, operator: str, value: object, level: int, read: Callable[[Mapping[object, object], int], clauses.Clause]
+    ) -> clauses.Clause:
         if level == MAX_LEVELS:
             _reject(f"is nested deeper than {MAX_LEVELS} levels")
         if not isinstance(value, Mapping) or not value:
             _reject(f"{operator!r} takes filters, which are JSON objects that are not empty")
         return read(value, level + 1)
 
-    def _conditions_of(self, path: Path, value: object, level: int) -> Clause:
+    def _conditions_of(self, path: clauses.Path, value: object, level: int) -> clauses.Clause:
         field = ".".join(path)
         if isinstance(value, list):
             _reject(f"{_shown(field)} is compared with a list; use $in (one of these) or $contains (a list holds this)")
         if not isinstance(value, Mapping):
-            return Comparison(path, Operator.EQUAL, self._scalar(value))
+            return clauses.Comparison(path, clauses.Operator.EQUAL, self._scalar(value))
         if not value:
             _reject(f"{_shown(field)} has no condition")
         return _all(self._condition(path, operator, operand, level) for operator, operand in value.items())
 
-    def _condition(self, path: Path, operator: object, value: object, level: int) -> Clause:
+    def _condition(self, path: clauses.Path, operator: object, value: object, level: int) -> clauses.Clause:
         match operator:
             case "$in":
                 return self._membership(path, operator, value)
             case "$nin":
-                return Negation(self._membership(path, operator, value))
+                return clauses.Negation(self._membership(path, operator, value))
             case "$not":
-                return Negation(
+                return clauses.Negation(
                     self._nested(operator, value, level, lambda of, deeper: self._conditions_of(path, of, deeper))
                 )
         field = ".".join(path)
         if operator in _COMPARISONS:
-            return self._comparison(path, Operator(operator), value)
+            return self._comparison(path, clauses.Operator(operator), value)
         if operator in _OPERATORS:
             _reject(f"{operator!r} cannot be below a field; write it around the condition of {_shown(field)}")
         if isinstance(operator, str) and operator.startswith("$"):
             _reject(f"unknown operator {_shown(operator)}; there are {_OPERATOR_NAMES}")
         _reject(f"{_shown(field)} is compared with an object; a field in it is {_shown(f'{field}.{operator}')}")
 
-    def _comparison(self, path: Path, operator: Operator, value: object) -> Comparison:
+    def _comparison(self, path: clauses.Path, operator: clauses.Operator, value: object) -> clauses.Comparison:
         if isinstance(value, list | Mapping):
             _reject(f"{operator.value!r} does not take a list or an object")
         scalar = self._scalar(value)
         is_bool = isinstance(scalar, bool)
-        if operator is Operator.EXISTS and not is_bool:
+        if operator is clauses.Operator.EXISTS and not is_bool:
             _reject("'$exists' takes true or false")
         if operator in _ORDER and (is_bool or scalar is None):
             _reject(f"{operator.value!r} takes a number or a string")
-        if operator is Operator.CONTAINS and scalar is None:
+        if operator is clauses.Operator.CONTAINS and scalar is None:
             _reject("'$contains' takes a string, a number, true or false")
-        return Comparison(path, operator, scalar)
+        return clauses.Comparison(path, operator, scalar)
 
-    def _membership(self, path: Path, operator: str, value: object) -> Membership:
+    def _membership(self, path: clauses.Path, operator: str, value: object) -> clauses.Membership:
         if not isinstance(value, list):
             _reject(f"{operator!r} takes a list")
         self._count()
         if any(isinstance(element, list | Mapping) for element in value):
             _reject(f"{operator!r} takes a list of strings, numbers, booleans and nulls")
-        return Membership(path, tuple([self._scalar(element) for element in value]))
+        return clauses.Membership(path, tuple([self._scalar(element) for element in value]))
 
-    def _scalar(self, value: object) -> Scalar:
+    def _scalar(self, value: object) -> clauses.Scalar:
         self._count()
         if value is None or isinstance(value, bool):
             return value
@@ -309,12 +298,12 @@ class _ClauseReader:
             _reject(f"has more than {MAX_CONDITIONS} conditions")
 
 
-def _all(parts: Iterable[Clause]) -> Clause:
+def _all(parts: Iterable[clauses.Clause]) -> clauses.Clause:
     found = tuple(parts)
-    return found[0] if len(found) == 1 else Conjunction(found)
+    return found[0] if len(found) == 1 else clauses.Conjunction(found)
 
 
-def _path(field: str) -> Path:
+def _path(field: str) -> clauses.Path:
     path = tuple(field.split("."))
     if not is_unicode(field) or any(not step or step.startswith("$") for step in path):
         _reject(f"{_shown(field)} is not a field; no part of its path is empty or begins with '$'")
@@ -323,23 +312,23 @@ def _path(field: str) -> Path:
     return path
 
 
-def matches(clause: Clause, metadata: Mapping[str, Json]) -> bool:
+def matches(clause: clauses.Clause, metadata: Mapping[str, Json]) -> bool:
     """Whether a document with this metadata is let through."""
     match clause:
-        case Comparison(path, operator, value):
+        case clauses.Comparison(path, operator, value):
             return compares(operator, value_at(metadata, path), value)
-        case Membership(path, values):
+        case clauses.Membership(path, values):
             found = value_at(metadata, path)
             return any(equals(found, value) for value in values)
-        case Conjunction(parts):
+        case clauses.Conjunction(parts):
             return all(matches(part, metadata) for part in parts)
-        case Disjunction(parts):
+        case clauses.Disjunction(parts):
             return any(matches(part, metadata) for part in parts)
-        case Negation(part):
+        case clauses.Negation(part):
             return not matches(part, metadata)
 
 
-def value_at(metadata: Mapping[str, Json], path: Path) -> Json:
+def value_at(metadata: Mapping[str, Json], path: clauses.Path) -> Json:
     """The value at `path`; None where there is none. Elements of lists are not reached."""
     *outer, last = path
     for step in outer:
@@ -350,43 +339,39 @@ def value_at(metadata: Mapping[str, Json], path: Path) -> Json:
     return metadata.get(last)
 
 
-def compares(operator: Operator, found: Json, value: Scalar) -> bool:
+def compares(operator: clauses.Operator, found: Json, value: clauses.Scalar) -> bool:
     """Whether a value that was found (None: missing) stands in this relation to the one of the filter."""
     match operator:
-        case Operator.EQUAL:
+        case clauses.Operator.EQUAL:
             return equals(found, value)
-        case Operator.NOT_EQUAL:
+        case clauses.Operator.NOT_EQUAL:
             return not equals(found, value)
-        case Operator.EXISTS:
+        case clauses.Operator.EXISTS:
             return (found is not None) is value
-        case Operator.CONTAINS:
-            return _contains(found, value)
-        case Operator.GREATER:
+        case clauses.Operator.CONTAINS:
+            if isinstance(found, str):
+                return isinstance(value, str) and value in found
+            if isinstance(found, list):
+                return value is not None and any(equals(element, value) for element in found)
+            return False
+        case clauses.Operator.GREATER:
             return _order(found, value) == 1
-        case Operator.AT_LEAST:
+        case clauses.Operator.AT_LEAST:
             return _order(found, value) in (0, 1)
-        case Operator.LESS:
+        case clauses.Operator.LESS:
             return _order(found, value) == -1
-        case Operator.AT_MOST:
+        case clauses.Operator.AT_MOST:
             return _order(found, value) in (-1, 0)
 
 
-def equals(found: Json, value: Scalar) -> bool:
+def equals(found: Json, value: clauses.Scalar) -> bool:
     """Equality without coercion: `true` is not 1, 1 is 1.0, a list or an object equals nothing."""
     if isinstance(found, bool) or isinstance(value, bool):
         return found is value
     return found == value  # Python compares an int with a float exactly
 
 
-def _contains(found: Json, value: Scalar) -> bool:
-    if isinstance(found, str):
-        return isinstance(value, str) and value in found
-    if isinstance(found, list):
-        return value is not None and any(equals(element, value) for element in found)
-    return False
-
-
-def _order(found: Json, value: Scalar) -> int | None:
+def _order(found: Json, value: clauses.Scalar) -> int | None:
     """-1, 0 or 1 among numbers and among strings (by code points); None where there is no order."""
     if isinstance(found, bool) or isinstance(value, bool):
         return None

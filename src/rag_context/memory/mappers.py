@@ -5,21 +5,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal
 
+from rag_context.api import search
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, MessageTimeFields
 from rag_context.api.maintenance import StatsBucket, StatsResponse, TimeSpan
-from rag_context.api.search import (
-    Explain,
-    Interpreted,
-    LegReport,
-    LegScore,
-    NewerVersion,
-    SearchRequest,
-    SearchResponse,
-    SearchResult,
-    StandingInstruction,
-    Surroundings,
-    TimeRange,
-)
 from rag_context.api.stored_documents import ListRequest
 from rag_context.api.wire import filter_values, metadata_json
 from rag_context.domain.documents import (
@@ -67,14 +55,16 @@ _BULK_STATUS: dict[Outcome, Literal["indexed", "unchanged", "replaced", "deferre
 }
 
 
-def query_of(request: SearchRequest, default_min_score: float | None, now: datetime, redactor: Redactor) -> Query:
+def query_of(
+    request: search.SearchRequest, default_min_score: float | None, now: datetime, redactor: Redactor
+) -> Query:
     """The query of a search request, whose relative times count from its `asOf`, else from now."""
     min_score = default_min_score if request.min_score is None else request.min_score
     query = Query(request.query, request.limit, filter_of(request, redactor), Mode(request.mode), min_score)
     return with_windows(query, request.as_of or now)
 
 
-def filter_of(request: SearchRequest | ListRequest, redactor: Redactor) -> Filter:
+def filter_of(request: search.SearchRequest | ListRequest, redactor: Redactor) -> Filter:
     """The filter of a request, whose values are redacted as stored ones are."""
     source = request.source
     # On the wire a source that ends in * is a prefix; in the domain that is a field of its own.
@@ -145,12 +135,12 @@ def search_response(
     explain: bool,
     breaker_open: bool,
     superseded: Mapping[str, Link],
-) -> SearchResponse:
+) -> search.SearchResponse:
     """The response to a search, whose question names these times; it has the same fields at every level.
 
     `superseded`: what is known of documents whose place was taken, by id.
     """
-    return SearchResponse(
+    return search.SearchResponse(
         results=[
             _result(result, superseded.get(result.passage.document_id), explain=explain) for result in answer.results
         ],
@@ -169,10 +159,10 @@ def search_response(
     )
 
 
-def _standing(standing: Standing) -> StandingInstruction:
+def _standing(standing: Standing) -> search.StandingInstruction:
     passage = standing.passage
     text = passage.chunk.text
-    return StandingInstruction(
+    return search.StandingInstruction(
         content=shown(text[text_start(text) :].lstrip("\r\n")),
         score=round(standing.score, 4),
         source=passage.source,
@@ -184,15 +174,17 @@ def _standing(standing: Standing) -> StandingInstruction:
     )
 
 
-def _interpreted(windows: Sequence[Window]) -> Interpreted | None:
+def _interpreted(windows: Sequence[Window]) -> search.Interpreted | None:
     window = merged(windows) if windows else None
     if window is None:
         return None
-    time_range = TimeRange(since=window.since, until=window.until)
-    return Interpreted(time_range=time_range, phrase=window.phrase, every_year=window.yearly or None)
+    time_range = search.TimeRange(since=window.since, until=window.until)
+    return search.Interpreted(time_range=time_range, phrase=window.phrase, every_year=window.yearly or None)
 
 
-def within_token_budget(response: SearchResponse, max_tokens: int, tokenizer: Tokenizer) -> SearchResponse:
+def within_token_budget(
+    response: search.SearchResponse, max_tokens: int, tokenizer: Tokenizer
+) -> search.SearchResponse:
     """The response with only the first results whose passages fit the budget, and the number that were omitted.
 
     What is left is for the first standing instructions, then for the context around passages, the best result's first.
@@ -200,7 +192,7 @@ def within_token_budget(response: SearchResponse, max_tokens: int, tokenizer: To
     kept, left = _fitting([result.content for result in response.results], max_tokens, tokenizer)
     standing = response.standing or []
     listed, left = _fitting([each.content for each in standing], left, tokenizer)
-    results: list[SearchResult] = []
+    results: list[search.SearchResult] = []
     for result in response.results[:kept]:
         context = result.context
         texts = (context.before, context.after) if context is not None else ()
@@ -222,17 +214,17 @@ def _fitting(texts: Sequence[str], budget: int, tokenizer: Tokenizer) -> tuple[i
     return fitting, budget
 
 
-def _leg(leg: RetrieverReport, *, cached: bool) -> LegReport:
+def _leg(leg: RetrieverReport, *, cached: bool) -> search.LegReport:
     """The report on a retriever; an answer from the cache ran none."""
     if cached:
-        return LegReport(status=RetrieverStatus.SKIPPED.value, latency_ms=0.0, detail="answered from the cache")
-    return LegReport(status=leg.status.value, latency_ms=round(leg.latency_ms, 3), detail=leg.detail)
+        return search.LegReport(status=RetrieverStatus.SKIPPED.value, latency_ms=0.0, detail="answered from the cache")
+    return search.LegReport(status=leg.status.value, latency_ms=round(leg.latency_ms, 3), detail=leg.detail)
 
 
-def _result(result: Result, link: Link | None, *, explain: bool) -> SearchResult:
+def _result(result: Result, link: Link | None, *, explain: bool) -> search.SearchResult:
     passage = result.passage
     span = passage.chunk.span
-    return SearchResult(
+    return search.SearchResult(
         content=passage.chunk.text,
         score=round(result.ranked.score, 4),
         document_id=passage.document_id,
@@ -256,25 +248,25 @@ def document_fields(document: Document | Listing | Passage) -> dict[str, Any]:
     return {**document.described(), "occurred_at": document.occurred_at, "origin": origin.value, "metadata": metadata}
 
 
-def _surroundings(result: Result) -> Surroundings | None:
+def _surroundings(result: Result) -> search.Surroundings | None:
     before, after = (passage.chunk.text if passage is not None else None for passage in (result.before, result.after))
-    return Surroundings(before=before, after=after) if before or after else None
+    return search.Surroundings(before=before, after=after) if before or after else None
 
 
-def _newer_version(result: Result) -> NewerVersion | None:
+def _newer_version(result: Result) -> search.NewerVersion | None:
     newer = result.newer
     if newer is None:
         return None
-    return NewerVersion(document_id=newer.document_id, chunk_id=newer.chunk.id, occurred_at=newer.occurred_at)
+    return search.NewerVersion(document_id=newer.document_id, chunk_id=newer.chunk.id, occurred_at=newer.occurred_at)
 
 
-def _explain(result: Result) -> Explain:
+def _explain(result: Result) -> search.Explain:
     candidate = result.ranked.candidate
     legs = {}
     if result.vector_rank is not None and candidate.cosine is not None:
-        legs["vector"] = LegScore(rank=result.vector_rank, score=candidate.cosine)
+        legs["vector"] = search.LegScore(rank=result.vector_rank, score=candidate.cosine)
     if result.text_rank is not None:
-        legs["text"] = LegScore(rank=result.text_rank, score=candidate.bm25)
+        legs["text"] = search.LegScore(rank=result.text_rank, score=candidate.bm25)
     signals = {"bm25": candidate.bm25, "idfShare": candidate.share}
     if candidate.cosine is not None:
         signals["cosine"] = candidate.cosine
@@ -283,11 +275,11 @@ def _explain(result: Result) -> Explain:
     ranked = result.ranked
     by_speaker = (ranked.fused - ranked.by_time) * (1.0 - 1.0 / ranked.boost)
     boosts = {name: gain for name, gain in (("speaker", by_speaker), ("time", ranked.by_time)) if gain}
-    return Explain(legs=legs, fused=ranked.fused, boosts=boosts, signals=signals)
+    return search.Explain(legs=legs, fused=ranked.fused, boosts=boosts, signals=signals)
 
 
 def search_record(
-    request: SearchRequest, answer: Answer, *, request_id: str, latency_ms: float, timestamp: datetime
+    request: search.SearchRequest, answer: Answer, *, request_id: str, latency_ms: float, timestamp: datetime
 ) -> SearchRecord:
     """The record of a search, for the statistics."""
     spent = {} if answer.cached else latencies_of_parts(answer.legs)

@@ -118,7 +118,10 @@ class Telemetry:
             await self.flush(STORE_S)
             if loop.time() >= prune_at:
                 prune_at = loop.time() + PRUNE_S
-                await self._prune()
+                try:
+                    await self._metrics.prune(self._now() - self._retention)
+                except BackendError as error:
+                    logger.warning("telemetry: old records could not be removed: %s", error)
 
     async def close(self) -> None:
         """Write what is queued, if the store takes it soon; what is left is lost and logged."""
@@ -183,12 +186,6 @@ class Telemetry:
 
     async def _in_time(self, work: Awaitable[None]) -> None:
         await Deadline.after(STORE_S, self._clock).bound("documents", work)
-
-    async def _prune(self) -> None:
-        try:
-            await self._metrics.prune(self._now() - self._retention)
-        except BackendError as error:
-            logger.warning("telemetry: old records could not be removed: %s", error)
 
 
 def describe(traced: TraceSpan, response: SearchResponse) -> None:

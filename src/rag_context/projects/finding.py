@@ -16,16 +16,9 @@ from rag_context.domain.documents import Listing, Tenant, end_of
 from rag_context.domain.search import Filter, Passage
 from rag_context.domain.vectors import Vector
 from rag_context.errors import InvalidInputError
+from rag_context.projects import records
 from rag_context.projects.document_lists import DocumentList
 from rag_context.projects.project_documents import project_document
-from rag_context.projects.records import (
-    ProjectDocument,
-    PromotionBoosts,
-    PromotionLevel,
-    RetrievalOptions,
-    doc_type_tag,
-    promotion_tag,
-)
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.query import Answer, Mode, Query, Result
 from rag_context.search.question_rules import with_windows
@@ -54,7 +47,7 @@ class Match:
     first.
     """
 
-    document: ProjectDocument
+    document: records.ProjectDocument
     rank: float
     raw: float
     boosted: float
@@ -62,14 +55,14 @@ class Match:
     passages: tuple[Passage, ...] = ()
 
 
-def boost_of(level: PromotionLevel, boosts: PromotionBoosts | None) -> float:
+def boost_of(level: records.PromotionLevel, boosts: records.PromotionBoosts | None) -> float:
     """The boost of a promotion level."""
     if boosts is None:
         return 0.0
     match level:
-        case PromotionLevel.CRITICAL:
+        case records.PromotionLevel.CRITICAL:
             return boosts.critical
-        case PromotionLevel.IMPORTANT:
+        case records.PromotionLevel.IMPORTANT:
             return boosts.important
     return 0.0
 
@@ -91,7 +84,7 @@ class FoundDocuments:
     answer: Answer
 
 
-def query_for(question: str | Vector, options: RetrievalOptions, tenant: Tenant, now: datetime) -> Query | None:
+def query_for(question: str | Vector, options: records.RetrievalOptions, tenant: Tenant, now: datetime) -> Query | None:
     """The query of a search; None if the options exclude every document. Raises: InvalidInputError."""
     where = _visible(options, tenant)
     if isinstance(question, str):
@@ -114,7 +107,7 @@ def query_for(question: str | Vector, options: RetrievalOptions, tenant: Tenant,
 async def find(
     search: Search,
     query: Query,
-    options: RetrievalOptions,
+    options: records.RetrievalOptions,
     deadline: Deadline,
     *,
     first: Answer,
@@ -141,10 +134,12 @@ async def find(
 
 
 async def find_critical(
-    search: Search, query: Query, options: RetrievalOptions, deadline: Deadline, lookup: DocumentList
+    search: Search, query: Query, options: records.RetrievalOptions, deadline: Deadline, lookup: DocumentList
 ) -> tuple[Match, ...]:
     """The critical documents alone, however little they have to do with `query`; none where there is no time left."""
-    where = replace(query.where, any_tags=(*query.where.any_tags, (promotion_tag(PromotionLevel.CRITICAL),)))
+    where = replace(
+        query.where, any_tags=(*query.where.any_tags, (records.promotion_tag(records.PromotionLevel.CRITICAL),))
+    )
     try:
         async with asyncio.timeout(deadline.remaining_s):
             answer = await search(replace(query, where=where, min_score=0.0, per_document=1))
@@ -153,25 +148,25 @@ async def find_critical(
     return _matches(answer.results, options, lookup)
 
 
-def first_limit(options: RetrievalOptions) -> int:
+def first_limit(options: records.RetrievalOptions) -> int:
     """The limit of the first search, in chunks."""
     return max(FIRST_CHUNKS, PASSAGES_PER_DOCUMENT * DOCUMENTS_PER_RESULT * options.max_results)
 
 
-def _visible(options: RetrievalOptions, tenant: Tenant) -> Filter | None:
+def _visible(options: records.RetrievalOptions, tenant: Tenant) -> Filter | None:
     """The filter for the options, which the store applies before it scores; None if they exclude every document."""
     groups: list[tuple[str, ...]] = []
     if options.doc_types:
-        groups.append(tuple(dict.fromkeys(map(doc_type_tag, options.doc_types))))
-    levels = [level for level in PromotionLevel if lets_through(options, level)]
+        groups.append(tuple(dict.fromkeys(map(records.doc_type_tag, options.doc_types))))
+    levels = [level for level in records.PromotionLevel if lets_through(options, level)]
     if not levels:
         return None
-    if len(levels) < len(PromotionLevel):
-        groups.append(tuple(map(promotion_tag, levels)))
+    if len(levels) < len(records.PromotionLevel):
+        groups.append(tuple(map(records.promotion_tag, levels)))
     return Filter(tenant, any_tags=tuple(groups), until=end_of(None, options.as_of))
 
 
-def lets_through(options: RetrievalOptions, level: PromotionLevel) -> bool:
+def lets_through(options: records.RetrievalOptions, level: records.PromotionLevel) -> bool:
     """Whether the options include documents of this level."""
     return level >= options.min_promotion_level and (not options.promotion_levels or level in options.promotion_levels)
 
@@ -188,7 +183,7 @@ def _direction(vector: Vector) -> Vector:
     return (given / norm).astype(np.float32)
 
 
-def _matches(results: Sequence[Result], options: RetrievalOptions, lookup: DocumentList) -> tuple[Match, ...]:
+def _matches(results: Sequence[Result], options: records.RetrievalOptions, lookup: DocumentList) -> tuple[Match, ...]:
     """One match per document that is not superseded, the best first: by its best chunk, with all its chunks found."""
     best = max((result.ranked.fused for result in results), default=0.0)
     by_document: dict[str, list[tuple[int, Result]]] = {}
@@ -216,6 +211,6 @@ def _matches(results: Sequence[Result], options: RetrievalOptions, lookup: Docum
     return best_first(matches)
 
 
-def _described(passage: Passage) -> ProjectDocument:
+def _described(passage: Passage) -> records.ProjectDocument:
     """A document from the fields of its passage, for one that is too new for the list of documents."""
     return project_document(Listing(passage.document_id, passage.occurred_at, indexed=True, **passage.described()))

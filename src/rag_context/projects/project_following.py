@@ -16,18 +16,10 @@ from rag_context.errors import BackendError, ConfigurationError, InvalidInputErr
 from rag_context.files.file_reading import IGNORE_FILES
 from rag_context.files.watching import watch
 from rag_context.ingest.indexer import Indexer
+from rag_context.projects import sync
 from rag_context.projects.document_lists import DocumentLists
 from rag_context.projects.project_documents import DocsFolder
 from rag_context.projects.project_opening import Activation, external_scope
-from rag_context.projects.sync import (
-    Progress,
-    Synchroniser,
-    SyncProgress,
-    SyncReport,
-    SyncScope,
-    is_document,
-    no_progress,
-)
 from rag_context.projects.tenants import current_branch, head_file, is_checking_out
 from rag_context.resilience.deadline import ended, set_within
 
@@ -57,7 +49,7 @@ class Watch(Protocol):
     ) -> AsyncIterator[frozenset[Path]]: ...
 
 
-OnReport: TypeAlias = Callable[[SyncReport], None]
+OnReport: TypeAlias = Callable[[sync.SyncReport], None]
 """Called with the report of a synchronisation that changed something."""
 
 
@@ -69,7 +61,7 @@ class FolderFollower:
 
     def __init__(
         self,
-        synchroniser: Synchroniser,
+        synchroniser: sync.Synchroniser,
         *,
         on_report: OnReport,
         should_continue: Callable[[], Awaitable[bool]],
@@ -81,7 +73,7 @@ class FolderFollower:
         self._watch = watch
         self._stop = asyncio.Event()
         self._problem = asyncio.Event()
-        self.first: asyncio.Future[SyncReport] = asyncio.get_running_loop().create_future()
+        self.first: asyncio.Future[sync.SyncReport] = asyncio.get_running_loop().create_future()
         """The report of the first synchronisation, or the `BackendError` that stopped it."""
         self.first.add_done_callback(_noticed)
 
@@ -89,7 +81,7 @@ class FolderFollower:
         """Stop following, after the files that are being indexed."""
         self._stop.set()
 
-    async def run(self, progress: Progress = no_progress) -> None:
+    async def run(self, progress: sync.Progress = sync.no_progress) -> None:
         """Follow the folder until it is stopped. Never raises because of a file or a backend."""
         retrying = asyncio.create_task(self._retry(), name="retry project files")
         try:
@@ -99,7 +91,7 @@ class FolderFollower:
             if not self.first.done():
                 self.first.cancel()
 
-    async def _watch_changes(self, progress: Progress) -> None:
+    async def _watch_changes(self, progress: sync.Progress) -> None:
         root = self._synchroniser.folder.root
         try:
             # The watch begins before the first comparison, so that no change during it is missed.
@@ -116,7 +108,7 @@ class FolderFollower:
                 await self._run_once(partial(self._synchroniser.reconcile, progress))
             await self._stop.wait()
 
-    async def _run_once(self, work: Callable[[], Awaitable[SyncReport]]) -> None:
+    async def _run_once(self, work: Callable[[], Awaitable[sync.SyncReport]]) -> None:
         try:
             report = await work()
         except BackendError as error:
@@ -145,7 +137,7 @@ class FolderFollower:
             delay_s = min(2 * delay_s, LAST_RETRY_S) if self._problem.is_set() else FIRST_RETRY_S
 
 
-def _noticed(first: "asyncio.Future[SyncReport]") -> None:
+def _noticed(first: "asyncio.Future[sync.SyncReport]") -> None:
     """Mark the exception as retrieved: it was logged already, and asyncio must not log it again."""
     if not first.cancelled():
         first.exception()
@@ -171,10 +163,10 @@ class FollowState:
     """
 
     waiting: int
-    progress: SyncProgress | None = None
-    first: SyncReport | None = None
-    first_external: SyncReport | None = None
-    latest: SyncReport | None = None
+    progress: sync.SyncProgress | None = None
+    first: sync.SyncReport | None = None
+    first_external: sync.SyncReport | None = None
+    latest: sync.SyncReport | None = None
     problem: str | None = None
     """Why the edited configuration is invalid; the previous one stays in force. None if it is valid."""
 
@@ -208,7 +200,7 @@ class ProjectFollower:
         self._was_recorded = False
         self._stop = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.documents = self._synchroniser(activation.tenant, activation.docs_root, is_document)
+        self.documents = self._synchroniser(activation.tenant, activation.docs_root, sync.is_document)
         self._followers = [self._follower(self.documents)]
         external = activation.config.external
         if external is not None and activation.external is not None and activation.external_root is not None:
@@ -218,10 +210,10 @@ class ProjectFollower:
             )
         self.state = FollowState(waiting=len(self._followers))
 
-    def start(self, progress: Progress) -> None:
+    def start(self, progress: sync.Progress) -> None:
         """Start the background tasks."""
 
-        def both(synced: SyncProgress) -> None:
+        def both(synced: sync.SyncProgress) -> None:
             self.state.progress = synced
             progress(synced)
 
@@ -250,14 +242,14 @@ class ProjectFollower:
             _, late = await asyncio.wait(self._tasks, timeout=timeout_s)
             await asyncio.gather(*map(ended, late))
 
-    def _synchroniser(self, tenant: Tenant, root: Path, scope: SyncScope) -> Synchroniser:
+    def _synchroniser(self, tenant: Tenant, root: Path, scope: sync.SyncScope) -> sync.Synchroniser:
         tools = self._dependencies
         # A synchroniser uses the last few of these. Clones and branches in the same folder come last, because they have
         # more files in common with this one than other repositories of the same name.
         same_name = [each for each in self._related_tenants if each.project == tenant.project]
         same_root = [each for each in self._related_tenants if each.path_hash == tenant.path_hash]
         related_tenants = tuple(dict.fromkeys([*(each for each in same_name if each not in same_root), *same_root]))
-        return Synchroniser(
+        return sync.Synchroniser(
             DocsFolder(tenant, root, self.activation.doc_types),
             tools.indexer,
             tools.document_lists,
@@ -266,12 +258,12 @@ class ProjectFollower:
             max_bytes=tools.max_bytes,
         )
 
-    def _follower(self, synchroniser: Synchroniser) -> FolderFollower:
+    def _follower(self, synchroniser: sync.Synchroniser) -> FolderFollower:
         return FolderFollower(
             synchroniser, on_report=self._note, should_continue=self.is_current, watch=self._dependencies.watch
         )
 
-    def _note_first(self, first: "asyncio.Future[SyncReport]") -> None:
+    def _note_first(self, first: "asyncio.Future[sync.SyncReport]") -> None:
         if first.cancelled() or first.exception() is not None:
             return
         self.state.waiting -= 1
@@ -280,7 +272,7 @@ class ProjectFollower:
         else:
             self.state.first_external = first.result()
 
-    def _note(self, report: SyncReport) -> None:
+    def _note(self, report: sync.SyncReport) -> None:
         self.state.latest = report
         counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(report.counts.items()))
         logger.info("project %s (%s): %s", self.activation.tenant.project, self.activation.tenant.branch, counts)
@@ -379,5 +371,5 @@ def _branch(root: Path) -> str | None:
         return None
 
 
-def _ignore_progress(_progress: SyncProgress) -> None:
+def _ignore_progress(_progress: sync.SyncProgress) -> None:
     """The progress of external documents is not reported."""

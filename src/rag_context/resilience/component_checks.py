@@ -109,7 +109,12 @@ class HealthMonitor:
     async def _probe(self, role: str, part: Dependency, state: Hashable) -> ComponentFinding:
         # Only successes are cached: a failure, an opened breaker or another count makes the next report look again.
         cached = self._cached.get(part.name)
-        if cached is not None and self._is_valid(cached, part, state):
+        if cached is not None and (
+            self._clock() < cached.until
+            and cached.failures == part.failures
+            and cached.openings == part.breaker.openings
+            and (state is None or cached.state == state)
+        ):
             return cached.finding
         started = self._clock()
         status, detail = await _probed(part)
@@ -119,14 +124,6 @@ class HealthMonitor:
             until = self._clock() + SUCCESS_TTL_S
             self._cached[part.name] = _CachedFinding(finding, until, part.failures, part.breaker.openings, state)
         return finding
-
-    def _is_valid(self, cached: _CachedFinding, part: Dependency, state: Hashable) -> bool:
-        return (
-            self._clock() < cached.until
-            and cached.failures == part.failures
-            and cached.openings == part.breaker.openings
-            and (state is None or cached.state == state)
-        )
 
 
 class _WriteCheck:

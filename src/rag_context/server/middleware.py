@@ -164,7 +164,11 @@ class AuthMiddleware:
         await self._app(scope, receive, send)
 
     def _identify(self, request: HttpRequest, path: str, network: str) -> None:
-        presented = _presented_key(request)
+        key = request.header(b"x-api-key")
+        if key is None:
+            scheme, _, rest = (request.header(b"authorization") or "").partition(" ")
+            key = rest.strip() if scheme.lower() == "bearer" else None
+        presented = key.encode("latin-1") if key else None
         if presented is not None:
             request.caller = self._caller(presented, network)
         elif path not in OPEN_PATHS and not path.startswith((DISCOVERY, PAGE_PREFIX)):
@@ -284,14 +288,6 @@ async def _before(deadline: float, receive: Receive) -> Message:
 
 def _too_large(limit: int) -> RequestRejectedError:
     return RequestRejectedError(413, ErrorCode.PAYLOAD_TOO_LARGE, f"Request body too large (max {limit} bytes)")
-
-
-def _presented_key(request: HttpRequest) -> bytes | None:
-    key = request.header(b"x-api-key")
-    if key is None:
-        scheme, _, rest = (request.header(b"authorization") or "").partition(" ")
-        key = rest.strip() if scheme.lower() == "bearer" else None
-    return key.encode("latin-1") if key else None
 
 
 def _network(scope: Scope) -> str:

@@ -136,7 +136,11 @@ class Events:
     async def _stream(self, time_range: TimeRange, send: Send) -> None:
         last, sent_at = b"", self._clock()
         while True:
-            seen = await self._shared_event(time_range)
+            event = self._events.get(time_range)
+            if event is None or (event[1].done() and self._clock() - event[0] >= _EVERY_S / 2):
+                event = self._events[time_range] = (self._clock(), asyncio.create_task(self._event(time_range)))
+            # A stream that ends must not cancel the calls that the others wait for.
+            seen = await asyncio.shield(event[1])
             now = self._clock()
             if seen != last or now - sent_at >= _SILENT_S:
                 await send(
@@ -144,14 +148,6 @@ class Events:
                 )
                 last, sent_at = seen, now
             await asyncio.sleep(_EVERY_S)
-
-    async def _shared_event(self, time_range: TimeRange) -> bytes:
-        """The event as it is now; all streams share the one that was made within the interval."""
-        event = self._events.get(time_range)
-        if event is None or (event[1].done() and self._clock() - event[0] >= _EVERY_S / 2):
-            event = self._events[time_range] = (self._clock(), asyncio.create_task(self._event(time_range)))
-        # A stream that ends must not cancel the calls that the others wait for.
-        return await asyncio.shield(event[1])
 
     async def _event(self, time_range: TimeRange) -> bytes:
         service = self._service

@@ -71,18 +71,15 @@ class Forwarding:
         elif _is_addressed_to_first(scope):
             await exchange(self._file, scope, receive, send)
         elif scope["path"] == "/mcp" or scope["path"].startswith("/tools/"):
-            await self._by_body(scope, receive, send)
+            # The body names the tool and its project, so it is read here, and given once more to what answers.
+            body = await requests.read_body(receive) if scope["method"] == "POST" else b""
+            replayed = _replayed(body, receive) if scope["method"] == "POST" else receive
+            if needs_first(scope["path"], scope["query_string"], body):
+                await exchange(self._file, scope, replayed, send)
+            else:
+                await self._routes(scope, replayed, send)
         else:
             await self._routes(scope, receive, send)
-
-    async def _by_body(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # The body names the tool and its project, so it is read here, and given once more to what answers.
-        body = await requests.read_body(receive) if scope["method"] == "POST" else b""
-        replayed = _replayed(body, receive) if scope["method"] == "POST" else receive
-        if needs_first(scope["path"], scope["query_string"], body):
-            await exchange(self._file, scope, replayed, send)
-        else:
-            await self._routes(scope, replayed, send)
 
 
 def _is_addressed_to_first(scope: Scope) -> bool:

@@ -11,22 +11,8 @@ from pydantic import BeforeValidator, ByteSize, ConfigDict, Field, StringConstra
 from pydantic_core import PydanticCustomError
 
 from rag_context.domain.ranking_rules import Rule
+from rag_context.settings import values
 from rag_context.settings.config_file import APP_NAME
-from rag_context.settings.values import (
-    Bytes,
-    Expected,
-    HttpUrl,
-    KeyHash,
-    MongoUri,
-    Name,
-    Names,
-    Origins,
-    PostgresUrl,
-    RedisUrl,
-    Secret,
-    Section,
-    UserPath,
-)
 
 MIB = 1 << 20
 
@@ -45,18 +31,20 @@ def _level(value: object) -> object:
     return "warning" if level == "warn" else level
 
 
-class ApiKey(Section):
+class ApiKey(values.Section):
     """A named key, of which only the hash is kept."""
 
-    name: Name = Field(description="Name of the key's owner; shown in logs.")
-    hash: KeyHash = Field(description='"sha256:" and the hex digest of the key.', repr=False)
+    name: values.Name = Field(description="Name of the key's owner; shown in logs.")
+    hash: values.KeyHash = Field(description='"sha256:" and the hex digest of the key.', repr=False)
     access: Literal["read", "write"] = Field(default="write", description="Access level of the key.")
 
 
-class ServerSettings(Section):
+class ServerSettings(values.Section):
     """The HTTP server."""
 
-    host: Name = Field(default="127.0.0.1", description="Address to bind; any but a loopback one needs an API key.")
+    host: values.Name = Field(
+        default="127.0.0.1", description="Address to bind; any but a loopback one needs an API key."
+    )
     port: int = Field(default=3000, ge=0, le=65535, description="TCP port; 0 selects a free one.")
     workers: int = Field(
         default=1,
@@ -64,28 +52,28 @@ class ServerSettings(Section):
         le=64,
         description="Processes that answer behind the one port; each has its own copy of the index and of the model.",
     )
-    allowed_hosts: Names = Field(
+    allowed_hosts: values.Names = Field(
         default=(), description="Additional host names that clients may use in the Host and Origin headers."
     )
-    cors_origins: Origins = Field(
+    cors_origins: values.Origins = Field(
         default=(), description="Origins of web pages elsewhere that may call the API (CORS), https://app.example.com."
     )
-    test_addresses: Names = Field(
+    test_addresses: values.Names = Field(
         default=(),
         description="Addresses (host or host:port, * for any) on which clients may test providers, "
         "beside those of the connections.",
     )
-    api_key: Secret | None = Field(
+    api_key: values.Secret | None = Field(
         default=None, description="One key with full access; the command line sends it to a running server too."
     )
     api_keys: tuple[ApiKey, ...] = Field(
         default=(), description="Named keys: name, hash and access (read or write); `rag-context key` creates one."
     )
-    max_body_bytes: Bytes = Field(default=ByteSize(MIB), gt=0, description="Largest request body.")
-    max_index_body_bytes: Bytes = Field(
+    max_body_bytes: values.Bytes = Field(default=ByteSize(MIB), gt=0, description="Largest request body.")
+    max_index_body_bytes: values.Bytes = Field(
         default=ByteSize(2 * MIB), gt=0, description="Largest body of a request that indexes a document."
     )
-    max_collection_body_bytes: Bytes = Field(
+    max_collection_body_bytes: values.Bytes = Field(
         default=ByteSize(64 * MIB), gt=0, description="Largest body of a request that stores documents in a collection."
     )
 
@@ -103,7 +91,7 @@ class ServerSettings(Section):
         return keys
 
 
-class LogSettings(Section):
+class LogSettings(values.Section):
     """What is logged, and how."""
 
     level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_level)] = Field(
@@ -114,7 +102,7 @@ class LogSettings(Section):
     )
 
 
-class StoreSettings(Section):
+class StoreSettings(values.Section):
     """Which backend holds what."""
 
     vectors: Literal["embedded", "postgres", "qdrant", "chroma"] = Field(
@@ -130,7 +118,7 @@ class StoreSettings(Section):
         le=60.0,
         description="Seconds within which deleted content is erased from the files of an embedded store.",
     )
-    postgres_url: PostgresUrl | None = Field(
+    postgres_url: values.PostgresUrl | None = Field(
         default_factory=lambda known: (
             "postgresql://localhost:5432/rag_context" if known.get("documents") == "postgres" else None
         ),
@@ -141,13 +129,13 @@ class StoreSettings(Section):
     postgres_statement_cache_size: int = Field(
         default=64, ge=0, description="Prepared statements of each connection to PostgreSQL; 0 behind PgBouncer."
     )
-    qdrant_url: HttpUrl | None = Field(
+    qdrant_url: values.HttpUrl | None = Field(
         default_factory=lambda known: "http://localhost:6333" if known.get("vectors") == "qdrant" else None,
         description="Qdrant's address; http://localhost:6333 once Qdrant is chosen.",
         repr=False,
     )
-    qdrant_api_key: Secret | None = Field(default=None, description="Key for Qdrant.")
-    qdrant_collection: Name = Field(
+    qdrant_api_key: values.Secret | None = Field(default=None, description="Key for Qdrant.")
+    qdrant_collection: values.Name = Field(
         default="p4nth30n_context", description="Qdrant's collection; created when missing."
     )
     qdrant_transport: Literal["http", "grpc"] = Field(
@@ -166,67 +154,69 @@ class StoreSettings(Section):
     qdrant_read_consistency: Literal["one", "majority", "quorum", "all"] = Field(
         default="one", description="How many replicas of a shard a read queries; one is the fastest, and may be stale."
     )
-    chroma_url: HttpUrl | None = Field(
+    chroma_url: values.HttpUrl | None = Field(
         default_factory=lambda known: "http://localhost:8000" if known.get("vectors") == "chroma" else None,
         description="Chroma's address; http://localhost:8000 once Chroma is chosen and no folder is named.",
         repr=False,
     )
-    chroma_dir: UserPath | None = Field(
+    chroma_dir: values.UserPath | None = Field(
         default=None, description="Folder of a Chroma inside this process, instead of a server."
     )
-    chroma_collection: Name = Field(default="rag-context", description="Chroma's collection; created when missing.")
-    mongodb_uri: MongoUri | None = Field(
+    chroma_collection: values.Name = Field(
+        default="rag-context", description="Chroma's collection; created when missing."
+    )
+    mongodb_uri: values.MongoUri | None = Field(
         default_factory=lambda known: (
             "mongodb://localhost:27017/P4NTH30N" if known.get("documents") == "mongodb" else None
         ),
         description="MongoDB's address; mongodb://localhost:27017/P4NTH30N once MongoDB is chosen.",
         repr=False,
     )
-    mongodb_documents: Name = Field(default="C0N7EXT", description="MongoDB's collection of documents.")
-    mongodb_metrics: Name = Field(default="R4G_M37R1C5", description="MongoDB's collection of search records.")
-    redis_url: RedisUrl | None = Field(
+    mongodb_documents: values.Name = Field(default="C0N7EXT", description="MongoDB's collection of documents.")
+    mongodb_metrics: values.Name = Field(default="R4G_M37R1C5", description="MongoDB's collection of search records.")
+    redis_url: values.RedisUrl | None = Field(
         default_factory=lambda known: "redis://localhost:6379/0" if known.get("cache") == "redis" else None,
         description="Redis's address; redis://localhost:6379/0 once Redis is chosen.",
         repr=False,
     )
-    redis_secret: Secret | None = Field(
+    redis_secret: values.Secret | None = Field(
         default=None,
         description="Authenticates values in Redis, so that forged ones are ignored; the same on every server.",
     )
-    redis_prefix: Name = Field(default="rag-context", description="Prefix of all keys in Redis.")
+    redis_prefix: values.Name = Field(default="rag-context", description="Prefix of all keys in Redis.")
 
 
-class EmbedderSettings(Section):
+class EmbedderSettings(values.Section):
     """What turns text into vectors."""
 
     kind: Literal["onnx", "openai_compatible"] = Field(
         default="onnx", description="The bundled model, or a server with an OpenAI-compatible API."
     )
-    model: Name | None = Field(
+    model: values.Name | None = Field(
         default_factory=lambda known: "nomic-embed-text-v1.5" if known.get("kind") == "openai_compatible" else None,
         description="Name of the server's model; default: nomic-embed-text-v1.5. The bundled model has one name only.",
     )
-    model_dir: UserPath | None = Field(
+    model_dir: values.UserPath | None = Field(
         default=None, description="Folder of an ONNX model that replaces the bundled one."
     )
-    url: HttpUrl | None = Field(
+    url: values.HttpUrl | None = Field(
         default_factory=lambda known: "http://localhost:1234" if known.get("kind") == "openai_compatible" else None,
         description="The embedding server's address; http://localhost:1234 once one is chosen.",
         repr=False,
     )
-    api_key: Secret | None = Field(default=None, description="Key for the embedding server.")
+    api_key: values.Secret | None = Field(default=None, description="Key for the embedding server.")
     timeout_s: float = Field(default=30.0, gt=0, description="Timeout of one request to the embedding server.")
     workers: int = Field(default=0, ge=0, le=256, description="Texts embedded at once; 0 is the number of cores.")
 
 
-class SearchSettings(Section):
+class SearchSettings(values.Section):
     """How searches are answered."""
 
     deadline_ms: int = Field(default=450, ge=10, description="Deadline of a search from the moment it is admitted.")
     min_score: float | None = Field(
         default=None, ge=0, le=1, description="Minimum score of a returned passage; default: the model's threshold."
     )
-    without: Annotated[tuple[Rule, ...], Expected(f"a list with names out of: {', '.join(Rule)}")] = Field(
+    without: Annotated[tuple[Rule, ...], values.Expected(f"a list with names out of: {', '.join(Rule)}")] = Field(
         default=(), description="Rules of ranking that are left out, to measure what they do."
     )
     cache_size: int = Field(default=1000, ge=0, description="Results cached in memory; 0 caches none.")
@@ -235,7 +225,7 @@ class SearchSettings(Section):
     )
 
 
-class AdmissionSettings(Section):
+class AdmissionSettings(values.Section):
     """How much is worked on at once; the rest waits its turn, and deadlines begin when it comes."""
 
     searches: int = Field(
@@ -257,12 +247,12 @@ class AdmissionSettings(Section):
     )
 
 
-class ConnectionSettings(Section):
+class ConnectionSettings(values.Section):
     """Where collections live: a kind of provider, and beside these two the settings of that kind."""
 
     model_config = ConfigDict(extra="allow")
 
-    provider: Name = Field(
+    provider: values.Name = Field(
         description="Kind of provider: embedded, postgres, qdrant, chroma, or the name of a plug-in."
     )
     embedder: EmbedderSettings | None = Field(
@@ -276,45 +266,45 @@ class ConnectionSettings(Section):
         return dict(self.__pydantic_extra__ or {})
 
 
-class RerankerSettings(Section):
+class RerankerSettings(values.Section):
     """What puts the best passages of a search in order, if anything: a cross-encoder here, or a server."""
 
-    model_dir: UserPath | None = Field(
+    model_dir: values.UserPath | None = Field(
         default=None, description="Folder of a cross-encoder: model.onnx and tokenizer.json; without it none is run."
     )
-    url: HttpUrl | None = Field(
+    url: values.HttpUrl | None = Field(
         default=None, description="Address of a server with a /rerank endpoint, instead of a folder.", repr=False
     )
     api: Literal["cohere", "tei"] = Field(
         default="cohere",
         description="Form of requests: cohere (also Jina, vLLM, llama.cpp, Infinity) or tei (Hugging Face).",
     )
-    model: Name | None = Field(default=None, description="Name of the server's model; tei needs none.")
-    api_key: Secret | None = Field(default=None, description="Key for the server.")
+    model: values.Name | None = Field(default=None, description="Name of the server's model; tei needs none.")
+    api_key: values.Secret | None = Field(default=None, description="Key for the server.")
     passages: int = Field(default=20, ge=2, le=100, description="How many of the best passages are reranked.")
 
 
-class ChatSettings(Section):
+class ChatSettings(values.Section):
     """What writes answers from the context that project documents give; without it, contexts are all there is."""
 
-    url: HttpUrl | None = Field(
+    url: values.HttpUrl | None = Field(
         default=None,
         description="Address of a server with an OpenAI-compatible chat API; without it no answers are generated.",
         repr=False,
     )
-    model: Name | None = Field(default=None, description="Name of its model; required with chat.url.")
-    api_key: Secret | None = Field(default=None, description="Key for the chat server.")
+    model: values.Name | None = Field(default=None, description="Name of its model; required with chat.url.")
+    api_key: values.Secret | None = Field(default=None, description="Key for the chat server.")
     timeout_s: float = Field(default=60.0, gt=0, description="Timeout of one answer.")
 
 
-class BreakerSettings(Section):
+class BreakerSettings(values.Section):
     """When searches stop trying for a while."""
 
     threshold: int = Field(default=5, ge=1, description="Total failures in a row that open the circuit breaker.")
     timeout_ms: int = Field(default=60_000, ge=1, description="How long it stays open before one search probes.")
 
 
-class IndexingSettings(Section):
+class IndexingSettings(values.Section):
     """How documents come in."""
 
     timeout_s: float = Field(
@@ -323,37 +313,37 @@ class IndexingSettings(Section):
     redaction: Literal["redact", "reject", "off"] = Field(
         default="redact", description="Secrets in what is stored: masked, the request rejected, or kept."
     )
-    max_file_bytes: Bytes = Field(default=ByteSize(MIB), gt=0, description="Maximum size of a file.")
+    max_file_bytes: values.Bytes = Field(default=ByteSize(MIB), gt=0, description="Maximum size of a file.")
     concurrency: int = Field(
         default=5, ge=1, le=64, description="Batches of up to 16 documents that a bulk run indexes at once."
     )
-    include: Names = Field(default=(), description="Patterns of files to index although they look generated.")
-    roots: Names = Field(
+    include: values.Names = Field(default=(), description="Patterns of files to index although they look generated.")
+    roots: values.Names = Field(
         default=(), description="Folders that agents may index files of, beside their client's workspace."
     )
 
 
-class HistorySettings(Section):
+class HistorySettings(values.Section):
     """Conversations that agents' clients keep on this machine."""
 
-    follow: Annotated[bool, Expected("true or false")] = Field(
+    follow: Annotated[bool, values.Expected("true or false")] = Field(
         default=False, description="Whether a server takes in sessions as they go on."
     )
-    exclude: Names = Field(
+    exclude: values.Names = Field(
         default=(), description="Patterns of folders whose sessions are left out, such as */private/*."
     )
-    headless: Annotated[bool, Expected("true or false")] = Field(
+    headless: Annotated[bool, values.Expected("true or false")] = Field(
         default=False, description="Whether sessions that a program led are taken, such as those of claude -p."
     )
-    subagents: Annotated[bool, Expected("true or false")] = Field(
+    subagents: Annotated[bool, values.Expected("true or false")] = Field(
         default=False, description="Whether sessions of sub-agents are taken."
     )
 
 
-class ProjectSettings(Section):
+class ProjectSettings(values.Section):
     """Projects whose documents are files."""
 
-    follow: Annotated[bool, Expected("true or false")] = Field(
+    follow: Annotated[bool, values.Expected("true or false")] = Field(
         default=True, description="Whether a restarted server follows its earlier projects again."
     )
     forget_after_days: float = Field(
@@ -364,20 +354,20 @@ class ProjectSettings(Section):
     )
 
 
-class TelemetrySettings(Section):
+class TelemetrySettings(values.Section):
     """What is remembered of searches."""
 
     retention_days: int = Field(default=31, ge=1, description="Days for which records of searches are kept.")
-    queries: Annotated[bool, Expected("true or false")] = Field(
+    queries: Annotated[bool, values.Expected("true or false")] = Field(
         default=True, description="Whether records of searches hold the queries, their secrets masked."
     )
-    traces: Annotated[bool, Expected("true or false")] = Field(
+    traces: Annotated[bool, values.Expected("true or false")] = Field(
         default=False,
         description="Whether traces are sent to an OpenTelemetry collector, as OTEL_* variables say (extra otel).",
     )
 
 
-class RetentionSettings(Section):
+class RetentionSettings(values.Section):
     """How long documents are kept."""
 
     trash_days: float = Field(
@@ -385,7 +375,7 @@ class RetentionSettings(Section):
     )
     keep: Annotated[
         tuple[Annotated[str, StringConstraints(pattern=r"^[^=]+=[0-9]{1,5}$")], ...],
-        Expected("a list of texts such as chat=365"),
+        values.Expected("a list of texts such as chat=365"),
     ] = Field(default=(), description="Days for which documents of a content type are kept, such as chat=365.")
 
     @property
@@ -394,13 +384,13 @@ class RetentionSettings(Section):
         return {kind: int(days) for kind, _, days in (each.partition("=") for each in self.keep)}
 
 
-class HookSettings(Section):
+class HookSettings(values.Section):
     """What the hooks of clients show to agents unasked."""
 
-    enabled: Annotated[bool, Expected("true or false")] = Field(
+    enabled: Annotated[bool, values.Expected("true or false")] = Field(
         default=True, description="Whether hooks say anything and conversations are taken in."
     )
-    silent_projects: Names = Field(
+    silent_projects: values.Names = Field(
         default=(), description="Folders of projects, or their tags, in which hooks say and take in nothing."
     )
     prompt_tokens: int = Field(default=300, ge=0, le=2000, description="Most tokens shown at a prompt or an action.")
@@ -411,17 +401,17 @@ class HookSettings(Section):
     )
 
 
-class VocabularySettings(Section):
+class VocabularySettings(values.Section):
     """Values that requests may use in addition to the built-in ones."""
 
-    content_types: Names = Field(default=(), description="Additional content types, chunked like documentation.")
-    categories: Names = Field(default=(), description="Additional categories for filters.")
+    content_types: values.Names = Field(default=(), description="Additional content types, chunked like documentation.")
+    categories: values.Names = Field(default=(), description="Additional categories for filters.")
 
 
-class ClientSettings(Section):
+class ClientSettings(values.Section):
     """How programs and commands of this machine find a server."""
 
-    url: HttpUrl | None = Field(
+    url: values.HttpUrl | None = Field(
         default=None,
         description="Address of the server for Python clients; default: the server of the data directory.",
         repr=False,
@@ -430,14 +420,14 @@ class ClientSettings(Section):
 
 ConnectionId = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
 ConnectionTables = Annotated[
-    dict[ConnectionId, ConnectionSettings], Expected("tables with provider, and what that provider asks for")
+    dict[ConnectionId, ConnectionSettings], values.Expected("tables with provider, and what that provider asks for")
 ]
 
 
-class Settings(Section):
+class Settings(values.Section):
     """The whole configuration."""
 
-    data_dir: UserPath = Field(
+    data_dir: values.UserPath = Field(
         default_factory=default_data_dir, description="Folder of the index; default: the platform's user data folder."
     )
     server: ServerSettings = Field(default_factory=ServerSettings.model_construct)

@@ -8,7 +8,7 @@ from statistics import fmean
 
 import numpy as np
 
-from rag_context.domain import reports
+from rag_context.domain import reports, text
 from rag_context.domain.documents import (
     FILTERED,
     Chunk,
@@ -24,15 +24,6 @@ from rag_context.domain.documents import (
     microseconds,
 )
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, VectorHit
-from rag_context.domain.text import (
-    are_similar,
-    bm25,
-    conversation_bm25,
-    idf_share,
-    inverse_document_frequency,
-    profile_for,
-    terms,
-)
 from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.ports.vector_checks import require_model
 from rag_context.ports.writing import Version, written_in_turn
@@ -324,32 +315,32 @@ class MemoryTexts:
         return {hit.chunk.id: hit for hit in self._scored(query, found, tenant)}
 
     async def conversations(self, query: str, threads: Sequence[str], *, tenant: Tenant) -> Mapping[str, float]:
-        query_terms, visible = Counter(terms(query)), self.store.visible(Filter(tenant))
-        bags = [(ref.thread, Counter(terms(chunk.searchable))) for ref, chunk, _ in visible]
+        query_terms, visible = Counter(text.terms(query)), self.store.visible(Filter(tenant))
+        bags = [(ref.thread, Counter(text.terms(chunk.searchable))) for ref, chunk, _ in visible]
         frequencies = [sum(term in bag for _, bag in bags) for term in query_terms]
         weights = [
-            inverse_document_frequency(len(bags), frequency) * times
+            text.inverse_document_frequency(len(bags), frequency) * times
             for frequency, times in zip(frequencies, query_terms.values(), strict=True)
         ]
         said = {thread: sum((bag for each, bag in bags if each == thread), Counter[str]()) for thread in threads}
         counts = np.array([[float(bag[term]) for term in query_terms] for bag in said.values()])
         lengths = np.array([float(bag.total()) for bag in said.values()])
-        return dict(zip(said, conversation_bm25(counts, lengths, np.array(weights)).tolist(), strict=True))
+        return dict(zip(said, text.conversation_bm25(counts, lengths, np.array(weights)).tolist(), strict=True))
 
     def _scored(
         self, query: str, found: Sequence[tuple[ChunkRef, Chunk, Vector | None]], tenant: Tenant
     ) -> list[KeywordHit]:
-        query_terms = Counter(terms(query))
+        query_terms = Counter(text.terms(query))
         if not found:
             return []
-        index = [Counter(terms(chunk.searchable)) for _, chunk, _ in self.store.visible(Filter(tenant))]
+        index = [Counter(text.terms(chunk.searchable)) for _, chunk, _ in self.store.visible(Filter(tenant))]
         holders = [sum(term in chunk_terms for chunk_terms in index) for term in query_terms]
-        idf = np.array([inverse_document_frequency(len(index), count) for count in holders])
-        counters = [Counter(terms(chunk.searchable)) for _, chunk, _ in found]
+        idf = np.array([text.inverse_document_frequency(len(index), count) for count in holders])
+        counters = [Counter(text.terms(chunk.searchable)) for _, chunk, _ in found]
         counts = np.array([[float(each[term]) for term in query_terms] for each in counters])
         average_length = fmean([float(each.total()) for each in index] or [0.0])
-        profiles = [profile_for(ref.content_type, average_length) for ref, _, _ in found]
-        scores = bm25(
+        profiles = [text.profile_for(ref.content_type, average_length) for ref, _, _ in found]
+        scores = text.bm25(
             counts,
             np.array([float(each.total()) for each in counters]),
             idf * np.array([float(count) for count in query_terms.values()]),
@@ -357,7 +348,7 @@ class MemoryTexts:
             np.array([profile.b for profile in profiles]),
             average_length,
         )
-        shares = idf_share(counts, idf)
+        shares = text.idf_share(counts, idf)
         return [
             KeywordHit(ref, float(score), float(share))
             for (ref, _, _), score, share in zip(found, scores, shares, strict=True)
@@ -378,7 +369,7 @@ def _listing(entry: _StoredEntry) -> Listing:
 
 def _similar(one: Document, other: Document) -> bool:
     are_two = one.id != other.id and one.tenant == other.tenant
-    return are_two and are_similar(one.similarity_hash, other.similarity_hash)
+    return are_two and text.are_similar(one.similarity_hash, other.similarity_hash)
 
 
 def _passes(document: Document, where: Filter, at: datetime | None = None) -> bool:

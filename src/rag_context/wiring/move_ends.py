@@ -80,7 +80,13 @@ def _stores_at(to: str, stores: StoreSettings) -> StoreSettings:
     if not is_postgres and to != EMBEDDED:
         raise InvalidInputError(f'--to takes a postgresql:// address, or "{EMBEDDED}" for the data directory.')
     if is_postgres:
-        _check_address(to)
+        try:
+            TypeAdapter[str](PostgresUrl).validate_python(to)
+        except ValidationError as error:
+            raise InvalidInputError(
+                "--to is not a valid address; write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, user and password"
+                " percent-encoded."
+            ) from error
     kind = "postgres" if is_postgres else EMBEDDED
     if stores.documents == stores.vectors == kind and (not is_postgres or stores.postgres_url == to):
         remedy = (
@@ -89,13 +95,3 @@ def _stores_at(to: str, stores: StoreSettings) -> StoreSettings:
         raise InvalidInputError(f"The settings name this index already, so there is nothing to move: {remedy}.")
     changes: dict[str, object] = {"documents": kind, "vectors": kind}
     return stores.model_copy(update={**changes, "postgres_url": to} if is_postgres else changes)
-
-
-def _check_address(to: str) -> None:
-    try:
-        TypeAdapter[str](PostgresUrl).validate_python(to)
-    except ValidationError as error:
-        raise InvalidInputError(
-            "--to is not a valid address; write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, user and password"
-            " percent-encoded."
-        ) from error

@@ -17,17 +17,8 @@ from rag_context.ingest.vector_generations import (
     VectorGenerations,
     VectorStorage,
 )
+from rag_context.ports import writing
 from rag_context.ports.reading import Cache, CandidateSource, DocumentStore, IndexVectors, KeywordIndex, MetricsStore
-from rag_context.ports.writing import (
-    BulkLoad,
-    DocumentWriter,
-    IndexAuditor,
-    IndexWriter,
-    Journal,
-    ModelRegistry,
-    PendingClaims,
-    VectorRebuilder,
-)
 from rag_context.resilience.dependency import Dependency
 from rag_context.settings import Settings, StoreSettings
 from rag_context.settings.keys import TITLES
@@ -78,8 +69,8 @@ class Stores:
     vectors: IndexVectors
     texts: KeywordIndex
     metrics: MetricsStore
-    writer: IndexWriter
-    registry: ModelRegistry
+    writer: writing.IndexWriter
+    registry: writing.ModelRegistry
     document_store: Dependency
     vector_store: Dependency
     writes: Mapping[str, Callable[[], Awaitable[None]]]
@@ -87,24 +78,24 @@ class Stores:
 
     reconciler: Reconciler | None = None
     """Compares documents and vectors; None if one store has both."""
-    auditor: IndexAuditor | None = None
+    auditor: writing.IndexAuditor | None = None
     """Repairs an index in use that one store has; None if two have it."""
-    rebuilder: VectorRebuilder | None = None
+    rebuilder: writing.VectorRebuilder | None = None
     """Stores new vectors while the old ones are still used."""
     candidates: CandidateSource | None = None
     """Answers a search in one call; None if several stores answer it."""
     keyword_candidates: CandidateSource | None = None
-    bulk: BulkLoad | None = None
+    bulk: writing.BulkLoad | None = None
     """Postpones indexes while much is loaded; None if there are none to build."""
-    journal: Journal | None = None
+    journal: writing.Journal | None = None
     """Records changes and moves documents to shelves; None if several stores would have to do so together."""
-    claims: PendingClaims | None = None
+    claims: writing.PendingClaims | None = None
     """Shares pending documents out among servers; None if the servers of one index are one machine's processes."""
     refresh_version: Callable[[], Awaitable[None]] | None = None
     """Brings `documents.version` up to what other processes have written by now; None: it follows within a moment."""
 
 
-class DocumentsAndRegistry(DocumentStore, ModelRegistry, GenerationRegistry, Protocol):
+class DocumentsAndRegistry(DocumentStore, writing.ModelRegistry, GenerationRegistry, Protocol):
     """A document store that also records the model of its index, and allows a test write."""
 
     async def try_write(self) -> None: ...
@@ -119,7 +110,7 @@ class DocumentBackend:
     """The ports of a document store whose vectors are in another store."""
 
     documents: DocumentsAndRegistry
-    writer: DocumentWriter
+    writer: writing.DocumentWriter
     texts: KeywordIndex
     metrics: MetricsStore
 
@@ -145,7 +136,7 @@ async def open_stores(settings: Settings, *, clock: Callable[[], float] = time.m
 
 
 @asynccontextmanager
-async def open_index_auditor(settings: Settings) -> AsyncIterator[IndexAuditor]:
+async def open_index_auditor(settings: Settings) -> AsyncIterator[writing.IndexAuditor]:
     """Open the index for checks and repairs; other processes may use it at the same time.
 
     Raises:
@@ -291,7 +282,7 @@ async def _open_documents(settings: Settings) -> AsyncIterator[DocumentBackend]:
 
 
 @asynccontextmanager
-async def _open_document_auditor(settings: Settings) -> AsyncIterator[IndexAuditor]:
+async def _open_document_auditor(settings: Settings) -> AsyncIterator[writing.IndexAuditor]:
     backends = settings.stores
     if backends.documents == "embedded":
         async with open_auditor(settings.data_dir / FILE_NAME) as auditor:

@@ -334,7 +334,13 @@ class McpServer:
             # What the caller can act on does not fit the tool's own schema, so it is not structured content.
             failure = failure_of(error, client.request_id).body
             return types.CallToolResult(content=_text(failure, structured=client.structured), is_error=True)
-        return _answered(response, structured=client.structured)
+        if not client.structured:
+            return types.CallToolResult(content=_text(response, structured=False))
+        body = json.loads(response.to_json())
+        long = response.text_only & body.keys()
+        structure = {name: value for name, value in body.items() if name not in long}
+        # What is long stands in the readable text, and only there.
+        return types.CallToolResult(content=_text(response, structured=not long), structured_content=structure)
 
     async def _list_resources(
         self, _context: Context, params: types.PaginatedRequestParams | None
@@ -449,16 +455,6 @@ def listed_tool(tool: Operation[Any, Any], *, structured: bool) -> types.Tool:
             open_world_hint=False,
         ),
     )
-
-
-def _answered(response: WireResponse, *, structured: bool) -> types.CallToolResult:
-    if not structured:
-        return types.CallToolResult(content=_text(response, structured=False))
-    body = json.loads(response.to_json())
-    long = response.text_only & body.keys()
-    structure = {name: value for name, value in body.items() if name not in long}
-    # What is long stands in the readable text, and only there.
-    return types.CallToolResult(content=_text(response, structured=not long), structured_content=structure)
 
 
 def _text(body: WireResponse, *, structured: bool) -> list[Any]:

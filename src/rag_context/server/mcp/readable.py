@@ -9,20 +9,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from rag_context.api import stored_documents
 from rag_context.api.changes import ForgetResponse, HistoryResponse, LogResponse, UndoResponse
 from rag_context.api.index import IndexFilesResponse, IndexResponse
 from rag_context.api.injections import InjectionsResponse
 from rag_context.api.maintenance import ClearQueriesResponse, HealthResponse, ReindexResponse, StatsResponse, TimeSpan
 from rag_context.api.parsing import ErrorResponse
 from rag_context.api.search import SearchFailure, SearchResponse, SearchResult, StandingInstruction, level_name
-from rag_context.api.stored_documents import (
-    DeleteResponse,
-    GetResponse,
-    ListedDocument,
-    ListResponse,
-    SimilarDocument,
-    SimilarResponse,
-)
 from rag_context.api.wire import CATEGORIES, Schema, WireResponse
 from rag_context.domain.quoted_text import LIKE_INSTRUCTION, reads_like_instruction, without_tags
 from rag_context.server.mcp.readable_features import FEATURES, counted
@@ -172,7 +165,7 @@ def _labels(metadata: Mapping[str, Any]) -> Iterator[str]:
         yield f"tags {', '.join(tags)}"
 
 
-def _similar(body: SimilarResponse) -> Iterator[str]:
+def _similar(body: stored_documents.SimilarResponse) -> Iterator[str]:
     if body.warning:
         yield f"Warning: {body.warning}"
     how = "vectors" if body.method == "vector" else "keywords only"
@@ -183,7 +176,7 @@ def _similar(body: SimilarResponse) -> Iterator[str]:
         yield result.content.strip("\n")
 
 
-def _list(body: ListResponse) -> Iterator[str]:
+def _list(body: stored_documents.ListResponse) -> Iterator[str]:
     if body.warning:
         yield f"Warning: {body.warning}"
     yield f"{counted(len(body.documents), 'document')}, newest first."
@@ -194,15 +187,15 @@ def _list(body: ListResponse) -> Iterator[str]:
         yield f"There are more: call again with cursor {body.next_cursor}"
 
 
-def _named(document: ListedDocument | SimilarDocument) -> str:
+def _named(document: stored_documents.ListedDocument | stored_documents.SimilarDocument) -> str:
     return f"{document.title or document.source} · {document.content_type} · {_days(document)}"
 
 
-def _origin(document: ListedDocument | SimilarDocument) -> str:
+def _origin(document: stored_documents.ListedDocument | stored_documents.SimilarDocument) -> str:
     return f"{document.source} · session {document.session_id} · documentId {document.document_id}"
 
 
-def _get(body: GetResponse) -> Iterator[str]:
+def _get(body: stored_documents.GetResponse) -> Iterator[str]:
     yield f"{body.title or body.source} · {body.content_type} · {_days(body)} · {body.source}"
     count = body.retrieval_stats.query_count
     times = f"returned by {counted(count, 'search', 'searches')}" if count else "never returned by a search"
@@ -241,7 +234,7 @@ def _index_files(body: IndexFilesResponse) -> Iterator[str]:
         yield from (f"- {each.source}: {each.reason}" for each in body.left_out)
 
 
-def _delete(body: DeleteResponse) -> Iterator[str]:
+def _delete(body: stored_documents.DeleteResponse) -> Iterator[str]:
     done = "would be deleted" if body.dry_run else "deleted"
     ids = f": {_ids(body.document_ids)}" if body.document_ids else ""
     yield f"{counted(body.deleted_count, 'document')} {done}{ids}." + (" Nothing was changed." if body.dry_run else "")
@@ -357,7 +350,9 @@ def _day(moment: datetime) -> str:
     return moment.date().isoformat()
 
 
-def _days(body: GetResponse | ListedDocument | SimilarDocument) -> str:
+def _days(
+    body: stored_documents.GetResponse | stored_documents.ListedDocument | stored_documents.SimilarDocument,
+) -> str:
     """The day on which it was said or written, and, where that was another one, on which it was indexed."""
     occurred, indexed = _day(body.occurred_at), _day(body.timestamp)
     return occurred if occurred == indexed else f"{occurred} (indexed {indexed})"
@@ -367,12 +362,12 @@ _LINES: Mapping[type, Callable[[Any], Iterator[str]]] = {
     **FEATURES,
     SearchFailure: _failed,
     SearchResponse: _search,
-    SimilarResponse: _similar,
-    ListResponse: _list,
-    GetResponse: _get,
+    stored_documents.SimilarResponse: _similar,
+    stored_documents.ListResponse: _list,
+    stored_documents.GetResponse: _get,
     IndexResponse: _index,
     IndexFilesResponse: _index_files,
-    DeleteResponse: _delete,
+    stored_documents.DeleteResponse: _delete,
     HistoryResponse: _history,
     LogResponse: _log,
     UndoResponse: _undone,

@@ -24,19 +24,10 @@ from starlette.types import Message, Receive, Scope, Send
 from rag_context.api.operations import Access
 from rag_context.api.parsing import ErrorCode
 from rag_context.api.toolsets import Toolset, Toolsets, toolsets_named
+from rag_context.server import requests
 from rag_context.server.mcp import messages
 from rag_context.server.mcp.protocol import Context, McpServer, Memory, RequestContext, client_of
 from rag_context.server.options import ServerOptions
-from rag_context.server.requests import (
-    ClientGoneError,
-    HttpRequest,
-    Reply,
-    RequestRejectedError,
-    caller_id,
-    http_request,
-    query_fields,
-    read_body,
-)
 
 _PROGRESS = b'"progressToken"'
 _JSON = "application/json"
@@ -137,34 +128,36 @@ class McpEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; the work ends when its client goes away."""
-        request = http_request(scope)
+        request = requests.http_request(scope)
         if scope["method"] == "DELETE":
             await self._end_session(request, send)
             return
         if scope["method"] != "POST":
             # A GET would open a stream for messages that answer no request: this server has none.
-            raise RequestRejectedError(405, ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed", allow="POST, DELETE")
+            raise requests.RequestRejectedError(
+                405, ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed", allow="POST, DELETE"
+            )
         kind = (request.header(b"content-type") or "").partition(";")[0].strip().lower()
         if kind != _JSON:
-            raise RequestRejectedError(415, ErrorCode.UNSUPPORTED_MEDIA_TYPE, f"Send Content-Type: {_JSON}")
-        toolsets = toolsets_named(query_fields(scope).get("tools") or Toolset.MEMORY)
+            raise requests.RequestRejectedError(415, ErrorCode.UNSUPPORTED_MEDIA_TYPE, f"Send Content-Type: {_JSON}")
+        toolsets = toolsets_named(requests.query_fields(scope).get("tools") or Toolset.MEMORY)
         session = _session_named(request)
-        body = messages.negotiable(await read_body(receive))
+        body = messages.negotiable(await requests.read_body(receive))
         try:
             message = messages.read_message(body)
         except messages.InvalidMessageError as error:
-            await Reply(messages.line_of(error.response), 400).send(send)
+            await requests.Reply(messages.line_of(error.response), 400).send(send)
             return
-        if session is not None and not self._sessions.enter(session, caller_id(request).key):
+        if session is not None and not self._sessions.enter(session, requests.caller_id(request).key):
             await _no_session().send(send)
             return
         open_session = None
         if messages.opens_session(message):
-            open_session = partial(self._sessions.open, caller_id(request).key, messages.named_client(message))
+            open_session = partial(self._sessions.open, requests.caller_id(request).key, messages.named_client(message))
         answer = _HttpAnswer(send, open_session)
         await self._answer(scope, receive, body, answer, session=session, toolsets=toolsets)
         if not answer.begun:
-            raise ClientGoneError
+            raise requests.ClientGoneError
 
     async def _answer(
         self,
@@ -176,7 +169,7 @@ class McpEndpoint:
         session: str | None,
         toolsets: Toolsets,
     ) -> None:
-        request = http_request(scope)
+        request = requests.http_request(scope)
         # Searching the bytes is enough: where the word stands in a text only, the answer is a stream all the same.
         asks_for_progress = _PROGRESS in body and _STREAM in (request.header(b"accept") or "")
         manager = self._streaming if asks_for_progress else self._plain
@@ -191,12 +184,14 @@ class McpEndpoint:
             await manager.handle_request(scope, _Replay(body), answer)
             group.cancel_scope.cancel()
 
-    async def _end_session(self, request: HttpRequest, send: Send) -> None:
+    async def _end_session(self, request: requests.HttpRequest, send: Send) -> None:
         session = _session_named(request)
         if session is None:
-            raise RequestRejectedError(400, ErrorCode.INVALID_INPUT, "Send the Mcp-Session-Id of the session to end")
-        ended = self._sessions.end(session, caller_id(request).key)
-        await (Reply(b"", 200) if ended else _no_session()).send(send)
+            raise requests.RequestRejectedError(
+                400, ErrorCode.INVALID_INPUT, "Send the Mcp-Session-Id of the session to end"
+            )
+        ended = self._sessions.end(session, requests.caller_id(request).key)
+        await (requests.Reply(b"", 200) if ended else _no_session()).send(send)
 
 
 class _HttpAnswer:
@@ -244,17 +239,17 @@ async def _watch(receive: Receive, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-def _session_named(request: HttpRequest) -> str | None:
+def _session_named(request: requests.HttpRequest) -> str | None:
     """The session that a request names; revisions without sessions, which say so in a header, name none."""
     if request.header(b"mcp-protocol-version") in MODERN_PROTOCOL_VERSIONS:
         return None
     return request.header(HEADER) or None
 
 
-def _no_session() -> Reply:
+def _no_session() -> requests.Reply:
     """What tells a client to begin again with `initialize`."""
     sentence = "Session not found: it has ended, or the server was restarted; begin again with initialize"
-    return Reply.json({"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": sentence}}, 404)
+    return requests.Reply.json({"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": sentence}}, 404)
 
 
 @asynccontextmanager
@@ -286,12 +281,12 @@ def _manager(server: Server[Any], options: ServerOptions, *, json_response: bool
 def _request_context(context: Context) -> RequestContext:
     starlette_request = context.request
     assert starlette_request is not None  # noqa: S101  (this transport sets it on every message)
-    request = http_request(starlette_request.scope)
+    request = requests.http_request(starlette_request.scope)
     access = request.caller.access if request.caller is not None else Access.READ
-    structured = query_fields(starlette_request.scope).get("structured") == "true"
+    structured = requests.query_fields(starlette_request.scope).get("structured") == "true"
     state = starlette_request.scope["state"]
     # Revisions without sessions name the client in each request.
     client = state[_CLIENT] or client_of(context)
     return RequestContext(
-        request.request_id, access, state[_TOOLSETS], caller_id(request, state[_SESSION]), client, structured
+        request.request_id, access, state[_TOOLSETS], requests.caller_id(request, state[_SESSION]), client, structured
     )
