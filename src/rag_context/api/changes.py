@@ -20,7 +20,7 @@ Source = Annotated[str, Field(min_length=1, max_length=wire.SOURCE_CHARS, patter
 EntryId = Annotated[int, Field(ge=1, description="Number of the change in the log"), BeforeValidator(wire.integral)]
 
 
-class CorrectRequest(wire.ChoiceRequest):
+class CorrectRequest(wire.TenantRequest, wire.ChoiceRequest):
     """What is wrong, and what is right."""
 
     for_programs: ClassVar[frozenset[str]] = frozenset({"agent", "source", "project", "branch", "path_hash"})
@@ -35,9 +35,6 @@ class CorrectRequest(wire.ChoiceRequest):
     ]
     reason: Reason = None
     agent: Annotated[wire.Identifier | None, Field(description="Agent making the call")] = None
-    project: wire.Project = None
-    branch: wire.Branch = None
-    path_hash: wire.RootHash = None
 
 
 class CorrectResponse(IndexResponse):
@@ -46,15 +43,10 @@ class CorrectResponse(IndexResponse):
     superseded: Annotated[list[str], Field(description="Ids of the hidden versions; their content is kept")]
 
 
-class HistoryRequest(wire.WireRequest):
+class HistoryRequest(wire.TenantRequest):
     """Of which document."""
 
-    for_programs: ClassVar[frozenset[str]] = frozenset({"branch", "path_hash"})
-
     document_id: DocumentId
-    project: wire.Project = None
-    branch: wire.Branch = None
-    path_hash: wire.RootHash = None
 
 
 class VersionInfo(wire.WireResponse):
@@ -75,10 +67,8 @@ class HistoryResponse(wire.WireResponse):
     versions: list[VersionInfo]
 
 
-class LogRequest(wire.WireRequest):
+class LogRequest(wire.TenantRequest):
     """Which entries."""
-
-    for_programs: ClassVar[frozenset[str]] = frozenset({"branch", "path_hash"})
 
     limit: Annotated[
         int,
@@ -91,9 +81,6 @@ class LogRequest(wire.WireRequest):
         Field(ge=1, description="Only entries before this one; absent: the newest"),
         BeforeValidator(wire.integral),
     ] = None
-    project: wire.Project = None
-    branch: wire.Branch = None
-    path_hash: wire.RootHash = None
 
 
 class LocationInfo(wire.WireResponse):
@@ -136,15 +123,10 @@ class LogResponse(wire.WireResponse):
     next_before: Annotated[int | None, Field(description="For the next page; absent on the last one")] = None
 
 
-class UndoRequest(wire.WireRequest):
+class UndoRequest(wire.TenantRequest):
     """Which entry."""
 
-    for_programs: ClassVar[frozenset[str]] = frozenset({"branch", "path_hash"})
-
     id: EntryId
-    project: wire.Project = None
-    branch: wire.Branch = None
-    path_hash: wire.RootHash = None
 
 
 class UndoResponse(wire.WireResponse):
@@ -156,10 +138,9 @@ class UndoResponse(wire.WireResponse):
     document_ids: list[str]
 
 
-class ForgetRequest(wire.ChoiceRequest):
+class ForgetRequest(wire.TenantRequest, wire.ChoiceRequest):
     """Which documents; exactly one of documentId, source, sessionId, agent, tag and contains."""
 
-    for_programs: ClassVar[frozenset[str]] = frozenset({"branch", "path_hash"})
     exactly_one_of: ClassVar[tuple[str, ...]] = ("document_id", "source", "session_id", "agent", "tag", "contains")
 
     document_id: Annotated[wire.Identifier | None, Field(description="The document with this id")] = None
@@ -186,9 +167,6 @@ class ForgetRequest(wire.ChoiceRequest):
         bool, Field(description=f"Needed to purge more than {MANY} documents at once"), wire.Otherwise(False)
     ] = False
     reason: Reason = None
-    project: wire.Project = None
-    branch: wire.Branch = None
-    path_hash: wire.RootHash = None
 
 
 class ForgottenDocument(wire.WireResponse):

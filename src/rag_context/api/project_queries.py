@@ -116,7 +116,7 @@ class Leg(PlainResponse):
     detail: wire.NullableText = None
 
 
-class Question(wire.ProjectRequest):
+class Question(wire.InProjectRequest):
     """A question to the documents of a project."""
 
     sentences: ClassVar[Mapping[str, Sentences]] = {
@@ -153,10 +153,6 @@ class RagQueryRequest(Question):
     link_depth: _LinkDepth = None
     max_tokens: _MaxTokens = None
     include_superseded: _Superseded = False
-    project: wire.NamedProject = None
-    branch: wire.NamedBranch = None
-    path_hash: wire.NamedRoot = None
-    activation: wire.Handle = None
 
 
 def _description_of(model: type[WireResponse], name: str) -> Any:
@@ -234,10 +230,6 @@ class SemanticSearchRequest(Question):
         list[wire.Level] | None, Field(max_length=3, description="Only documents of these promotion levels")
     ] = None
     include_superseded: _Superseded = False
-    project: wire.NamedProject = None
-    branch: wire.NamedBranch = None
-    path_hash: wire.NamedRoot = None
-    activation: wire.Handle = None
 
 
 class SemanticSearchResponse(LabelledResponse):
@@ -252,10 +244,6 @@ class SearchExternalDocsRequest(Question):
 
     limit: _Limit = None
     min_relevance_score: _MinScore = None
-    project: wire.NamedProject = None
-    branch: wire.NamedBranch = None
-    path_hash: wire.NamedRoot = None
-    activation: wire.Handle = None
 
 
 class SearchExternalDocsResponse(SemanticSearchResponse):
@@ -271,10 +259,6 @@ class RagQueryExternalRequest(Question):
     min_relevance_score: _MinScore = None
     link_depth: _LinkDepth = None
     max_tokens: _MaxTokens = None
-    project: wire.NamedProject = None
-    branch: wire.NamedBranch = None
-    path_hash: wire.NamedRoot = None
-    activation: wire.Handle = None
 
 
 class RagQueryExternalResponse(RagQueryResponse):

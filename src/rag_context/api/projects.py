@@ -37,6 +37,17 @@ class ProjectRequest(wire.PlainRequest):
     """A request about the project that the caller activated, or the one it names."""
 
 
+class InProjectRequest(ProjectRequest):
+    """A request that may name a project; without one, it is about the activated one."""
+
+    last = ("project", "branch", "path_hash", "activation")
+
+    project: NamedProject = None
+    branch: NamedBranch = None
+    path_hash: NamedRoot = None
+    activation: Handle = None
+
+
 class NullsResponse(wire.PlainResponse):
     """A reply with every field, null where there is no value."""
 
@@ -146,16 +157,12 @@ class ListProjectsResponse(NullsResponse):
     projects: list[ListedProject]
 
 
-class ReadDocumentRequest(ProjectRequest):
+class ReadDocumentRequest(InProjectRequest):
     """A document, or some of its lines."""
 
     path: Annotated[DocumentPath, Field(description="Path of the document, relative to the docs folder")]
     start_line: _Line = None
     end_line: Annotated[_Line, Field(description="Last line; absent: as much as fits into one reply")] = None
-    project: NamedProject = None
-    branch: NamedBranch = None
-    path_hash: NamedRoot = None
-    activation: Handle = None
 
 
 class ReadDocumentResponse(ProjectResponse):
@@ -178,14 +185,10 @@ class ReadDocumentResponse(ProjectResponse):
     superseded_by: Annotated[list[str], Field(description="Paths of the documents that replace it")]
 
 
-class IndexDocumentRequest(ProjectRequest):
+class IndexDocumentRequest(InProjectRequest):
     """A file to index now."""
 
     path: Annotated[DocumentPath, Field(description="Path of the document, relative to the docs folder")]
-    project: NamedProject = None
-    branch: NamedBranch = None
-    path_hash: NamedRoot = None
-    activation: Handle = None
 
 
 class IndexDocumentResponse(ProjectResponse):
@@ -199,13 +202,8 @@ class IndexDocumentResponse(ProjectResponse):
     warnings: list[str]
 
 
-class ListDocTypesRequest(ProjectRequest):
+class ListDocTypesRequest(InProjectRequest):
     """Whose document types to list."""
-
-    project: NamedProject = None
-    branch: NamedBranch = None
-    path_hash: NamedRoot = None
-    activation: Handle = None
 
 
 class DocType(wire.PlainResponse):
@@ -230,15 +228,11 @@ class ListDocTypesResponse(ProjectResponse):
     total_docs: wire.Count
 
 
-class UpdatePromotionLevelRequest(ProjectRequest):
+class UpdatePromotionLevelRequest(InProjectRequest):
     """How much a document matters from now on."""
 
     document_path: Annotated[DocumentPath, Field(description="Path of the document, relative to the docs folder")]
     promotion_level: Level
-    project: NamedProject = None
-    branch: NamedBranch = None
-    path_hash: NamedRoot = None
-    activation: Handle = None
 
 
 class UpdatePromotionLevelResponse(ProjectResponse):

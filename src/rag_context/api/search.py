@@ -24,7 +24,7 @@ LegStatus = Literal["ok", "failed", "timeout", "open", "loading", "skipped"]
 _FILTERS = wire.filter_types({name: field.searched for name, field in FILTERED.items()})
 
 
-class SearchRequest(wire.DeclaredRequest, declared=_FILTERS, behind="limit"):
+class SearchRequest(wire.TenantRequest, wire.DeclaredRequest, declared=_FILTERS, behind="limit"):
     """A question, and what the answer is narrowed to."""
 
     sentences: ClassVar[Mapping[str, wire.Sentences]] = {
@@ -95,8 +95,6 @@ class SearchRequest(wire.DeclaredRequest, declared=_FILTERS, behind="limit"):
     project: Annotated[
         wire.Identifier | None, Field(description="Search this project's documents; absent: the agents' own memory")
     ] = None
-    branch: wire.Branch = None
-    path_hash: wire.RootHash = None
 
 
 class LegScore(wire.WireResponse):

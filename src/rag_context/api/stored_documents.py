@@ -17,15 +17,10 @@ Readiness = Annotated[
 ]
 
 
-class GetRequest(wire.WireRequest):
+class GetRequest(wire.TenantRequest):
     """Which document."""
 
-    for_programs: ClassVar[frozenset[str]] = frozenset({"branch", "path_hash"})
-
     document_id: DocumentId
-    project: wire.Project = None
-    branch: wire.Branch = None
-    path_hash: wire.RootHash = None
 
 
 class RetrievalStats(wire.WireResponse):
@@ -65,7 +60,7 @@ CURSOR_CHARS = 1024
 _FILTERS = wire.filter_types({name: field.listed for name, field in FILTERED.items()})
 
 
-class ListRequest(wire.DeclaredRequest, declared=_FILTERS, behind="session_id"):
+class ListRequest(wire.TenantRequest, wire.DeclaredRequest, declared=_FILTERS, behind="session_id"):
     """Which documents, and where to go on. Cursors are made and read by the server only."""
 
     for_programs: ClassVar[frozenset[str]] = frozenset(
@@ -98,9 +93,6 @@ class ListRequest(wire.DeclaredRequest, declared=_FILTERS, behind="session_id"):
         Field(description="Only what was said or written by this moment, inclusive (RFC 3339 with offset)"),
     ] = None
     min_trust: wire.MinTrust = None
-    project: wire.Project = None
-    branch: wire.Branch = None
-    path_hash: wire.RootHash = None
 
 
 class ListedDocument(wire.WireResponse):
@@ -152,10 +144,8 @@ MAX_SIMILAR = 20
 DEFAULT_SIMILAR = 5
 
 
-class SimilarRequest(wire.WireRequest):
+class SimilarRequest(wire.TenantRequest):
     """Like which document."""
-
-    for_programs: ClassVar[frozenset[str]] = frozenset({"branch", "path_hash"})
 
     document_id: DocumentId
     limit: Annotated[
@@ -164,9 +154,6 @@ class SimilarRequest(wire.WireRequest):
         BeforeValidator(wire.integral),
         wire.Otherwise(DEFAULT_SIMILAR),
     ] = DEFAULT_SIMILAR
-    project: wire.Project = None
-    branch: wire.Branch = None
-    path_hash: wire.RootHash = None
 
 
 class SimilarDocument(wire.WireResponse):
@@ -202,10 +189,8 @@ MANY = 100
 """More documents than this, or more than half of all that the tenant has, go only with `confirm`."""
 
 
-class DeleteRequest(wire.ChoiceRequest):
+class DeleteRequest(wire.TenantRequest, wire.ChoiceRequest):
     """Which documents to remove; exactly one of documentId, source and sessionId."""
-
-    for_programs: ClassVar[frozenset[str]] = frozenset({"branch", "path_hash"})
 
     exactly_one_of: ClassVar[tuple[str, ...]] = ("document_id", "source", "session_id")
 
@@ -228,9 +213,6 @@ class DeleteRequest(wire.ChoiceRequest):
         Field(description=f"Needed for more than {MANY} documents at once, or more than half of all"),
         wire.Otherwise(False),
     ] = False
-    project: wire.Project = None
-    branch: wire.Branch = None
-    path_hash: wire.RootHash = None
 
 
 class DeleteResponse(wire.WireResponse):

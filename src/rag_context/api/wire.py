@@ -105,9 +105,18 @@ class WireRequest(BaseModel):
     """Fields, by their Python names, that MCP accepts and does not list: a model that must choose a tool does not need
     them, and every list of tools is paid for in tokens. A dot leads to a field of an object."""
 
+    last: ClassVar[tuple[str, ...]] = ()
+    """Inherited fields that stand behind a request's own, in schemas and on the command line."""
+
     exactly_one_of: ClassVar[tuple[str, ...]] = ()
     """Fields of which a `ChoiceRequest` names one and only one. Strict clients reject `oneOf` at the top of a tool's
     schema, so only OpenAPI tells of it."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **config: Any) -> None:
+        super().__pydantic_init_subclass__(**config)
+        for name in cls.last:
+            cls.__pydantic_fields__[name] = cls.__pydantic_fields__.pop(name)
 
     @classmethod
     def unlisted(cls) -> frozenset[str]:
@@ -290,6 +299,17 @@ Milliseconds = Annotated[float, Field(ge=0)]
 Project = Annotated[Identifier | None, Field(description="Project of the documents; absent: the agents' own memory")]
 Branch = Annotated[Identifier | None, Field(description="Branch of the project")]
 RootHash = Annotated[PathHash | None, Field(description="First 16 hex digits of the SHA-256 of the repository's root")]
+
+
+class TenantRequest(WireRequest):
+    """A request about documents of a project, or of the agents' own memory."""
+
+    for_programs: ClassVar[frozenset[str]] = frozenset({"branch", "path_hash"})
+    last = ("project", "branch", "path_hash")
+
+    project: Project = None
+    branch: Branch = None
+    path_hash: RootHash = None
 
 
 def filter_types(helps: Mapping[str, str]) -> dict[str, Any]:

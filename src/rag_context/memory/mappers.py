@@ -9,7 +9,7 @@ from rag_context.api import search
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, MessageTimeFields
 from rag_context.api.maintenance import StatsBucket, StatsResponse, TimeSpan
 from rag_context.api.stored_documents import ListRequest
-from rag_context.api.wire import filter_values, metadata_json
+from rag_context.api.wire import TenantRequest, filter_values, metadata_json
 from rag_context.domain.documents import (
     Channel,
     Document,
@@ -30,7 +30,6 @@ from rag_context.errors import ConflictError, InvalidInputError
 from rag_context.ingest.redaction import Redactor
 from rag_context.ingest.submissions import Outcome, Receipt, Submission
 from rag_context.ports.models import Tokenizer
-from rag_context.projects.project_requests import AboutTenant
 from rag_context.search.query import (
     Answer,
     Mode,
@@ -84,7 +83,7 @@ def filter_of(request: search.SearchRequest | ListRequest, redactor: Redactor) -
     return redactor.where(where)
 
 
-def tenant_of(request: AboutTenant) -> Tenant:
+def tenant_of(request: TenantRequest | IndexRequest) -> Tenant:
     return Tenant(request.project or "", request.branch or "", request.path_hash or "")
 
 

@@ -3,12 +3,13 @@
 The project is the one that the request names, else the one that the caller has activated.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, Self, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from rag_context.api.index import IndexRequest
-from rag_context.api.projects import DeleteDocumentsRequest
+from rag_context.api.projects import DeleteDocumentsRequest, InProjectRequest
+from rag_context.api.wire import TenantRequest
 from rag_context.domain.callers import CallerId
 from rag_context.domain.documents import Tenant
 from rag_context.errors import FieldError, InvalidInputError
@@ -22,22 +23,6 @@ from rag_context.projects.project_opening import Activation
 from rag_context.projects.sync import FileOutcome, SyncReport
 from rag_context.projects.tenants import Tenants, is_named
 from rag_context.search.query import Answer
-
-
-class RequestInProject(Protocol):
-    """A request that may name a project."""
-
-    @property
-    def project(self) -> str | None: ...
-
-    @property
-    def branch(self) -> str | None: ...
-
-    @property
-    def path_hash(self) -> str | None: ...
-
-    @property
-    def activation(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +54,7 @@ class ProjectResolver:
     def __init__(self, projects: Projects) -> None:
         self._projects = projects
 
-    async def resolve(self, request: RequestInProject, caller: CallerId) -> ResolvedProject:
+    async def resolve(self, request: InProjectRequest, caller: CallerId) -> ResolvedProject:
         """The project that a request names, else the one that the caller has activated.
 
         Raises:
@@ -235,22 +220,7 @@ def _not_indexed(report: SyncReport, what: str, folder: str) -> list[str]:
     ]
 
 
-class AboutTenant(Protocol):
-    """A request about the documents of one tenant, which can be copied with other values."""
-
-    @property
-    def project(self) -> str | None: ...
-
-    @property
-    def branch(self) -> str | None: ...
-
-    @property
-    def path_hash(self) -> str | None: ...
-
-    def model_copy(self, *, update: Mapping[str, Any]) -> Self: ...
-
-
-Request = TypeVar("Request", bound=AboutTenant)
+Request = TypeVar("Request", bound=TenantRequest | IndexRequest)
 
 
 class TenantResolver:
@@ -280,7 +250,8 @@ class TenantResolver:
             _check_alone(request)
             return request
         tenant = await self._tenants.named(request.project, request.branch, request.path_hash)
-        return request.model_copy(update={"branch": tenant.branch or None, "path_hash": tenant.path_hash or None})
+        found = {"branch": tenant.branch or None, "path_hash": tenant.path_hash or None}
+        return cast("Request", request.model_copy(update=found))
 
     async def writable(self, request: IndexRequest) -> IndexRequest:
         """The request with the tenant for which its document is stored, which may be a new one.

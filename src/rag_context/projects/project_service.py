@@ -206,7 +206,7 @@ class ProjectService:
             listed.append(listed_project(project, self._resolver.behind(tenant), self._grace, self._now()))
         return wire.ListProjectsResponse(projects=listed)
 
-    async def _files_of(self, request: project_requests.RequestInProject, context: CallContext) -> Activation:
+    async def _files_of(self, request: wire.InProjectRequest, context: CallContext) -> Activation:
         """The project whose files a request is about, on the branch that is checked out now."""
         activation = await self._projects.checked_out(
             project_requests.followed(await self._resolver.resolve(request, context.caller))

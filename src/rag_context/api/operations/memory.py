@@ -1,5 +1,7 @@
 """The operations of the agents' memory."""
 
+from functools import partial
+
 from rag_context.api import changes, maintenance, stored_documents
 from rag_context.api.index import IndexFilesRequest, IndexFilesResponse, IndexRequest, IndexResponse
 from rag_context.api.injections import InjectionsRequest, InjectionsResponse
@@ -8,6 +10,7 @@ from rag_context.api.search import SearchRequest, SearchResponse
 from rag_context.api.search_fetch import FetchRequest, FetchResponse, FindRequest, FindResponse
 from rag_context.api.toolsets import Toolset
 
+_changing = partial(Operation, access=Access.WRITE, read_only=False)
 _AN_ID = "7c9e6679-7425-50de-944b-e07fc1f90ae7"
 
 SEARCH = Operation(
@@ -27,7 +30,7 @@ SEARCH = Operation(
     example={"query": "mongodb retry logic", "limit": 3, "category": "architecture", "agent": "orchestrator"},
 )
 
-INDEX = Operation(
+INDEX = _changing(
     name="rag_context_index",
     title="Store context",
     description=(
@@ -37,8 +40,6 @@ INDEX = Operation(
     ),
     request=IndexRequest,
     response=IndexResponse,
-    access=Access.WRITE,
-    read_only=False,
     may_conflict=True,
     destructive=True,
     is_large=True,
@@ -53,7 +54,7 @@ INDEX = Operation(
     },
 )
 
-CORRECT = Operation(
+CORRECT = _changing(
     name="rag_context_correct",
     title="Correct context",
     description=(
@@ -61,8 +62,6 @@ CORRECT = Operation(
     ),
     request=changes.CorrectRequest,
     response=changes.CorrectResponse,
-    access=Access.WRITE,
-    read_only=False,
     may_conflict=True,
     names_one=True,
     idempotent=False,
@@ -107,14 +106,12 @@ LOG = Operation(
     example={"limit": 10},
 )
 
-UNDO = Operation(
+UNDO = _changing(
     name="rag_context_undo",
     title="Undo a change",
     description="Undo a change by its number in rag_context_log; undoing it is a change that can be undone too.",
     request=changes.UndoRequest,
     response=changes.UndoResponse,
-    access=Access.WRITE,
-    read_only=False,
     may_conflict=True,
     destructive=True,
     idempotent=False,
@@ -125,7 +122,7 @@ UNDO = Operation(
     example={"id": 12},
 )
 
-FORGET = Operation(
+FORGET = _changing(
     name="rag_context_forget",
     title="Forget context",
     description=(
@@ -135,8 +132,6 @@ FORGET = Operation(
     ),
     request=changes.ForgetRequest,
     response=changes.ForgetResponse,
-    access=Access.WRITE,
-    read_only=False,
     may_conflict=True,
     destructive=True,
     toolset=Toolset.OPERATIONS,
@@ -192,7 +187,7 @@ SIMILAR = Operation(
     example={"documentId": _AN_ID, "limit": 3},
 )
 
-INDEX_FILES = Operation(
+INDEX_FILES = _changing(
     name="rag_context_index_files",
     title="Index files",
     description=(
@@ -202,14 +197,12 @@ INDEX_FILES = Operation(
     ),
     request=IndexFilesRequest,
     response=IndexFilesResponse,
-    access=Access.WRITE,
-    read_only=False,
     destructive=True,
     omitted={"cli": "see the command `index`"},
     example={"path": "~/src/my-project"},
 )
 
-DELETE = Operation(
+DELETE = _changing(
     name="rag_context_delete",
     title="Delete context",
     description=(
@@ -218,8 +211,6 @@ DELETE = Operation(
     ),
     request=stored_documents.DeleteRequest,
     response=stored_documents.DeleteResponse,
-    access=Access.WRITE,
-    read_only=False,
     destructive=True,
     command="delete",
     omitted={"cli.confirm": "the command asks, or is called with --yes"},
@@ -227,7 +218,7 @@ DELETE = Operation(
     example={"source": "docs/decisions/payment-retries.md", "dryRun": True},
 )
 
-REINDEX = Operation(
+REINDEX = _changing(
     name="rag_context_reindex",
     title="Re-embed the index",
     description=(
@@ -239,8 +230,6 @@ REINDEX = Operation(
     ),
     request=maintenance.ReindexRequest,
     response=maintenance.ReindexResponse,
-    access=Access.WRITE,
-    read_only=False,
     toolset=Toolset.OPERATIONS,
     omitted={"cli": "the command `reindex` works on the data directory itself and shows its progress"},
     method="reindex",
@@ -316,7 +305,7 @@ INJECTIONS = Operation(
     example={"limit": 20},
 )
 
-CLEAR_QUERIES = Operation(
+CLEAR_QUERIES = _changing(
     name="rag_context_clear_queries",
     title="Clear recorded queries",
     description=(
@@ -326,8 +315,6 @@ CLEAR_QUERIES = Operation(
     ),
     request=maintenance.ClearQueriesRequest,
     response=maintenance.ClearQueriesResponse,
-    access=Access.WRITE,
-    read_only=False,
     destructive=True,
     toolset=Toolset.OPERATIONS,
     command="clear-queries",
